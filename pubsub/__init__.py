@@ -30,14 +30,24 @@ if TYPE_CHECKING:
     from pubsub.embedded import Embedded, embedded
     from pubsub.errors import (
         AfterFork,
+        AuthorizedRefused,
         CallerError,
         ConfigurationError,
         DataLoss,
+        DecodeError,
         HandlerMisused,
         InDoubt,
         Interrupted,
+        InvalidKey,
         InvalidName,
+        NotAllowed,
+        NotHeard,
+        NotKnown,
+        NotLetIn,
+        NotNow,
         NotSubscribed,
+        OperatorError,
+        PeerError,
         PubsubError,
         Refused,
         SettingRefused,
@@ -58,14 +68,24 @@ if TYPE_CHECKING:
 
 _ERRORS = (
     "AfterFork",
+    "AuthorizedRefused",
     "CallerError",
     "ConfigurationError",
     "DataLoss",
+    "DecodeError",
     "HandlerMisused",
     "InDoubt",
     "Interrupted",
+    "InvalidKey",
     "InvalidName",
+    "NotAllowed",
+    "NotHeard",
+    "NotKnown",
+    "NotLetIn",
+    "NotNow",
     "NotSubscribed",
+    "OperatorError",
+    "PeerError",
     "PubsubError",
     "Refused",
     "SettingRefused",
@@ -117,6 +137,7 @@ __all__ = [
     "AsyncClient",
     "AsyncHandler",
     "AsyncServiceClient",
+    "AuthorizedRefused",
     "Batch",
     "CallDiscarded",
     "CallError",
@@ -134,16 +155,25 @@ __all__ = [
     "ConfigurationError",
     "DataLoss",
     "DeadLetter",
+    "DecodeError",
     "Embedded",
     "Handler",
     "HandlerMisused",
     "InDoubt",
     "Interrupted",
+    "InvalidKey",
     "InvalidName",
     "Message",
     "NoSuchCall",
     "NoWorker",
+    "NotAllowed",
+    "NotHeard",
+    "NotKnown",
+    "NotLetIn",
+    "NotNow",
     "NotSubscribed",
+    "OperatorError",
+    "PeerError",
     "Publisher",
     "PubsubError",
     "Refused",
@@ -169,11 +199,22 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for, so that `import pubsub` costs nothing."""
-    if name not in _WHERE:
+    value: Any
+    if name == "__version__":
+        from importlib.metadata import version  # noqa: PLC0415 - it takes longer than all else of `import pubsub`.
+
+        value = version("pirate-pubsub")
+    elif name in _WHERE:
+        value = getattr(import_module(_WHERE[name]), name)
+    else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The names that it offers, before they are imported too."""
+    return sorted({*globals(), *__all__, "__version__"})
 
 
 class _Package(ModuleType):

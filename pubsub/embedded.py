@@ -322,7 +322,7 @@ def embedded(
 
 def _reached(bound: str) -> str:
     """An address that this host can connect to, of one that listens on every interface."""
-    return re.sub(r"^tcp://(\*|0\.0\.0\.0|\[::\])", "tcp://127.0.0.1", bound)
+    return re.sub(r"^tcp://\[::\]", "tcp://[::1]", re.sub(r"^tcp://(\*|0\.0\.0\.0)", "tcp://127.0.0.1", bound))
 
 
 def _changed(name: str, change: Callable[[S], S], settings: S) -> S:

@@ -36,9 +36,14 @@ def without_secrets(text: str) -> str:
 
 
 class PubsubError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose.
+
+    Attributes:
+        options: of a client's error, those with which the commands that it names find the same client.
+    """
 
     exit_code = 1
+    options = ""
 
 
 class CallerError(PubsubError):
@@ -148,7 +153,7 @@ class NotSubscribed(CallerError):
             )
         return (
             f"client {self.client} is not subscribed to {self.topic}; "
-            f"subscribe first: pubsub client {self.client} subscribe {topic}"
+            f"subscribe first: pubsub client {self.client} subscribe {topic}{self.options}"
         )
 
 
@@ -233,7 +238,7 @@ class StateCopied(StorageError):
     def __str__(self) -> str:
         return (
             f"{self.path}: a copy of this state directory was used elsewhere ({self.evidence}); "
-            f"run: pubsub client {self.client} renew"
+            f"run: pubsub client {self.client} renew{self.options}"
         )
 
 
@@ -317,19 +322,14 @@ class Unavailable(PubsubError):
         super().__init__(operation, topic, seconds, reason)
 
     def __str__(self) -> str:
-        tail = f" ({self.reason})" if self.reason else ""
+        tail = f" ({self.reason.replace('_', ' ')})" if self.reason else ""
         return f"{self.operation} on {self.topic}: no success within {self.seconds:g} s{tail}"
 
 
 class InDoubt(Unavailable):
-    """A put that got no answer in time. It is kept and goes out, once, with the next put on its topic or `flush`.
-
-    Attributes:
-        options: with which the commands that it names find the same client; a command sets them to its own.
-    """
+    """A put that got no answer in time. It is kept and goes out, once, with the next put on its topic or `flush`."""
 
     exit_code = 5
-    options = ""
 
     def __init__(self, client: str, topic: str, seconds: float, reason: str, unfinished: int) -> None:
         super().__init__("put", topic, seconds, reason)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import signal
 from collections.abc import Iterator
 
@@ -27,6 +28,12 @@ settings.load_profile("same")
 def pytest_configure() -> None:
     """Have SIGINT interrupt, here and in what tests start: whoever is started in the background has it ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure() -> None:
+    """Let SIGABRT print stacks until Python has ended: a thread that a test leaves open hangs behind the last test."""
+    faulthandler.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

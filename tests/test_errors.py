@@ -45,10 +45,11 @@ from pubsub.errors import (
     Unavailable,
 )
 from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestOver, RequestRefused
-from pubsub.services.errors import CallError, CallRefused, CallTimeout, NoWorker
+from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerOverran, NoWorker
 
 EXAMPLES = [
     NoWorker("billing", "nobody serves it"),
+    HandlerOverran("shout", 2.5),
     CallRefused("mmi.echo", "501", "not implemented"),
     AuthorizedRefused(3, "there is no role 'cleint'", "/etc/pubsub/authorized"),
     CallError("billing", "no"),

@@ -6,10 +6,12 @@ command that nobody waits for and nobody ends, while its request is done once mo
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 _SIGNALS: Final[tuple[int, ...]] = (signal.SIGINT, signal.SIGTERM)
@@ -41,6 +43,14 @@ def started(words: Sequence[str], **named: Any) -> subprocess.Popen[bytes]:
             handlers[number](number, None)
     except BaseException:
         with child:
-            child.kill()
+            end(child, group=named.get("process_group") == 0)
         raise
     return child
+
+
+def end(child: subprocess.Popen[bytes], *, group: bool) -> None:
+    """Kill a command that was not waited for yet; `group`: it leads a process group, all of which is killed."""
+    if group and child.returncode is None:  # Until it is waited for its process ID, and that of its group, is its own.
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.kill()

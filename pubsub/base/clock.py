@@ -10,9 +10,18 @@ from __future__ import annotations
 import time
 from typing import Final, Protocol
 
+from pubsub.errors import ConfigurationError
+
 MICROSECONDS: Final = 1_000_000
 STAMP_LEAD_MAX: Final = 3600 * MICROSECONDS
 """A stamp heard of that is further ahead of our clock than this is reported, not followed (microseconds)."""
+
+
+EPOCH_SECONDS: Final = 1_577_836_800
+"""2020-01-01 00:00 UTC in seconds since 1970, where the milliseconds of numbers begin."""
+
+WALL_SECONDS_MAX: Final = EPOCH_SECONDS + (1 << 41) // 1000 - 1
+"""2089-09-06, where the 41 bits of the milliseconds of numbers end (docs/architecture.md, *Numbers*)."""
 
 
 class Clock(Protocol):
@@ -35,6 +44,23 @@ class SystemClock:
     def wall(self) -> float:
         """Seconds since 1970."""
         return time.time()
+
+
+def sound_wall(wall: float) -> float:
+    """Seconds since 1970, if a clock can say so.
+
+    Nothing is written by a clock that cannot: numbers and stamps go on above the highest one that was ever given out,
+    so that one wrong clock would stay with a directory for good.
+
+    Raises:
+        ConfigurationError: they are beyond WALL_SECONDS_MAX.
+    """
+    if wall <= WALL_SECONDS_MAX:
+        return wall
+    raise ConfigurationError(
+        f"the clock of this machine is wrong: it says {wall:.0f} s since 1970, and numbers end at {WALL_SECONDS_MAX} s,"
+        " in 2089; set the clock and start again"
+    )
 
 
 class Stamps:

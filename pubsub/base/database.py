@@ -18,6 +18,11 @@ from pubsub.errors import THIS_PROCESS, ConfigurationError, StorageError, StoreD
 
 PAGE_BYTES: Final = 16 * 1024
 
+CAREFUL: Final = "pragma cell_size_check = on"
+"""Has SQLite look at the sizes of the cells of each page that it reads. Without that a deletion may spread a damaged
+page's noise over the sound pages beside it, and rows vanish that nobody deleted. It looks once, when a page comes into
+its cache: after each `apsw.CorruptError` the cache must be emptied (`forget_pages`)."""
+
 
 class Turns:
     """A lock that threads get in the order in which they asked.
@@ -47,7 +52,7 @@ def lock_directory(directory: Path) -> IO[str]:
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / "lock").open("a+")
+        file = (directory / "lock").open("a+", encoding="ascii", errors="replace")
     except OSError as error:
         raise ConfigurationError(f"directory {directory} cannot be used: {error.strerror}") from None
     try:
@@ -100,6 +105,7 @@ def open_database(
     try:
         db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
         db.set_busy_timeout(5_000)
+        db.execute(CAREFUL)
         db.pragma("page_size", page_bytes)
         for name, value in pragmas:
             db.pragma(name, value)
@@ -111,6 +117,12 @@ def open_database(
     except apsw.Error as error:
         raise StorageError(str(path), f"cannot be opened: {error}") from None
     return db
+
+
+def forget_pages(db: apsw.Connection) -> None:
+    """Have SQLite read each page anew, since it met a damaged one: what is in its cache it would take for sound."""
+    with contextlib.suppress(apsw.Error):
+        db.pragma("shrink_memory")
 
 
 def find_damage(db: apsw.Connection, tables: Sequence[str], most: int = 1) -> list[str]:

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
-_LOOPBACK: Final = re.compile(
-    r"tcp://(localhost|lo|127\.[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}|\[::1\]):([0-9]{1,5}|\*)", re.IGNORECASE
-)
+from pubsub.base.addresses import is_loopback, split_place
+
 _LOCAL: Final = ("inproc://", "ipc://")
+_INTERFACE: Final = "lo"
+"""The loopback interface, by which ZeroMQ knows it too."""
 
 
 def reaches_out(address: str) -> bool:
     """Whether others than this host may connect to a socket that listens there; of what is not known, yes."""
-    return not address.startswith(_LOCAL) and _LOOPBACK.fullmatch(address) is None
+    if address.startswith(_LOCAL):
+        return False
+    scheme, _, place = address.partition("://")
+    try:
+        host, _ = split_place(place.removesuffix("*") + "0" if place.endswith(":*") else place)
+    except ValueError:
+        return True
+    return scheme != "tcp" or not (is_loopback(host) or host.lower() == _INTERFACE)

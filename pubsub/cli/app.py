@@ -15,6 +15,7 @@ import typer
 from typer.core import TyperGroup
 
 from pubsub import console
+from pubsub.cli.hints import hint
 from pubsub.console.parameters import prepared
 
 GARBAGE_THRESHOLD: Final = 50_000
@@ -24,6 +25,7 @@ LAZY: Final[dict[str, str]] = {
     "bench": "pubsub.cli.bench.command",
     "client": "pubsub.client.commands",
     "config": "pubsub.cli.settings",
+    "down": "pubsub.cli.down",
     "gateway": "pubsub.cli.gateway",
     "http": "pubsub.http.commands",
     "keys": "pubsub.cli.keys",
@@ -83,4 +85,4 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # This process is ours: fewer collections while modules are loaded, and while a server works.
         gc.set_threshold(GARBAGE_THRESHOLD)
-    return console.run(app, "pubsub", argv)
+    return console.run(app, "pubsub", argv, hint)

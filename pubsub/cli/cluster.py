@@ -27,7 +27,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.base.addresses import join_place, split_place
 from pubsub.cli.cluster_lock import STOP_SECONDS, Running
+from pubsub.cli.detached import DETACHED, detach, let_go
 from pubsub.config.addresses import ProxyAddress, check_http_address, read_proxies, write_proxies
 from pubsub.errors import ConfigurationError
 
@@ -151,7 +153,8 @@ class Cluster:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,
             pass_fds=kept,
         )
@@ -243,8 +246,12 @@ def up(
     ] = None,
     again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
+    detached: Annotated[
+        bool, typer.Option("--detach", help="Return when it is up; pubsub down --dir DIR stops it, DIR/up.log has it.")
+    ] = False,
+    background: Annotated[bool, typer.Option(DETACHED, hidden=True)] = False,
 ) -> None:
-    """Run a local cluster until SIGTERM, SIGINT or SIGHUP, on free ports of this host.
+    """Run a local cluster until SIGTERM, SIGINT or SIGHUP, or pubsub down --dir DIR, on free ports of this host.
 
     DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
     With --keys it has their keys too, DIR/authorized says who may come in, and DIR/client.key may do everything:
@@ -256,25 +263,51 @@ def up(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"--dir {directory}: {error.strerror}") from None
+    before, count = _proxies_before(listing, proxies, standby)
+    if detached:
+        flags = {"--standby": standby, "--keys": with_keys, "--restart": again, "--json": as_json}
+        words = ["--proxies", str(count), "--servers", str(servers), *(name for name, on in flags.items() if on)]
+        detach(directory, servers, words if metrics is None else [*words, "--metrics", metrics])
+        return
+    with Cluster(directory, metrics=_metrics(metrics, count + 2 * servers)) as cluster:
+        members = _members(directory, servers, standby)
+        keys = _keys(directory, with_keys, count, members)
+        found = _start_all(cluster, directory, before or [ANY_PORT] * count, members, keys)
+        _announce(cluster, found, listing, keys, as_json)
+        if background:
+            let_go()
+        cluster.watch(again)
+    if cluster.died:
+        raise typer.Exit(console.EXIT_ERROR)
+
+
+def _start_all(
+    cluster: Cluster,
+    directory: Path,
+    addresses: Sequence[ProxyAddress],
+    members: dict[str, str],
+    keys: ClusterKeys | None,
+) -> list[ProxyAddress]:
+    """Start the proxies, write down where they are, and start the servers; where the proxies are."""
+    listing = directory / "proxies"
+    found = _start_proxies(cluster, directory, addresses, keys)
+    if len(found) == len(addresses):
+        found = found if keys is None else keys.named(found)
+        if found != list(addresses):
+            write_proxies(listing, found)
+        _start_servers(cluster, directory, members, keys)
+    return found
+
+
+def _proxies_before(listing: Path, proxies: int | None, standby: bool) -> tuple[list[ProxyAddress], int]:
+    """The proxies of a directory that was used before, and how many there are to be."""
     before = list(read_proxies(listing)) if listing.exists() else []
     count = proxies or len(before) or (3 if standby else 2)
     if before and len(before) != count:
         raise ConfigurationError(
             f"--proxies {count}: {listing} names {len(before)}, and the proxies of a cluster are fixed"
         )
-    with Cluster(directory, metrics=_metrics(metrics, count + 2 * servers)) as cluster:
-        members = _members(directory, servers, standby)
-        keys = _keys(directory, with_keys, count, members)
-        found = _start_proxies(cluster, directory, before or [ANY_PORT] * count, keys)
-        if len(found) == count:
-            found = found if keys is None else keys.named(found)
-            if found != before:
-                write_proxies(listing, found)
-            _start_servers(cluster, directory, members, keys)
-        _announce(cluster, found, listing, keys, as_json)
-        cluster.watch(again)
-    if cluster.died:
-        raise typer.Exit(console.EXIT_ERROR)
+    return before, count
 
 
 def _members(directory: Path, servers: int, standby: bool) -> dict[str, str]:
@@ -318,8 +351,8 @@ def _metrics(given: str | None, processes: int) -> str | None:
 
 def numbered(address: str, place: int) -> str:
     """HOST:PORT of the process in this place, the first one's being 0; port 0 stays, for a free one."""
-    host, _, port = address.rpartition(":")
-    return address if int(port) == 0 else f"{host}:{int(port) + place}"
+    host, port = split_place(address)
+    return address if port == 0 else join_place(host, port + place)
 
 
 def _keys(directory: Path, wanted: bool, proxies: int, members: dict[str, str]) -> ClusterKeys | None:

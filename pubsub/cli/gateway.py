@@ -18,6 +18,25 @@ app = typer.Typer(name="gateway", rich_markup_mode=None, pretty_exceptions_enabl
 REPORT_SECONDS: Final = 2.0
 """Patience with each process when the cluster is asked for its report."""
 
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-host",
+        metavar="NAME",
+        envvar="PUBSUB_GATEWAY_ALLOW_HOST",
+        help="A name that it is asked for by, besides localhost and the one it is bound to; *: any.",
+    ),
+]
+AllowOrigin = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow-origin",
+        metavar="ORIGIN",
+        envvar="PUBSUB_GATEWAY_ALLOW_ORIGIN",
+        help="A site whose pages may ask, as https://app.example.org.",
+    ),
+]
+
 
 @app.callback()
 def gateway() -> None:
@@ -44,6 +63,8 @@ def start(
     private_key: Annotated[
         Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of the certificate's key.")
     ] = None,
+    allow_host: AllowHost = None,
+    allow_origin: AllowOrigin = None,
     lifeline: Lifeline = None,
 ) -> None:
     """Run one gateway until SIGTERM or SIGINT.
@@ -62,7 +83,8 @@ def start(
 
     console.end_with_parent(lifeline)
     console.keep_log("gateway", bind)
-    settings = GatewaySettings(bind, data, tokens, insecure, certificate, private_key)
+    allowed = tuple(allow_host or ()), tuple(allow_origin or ())
+    settings = GatewaySettings(bind, data, tokens, insecure, certificate, private_key, *allowed)
 
     def ready(url: str) -> None:
         console.announce(f"gateway ready: {url}")

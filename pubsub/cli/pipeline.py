@@ -8,7 +8,17 @@ from typing import Annotated
 import typer
 
 from pubsub import console
-from pubsub.cli.running import check_installed, figures, progress, sentence, session, spark_settings, stopping, where
+from pubsub.cli.running import (
+    check_installed,
+    figures,
+    progress,
+    sentence,
+    session,
+    spark_settings,
+    stopping,
+    taking_over,
+    where,
+)
 
 app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -18,6 +28,9 @@ Once = Annotated[bool, typer.Option("--once", help="Do what there is now, then e
 Every = Annotated[float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="From one batch to the next.")]
 Batch = Annotated[int, typer.Option(min=0, max=10**12, metavar="N", help="Messages of a batch at most; 0: no limit.")]
 Checkpoint = Annotated[str, typer.Option(metavar="DIR", help="Where Spark keeps how far it is.")]
+TakeOver = Annotated[
+    bool, typer.Option("--take-over", help="Go on under a name that belongs to another checkpoint, which is gone.")
+]
 Master = Annotated[str, typer.Option(metavar="MASTER", help="Spark's master: local[4], spark://HOST:7077, yarn …")]
 Conf = Annotated[
     list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
@@ -50,6 +63,7 @@ def archive(
     batch: Batch = 1_000_000,
     name: Name = "",
     checkpoint: Checkpoint = "",
+    take_over: TakeOver = False,
     master: Master = "local[*]",
     conf: Conf = None,
     timeout: Timeout = 30.0,
@@ -65,7 +79,7 @@ def archive(
 
     It begins with what is stored, and from then on the service keeps for it what it has not archived yet.
     """
-    place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
+    place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     settings = spark_settings(master, conf)
     from pubsub.spark import archive as archiving
     from pubsub.spark import pipelines
@@ -149,6 +163,7 @@ def rollup(
     batch: Batch = 1_000_000,
     name: Name = "",
     checkpoint: Checkpoint = "",
+    take_over: TakeOver = False,
     master: Master = "local[*]",
     conf: Conf = None,
     timeout: Timeout = 30.0,
@@ -165,7 +180,7 @@ def rollup(
     In a directory, `closed` has those, and `open` what is not over yet, as the last run left it. A number is a time in
     seconds since 1970, milliseconds from 1e11 on, microseconds from 1e14 on; a text is a date.
     """
-    place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
+    place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     settings = spark_settings(master, conf)
     from pubsub.cli.counting import Counting
 

@@ -190,6 +190,6 @@ def _read(status: Status | str) -> Answer:
         return status.reason.replace("_", " ") or str(status.outcome)
     try:
         report = json.loads(bytes(status.body))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return f"an answer that cannot be read ({error})"
     return report if isinstance(report, dict) else "an answer that is no report"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.cli.locks import watched
 from pubsub.cli.reaching import Answer, Proxies
 from pubsub.cli.standbys import paired
+from pubsub.errors import NotAllowed, NotLetIn, Unavailable
 from pubsub.monitoring.alarms import alarms
+from pubsub.monitoring.unknown import Unheard, make_unknown
 from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
@@ -38,10 +41,14 @@ def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
         reports = proxies.reports("status", SENDER, seconds)
         questions = _questions(reports)
         answers = proxies.ask([(address, Report(SENDER, server)) for address, server in questions], seconds)
-    servers: dict[str, Answer] = {}
-    for (_, server), answer in zip(questions, answers, strict=True):
-        if server not in servers or isinstance(answer, dict):
-            servers[server] = answer
+        servers: dict[str, Answer] = {}
+        for (_, server), answer in zip(questions, answers, strict=True):
+            if server not in servers or isinstance(answer, dict):
+                servers[server] = answer
+        if not all(isinstance(answer, dict) for answer in servers.values()):
+            # It has gone since the proxies were asked, and they know by now: since when, and how it was before.
+            with contextlib.suppress(Unavailable, NotLetIn, NotAllowed):
+                reports = proxies.reports("status", SENDER, seconds)
     return picture(reports, servers)
 
 
@@ -54,11 +61,12 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
     Returns:
         `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds), `moves` (server,
-        and what its report says), `keys` (of `locks.watched`), `standbys` (of `standbys.paired`), `warnings`, and
-        `alarms` (of `monitoring.alarms`).
+        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds, and what
+        `monitoring.unknown` says of those whose server tells nothing), `moves` (server, and what its report says),
+        `keys` (of `locks.watched`), `standbys` (of `standbys.paired`), `warnings`, and `alarms` (of
+        `monitoring.alarms`).
     """
-    topics: dict[str, dict[str, Any]] = {}
+    unheard = Unheard(proxies, servers)
     alive: dict[str, bool] = {}
     warnings: list[str] = []
     for address, answer in proxies.items():
@@ -68,25 +76,18 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         warnings += [f"{answer['proxy']}: {text}" for text in answer["warnings"]]
         for server in answer["servers"]:
             alive[server["id"]] = alive.get(server["id"], False) or server["alive"]
-        for entry in answer["topics"]:
-            topic = topics.setdefault(entry["topic"], _blank(entry["topic"]))
-            owners = {holder["server"] for holder in entry["holders"]}
-            topic["owners"] = sorted(set(topic["owners"]) | owners)
     for server_id, facts in servers.items():
         if isinstance(facts, str):
             warnings.append(f"server {server_id}: {facts}")
             continue
         if facts.get("full"):
             warnings.append(f"server {server_id}: its disk is full")
-        for name, held in facts["topics"].items():
-            _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
-    for topic in topics.values():
-        _sum_up(topic)
+    topics = _topics(proxies, servers, unheard)
     keys, wrong = watched(proxies, servers)
-    standbys, unpaired = paired(proxies, servers)
+    standbys, unpaired = paired(proxies, servers, unheard)
     found: dict[str, Any] = {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
-        "servers": list(_servers(servers, alive)),
+        "servers": list(_servers(servers, alive, unheard)),
         "topics": [topics[name] for name in sorted(topics)],
         "moves": list(_moves(servers)),
         "keys": keys,
@@ -96,10 +97,40 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     return found | {"alarms": alarms(found)}
 
 
-def _servers(servers: dict[str, Answer], alive: dict[str, bool]) -> Iterator[dict[str, Any]]:
-    """The servers by ID, those too that only a proxy knows."""
+def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unheard) -> dict[str, dict[str, Any]]:
+    """The topics by name, with what all servers together tell of them."""
+    topics: dict[str, dict[str, Any]] = {}
+    silent: dict[str, set[str]] = {}
+    for answer in proxies.values():
+        for entry in () if isinstance(answer, str) else answer["topics"]:
+            topic = topics.setdefault(entry["topic"], _blank(entry["topic"]))
+            owners = {holder["server"] for holder in entry["holders"]}
+            topic["owners"] = sorted(set(topic["owners"]) | owners)
+            missing = {holder["server"] for holder in entry["holders"] if not unheard.knows(holder)}
+            silent.setdefault(entry["topic"], set()).update(missing)
+    for server_id, facts in servers.items():
+        for name, held in ({} if isinstance(facts, str) else facts["topics"]).items():
+            _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
+    for name, topic in topics.items():
+        _sum_up(topic)
+        beyond = {server for server in topic["owners"] if _left_out(servers.get(server), name)}
+        if missing := silent.get(name, set()) | beyond:
+            make_unknown(topic, sorted(missing), unheard)
+    return topics
+
+
+def _servers(servers: dict[str, Answer], alive: dict[str, bool], unheard: Unheard) -> Iterator[dict[str, Any]]:
+    """The servers by ID, those too that only a proxy knows; of one without a report since when, and how it was."""
     for name in sorted(alive | dict.fromkeys(servers, True)):
-        yield _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
+        row = _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
+        yield row | {"unheard_seconds": unheard.seconds.get(name), "last_known": unheard.summary(name)}
+
+
+def _left_out(report: Answer | None, topic: str) -> bool:
+    """Whether a server has more topics than its report names, and this one is not among them."""
+    return (
+        isinstance(report, dict) and topic not in report["topics"] and report.get("left_out", {}).get("topics", 0) > 0
+    )
 
 
 def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:
@@ -121,7 +152,8 @@ def _questions(reports: dict[str, Answer]) -> list[Question]:
 
 
 def _blank(name: str) -> dict[str, Any]:
-    return {"topic": name, "owners": [], "others": [], "records": 0, "bytes": 0, "subscribers": {}}
+    nothing: dict[str, Any] = {"unknown_seconds": None, "last_known": None}
+    return {"topic": name, "owners": [], "others": [], "records": 0, "bytes": 0, "subscribers": {}} | nothing
 
 
 def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> None:

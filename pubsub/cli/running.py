@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,11 @@ def where(
         path = os.path.abspath(settings.key_file or file)
         identity = Identity(client=client, key_file=path, proxy_keys=settings.proxy_keys)
     return Place(proxies=settings.proxies, timeout=timeout, identity=identity)
+
+
+def taking_over(place: Place, take_over: bool) -> Place:
+    """The same place, for a pipeline that goes on under a name which belongs to another checkpoint, or does not."""
+    return replace(place, take_over=take_over)
 
 
 def check_installed() -> None:

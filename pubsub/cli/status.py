@@ -10,6 +10,7 @@ from pubsub import console
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
+from pubsub.monitoring.unknown import unknown_topics
 
 app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -24,7 +25,8 @@ def status(
     """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
 
     A topic is whole where one server holds all of it; "oldest" is since when the oldest message waits that some
-    subscriber has not acknowledged. Merges and moves under way are listed. With keys also who is authorized where (a
+    subscriber has not acknowledged. A topic whose server does not answer has a question mark (null in JSON) for each
+    figure, and its last known figures. Merges and moves under way are listed. With keys also who is authorized where (a
     digest of what the file says, which is to be the same everywhere), how many were let in and refused, and what was
     denied. Of a server with a standby: which member is primary, since when the other one is in sync, or why it is not.
     """
@@ -38,7 +40,9 @@ def status(
         more = [_standbys(found)] if found["standbys"] else []
         more += [_keys(found)] if found["keys"] else []
         more += [_moves(found)] if found["moves"] else []
-        console.print_table(_proxies(found), _servers(found), *more, _topics(found), _subscribers(found))
+        silent = unknown_topics(found["topics"])
+        tables = [_topics(found), *([last_known(silent)] if silent else []), _subscribers(found)]
+        console.print_table(_proxies(found), _servers(found), *more, *tables)
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
                 typer.echo(f"{kind}: {text}")
@@ -49,7 +53,7 @@ def _proxies(found: dict[str, Any]) -> Any:
     for proxy in found["proxies"]:
         report = proxy["report"]
         if report is None:
-            table.add_row("?", proxy["address"], proxy["reason"])
+            table.add_row("?", proxy["address"], proxy["reason"], *"????")
             continue
         up = "witness" if report.get("witness") else "up"
         state = f"starting, {report['startup_seconds_left']:.1f} s left" if report["starting"] else up
@@ -78,7 +82,9 @@ def _servers(found: dict[str, Any]) -> Any:
     for server in found["servers"]:
         report = server["report"]
         if report is None:
-            table.add_row(server["id"], "up, " + server["reason"] if server["alive"] else "not heard")
+            since = server["unheard_seconds"]
+            state = "not heard" if since is None else f"not heard for {_age(since)}"
+            table.add_row(server["id"], "up, " + server["reason"] if server["alive"] else state, *"??????")
             continue
         records = sum(topic["records"] for topic in report["topics"].values())
         table.add_row(
@@ -136,6 +142,10 @@ def _topics(found: dict[str, Any]) -> Any:
         "topic", "owner", "whole", "records", "bytes", "subscribers", "backlog", "oldest", "held by", title="Topics"
     )
     for topic in found["topics"]:
+        if topic["unknown_seconds"] is not None:
+            whole = "?" if topic["whole"] is None else "no"
+            table.add_row(topic["topic"], " ".join(topic["owners"]), whole, *"??????")
+            continue
         table.add_row(
             topic["topic"],
             " ".join(topic["owners"]) or "none yet",
@@ -155,11 +165,28 @@ def _subscribers(found: dict[str, Any]) -> Any:
     waiting = [
         (facts["waiting"], name, topic["topic"], _age(facts["oldest_unacknowledged_seconds"]), facts["polling"])
         for topic in found["topics"]
-        for name, facts in topic["subscribers"].items()
+        for name, facts in (topic["subscribers"] or {}).items()
         if facts["waiting"]
     ]
+    for topic in found["topics"]:
+        if topic["subscribers"] is None:
+            table.add_row("?", topic["topic"], "?", "?", "")
     for count, name, topic, age, polling in sorted(waiting, key=lambda row: (-row[0], row[1:])):
         table.add_row(name, topic, f"{count:,}", age, "asking" if polling else "not asking")
+    return table
+
+
+def last_known(topics: list[dict[str, Any]]) -> Any:
+    """A table of the topics of which nothing is known at present: since when, and how it was."""
+    heads = "topic", "owner", "unknown for", "records", "bytes", "backlog", "oldest", "known"
+    table = console.table(*heads, title="Unknown topics, with the figures known last")
+    for topic in topics:
+        last = topic["last_known"]
+        figures = [*"????", "nothing"]
+        if last is not None:
+            figures = [f"{last['records']:,}", console.size(last["bytes"]), f"{last['backlog']:,}"]
+            figures += [_age(last["oldest_unacknowledged_seconds"]), f"{_age(last['seconds_ago'])} ago"]
+        table.add_row(topic["topic"], " ".join(topic["owners"]), _age(topic["unknown_seconds"]), *figures)
     return table
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from pubsub import console
+from pubsub.cli.status import last_known
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
@@ -23,6 +24,7 @@ from pubsub.errors import NotAllowed, NotLetIn, Unavailable
 from pubsub.monitoring.alarms import words
 from pubsub.monitoring.rates import Rates
 from pubsub.monitoring.rows import Row, on_the_way, proxy_row, server_row, topic_rows
+from pubsub.monitoring.unknown import Memory, unknown_topics
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -106,7 +108,7 @@ class Looks:
 
     def __init__(self, loaded: Loaded[ClientSettings], sort: str, most: int) -> None:
         self._loaded, self.sort, self._most = loaded, sort, most
-        self._rates = Rates()
+        self._rates, self._memory = Rates(), Memory()
         self._at = 0.0
         self._report: dict[str, Any] | None = None
         self._problem = ""
@@ -124,6 +126,7 @@ class Looks:
             with naming_default(self._loaded):
                 self._report = gather(self._loaded.settings, PATIENCE_SECONDS)
             self._rates.add(self._report)
+            self._memory.add(self._report, time.monotonic())
         except (Unavailable, NotLetIn, NotAllowed) as error:
             if strict:
                 raise
@@ -242,6 +245,11 @@ def _tables(found: Row) -> list[Any]:
     )
     for row in found["servers"]:
         disk = None if row["disk"] is None else sum(row["disk"].values())
+        if not row["up"]:
+            since = row["unheard_seconds"]
+            state = row["state"] if since is None else f"{row['state']} for {words(since)}"
+            servers.add_row(row["id"], state, *"???????")
+            continue
         counts = [_count(row[name]) for name in ("topics", "records", "puts", "deliveries")]
         sizes = [console.size(bytes_) for bytes_ in (disk, row["disk_free_bytes"], row["memory_bytes"])]
         servers.add_row(row["id"], row["state"], *counts, *sizes)
@@ -258,12 +266,16 @@ def _tables(found: Row) -> list[Any]:
         "topic", "owner", "records", "bytes", "subscribers", "backlog", "oldest", "put/s", "taken/s", title=head
     )
     for row in found["topics"]:
+        if row["unknown_seconds"] is not None:
+            topics.add_row(row["topic"], " ".join(row["owners"]), *"???????")
+            continue
         oldest = row["oldest_unacknowledged_seconds"]
         counts = [_count(row["records"]), console.size(row["bytes"]), _count(len(row["subscribers"]))]
         counts += [_count(row["backlog"]), "" if oldest is None else words(oldest)]
         counts += [_count(row[name]) for name in ("puts", "deliveries")]
         topics.add_row(row["topic"], " ".join(row["owners"]), *counts)
-    return [*out, topics]
+    silent = unknown_topics(found["topics"])
+    return [*out, topics, *([last_known(silent)] if silent else [])]
 
 
 def _count(value: float | None) -> str:

@@ -58,3 +58,8 @@ def __getattr__(name: str) -> Any:
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"pubsub.client.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    """The names that it offers, before they are imported too."""
+    return sorted({*globals(), *__all__})

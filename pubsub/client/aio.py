@@ -21,12 +21,14 @@ from pubsub.client.awaited import Awaited
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.explaining import add_obstacles, is_silence, name_options
 from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
+from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.publisher import BatchTicket, Publisher
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
@@ -105,10 +107,13 @@ class AsyncClient(ClientBase):
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        except BaseException:
+        except BaseException as error:
             flow.close()
             if not (held and within_call()):
                 self._session.recover()
+                name_options(self._session.settings, error)
+            if is_silence(self._session, error):
+                await asyncio.to_thread(add_obstacles, self._session, error)
             raise
 
     async def _breathe(self) -> None:
@@ -170,9 +175,9 @@ class AsyncClient(ClientBase):
         """Finish every unfinished put."""
         await self._run(self._calls.puts.flush(timeout))
 
-    async def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on."""
-        await self._run(self._calls.subscribing.intend(topic, True, timeout))
+    async def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
+        """Receive what is put on a topic from now on, or go on with what waits; `fresh`: begin at the end."""
+        await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic."""
@@ -210,7 +215,7 @@ class AsyncClient(ClientBase):
 
     async def process(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         handler: AsyncHandler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
@@ -229,7 +234,7 @@ class AsyncClient(ClientBase):
         handler is of a kind that cannot work (a generator), or waits with its transaction open.
 
         Args:
-            topic: one that is subscribed to.
+            topic: one that is subscribed to, or several of them, which have their turns: see `Client.process`.
             handler: called for one message after another.
             timeout: for the first message, in seconds; None: the client's.
             max: messages to take at most; never more than are here.
@@ -242,21 +247,22 @@ class AsyncClient(ClientBase):
         """
         check_handler(handler, awaits=True)
         check_count("max", max)
-        self._check_free(topic)
-        processing = AsyncProcessing(self._session, self._calls.gets)
-        until = self._session.until(timeout)
+        topics, gets = check_topics(topic), self._calls.gets
+        self._check_free(*topics)
+        processing = AsyncProcessing(self._session, gets)
+        started = self._session.now
+        until = self._session.until(timeout, started)
         while True:
-            left = until - self._session.now
-            sub = await self._run(self._calls.gets.available(topic, left if left > 0 else 0.0))
-            if sub is None:
-                return 0
-            try:
-                taken = await processing.batch(sub, handler, max, self._breathe)
-            except BaseException:
-                self._session.recover(handled=True)
-                raise
-            if taken:
-                return taken
+            ready = await self._run(gets.first_of(topics, started, until))
+            turns = Turns(gets, topics, ready, max)
+            for sub, number in turns:
+                try:
+                    turns.taken += await processing.batch(sub, handler, number, self._breathe)
+                except BaseException:
+                    self._session.recover(handled=True)
+                    raise
+            if turns.taken or not ready:
+                return turns.taken
 
     async def call(
         self,
@@ -333,11 +339,12 @@ class AsyncClient(ClientBase):
         """Be a service's worker no more."""
         await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
-    def _check_free(self, topic: str) -> None:
+    def _check_free(self, *topics: str) -> None:
         """See that this is not a handler that waits for itself."""
-        sub = self._session.core.subscriptions.get(check_topic(topic))
-        if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
-            raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
+        for topic in topics:
+            sub = self._session.core.subscriptions.get(check_topic(topic))
+            if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
+                raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from pubsub import console
-from pubsub.base.children import started
+from pubsub.base.children import end, started
 from pubsub.base.limits import SERVICE_PARTS_MAX
 from pubsub.client.facts import body_facts
 from pubsub.client.inputs import HeaderOption, KeyOption, headers_of, message_of, opened_client, readable, source
@@ -37,6 +38,11 @@ Wait = Annotated[
 Command = Annotated[
     list[str] | None,
     typer.Argument(metavar="[-- COMMAND…]", help="Gets a request on its stdin, prints the reply; without it an echo."),
+]
+
+HandlerTimeout = Annotated[
+    float | None,
+    typer.Option("--handler-timeout", min=0.001, max=1e9, metavar="SECONDS", help="COMMAND is killed after them."),
 ]
 
 SAID_BYTES: Final = 300
@@ -139,15 +145,17 @@ def serve(
     ] = None,
     part: Part = 0,
     parts: Parts = 1,
+    handler_timeout: HandlerTimeout = None,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Serve it no more, so that another client may.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Be the worker of SERVICE until Ctrl-C or SIGTERM: COMMAND runs for each call, and what it prints is the reply.
 
-    A COMMAND that ends with another exit code than 0 is tried again, and is an error reply after `handler_attempts`
-    tries. What COMMAND does itself is not undone then, so it may happen more than once. It is told the call's ID as
-    PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY. A signal ends COMMAND too; its call comes
-    again, to whoever serves SERVICE under this client's ID next.
+    A COMMAND that ends with another exit code than 0, or is killed by --handler-timeout, is tried again, and is an
+    error reply after `handler_attempts` tries. What COMMAND does itself is not undone then, so it may happen more than
+    once. It is told the call's ID as PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY.
+    PUBSUB_CALL_DOUBTFUL is 1 where a worker that lost its state directory may have processed the call, and empty
+    otherwise. A signal ends COMMAND too; its call comes again, to whoever serves SERVICE under this client's ID next.
     """
     from pubsub.client.core.calling import check_service
 
@@ -160,7 +168,9 @@ def serve(
     console.end_when_terminated()
     with opened_client(ctx, loaded, new=True) as client:
         console.note(f"{ctx.obj} serves {service}; Ctrl-C ends it, and loses nothing")
-        served = client.serve(service, _handler(command), timeout=idle, max=count, part=part, parts=parts)
+        served = client.serve(
+            service, _handler(command, handler_timeout), timeout=idle, max=count, part=part, parts=parts
+        )
         client.flush()  # Else the last replies might wait here for the next start.
     console.report(as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {served:,} calls")
 
@@ -169,7 +179,7 @@ class CommandFailed(Exception):
     """What a command that failed is called in its error reply."""
 
 
-def _handler(command: list[str] | None) -> Callable[[Request, Transaction], bytes]:
+def _handler(command: list[str] | None, seconds: float | None) -> Callable[[Request, Transaction], bytes]:
     if not command:
         return lambda request, transaction: request.body
     words = command
@@ -177,19 +187,22 @@ def _handler(command: list[str] | None) -> Callable[[Request, Transaction], byte
     def run(request: Request, transaction: Transaction) -> bytes:
         told = {"PUBSUB_CALL": request.id, "PUBSUB_CALLER": request.caller}
         told["PUBSUB_CALL_KEY"] = os.fsdecode(request.key)
+        told["PUBSUB_CALL_DOUBTFUL"] = "1" if request.doubtful else ""
         try:
             with TemporaryFile() as given:
                 given.write(request.body)
                 given.seek(0)
-                pipe = subprocess.PIPE
-                child = started(words, env=os.environ | told, stdin=given, stdout=pipe, stderr=pipe)
+                pipe, group = subprocess.PIPE, None if seconds is None else 0
+                child = started(
+                    words, env=os.environ | told, stdin=given, stdout=pipe, stderr=pipe, process_group=group
+                )
         except (OSError, ValueError) as error:
             raise CommandFailed(f"{words[0]} cannot be run: {error}") from None
         with child:
             try:
-                output, errors = _written(child)
+                output, errors = _written(words[0], child, seconds)
             except BaseException:
-                child.kill()
+                end(child, group=seconds is not None)
                 raise
         if child.returncode:
             said = errors[-SAID_BYTES:].decode("utf-8", "replace").strip()
@@ -199,17 +212,19 @@ def _handler(command: list[str] | None) -> Callable[[Request, Transaction], byte
     return run
 
 
-def _written(child: subprocess.Popen[bytes]) -> tuple[bytes, bytes]:
-    """What a command wrote, to either stream, until it has ended.
+def _written(name: str, child: subprocess.Popen[bytes], seconds: float | None) -> tuple[bytes, bytes]:
+    """What a command wrote, to either stream, until it has ended; CommandFailed where it has not after `seconds`.
 
     A signal may come just before a system call that waits, and Python's handler then runs when that returns and not
     before: so none waits for longer than LOOK_SECONDS.
     """
-    while True:
+    ends = float("inf") if seconds is None else time.monotonic() + seconds
+    while (left := ends - time.monotonic()) > 0:
         try:
-            return child.communicate(timeout=LOOK_SECONDS)
+            return child.communicate(timeout=min(left, LOOK_SECONDS))
         except subprocess.TimeoutExpired:
             continue
+    raise CommandFailed(f"{name} ran for longer than {seconds:g} s and was killed")
 
 
 def add_to(app: typer.Typer) -> None:

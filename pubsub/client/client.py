@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pubsub.client.arguments import Headers, beside_one
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.explaining import explain
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
 from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
@@ -64,10 +65,11 @@ class Client(ServiceCalls):
         except StopIteration as stop:
             result: Result = stop.value
             return result
-        except BaseException:
+        except BaseException as error:
             flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
             if not (held and within_call()):
                 session.recover()
+                explain(session, error)
             raise
 
     # Puts
@@ -169,11 +171,18 @@ class Client(ServiceCalls):
 
     # Subscriptions
 
-    def subscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on.
+    def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
+        """Receive what is put on a topic from now on, or go on with what waits for this client ID.
 
-        Where it is subscribed to already the service is asked: a subscription that it knows keeps its place, and one
-        that was ended elsewhere, by an operator or a later opening of this client, is made anew.
+        Where it is subscribed to already the service is asked: a subscription that it knows keeps its place. A
+        subscription that the service has under this client ID from another state directory, one that was lost or is
+        in use elsewhere, is continued: all that was not acknowledged comes, and what was handed out to that directory
+        is marked, `Message.doubtful`. An unsubscribing is final: what is put behind it and before this is not received.
+
+        Args:
+            fresh: begin at the end, and drop what waits.
+            timeout: seconds; a first subscribe from a directory waits while the topic is split, or a proxy is down or
+                has just started, unless `fresh` is set.
 
         Raises:
             InvalidName: that is not a topic.
@@ -181,7 +190,7 @@ class Client(ServiceCalls):
             NotAllowed, NotLetIn: as `put`; it stays wanted, and is asked for again as with Unavailable.
             StorageError: the disk refused; nothing was sent.
         """
-        self._run(self._calls.subscribing.intend(topic, True, timeout))
+        self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """Receive nothing more of a topic, and forget what is waiting.
@@ -246,7 +255,7 @@ class Client(ServiceCalls):
 
     def process(
         self,
-        topic: str,
+        topic: str | Sequence[str],
         handler: Handler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
@@ -259,7 +268,8 @@ class Client(ServiceCalls):
         to the dead letters with its error, and it goes on. One that Ctrl-C or `sys.exit` ends does not count.
 
         Args:
-            topic: one that is subscribed to.
+            topic: one that is subscribed to, or several of them. Several have their turns, some messages each, from one
+                call to the next too; so one with a long backlog keeps no other one waiting for it.
             handler: called for one message after another, on this thread. An `async def` function is refused before
                 anything is taken; a function that returns an awaitable is rolled back when it does, and no attempt
                 counts. `AsyncClient.process` takes both.
@@ -267,10 +277,12 @@ class Client(ServiceCalls):
             max: messages to take at most; never more than are here.
 
         Returns:
-            How many were taken, dead letters included; 0 where nothing came in time.
+            How many were taken, dead letters included; 0 where nothing came in time, or no answer did.
 
         Raises:
-            As `get`, and what the handler raises.
+            As `get`, and what the handler raises. But a call that ends without an answer, as on a busy machine, raises
+            Unavailable only where an answer said that a topic is not served at present, or where none came for as
+            long as the client's time-out, in however many calls.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))
 

@@ -33,10 +33,10 @@ from pubsub.client.inputs import (
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
-from pubsub.errors import Unavailable
+from pubsub.errors import CallerError, StoreInUse, Unavailable
 
 if TYPE_CHECKING:
-    from pubsub.client import Batch, Client, Transaction
+    from pubsub.client import Batch, Client, DeadLetter, Transaction
     from pubsub.client.writing import FileTarget, StreamTarget
 
 
@@ -44,7 +44,13 @@ class ClientGroup(TyperGroup):
     """Takes `pubsub client ID --help` for a call for help."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with a --help behind the ID brought to the front."""
+        """The arguments, with a --help behind the ID brought to the front.
+
+        Raises:
+            CallerError: the ID was left out.
+        """
+        if len(args) > 1 and args[0] in self.commands and args[1] not in {*self.commands, "--help"}:
+            raise CallerError(f"the client's ID comes first: pubsub client ID {args[0]} {args[1]} …")
         return super().parse_args(ctx, ["--help"] if args[1:2] == ["--help"] else args)
 
 
@@ -64,6 +70,9 @@ BATCH: Final = 100
 FILE_BATCH: Final = 10_000
 """Messages that get writes into a file before it takes them; into a file none comes again."""
 
+BODY_SHOWN_BYTES: Final = 200
+"""Of the body of a dead letter, as a table shows it; with --json it is there whole."""
+
 Settings = Loaded[ClientSettings]
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
 
@@ -81,10 +90,16 @@ def client(
 
 @app.command()
 @takes_settings(ClientSettings)
-def subscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
-    """Receive what is put to TOPIC from now on. Where the client is subscribed already, nothing changes."""
+def subscribe(
+    loaded: Settings,
+    ctx: typer.Context,
+    topic: Topic,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Begin at the end, and drop what waits.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Receive what is put to TOPIC from now on. What the service has waiting for this ID is continued."""
     with opened_client(ctx, loaded, topic, new=True) as opened:
-        opened.subscribe(topic)
+        opened.subscribe(topic, fresh=fresh)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
 
 
@@ -194,7 +209,8 @@ def put(
 
     --header and --message-key go with the message; with --lines with each of them.
 
-    Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`.
+    Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`. With --lines, 130: interrupted;
+    it says how many lines were put.
     """
     from pubsub.protocol import check_topic, encode_headers
 
@@ -202,6 +218,7 @@ def put(
     key, headers = os.fsencode(message_key), headers_of(header)
     encode_headers(headers)
     if lines:
+        console.end_when_terminated()
         with source(path) as stream, opened_client(ctx, loaded, topic, new=True) as opened:
             done, seconds = put_lines(opened, topic, stream, path, key, headers)
         facts = {"client": ctx.obj, "topic": topic, "put": done, "seconds": round(seconds, 3)}
@@ -264,9 +281,8 @@ def dead_letters(
     topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All without it.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was lost, and what a handler failed on too often."""
-    with opened_client(ctx, loaded, topic) as opened:
-        letters = opened.dead_letters(topic)
+    """List what was lost, and what a handler failed on too often; of a client that another process runs, too."""
+    letters = _letters(ctx, loaded, topic)
     if as_json:
         console.print_json(
             [
@@ -277,11 +293,26 @@ def dead_letters(
             ]
         )
         return
-    table = console.table("topic", "first", "last", "publisher", "attempts", "error")
+    table = console.table("topic", "first", "last", "publisher", "attempts", "error", "body")
     for letter in letters:
-        row = (letter.topic, letter.first, letter.last, letter.publisher, str(letter.attempts), letter.error)
+        body = "" if letter.body is None else letter.body[:BODY_SHOWN_BYTES].decode("utf-8", "replace")
+        row = (letter.topic, letter.first, letter.last, letter.publisher, str(letter.attempts), letter.error, body)
         table.add_row(*row)
     console.print_table(table)
+
+
+def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[DeadLetter]:
+    """The dead letters; where another process runs the client, out of a copy of its state."""
+    from pubsub.client.dead_letters import letters_in
+    from pubsub.client.storage.copies import copied
+    from pubsub.client.storage.places import state_path
+
+    try:
+        with opened_client(ctx, loaded, topic) as opened:
+            return opened.dead_letters(topic)
+    except StoreInUse:
+        with copied(state_path(ctx.obj, loaded.settings.directory)) as found:
+            return letters_in(found, topic)
 
 
 @app.command()

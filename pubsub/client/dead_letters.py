@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from pubsub.client.session import Session
+from pubsub.client.storage.reading import Reading
 from pubsub.protocol import check_topic, decode_headers
 
 
@@ -42,5 +43,10 @@ def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
     if topic is not None:
         check_topic(topic)
     with session.entered():
-        rows = session.store.dead_letters(topic)
+        return letters_in(session.store, topic)
+
+
+def letters_in(store: Reading, topic: str | None) -> list[DeadLetter]:
+    """The dead letters in a state file."""
+    rows = store.dead_letters(topic)
     return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]

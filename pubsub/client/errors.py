@@ -25,7 +25,7 @@ class CallKept(Unavailable):
     def __str__(self) -> str:
         why = f" ({self.reason})" if self.reason else ""
         said = f"call {self.call} of {self.service}: no reply within {self.seconds:.3g} s{why}; it goes on, once"
-        return f"{said}. Ask again: pubsub client {self.client} replies {quote(self.call)}"
+        return f"{said}. Ask again: pubsub client {self.client} replies {quote(self.call)}{self.options}"
 
 
 class CallOver(PubsubError):
@@ -81,4 +81,5 @@ class NoSuchCall(CallerError):
     def __str__(self) -> str:
         if self.over:
             return f"client {self.client} keeps the reply to call {self.call} no more: it was handed over long ago"
-        return f"client {self.client} keeps no call {self.call}; it keeps: pubsub client {self.client} replies"
+        kept = f"pubsub client {self.client} replies{self.options}"
+        return f"client {self.client} keeps no call {self.call}; it keeps: {kept}"

@@ -41,9 +41,9 @@ def export_client(session: Session, directory: Path) -> Path:
                 folder = part / file_name(topic)
                 folder.mkdir()
                 if topic in gets:
-                    (folder / "last_get_id").write_text(f"{format_position(gets[topic])}\n")
+                    (folder / "last_get_id").write_text(f"{format_position(gets[topic])}\n", encoding="ascii")
                 if topic in puts:
-                    (folder / "last_put_counter").write_text(f"{puts[topic]}\n")
+                    (folder / "last_put_counter").write_text(f"{puts[topic]}\n", encoding="ascii")
             part.rename(root)
         finally:
             shutil.rmtree(part, ignore_errors=True)

@@ -17,6 +17,8 @@ def written(message: Message, as_json: bool, *, alone: bool) -> bytes:
         return message.body if alone or message.body.endswith(b"\n") else message.body + b"\n"
     facts = {"id": message.id, "topic": message.topic, "publisher": message.publisher, "counter": message.counter}
     facts["stamp"] = message.stamp
+    if message.doubtful:
+        facts["doubtful"] = True
     return json.dumps(facts | body_facts(message.body) | beside_facts(message.key, message.headers)).encode() + b"\n"
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import sys
 import time
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -15,10 +16,11 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from pubsub import console
+from pubsub.client.interrupted import Interrupts
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import naming_default
-from pubsub.errors import CallerError, InDoubt, TooLarge, Unavailable
+from pubsub.errors import CallerError, InDoubt, PubsubError, StorageError, TooLarge, Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Client
@@ -67,11 +69,8 @@ def opened_client(
             try:
                 with opened, telling_obstacles(opened.settings.proxies, console.note):
                     yield opened
-            except Unavailable as error:
-                if error.reason == opened._session.silence:
-                    error.reason = _silence(opened)
-                if isinstance(error, InDoubt):
-                    error.options = _options_of(loaded)
+            except PubsubError as error:
+                error.options = _options_of(loaded)
                 raise
     finally:
         if opened.record_problem:
@@ -88,14 +87,6 @@ def _options_of(loaded: Loaded[ClientSettings]) -> str:
         for address in settings.proxies:
             words += ("--proxy", address)
     return "".join(f" {shlex.quote(word)}" for word in words)
-
-
-def _silence(opened: Client) -> str:
-    """Why no proxy answered: what keeps a connection from being made, or what those said that refuse."""
-    from pubsub.base.reachability import obstacles
-
-    shut, proxies = opened._session.core.doors.shut, opened.settings.proxies
-    return "; ".join(shut.get(index) or obstacles([address]) for index, address in enumerate(proxies))
 
 
 @contextmanager
@@ -147,7 +138,10 @@ def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
     from pubsub.protocol import RECORD_BYTES_MAX
 
     with readable(path):
-        yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
+        first = stream.readline(RECORD_BYTES_MAX + 2)
+        if first:
+            yield first.removeprefix(BOM_UTF8)  # Of the text, not of its first line.
+            yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
 
 
 def put_lines(
@@ -161,14 +155,26 @@ def put_lines(
         InDoubt: there was no room for a line; those before it are kept.
     """
     started = time.monotonic()
-    done = 0
+    done, lines, interrupts = 0, _lines(stream, path), Interrupts()
     try:
-        with _progress(path) as advance, opened.publisher(topic) as publisher:
-            for line in _lines(stream, path):
+        with interrupts, _progress(path) as advance, opened.publisher(topic) as publisher:
+            while True:
+                with interrupts.waiting():
+                    if (line := next(lines, None)) is None:
+                        break
+                    if publisher.crowded:
+                        opened._run(publisher.room())
                 publisher.put(line[:-1] if line.endswith(b"\n") else line, key=key, headers=headers)
                 done += 1
                 advance(len(line))
-            publisher.flush()
+            with interrupts.waiting():
+                publisher.flush()
+    except (KeyboardInterrupt, CallerError, StorageError) as error:
+        if not isinstance(error, KeyboardInterrupt) and not interrupts.came:
+            console.note(_went(opened, topic, done))
+            raise
+        console.complain(f"interrupted: {_went(opened, topic, done)}")
+        raise KeyboardInterrupt from None
     except Unavailable as error:
         if isinstance(error, InDoubt) or not (unfinished := opened.unfinished(topic)):
             raise
@@ -176,6 +182,18 @@ def put_lines(
         reason = f"{error.reason}; lines behind the first {done:,} were not put"
         raise InDoubt(opened.name, topic, error.seconds, reason, unfinished) from None
     return done, time.monotonic() - started
+
+
+def _went(opened: Client, topic: str, done: int) -> str:
+    """How many lines were put before something came in between, and what becomes of them."""
+    said = f"the first {done:,} lines were put to {topic}, and none behind them"
+    try:
+        left = opened.unfinished(topic)
+    except PubsubError:
+        return f"{said}; what of them is not on the server's disk yet goes out, once, with the next put or flush"
+    if not left:
+        return f"{said}; all of them are on the server's disk"
+    return f"{said}; {left:,} are not on the server's disk yet, and go out, once, with the next put or flush"
 
 
 @contextmanager

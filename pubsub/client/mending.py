@@ -17,7 +17,7 @@ def mend(session: Session) -> None:
     with session.lock:
         session.enter_alone()
         session.store.rollback()
-        positions = {topic: position for topic, _, _, _, _, position, _, _ in session.store.subscriptions()}
+        positions = {topic: position for topic, _, _, _, _, _, position, _, _ in session.store.subscriptions()}
         for sub in session.core.subscriptions.values():
             chunk = sub.chunk
             if chunk is not None:
@@ -25,7 +25,7 @@ def mend(session: Session) -> None:
                 # The chunk was acknowledged as a whole, so what was not handed out must be given back.
                 if positions.get(sub.topic) == chunk.after:
                     session.store.commit([sub.give_back(chunk)])
-        for topic, _, _, _, _, _, tried, attempts in session.store.subscriptions():
+        for topic, _, _, _, _, _, _, tried, attempts in session.store.subscriptions():
             # The handler was at no fault, and the attempt does not count.
             if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
                 session.store.commit([Tried(topic, tried, attempts - 1)])

@@ -22,6 +22,7 @@ from pubsub.messenger.sockets import other_context
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import RecordSink
+    from pubsub.messenger import Messenger
     from pubsub.security.opening import ClientKeys
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -29,10 +30,41 @@ _AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
 """Modules whose sockets do not answer when they are called."""
 
 
+class Opening:
+    """What has been opened for a session, before anything else has it.
+
+    Attributes:
+        stores: the store; messenger: what it sends by; sink: where the record goes, if that is ours to close.
+        complete: the session has all of it, and releases it.
+    """
+
+    def __init__(self) -> None:
+        self.stores: list[Store] = []
+        self.messenger: Messenger | None = None
+        self.sink: RecordSink | None = None
+        self.complete = False
+
+    def open_sink(self, record: RecordSink | Path | str | None) -> RecordSink | None:
+        """Where the record goes; None: there is none."""
+        sink, owned = open_sink(record)
+        self.sink = sink if owned else None
+        return sink
+
+    def release(self) -> None:
+        """Close what is open. More than once is fine."""
+        if self.messenger is not None:
+            self.messenger.recover()
+            self.messenger.close()
+        for store in self.stores:
+            store.close(clean=False)
+        if self.sink is not None:
+            self.sink.close()
+
+
 def boot_id() -> str:
     """Which start of the operating system this is; "" where that cannot be known."""
     try:
-        return _BOOT.read_text().strip()
+        return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
         return ""
 

@@ -23,10 +23,10 @@ from pubsub.client.arguments import check_seconds
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.opening import boot_id, check_context, check_proxies, find_keys, load_core, open_sink
+from pubsub.client.opening import Opening, boot_id, check_context, check_proxies, find_keys, load_core
 from pubsub.client.sharing import Sharing
 from pubsub.client.steps import Steps
-from pubsub.client.storage.disk_errors import storage_errors
+from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
 from pubsub.client.storage.store import Store
 from pubsub.client.wire import Wire
@@ -57,6 +57,7 @@ class Session(Steps):
         vfs: SQLite's file system, for one that is not the machine's.
         record: where to write down what it does; None: where the settings say, if they do.
         keys: its own and its proxies'; None: where the settings say, if they do.
+        opened: gets the session before anything of it is open; the caller, where it is struck, has it give up.
 
     Attributes:
         keys: its own and its proxies'; None: it has none.
@@ -83,6 +84,7 @@ class Session(Steps):
         vfs: str | None = None,
         record: RecordSink | Path | str | None = None,
         keys: ClientKeys | None = None,
+        opened: list[Session] | None = None,
     ) -> None:
         super().__init__(check_id("client ID", name))
         check_proxies(settings.proxies)
@@ -96,39 +98,37 @@ class Session(Steps):
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
         self.counters = {"undecodable": 0, "handler_errors": 0}
         boot = boot_id() if boot is None else boot
-        sink, owned = open_sink(settings.record if record is None else record)
+        self._opening = Opening()
+        if opened is not None:
+            opened.append(self)
         try:
-            self.store = Store(state_path(name, settings.directory), boot, power_safe=settings.power_safe, vfs=vfs)
-        except BaseException:
-            if sink is not None and owned:
-                sink.close()
-            raise
-        try:
-            with storage_errors(self.store.path):
+            sink = self._opening.open_sink(settings.record if record is None else record)
+            path = state_path(name, settings.directory)
+            self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._opening.stores)
+            with storage_errors(self.store.path), row_errors(self.store.path):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom())
             if sink is not None:
-                self._record(sink, boot, owned=owned)
-            self._messenger = messenger or Messenger(context, self.clock)
+                self._record(sink, boot, owned=sink is self._opening.sink)
+            self._messenger = self._opening.messenger = messenger or Messenger(context, self.clock)
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
             self.sharing = Sharing(self)
             self.timers.append(self.sharing)
             self._messenger.ticker = self  # From here on its thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
+            self._opening.complete = True
         except BaseException:
-            self._abandon()
-            if sink is not None and owned:
-                sink.close()
+            self.give_up()
             raise
 
-    def _abandon(self) -> None:
+    def give_up(self) -> None:
         """The opening failed, by Ctrl-C too: nobody has what could be closed, and its name would stay taken."""
+        if self._opening.complete:
+            self.release()
+            return
         self.closed = True
         self.give_back()
-        if hasattr(self, "_messenger"):
-            self._messenger.recover()
-            self._messenger.close()
-        self.store.close(clean=False)
+        self._opening.release()
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
         from pubsub.client.storage.recorder import Recorder  # noqa: PLC0415 - most clients have none.

@@ -11,6 +11,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from pubsub.base import forks
+from pubsub.base.clock import SystemClock, sound_wall
+from pubsub.base.open_files import check_files
+from pubsub.base.patched import refuse_patched
 from pubsub.client import leaving
 from pubsub.client.arguments import (
     check_kind,
@@ -105,17 +108,21 @@ class ClientBase:
         boot: str | None = None,
         keys: ClientKeys | None = None,
     ) -> None:
+        refuse_patched("a client")
+        check_files()
         check_surroundings(recorder, clock, random, boot)
+        sound_wall((clock or SystemClock()).wall())
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
-        self._session = Session(
-            name, made, context=context, clock=clock, random=random, boot=boot, record=recorder, keys=keys
-        )
+        opened: list[Session] = []
+        options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
         try:
+            self._session = Session(name, made, **options, record=recorder, opened=opened)
             self._calls = Calls(self._session)
             self._opened()
             leaving.opened(self._calls)
         except BaseException:
-            self._session.release()
+            for session in opened:  # Also one that was struck when all of it was open, and that nobody has.
+                session.give_up()
             raise
 
     def _opened(self) -> None:

@@ -13,8 +13,10 @@ import threading
 from collections.abc import Callable
 from typing import Final, ParamSpec, Protocol, TypeVar
 
+from pubsub.client.explaining import name_options
 from pubsub.client.guards import guards, within_call, within_guard
 from pubsub.client.storage.transaction import Transaction
+from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 
 Parameters = ParamSpec("Parameters")
@@ -34,9 +36,10 @@ def guarded(
     held = session.held_here
     try:
         return function(*arguments, **named)
-    except BaseException:
+    except BaseException as error:
         if not (held and within_call()):
             session.recover()
+            name_options(session.settings, error)
         raise
 
 
@@ -98,7 +101,10 @@ class Steps:
         block: stands for the caller's `with` block whose transaction is open; None: there is none.
         timers: what wants to be looked at when its time has come.
         watchers: called whenever something may have come about that is waited for.
+        settings: the client's.
     """
+
+    settings: ClientSettings
 
     def __init__(self, name: str) -> None:
         self.name = name

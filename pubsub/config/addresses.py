@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from pubsub.base.addresses import split_place
 from pubsub.base.limits import PROXIES_MAX
 from pubsub.base.loopback import reaches_out as reaches_out  # noqa: PLC0414  one of the rules of addresses
+from pubsub.base.text import without_mark
 from pubsub.errors import ConfigurationError, InvalidKey
 from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
 
@@ -22,9 +23,7 @@ IPC_PATH_MAX: Final = 107
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
 HTTP_ADDRESS_RULE: Final = "HOST:PORT, as 127.0.0.1:9400; an IPv6 address in brackets; port 0: one that is free"
 
-_TCP: Final = re.compile(r"tcp://(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):([0-9]{1,5}|\*)")
-_HTTP: Final = re.compile(r"(\[[0-9A-Fa-f:.%]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
-_EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "[::]"})  # noqa: S104  named to refuse it
+_EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "::"})  # noqa: S104  named to refuse it
 
 
 def check_address(text: object, *, bind: bool = False) -> str:
@@ -58,26 +57,36 @@ def check_http_address(text: object) -> str:
     Raises:
         ValueError: it is none; the text says what is allowed.
     """
-    found = _HTTP.fullmatch(text.strip()) if isinstance(text, str) else None
-    if found is None or int(found[2]) > 65_535:
-        raise ValueError(HTTP_ADDRESS_RULE)
-    return found[0]
+    try:
+        split_place(text.strip() if isinstance(text, str) else "")
+    except ValueError:
+        raise ValueError(HTTP_ADDRESS_RULE) from None
+    assert isinstance(text, str)
+    return text.strip()
 
 
 def listens_everywhere(address: str) -> bool:
     """Whether `address` names no host that others could connect to."""
-    match = _TCP.fullmatch(address)
-    return match is not None and match[1] in _EVERYWHERE
+    try:
+        return address.startswith("tcp://") and _split_tcp(address)[0] in _EVERYWHERE
+    except ValueError:
+        return False
+
+
+def _split_tcp(address: str) -> tuple[str, int]:
+    """Host and port of `tcp://HOST:PORT`, the port `*` being 0."""
+    place = address.removeprefix("tcp://")
+    return split_place(f"{place.removesuffix('*')}0" if place.endswith(":*") else place)
 
 
 def _check_tcp(address: str, bind: bool) -> str:
-    match = _TCP.fullmatch(address)
-    if match is None:
-        raise ValueError(ADDRESS_RULE)
-    port = 0 if match[2] == "*" else int(match[2])
-    if port > 65_535 or (port == 0 and not bind):
-        raise ValueError(f"{ADDRESS_RULE}, PORT {0 if bind else 1}-65535")
-    if match[1] in _EVERYWHERE and not bind:
+    try:
+        host, port = _split_tcp(address)
+    except ValueError:
+        raise ValueError(f"{ADDRESS_RULE}, PORT {0 if bind else 1}-65535, an IPv6 address in brackets") from None
+    if port == 0 and not bind:
+        raise ValueError(f"{ADDRESS_RULE}, PORT 1-65535")
+    if host in _EVERYWHERE and not bind:
         raise ValueError(f"{ADDRESS_RULE} with a HOST that can be connected to")
     return address
 
@@ -108,7 +117,7 @@ def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
         ConfigurationError: it cannot be read, names none or too many, or a line is wrong (which, and what is allowed).
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = without_mark(path.read_bytes()).decode()
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"proxies file {path}: {getattr(error, 'strerror', None) or error}") from None
     found: dict[int, ProxyAddress] = {}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from pubsub.base.paths import expanded
+from pubsub.base.text import without_mark
 from pubsub.config import locations
 from pubsub.config.addresses import ProxyAddress, read_proxies
 from pubsub.config.rules import RULES
@@ -224,8 +225,7 @@ def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dic
     import tomllib  # noqa: PLC0415  only where there is a file
 
     try:
-        with path.open("rb") as stream:
-            content = tomllib.load(stream)
+        content = tomllib.loads(without_mark(path.read_bytes()).decode())
     except OSError as error:
         raise ConfigurationError(f"configuration file {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

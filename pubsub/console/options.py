@@ -18,6 +18,7 @@ import typer
 from pubsub.config.loading import Loaded, flag_name, load, role_name
 from pubsub.config.rules import RULES
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
+from pubsub.console.docstrings import docstring
 from pubsub.errors import Unavailable
 
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
@@ -75,7 +76,7 @@ def takes_settings(
             function(read(role, flags, file), **values)
 
         parameters = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in [*own, *options]]
-        command.__name__, command.__doc__ = function.__name__, function.__doc__
+        command.__name__, command.__doc__ = function.__name__, docstring(function)
         command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         return command

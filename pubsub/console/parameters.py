@@ -13,12 +13,15 @@ from typing import Any
 
 import typer
 
+from pubsub.console.docstrings import restore
+
 try:
     from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
 except ImportError:  # Special case: another typer; then commands are slower, and right.
 
     def prepared(app: typer.Typer) -> Any:
         """The command of an application."""
+        restore(app)
         return typer.main.get_command(app)
 
 else:
@@ -38,6 +41,7 @@ else:
 
     def prepared(app: typer.Typer) -> Any:
         """The command of an application, its parameters made to take text as it is."""
+        restore(app)
         command = typer.main.get_command(app)
         _prepare(command)
         return command

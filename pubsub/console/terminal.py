@@ -7,12 +7,15 @@ person's patience takes a script's as well.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import os
+import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pubsub.base.open_files import too_few
 from pubsub.errors import PubsubError, StorageError, without_secrets
 
 if TYPE_CHECKING:
@@ -28,6 +31,9 @@ EXIT_INTERNAL = 70
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
 
+
+Hint = Callable[[str, str], str]
+"""Gives for a group and a command that it does not have what to call instead, or ""."""
 
 CLEAN_UP_SECONDS = 1.0
 """How long a command may take to end after an interrupt."""
@@ -156,7 +162,7 @@ def take_streams() -> None:
     sys.stderr = io.TextIOWrapper(io.BufferedWriter(told), encoding, "backslashreplace", line_buffering=True)
 
 
-def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
+def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None, hint: Hint | None = None) -> int:
     """Runs a command line and returns its exit code; an error is one line on stderr, never a traceback.
 
     Args:
@@ -164,10 +170,11 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
         name: what the user typed to get here ("pubsub", "python -m server").
         argv: the arguments; None: those of this process, which is then ours, with its streams. None at all ask for
             help.
+        hint: gives for a group and a command that it does not have what to call instead, or "".
     """
     if argv is None:
         take_streams()
-    code = _run(app, name, argv)
+    code = _run(app, name, argv, hint)
     try:
         sys.stdout.flush()
     except (PubsubError, BrokenPipeError) as error:
@@ -178,7 +185,7 @@ def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _run(app: typer.Typer, name: str, argv: Sequence[str] | None) -> int:
+def _run(app: typer.Typer, name: str, argv: Sequence[str] | None, hint: Hint | None) -> int:
     import typer
 
     from pubsub.console.parameters import prepared
@@ -190,7 +197,7 @@ def _run(app: typer.Typer, name: str, argv: Sequence[str] | None) -> int:
         code = prepared(app).main(args=arguments, prog_name=name, standalone_mode=False)
         return code if isinstance(code, int) else EXIT_OK
     except typer.TyperException as error:
-        return _usage(error, name)
+        return _usage(error, name, hint)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one line.
@@ -201,6 +208,8 @@ def _failed(error: Exception) -> int:
     """Says what an error has to say; its exit code."""
     if isinstance(error, ReaderGone | BrokenPipeError):
         return EXIT_READER_GONE
+    if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
+        error = too_few(0)
     if isinstance(error, PubsubError):
         complain(str(error))
         return error.exit_code
@@ -249,9 +258,13 @@ def keep_log(role: str, name: str) -> None:
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {role} {name}: %(message)s")
 
 
-def _usage(error: typer.TyperException, name: str) -> int:
+def _usage(error: typer.TyperException, name: str, hint: Hint | None) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else name
+    unknown = re.fullmatch(r"No such command '([^']*)'.*", error.format_message())
+    if unknown is not None and hint is not None and (instead := hint(path, unknown[1])):
+        complain(f"no such command {unknown[1]!r}; did you mean: {instead}? See: {path} --help")
+        return error.exit_code
     complain(f"{error.format_message().rstrip('.')}; see: {path} --help")
     return error.exit_code
 

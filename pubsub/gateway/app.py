@@ -13,11 +13,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from pubsub.base.sites import Sites
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
-from pubsub.gateway import openapi
+from pubsub.gateway import openapi, sites
 from pubsub.gateway.clients import Clients
-from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.exchange import Exchange, Held, check_query
 from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.peeking import Peek, Peeking
@@ -31,6 +32,7 @@ from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry
 from pubsub.gateway.reports import Gather, Reports
 from pubsub.gateway.routing import Routes
+from pubsub.gateway.sessions import Sessions
 from pubsub.gateway.tokens import User, Users
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
 from pubsub.web import connections
@@ -56,6 +58,7 @@ class Gateway:
         gather: asks the cluster for its report.
         operations: what operators may have done to it.
         peek: looks at messages.
+        allowed: whose pages may ask; None: its own only.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
@@ -69,8 +72,9 @@ class Gateway:
         gather: Gather,
         operations: Operations,
         peek: Peek,
+        allowed: Sites | None = None,
     ) -> None:
-        self.users = users
+        self.sessions, self._sites = Sessions(users), allowed or Sites()
         self._registry = Registry(directory)
         self._clients = Clients(settings, directory)
         self._readers, self._held, self._requests = Readers(), Held(), Requests()
@@ -84,7 +88,7 @@ class Gateway:
         self._operating = Operating(operations)
         self._page = Page(reports, self.stopping)
         self._views = Views(reports, self._requests, self._numbers, self.stopping)
-        self._document = openapi.encoded()
+        self._document, self._queries = openapi.encoded(), openapi.queries()
         self._always: list[asyncio.Task[None]] = []
         self.routes: Routes[tuple[str, Handler]] = Routes()
         for method, path, handler in self._table():
@@ -100,6 +104,7 @@ class Gateway:
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}", subscribers.delete),
             ("GET", "/topics/{topic}/subscribers/{subscriber}/messages", subscribers.poll),
             ("DELETE", "/topics/{topic}/subscribers/{subscriber}/batches/{batch}", subscribers.confirm),
+            ("GET", "/topics/{topic}/subscribers/{subscriber}/dead-letters", subscribers.dead_letters),
             ("GET", "/topics/{topic}/stream", subscribers.stream),
             ("GET", "/topics/{topic}/webhooks", hooks.list),
             ("PUT", "/topics/{topic}/webhooks/{webhook}", hooks.put),
@@ -156,18 +161,21 @@ class Gateway:
                 self._requests.answered(method, path, status, monotonic() - started)
             await send(message)
 
+        told: Send = sending
         try:
-            path, handler = self._found(scope)[0]
-            exchange = self._exchange(scope, receive, path)
-            response = await handler(exchange)
-            await response(scope, receive, sending)
+            told = sites.telling(self._sites, sites.check(self._sites, scope), sending)
+            response = sites.preflight(scope)
+            if response is None:
+                path, handler = self._found(scope)[0]
+                response = await handler(self._exchange(scope, receive, path))
+            await response(scope, receive, told)
         except Problem as problem:
-            await _answer(problem, scope, receive, sending, status)
+            await _answer(problem, scope, receive, told, status)
         except PubsubError as error:
-            await _answer(problem_of(error), scope, receive, sending, status)
+            await _answer(problem_of(error), scope, receive, told, status)
         except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer, and the log what it was.
             _log.exception("%s %s", method, path)
-            await _answer(Problem("internal", "The gateway failed; its log says why."), scope, receive, sending, status)
+            await _answer(Problem("internal", "The gateway failed; its log says why."), scope, receive, told, status)
 
     def _found(self, scope: Scope) -> tuple[tuple[str, Handler], dict[str, str]]:
         found = self.routes.find(scope["method"], scope["raw_path"])
@@ -178,13 +186,16 @@ class Gateway:
         if twice := doubled(scope["headers"]):
             raise Problem("bad-request", f"{twice} is given twice; a request has one.")
         request = Request(scope, receive)
-        user = self.users.find(_token(request, path))
+        token = _token(request, path)
+        user = self.sessions.users.find(token)
         if user is None:
             if path not in OPEN:
                 text = "This gateway wants a bearer token that it knows."
                 raise Problem("not-authenticated", text, {"www-authenticate": "Bearer"})
             user = User("-")
-        return Exchange(request, user, scope["path_params"], self._held)
+        method = "GET" if scope["method"] == "HEAD" else scope["method"]
+        check_query(request.query_params, self._queries[method, path])
+        return Exchange(request, user, scope["path_params"], self._held, self.sessions, token)
 
     async def _openapi(self, exchange: Exchange) -> Response:
         return Response(self._document, 200, None, "application/json")

@@ -110,6 +110,15 @@ class GatewayClient(AsyncClient):
         sub = self._session.core.subscriptions.get(topic)
         return sub is not None and sub.on
 
+    def forget_losses(self, topic: str, forget: Callable[[Transaction], None]) -> None:
+        """Have a transaction forget what is lost of a topic, and tell nobody of it any more."""
+        self.write(forget)
+        with self._session.entered():
+            sub = self._session.core.subscriptions.get(topic)
+            if sub is not None:
+                sub.losses.clear()
+                sub.told = 0
+
     def outbox_bytes(self) -> int:
         """Bytes of puts that are not acknowledged yet."""
         return self._session.core.outbox.bytes

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 from urllib.parse import quote
 
 import typer
 
 from pubsub import console
+from pubsub.base.environment import is_direct, plain, proxy_refused, trusted
+from pubsub.base.urls import mask_logged_urls, masked, scrubbed
 from pubsub.errors import CallerError, ConfigurationError, NotAllowed, NotKnown, PubsubError, Unavailable
+
+if TYPE_CHECKING:
+    import httpx2
 
 app = typer.Typer(name="webhook", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -50,14 +55,14 @@ def add(
     body: dict[str, Any] = {"url": url}
     if secret:
         body["secrets"] = secret
-    found = _ask(gateway, "PUT", _path(topic, name), body)
+    found = _ask(gateway, "PUT", _path(topic, name), body, wanted="url")
     console.report(as_json, found, found.get("secret") or f"webhook {name} of {topic} goes to {found['url']}")
 
 
 @app.command("list")
 def list_(topic: Topic, gateway: At = "", as_json: AsJson = False) -> None:
     """Show a topic's webhooks, and how they do."""
-    found = _ask(gateway, "GET", f"/topics/{quote(topic, safe='')}/webhooks")
+    found = _ask(gateway, "GET", f"/topics/{quote(topic, safe='')}/webhooks", wanted="webhooks")
     if as_json:
         console.print_json(found["webhooks"])
         return
@@ -85,7 +90,7 @@ def dead_letters(
 ) -> None:
     """Show what a webhook gave up: how often each message was tried, when it failed last and how."""
     query = f"max={most}&after={after}&beginnings={'false' if as_json else 'true'}"
-    found = _ask(gateway, "GET", f"{_path(topic, name)}/dead-letters?{query}")
+    found = _ask(gateway, "GET", f"{_path(topic, name)}/dead-letters?{query}", wanted="dead_letters")
     if as_json:
         console.print_json(found)
         return
@@ -114,14 +119,14 @@ def _plain(text: str, most: int = 300) -> str:
 @app.command()
 def remove(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
     """End a webhook; what it has not delivered is given up."""
-    _ask(gateway, "DELETE", _path(topic, name))
+    _ask(gateway, "DELETE", _path(topic, name), wanted="")
     console.report(as_json, {"topic": topic, "removed": name}, f"removed webhook {name} of {topic}")
 
 
 @app.command()
 def retry(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
     """Try what waits at once, and the dead letters once more; a webhook that has ended begins again."""
-    found = _ask(gateway, "POST", f"{_path(topic, name)}/retry")
+    found = _ask(gateway, "POST", f"{_path(topic, name)}/retry", wanted="retried")
     console.report(as_json, found, f"{found['retried']:,} messages of {topic} are tried again")
 
 
@@ -129,8 +134,12 @@ def _path(topic: str, name: str) -> str:
     return f"/topics/{quote(topic, safe='')}/webhooks/{quote(name, safe='')}"
 
 
-def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = None, *, wanted: str) -> dict[str, Any]:
     """The gateway's answer.
+
+    Args:
+        gateway: its URL, as the command was told; method, path, body: of the request.
+        wanted: a field that an answer of a gateway has; "": it has no content.
 
     Raises:
         Unavailable: there is none. PubsubError: it says why not.
@@ -141,21 +150,46 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
         raise ConfigurationError(f"webhooks need pip install 'pirate-pubsub[http]' ({error})") from None
 
     url = gateway or os.environ.get("PUBSUB_GATEWAY") or "http://127.0.0.1:8080"
+    shown = masked(url)
     token = os.environ.get("PUBSUB_GATEWAY_TOKEN", "")
     headers = {"authorization": f"Bearer {token}"} if token else {}
+    mask_logged_urls()
     try:
-        answer = httpx2.request(method, url.rstrip("/") + path, json=body, headers=headers, timeout=SECONDS)
-    except httpx2.InvalidURL as error:
-        raise ConfigurationError(f"--gateway {url}: {error}") from None
+        client = _client(url)
+    except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+        raise proxy_refused(error) from None
+    try:
+        with client:
+            answer = client.request(method, url.rstrip("/") + path, json=body, headers=headers)
+    except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
+        raise ConfigurationError(f"--gateway {shown}: {scrubbed(str(error), url)}") from None
+    except httpx2.ReadTimeout:
+        silent = "what listens there takes the request and does not answer: it is stopped, or is no gateway"
+        raise Unavailable(method, shown, SECONDS, silent) from None
+    except httpx2.RemoteProtocolError as error:
+        text = f"--gateway {shown}: what listens there is no gateway: {scrubbed(str(error), url)}"
+        raise ConfigurationError(text) from None
     except httpx2.HTTPError as error:
-        raise Unavailable(method, url, SECONDS, str(error) or type(error).__name__) from None
-    if answer.is_success:
-        return dict(answer.json()) if answer.content else {}
+        raise Unavailable(method, shown, SECONDS, scrubbed(str(error), url) or type(error).__name__) from None
     try:
-        reason = str(answer.json()["detail"])
-    except (ValueError, KeyError, TypeError):
-        reason = f"{url} answered {answer.status_code}, and is no gateway"
+        found = answer.json() if answer.content or wanted else {}
+    except (ValueError, RecursionError):
+        found = None
+    if answer.is_success and isinstance(found, dict) and (not wanted or wanted in found):
+        return found
+    if answer.is_success:
+        raise ConfigurationError(f"--gateway {shown}: what answers there is no gateway")
+    none = f"{shown} answered {answer.status_code}, and is no gateway"
+    reason = str(found["detail"]) if isinstance(found, dict) and "detail" in found else none
     raise _error(answer.status_code, path, reason)
+
+
+def _client(url: str) -> httpx2.Client:
+    """What asks a gateway: directly where it is on this host, else as the environment says."""
+    import httpx2
+
+    verify = trusted() if url.lower().startswith("https:") else plain()
+    return httpx2.Client(timeout=SECONDS, verify=verify, trust_env=not is_direct(url))
 
 
 def _error(status: int, path: str, reason: str) -> PubsubError:
@@ -165,4 +199,4 @@ def _error(status: int, path: str, reason: str) -> PubsubError:
         return NotKnown(reason)
     if status == 503:
         return Unavailable("webhook", path, SECONDS, reason)
-    return CallerError(reason) if status < 500 else PubsubError(reason)
+    return CallerError(reason) if 400 <= status < 500 else PubsubError(reason)

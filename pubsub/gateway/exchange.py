@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from contextlib import aclosing
+from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS
+from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
+from pubsub.gateway.sessions import Needs, Sessions
 from pubsub.gateway.tokens import User
 from pubsub.web.bodies import BodyGone, BodyRefused, pieces
 
@@ -51,23 +53,27 @@ class Exchange:
         user: who asks.
         names: what stands for the names in its path.
         held: the bytes of all bodies.
+        sessions: who may do what by now.
+        token: that it came with.
     """
 
     request: Request
     user: User
     names: dict[str, str]
     held: Held
+    sessions: Sessions
+    token: str | None = None
 
     @property
     def topic(self) -> str:
         """The topic in the path."""
         return self.names["topic"]
 
-    def number(self, name: str, default: float, most: float) -> float:
+    def number(self, name: str, default: float, most: float, least: float = 0.0) -> float:
         """A number of the query, not above the most that is allowed.
 
         Raises:
-            Problem: it is none, or below zero.
+            Problem: it is none, or below the least.
         """
         text = self.request.query_params.get(name)
         if text is None:
@@ -76,9 +82,32 @@ class Exchange:
             value = float(text)
         except ValueError:
             value = -1.0
-        if not 0 <= value < 1e18:
-            raise Problem("bad-request", f"{name} is a number from 0 to {most:g}.")
+        if not least <= value < 1e18:
+            raise Problem("bad-request", f"{name} is a number from {least:g} to {most:g}.")
         return min(value, most)
+
+    def count(self, name: str, default: int, most: int) -> int:
+        """As `number`, of what there is at least one."""
+        return int(self.number(name, default, most, 1.0))
+
+    def truth(self, name: str) -> bool:
+        """Whether the query says `true`; where it says nothing: no.
+
+        Raises:
+            Problem: it says something else than true or false.
+        """
+        text = self.request.query_params.get(name, "false")
+        if text not in {"true", "false"}:
+            raise Problem("bad-request", f"{name} is true or false.")
+        return text == "true"
+
+    def lasting(self, needs: Needs) -> AbstractContextManager[asyncio.Event]:
+        """As `Sessions.lasting`, of this request."""
+        return self.sessions.lasting(self.token, self.user, needs)
+
+    def check(self, needs: Needs) -> None:
+        """As `Sessions.check`, of this request: a body may come slowly."""
+        self.sessions.check(self.token, self.user, needs)
 
     async def body(self) -> tuple[bytes, int]:
         """The request's body, decoded, and how many bytes `release` is to give back.
@@ -110,16 +139,18 @@ class Exchange:
         self.held.bytes -= size
 
     async def json(self) -> Any:
-        """The body as JSON.
+        """The body as JSON, which is small: it is parsed on the event loop.
 
         Raises:
-            Problem: it is none; as `body`.
+            Problem: it is none, or larger than PARSED_BYTES_MAX; as `body`.
         """
         body, size = await self.body()
         self.release(size)
+        if size > PARSED_BYTES_MAX:
+            raise Problem("too-large", f"JSON that says what to do may have {PARSED_BYTES_MAX:,} bytes.")
         try:
             return json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             raise Problem("bad-request", "The body is not JSON.") from None
 
     async def _receive(self) -> Any:
@@ -135,6 +166,22 @@ class Exchange:
             message = await self.request.receive()
             if message["type"] == "http.disconnect":
                 return
+
+
+def check_query(given: QueryParams, known: frozenset[str]) -> None:
+    """See that a query has nothing but what is known, once: a mistyped name would be taken for none.
+
+    Raises:
+        Problem: it has.
+    """
+    names = [name for name, _ in given.multi_items()]
+    for name in names:
+        if name not in known:
+            shown = "".join(character if character.isprintable() else "?" for character in name[:50])
+            there = f"there are {', '.join(sorted(known))}" if known else "there are none"
+            raise Problem("bad-request", f"{shown!r} is no parameter of this resource; {there}.")
+        if names.count(name) > 1:
+            raise Problem("bad-request", f"{name} is given twice.")
 
 
 def answer(facts: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:

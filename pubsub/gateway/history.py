@@ -10,6 +10,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from pubsub.monitoring.unknown import unknown_topics
+
 SAMPLE_SECONDS: Final = 5.0
 """Between samples."""
 
@@ -18,7 +20,7 @@ SAMPLES_MAX: Final = 720
 
 
 class Sample(NamedTuple):
-    """The cluster at one time.
+    """The cluster at one time. None stands for figures that are not known, as the server of some topic does not answer.
 
     Attributes:
         at: seconds since 1970.
@@ -31,13 +33,13 @@ class Sample(NamedTuple):
     """
 
     at: float
-    puts: float
-    backlog: int
-    oldest: float
-    disk: int
-    proxies: int
-    servers: int
-    warnings: int
+    puts: float | None
+    backlog: int | None
+    oldest: float | None
+    disk: int | None
+    proxies: int | None
+    servers: int | None
+    warnings: int | None
 
 
 class History:
@@ -65,30 +67,43 @@ class History:
             if server["report"] is not None
         }
         passed = now - self._at
+        rated = not self._counted or counted.keys() <= self._counted.keys()
         self.rates = {
             server: max(0, count - self._counted[server]) / passed
             for server, count in counted.items()
             if server in self._counted and passed > 0
         }
         self._counted, self._at = counted, now
-        waiting = [facts["waiting"] for topic in report["topics"] for facts in topic["subscribers"].values()]
+        known = not unknown_topics(report["topics"])
+        waiting = [facts["waiting"] for topic in report["topics"] for facts in (topic["subscribers"] or {}).values()]
         ages = [topic["oldest_unacknowledged_seconds"] or 0.0 for topic in report["topics"]]
         disks = [server["report"]["disk"] or {} for server in report["servers"] if server["report"] is not None]
-        self.count += 1
-        self.samples.append(
+        self._append(
             Sample(
                 at=round(at, 1),
-                puts=round(sum(self.rates.values()), 1),
-                backlog=sum(waiting),
-                oldest=round(max(ages, default=0.0), 1),
-                disk=sum(sum(disk.values()) for disk in disks),
+                puts=round(sum(self.rates.values()), 1) if known and rated else None,
+                backlog=sum(waiting) if known else None,
+                oldest=round(max(ages, default=0.0), 1) if known else None,
+                disk=sum(sum(disk.values()) for disk in disks) if known else None,
                 proxies=sum(proxy["answered"] for proxy in report["proxies"]),
                 servers=sum(server["answered"] for server in report["servers"]),
                 warnings=len(report["warnings"]) + len(report["alarms"]),
             )
         )
 
-    def facts(self, behind: int = 0) -> dict[str, list[float]]:
+    def miss(self, at: float) -> None:
+        """Nobody answered: of this time nothing is known.
+
+        Args:
+            at: as for `add`.
+        """
+        self._append(Sample(round(at, 1), *[None] * (len(Sample._fields) - 1)))
+
+    def _append(self, sample: Sample) -> None:
+        self.count += 1
+        self.samples.append(sample)
+
+    def facts(self, behind: int = 0) -> dict[str, list[float | None]]:
         """Samples as JSON has them, a list for each of their fields, but the first `behind` that were ever taken."""
         new = list(self.samples)[max(0, len(self.samples) - (self.count - behind)) :]
         return {name: [getattr(sample, name) for sample in new] for name in Sample._fields}

@@ -12,6 +12,9 @@ BODY_BYTES_MAX: Final = 64 * MIB
 BODIES_BYTES_MAX: Final = 512 * MIB
 """Bytes of all requests' bodies that are held at the same time; beyond it 503."""
 
+PARSED_BYTES_MAX: Final = 64 * 1024
+"""Bytes of JSON from elsewhere that are parsed on the event loop, which waits for it; what is more goes to a thread."""
+
 BODY_SECONDS: Final = 30.0
 """Silence in the midst of a body after which the request is answered 408."""
 
@@ -109,7 +112,7 @@ WEBHOOK_CONCURRENCY: Final = 8
 """Deliveries of one webhook at the same time, each of another key."""
 
 WEBHOOK_SECONDS: Final = 15.0
-"""A receiver may take so long to answer."""
+"""One delivery may take so long in all, from the look-up of its receiver's name to its answer's status."""
 
 WEBHOOK_ATTEMPTS_MAX: Final = 12
 """Attempts at one delivery, which with their back-offs take about three days; then it is a dead letter."""
@@ -122,6 +125,9 @@ DEAD_LETTERS_BYTES_MAX: Final = 16 * MIB
 
 DEAD_LETTERS_MAX: Final = 100_000
 """Dead letters of one webhook; where there are so many it waits until some are redriven or removed."""
+
+LOSSES_MAX: Final = 10_000
+"""Dead letters of one subscriber and topic: ranges of messages that are lost. The oldest beyond are forgotten."""
 
 METRICS_TOPICS_MAX: Final = 10_000
 """Topics that have lines of their own in `/metrics`; what else there is, is counted there."""

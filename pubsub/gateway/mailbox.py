@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from pubsub.client import Batch, Transaction
 from pubsub.errors import DataLoss
+from pubsub.gateway import losses
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import message_id
 from pubsub.gateway.messages import json_facts, preview, text_or_base64
@@ -23,21 +24,23 @@ TABLES: Final = (
     " topic TEXT NOT NULL, number INTEGER NOT NULL, position TEXT NOT NULL, publisher TEXT NOT NULL,"
     " counter INTEGER NOT NULL, stamp INTEGER NOT NULL, key BLOB NOT NULL, body BLOB, note TEXT NOT NULL,"
     " attempts INTEGER NOT NULL, due REAL NOT NULL, letter INTEGER NOT NULL,"
-    " headers BLOB NOT NULL DEFAULT x'', PRIMARY KEY (topic, number))",
+    " headers BLOB NOT NULL DEFAULT x'', doubtful INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (topic, number))",
     "CREATE TABLE IF NOT EXISTS gateway_place ("
     " topic TEXT PRIMARY KEY, last INTEGER NOT NULL, confirmed INTEGER NOT NULL, opened INTEGER NOT NULL"
     ") WITHOUT ROWID",
 )
 
-FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers"
+FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, attempts, due, headers, doubtful"
 """The columns of a `Mail`."""
 
 
 def make_tables(client: GatewayClient) -> None:
-    """Make a mailbox's tables in a client's file, or give those of an earlier release the column that they lack."""
+    """Make a mailbox's tables in a client's file, or add the columns that those of an earlier release lack."""
     client.make_tables(TABLES)
-    if ("headers",) not in client.read("SELECT name FROM pragma_table_info('gateway_mail')"):
-        client.make_tables(("ALTER TABLE gateway_mail ADD COLUMN headers BLOB NOT NULL DEFAULT x''",))
+    there = client.read("SELECT name FROM pragma_table_info('gateway_mail')")
+    for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", "INTEGER NOT NULL DEFAULT 0")):
+        if (name,) not in there:
+            client.make_tables((f"ALTER TABLE gateway_mail ADD COLUMN {name} {kind}",))
 
 
 class Mail(NamedTuple):
@@ -50,6 +53,7 @@ class Mail(NamedTuple):
         body: what; None: the messages at `position` are lost, and `note` says why.
         attempts, due: of a webhook: how often it was tried, and when it is to be tried again (seconds since 1970).
         headers: as a batch holds them.
+        doubtful: as a `Message`'s, 1 or 0.
     """
 
     number: int
@@ -63,6 +67,7 @@ class Mail(NamedTuple):
     attempts: int
     due: float
     headers: bytes = b""
+    doubtful: int = 0
 
     @property
     def id(self) -> str:
@@ -85,13 +90,14 @@ class Mail(NamedTuple):
     def _named(self) -> dict[str, Any]:
         if self.body is None:
             return {"id": self.id, "lost": self.note, "position": self.position}
-        return {
+        named = {
             "id": self.id,
             "position": self.position,
             "publisher": self.publisher,
             "counter": str(self.counter),  # Above 2 ** 53, where JavaScript's numbers have gaps.
             "stamp": self.stamp,
         }
+        return named | {"doubtful": True} if self.doubtful else named
 
 
 def encoded(mail: Sequence[Mail]) -> bytes:
@@ -156,15 +162,22 @@ class Mailbox:
         def sink(batch: Batch, transaction: Transaction) -> None:
             if confirmed:
                 _confirm(transaction, self.topic, confirmed)
-            rows = [(m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes) for m in batch]
+            rows = [
+                (m.id, m.publisher, m.counter, m.stamp, m.key, m.body, "", m.header_bytes, m.doubtful) for m in batch
+            ]
             _add(transaction, self.topic, rows, opened=opened)
 
         try:
             return await self.client.hand_on(self.topic, most, sink, seconds)
         except DataLoss as loss:
             place, reason = f"{loss.first}..{loss.last}", loss.reason
-            row = (place, "", 0, 0, b"", None, reason, b"")
-            self.client.write(lambda transaction: _add(transaction, self.topic, [row], opened=opened))
+            row = (place, "", 0, 0, b"", None, reason, b"", False)
+
+            def write(transaction: Transaction) -> None:
+                _add(transaction, self.topic, [row], opened=opened)
+                losses.prune(transaction, self.topic)
+
+            self.client.write(write)
             return 1
 
     async def confirm(self, number: int) -> None:
@@ -197,7 +210,8 @@ def _add(transaction: Transaction, topic: str, rows: Sequence[tuple[Any, ...]], 
     before = found[0][0] if found else 0
     last = before + len(rows)
     transaction.executemany(
-        "INSERT INTO gateway_mail VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0, ?)",
+        "INSERT INTO gateway_mail (topic, number, position, publisher, counter, stamp, key, body, note, headers,"
+        " doubtful, attempts, due, letter) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, 0)",
         [(topic, number, *row) for number, row in enumerate(rows, before + 1)],
     )
     transaction.execute(

@@ -14,7 +14,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from pubsub.errors import InvalidName, TooLarge
-from pubsub.gateway.limits import PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
+from pubsub.gateway.json_check import scan
+from pubsub.gateway.limits import PARSED_BYTES_MAX, PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
 from pubsub.gateway.problems import Problem
 from pubsub.protocol import decode_headers, encode_headers
 
@@ -24,6 +25,10 @@ RESERVED: Final = "pubsub-"
 KEY: Final = "pubsub-key"
 HEADER: Final = "pubsub-header-"
 OMITTED: Final = "pubsub-omitted"
+DOUBTFUL: Final = "pubsub-doubtful"
+
+_STEPS_MAX: Final = 32
+"""Steps of `scan` that a line takes at most which describes a message: it has few parts, however long they are."""
 
 _LINE: Final = frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"})
 _NOT_IN_NAMES: Final = re.compile(rb"[^A-Za-z0-9!#$&'*+.^_`|~-]")
@@ -174,6 +179,8 @@ def read_lines(lines: Iterable[bytes]) -> list[Wanted]:
 
 def _read_line(line: bytes, where: str) -> Wanted:
     try:
+        if len(line) > PARSED_BYTES_MAX and not scan(line.decode("utf-8-sig"), _STEPS_MAX):
+            raise ValueError  # It has too many parts, or is none.
         facts = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError):
         raise Problem("bad-request", f"{where}it is no JSON object in which each name stands once.") from None

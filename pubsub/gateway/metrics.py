@@ -111,18 +111,28 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
         "Since the oldest message that some subscriber has not acknowledged was put; 0 where nothing waits.",
         labels=["topic"],
     )
+    silent = GaugeMetricFamily(
+        "pubsub_topic_unknown_seconds",
+        "Since when the server of a topic does not answer, and it has no other line; 0 while it does.",
+        labels=["topic"],
+    )
     for topic in topics[:METRICS_TOPICS_MAX]:
+        silent.add_metric([topic["topic"]], topic["unknown_seconds"] or 0.0)
+        if topic["unknown_seconds"] is not None:
+            continue
         oldest.add_metric([topic["topic"]], topic["oldest_unacknowledged_seconds"] or 0.0)
         for name, family in families.items():
             family.add_metric([topic["topic"]], topic[name])
     yield from families.values()
     yield oldest
+    yield silent
     yield from _subscribers(topics)
     over = GaugeMetricFamily(
         "pubsub_metrics_left_out", "What has no line of its own here, since there is too much of it.", labels=["what"]
     )
     over.add_metric(["topics"], max(0, len(topics) - METRICS_TOPICS_MAX))
-    over.add_metric(["subscribers"], max(0, sum(len(one["subscribers"]) for one in topics) - METRICS_SUBSCRIBERS_MAX))
+    subscribers = sum(len(one["subscribers"] or ()) for one in topics)
+    over.add_metric(["subscribers"], max(0, subscribers - METRICS_SUBSCRIBERS_MAX))
     yield over
 
 
@@ -131,7 +141,9 @@ def _subscribers(topics: list[dict[str, Any]]) -> Iterator[Any]:
         "pubsub_subscriber_backlog", "Messages that a subscriber is still to receive.", labels=["topic", "subscriber"]
     )
     rows = (
-        (topic["topic"], name, facts["waiting"]) for topic in topics for name, facts in topic["subscribers"].items()
+        (topic["topic"], name, facts["waiting"])
+        for topic in topics
+        for name, facts in (topic["subscribers"] or {}).items()
     )
     for topic, name, count in islice(rows, METRICS_SUBSCRIBERS_MAX):
         waiting.add_metric([topic, name], count)

@@ -40,6 +40,8 @@ def _query(name: str, text: str, schema: Schema, *, required: bool = False) -> d
 _MAX: Final = _query(
     "max", f"Messages at most [{POLL_RECORDS}].", {"type": "integer", "minimum": 1, "maximum": POLL_RECORDS_MAX}
 )
+_AFTER: Final = _query("after", "The number of the last one that was seen.", {"type": "integer", "minimum": 0})
+_BEGINNINGS: Final = _query("beginnings", "Only the beginnings of large keys and bodies.", {"type": "boolean"})
 _PLACES: Final = {
     "topic": "The topic; a slash in it is written %2F.",
     "subscriber": "The subscriber, as its user calls it.",
@@ -103,10 +105,14 @@ def _subscribers() -> dict[str, Any]:
     }
     wait = _query("wait", "Seconds until the answer is empty [0].", {"type": "number", "maximum": WAIT_SECONDS_MAX})
     made = {"201": _json("Subscribed.", "Subscribed"), "200": _json("It was already.", "Subscribed")}
+    fresh = _query("fresh", "Begin at the end, and drop what waits [false].", {"type": "boolean"})
     base = "/topics/{topic}/subscribers/{subscriber}"
     return {
         base: {
-            "put": _operation("subscribe", "Receive what is put from now on.", {**made, **_problems(409)}),
+            "put": _operation(
+                "subscribe", "Receive what is put from now on, or go on with what waits under this name.",
+                {**made, **_problems(409)}, fresh,
+            ),
             "get": _operation(
                 "getSubscriber", "Where it stands.", {"200": _json("It.", "Subscriber"), **_problems(409)}
             ),
@@ -121,6 +127,12 @@ def _subscribers() -> dict[str, Any]:
         f"{base}/batches/{{batch}}": {
             "delete": _operation("confirm", "Take a batch; once more is fine.", {"204": nothing, **_problems(409)}),
         },
+        f"{base}/dead-letters": {
+            "get": _operation(
+                "listLosses", "What it was never handed.",
+                {"200": _json("They.", "DeadLetters"), **_problems(409)}, _AFTER, _MAX, _BEGINNINGS,
+            ),
+        },
     }  # fmt: skip
 
 
@@ -129,8 +141,6 @@ def _webhooks() -> dict[str, Any]:
     one = f"{base}/{{webhook}}"
     made = {"201": _json("Made.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
-    after = _query("after", "The number of the last one that was seen.", {"type": "integer", "minimum": 0})
-    beginnings = _query("beginnings", "Only the beginnings of large keys and bodies.", {"type": "boolean"})
     return {
         base: {"get": _operation("listWebhooks", "Webhooks.", {"200": _json("They.", "Webhooks"), **_problems()})},
         one: {
@@ -144,7 +154,7 @@ def _webhooks() -> dict[str, Any]:
         f"{one}/dead-letters": {
             "get": _operation(
                 "listDeadLetters", "What was given up.",
-                {"200": _json("They.", "DeadLetters"), **_problems()}, after, _MAX, beginnings,
+                {"200": _json("They.", "DeadLetters"), **_problems()}, _AFTER, _MAX, _BEGINNINGS,
             ),
         },
         f"{one}/retry": {
@@ -240,6 +250,16 @@ def document() -> dict[str, Any]:
             "securitySchemes": {"bearer": {"type": "http", "scheme": "bearer"}},
         },
         "security": [{"bearer": []}, {}],
+    }
+
+
+def queries() -> dict[tuple[str, str], frozenset[str]]:
+    """The parameters that a query may have, of each method and path."""
+    return {
+        (method.upper(), path): frozenset(one["name"] for one in operation["parameters"] if one["in"] == "query")
+        for path, item in document()["paths"].items()
+        for method, operation in item.items()
+        if method != "parameters"
     }
 
 

@@ -40,6 +40,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "invalid-name": (400, "A name is not allowed"),
     "not-authenticated": (401, "A bearer token is needed"),
     "not-allowed": (403, "This token has no right to that"),
+    "foreign-site": (403, "The request comes from another site, or is for another host"),
     "not-found": (404, "There is no such resource"),
     "not-subscribed": (404, "There is no such subscriber"),
     "method-not-allowed": (405, "The resource does not have this method"),

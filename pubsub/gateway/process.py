@@ -14,9 +14,12 @@ from typing import Any, Final
 
 from prometheus_client import disable_created_metrics
 
+from pubsub.base.addresses import join_place, split_place
 from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.base.resources import allow_connections
+from pubsub.base.sites import Sites
+from pubsub.base.text import without_mark
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -42,8 +45,8 @@ STOP_SECONDS: Final = 5
 THREADS: Final = 16
 """Threads that wait for disks, and for the cluster's report."""
 
-TOKENS_LOOK_SECONDS: Final = 1.0
-"""The file of tokens is looked at so often."""
+TOKENS_LOOK_SECONDS: Final = 0.5
+"""The file of tokens is looked at so often: within a second a token that was revoked has lost its streams too."""
 
 LIMITS: Final = Limits(
     CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, KEEP_ALIVE_SECONDS, WRITE_SECONDS
@@ -72,6 +75,9 @@ class GatewaySettings:
         tokens: file of who may do what; None: everybody may do everything.
         insecure: it may listen without tokens where others than this host reach it.
         certificate, private_key: files for TLS; None: there is none.
+        allow_hosts: names that it may be asked for by besides, and whose pages may ask; "*": any, as where there are
+            tokens.
+        allow_origins: of other sites, whose pages may ask.
     """
 
     bind: str
@@ -80,6 +86,22 @@ class GatewaySettings:
     insecure: bool = False
     certificate: Path | None = None
     private_key: Path | None = None
+    allow_hosts: tuple[str, ...] = ()
+    allow_origins: tuple[str, ...] = ()
+
+
+def sites_of(settings: GatewaySettings) -> Sites:
+    """Whose pages may ask. With tokens any host will do: no browser adds a token by itself.
+
+    Raises:
+        ConfigurationError: a name of them is none.
+    """
+    bound = settings.bind.rpartition(":")[0]
+    any_host = settings.tokens is not None
+    try:
+        return Sites.of(settings.allow_hosts, settings.allow_origins, bound=bound, any_host=any_host)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def listen(settings: GatewaySettings) -> socket.socket:
@@ -88,22 +110,24 @@ def listen(settings: GatewaySettings) -> socket.socket:
     Raises:
         ConfigurationError: that is no address, it is taken, or others could reach it without a token.
     """
-    host, colon, port = settings.bind.rpartition(":")
-    if not colon or not port.isdecimal() or int(port) > 65535:
-        raise ConfigurationError(f"--bind is HOST:PORT, as 127.0.0.1:8080, not {settings.bind!r}")
+    try:
+        host, port = split_place(settings.bind)
+    except ValueError:
+        raise ConfigurationError(
+            f"--bind is HOST:PORT, as 127.0.0.1:8080 or [::1]:8080, not {settings.bind!r}"
+        ) from None
     if reaches_out(f"tcp://{settings.bind}") and settings.tokens is None and not settings.insecure:
         raise ConfigurationError(
             f"{settings.bind} can be reached by others than this host: give a file of tokens (--tokens FILE), or say"
             " --insecure"
         )
-    host = host.strip("[]")
     try:
-        family = socket.getaddrinfo(host, int(port), type=socket.SOCK_STREAM)[0][0]
+        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listening = Listening(family, socket.SOCK_STREAM)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Nagle's algorithm would hold a short answer's second part back until the first is acknowledged.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.bind((host, int(port)))
+        listening.bind(place)
     except OSError as error:
         raise ConfigurationError(f"cannot listen on {settings.bind}: {error.strerror or error}") from None
     return listening
@@ -118,7 +142,7 @@ def read_users(path: Path | None) -> Users:
     if path is None:
         return Users()
     try:
-        text = path.read_text(encoding="ascii")
+        text = without_mark(path.read_bytes()).decode("ascii")
         mode = path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
@@ -149,15 +173,16 @@ def run_gateway(
         ConfigurationError, StorageError: it cannot begin.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for noisy in ("uvicorn", "httpx2", "httpcore2"):  # httpx2 writes a line for each delivery, with its URL.
+        logging.getLogger(noisy).setLevel(logging.WARNING)
     allow_connections()
-    users = read_users(settings.tokens)
+    users, allowed = read_users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
         asyncio.run(
             _serve(
                 settings,
-                lambda: Gateway(clients, settings.directory, users, gather, operations, peek),
+                lambda: Gateway(clients, settings.directory, users, gather, operations, peek, allowed),
                 listening,
                 ready,
             )
@@ -174,7 +199,7 @@ async def _serve(
     watching = asyncio.create_task(_watch(gateway, settings.tokens))
     host, port = listening.getsockname()[:2]
     scheme = "https" if settings.certificate else "http"
-    telling = asyncio.create_task(_tell(server, lambda: ready(f"{scheme}://{host}:{port}")))
+    telling = asyncio.create_task(_tell(server, lambda: ready(f"{scheme}://{join_place(host, port)}")))
     try:
         await server.serve(sockets=[listening])
     finally:
@@ -226,7 +251,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
     """Take the file of tokens anew when it has changed; one that cannot be used changes nothing."""
     if path is None:
         return
-    seen = _stamp(path)
+    seen: tuple[int, ...] = ()  # It may have changed since it was read at the start.
     while True:
         await asyncio.sleep(TOKENS_LOOK_SECONDS)
         now = _stamp(path)
@@ -234,7 +259,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
             continue
         seen = now
         try:
-            gateway.users = read_users(path)
+            gateway.sessions.users = read_users(path)
         except ConfigurationError as error:
             _log.error("the tokens read before stay in force: %s", error)
 

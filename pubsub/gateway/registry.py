@@ -16,7 +16,8 @@ from typing import Final
 
 import apsw
 
-from pubsub.errors import StorageError, StoreFull, StoreInUse
+from pubsub.base.database import CAREFUL
+from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse
 from pubsub.gateway.limits import SUBSCRIBERS_MAX, WEBHOOKS_MAX
 from pubsub.gateway.problems import Problem
 
@@ -25,6 +26,8 @@ CREATE TABLE IF NOT EXISTS subscriber (
     user TEXT NOT NULL, topic TEXT NOT NULL, name TEXT NOT NULL, webhook TEXT, PRIMARY KEY (user, topic, name)
 ) WITHOUT ROWID;
 """
+
+_REMEDY: Final = "put a backup of the gateway's directory back"
 
 ACTIVE: Final = "active"
 ENDED: Final = "ended"
@@ -90,14 +93,15 @@ class Registry:
             self._path.touch(mode=0o600)  # It has the webhooks' secrets.
         except OSError as error:
             raise StorageError(str(directory), error.strerror or str(error)) from None
-        with self._errors():
+        with self._opening():
             self._db = apsw.Connection(str(self._path))
+            self._db.execute(CAREFUL)
             self._db.set_busy_timeout(100)
             for pragma in ("locking_mode=exclusive", "journal_mode=wal", "synchronous=full"):
                 self._db.execute(f"pragma {pragma}").fetchall()
             self._db.execute(_TABLES)
             rows = list(self._db.execute("SELECT user, topic, name, webhook FROM subscriber"))
-        self._found = {found.key: found for found in (_loaded(*row) for row in rows)}
+            self._found = {found.key: found for found in (_loaded(*row) for row in rows)}
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -107,8 +111,25 @@ class Registry:
             raise StoreInUse(str(self._path), "another gateway") from None
         except apsw.FullError:
             raise StoreFull(str(self._path), "the disk is full") from None
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise StoreDamaged(str(self._path), f"damaged ({error}); {_REMEDY}") from None
         except apsw.Error as error:
             raise StorageError(str(self._path), str(error)) from None
+
+    @contextmanager
+    def _opening(self) -> Iterator[None]:
+        """The same, and what rows end in that no gateway writes; nothing stays open."""
+        try:
+            with self._errors():
+                yield
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            self._db.close()
+            reason = str(error).split("\n", 1)[0][:200]
+            raise StoreDamaged(str(self._path), f"damaged ({reason}); {_REMEDY}") from None
+        except StorageError:
+            if hasattr(self, "_db"):
+                self._db.close()
+            raise
 
     def find(self, user: str, topic: str, name: str) -> Subscriber | None:
         """One subscriber; None where there is no such."""
@@ -160,8 +181,12 @@ class Registry:
 
 
 def _loaded(user: str, topic: str, name: str, webhook: str | None) -> Subscriber:
+    if {type(text) for text in (user, topic, name)} != {str}:
+        raise ValueError("a name that is none")
     if webhook is None:
         return Subscriber(user, topic, name)
     facts = json.loads(webhook)
     hook = Webhook(facts["url"], tuple(facts["secrets"]), facts["state"], facts["reason"])
+    if {type(text) for text in (hook.url, hook.state, hook.reason, *hook.secrets)} != {str}:
+        raise ValueError("a webhook that is none")
     return Subscriber(user, topic, name, hook)

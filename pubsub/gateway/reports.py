@@ -14,6 +14,7 @@ from typing import Any
 from pubsub.errors import PubsubError
 from pubsub.gateway.limits import REPORT_SECONDS, REPORT_TOPICS_PER_SECOND
 from pubsub.monitoring.rates import Rates
+from pubsub.monitoring.unknown import Memory
 
 Gather = Callable[[], dict[str, Any]]
 """Asks every proxy and server, and gives one picture: `proxies`, `servers`, `topics`, `warnings` …"""
@@ -32,6 +33,7 @@ class Reports:
     def __init__(self, gather: Gather) -> None:
         self._gather = gather
         self.rates = Rates()
+        self._memory = Memory()
         self._until = float("-inf")
         self._asking: asyncio.Task[dict[str, Any]] | None = None
         self._last: dict[str, Any] = {}
@@ -54,6 +56,7 @@ class Reports:
     def _ask(self) -> dict[str, Any]:
         found = self._gather()
         self.rates.add(found)
+        self._memory.add(found, monotonic())
         return found
 
     async def problem(self) -> str:

@@ -57,6 +57,7 @@ _MESSAGE: Final = closed(
         "publisher": STRING,
         "counter": {**STRING, "description": "The publisher's number of it; beyond what JavaScript counts to."},
         "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
+        "doubtful": {"type": "boolean", "description": "True: a lost state directory may have processed it."},
         "key": STRING,
         "key_base64": STRING,
         "headers": {**_TEXTS, "description": "Its headers, those that are UTF-8."},
@@ -70,11 +71,24 @@ _MESSAGE: Final = closed(
         "bytes": {**COUNT, "description": "Of the whole body, where beginnings were asked for."},
         "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
     },
-    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64", *_OF_LETTERS, "bytes", "cut"}),
+    frozenset(
+        {
+            "key",
+            "key_base64",
+            "headers",
+            "headers_base64",
+            "body",
+            "body_base64",
+            *_OF_LETTERS,
+            "bytes",
+            "cut",
+            "doubtful",
+        }
+    ),
 )
 
 _PEEKED: Final = closed(
-    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in _OF_LETTERS},
+    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in {*_OF_LETTERS, "doubtful"}},
     frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64"}),
 )
 
@@ -96,30 +110,38 @@ _OLDEST: Final[Schema] = {
     "description": "Seconds since the oldest message that is not acknowledged was put; null where nothing waits.",
 }
 
+_FIGURE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "description": "Null: not known."}
+
 _TOPIC: Final = closed(
     {
         "topic": STRING,
         "owners": listed(STRING),
         "others": listed(STRING),
-        "whole": {"type": "boolean", "description": "One server holds all of it."},
-        "records": COUNT,
-        "bytes": COUNT,
-        "backlog": COUNT,
+        "whole": {"type": ["boolean", "null"], "description": "One server holds all of it; null: it does not answer."},
+        "unknown_seconds": {
+            "type": ["number", "null"],
+            "description": "Since when its server does not answer: then its figures are null. Null: they are known.",
+        },
+        "last_known": {"oneOf": [{"type": "null"}, ref("LastKnown")]},
+        "records": _FIGURE,
+        "bytes": _FIGURE,
+        "backlog": _FIGURE,
         "puts": {"type": ["number", "null"], "description": "Messages put a second; null: not known yet."},
         "deliveries": {"type": ["number", "null"], "description": "Messages taken a second, by all subscribers."},
         "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
         "oldest_unacknowledged_seconds": _OLDEST,
-        "subscribers": listed(
-            closed(
+        "subscribers": {
+            "type": ["array", "null"],
+            "items": closed(
                 {
                     "client": STRING,
                     "waiting": COUNT,
                     "polling": {"type": "boolean"},
                     "oldest_unacknowledged_seconds": _OLDEST,
                 }
-            )
-        ),
-        "subscribers_total": {**COUNT, "description": "How many there are, listed or not."},
+            ),
+        },
+        "subscribers_total": {**_FIGURE, "description": "How many there are, listed or not; null: not known."},
     }
 )
 
@@ -127,7 +149,7 @@ _WEBHOOK: Final = closed(
     {
         "topic": STRING,
         "name": STRING,
-        "url": STRING,
+        "url": {**STRING, "description": "Where; *** stands for user and password, and for the query."},
         "secrets": {**COUNT, "description": "How many sign."},
         "secret": {**STRING, "description": "The secret that was made, shown this once."},
         "state": {"enum": ["active", "ended"]},
@@ -148,6 +170,8 @@ _PART: Final[Schema] = {
         "id": STRING,
         "alive": {"type": "boolean"},
         "answered": {"type": "boolean"},
+        "unheard_seconds": {"type": ["number", "null"], "description": "Since when no proxy hears a server."},
+        "last_known": {"type": ["object", "null"], "description": "What such a server had: topics, records."},
         "reason": STRING,
         "report": {"type": ["object", "null"], "description": "What the process says of itself."},
     },
@@ -202,6 +226,10 @@ SCHEMAS: Final[dict[str, Schema]] = {
             "taken": COUNT,
             "confirmed": COUNT,
             "open_batch": {"type": ["string", "null"], "description": "The confirmation of the batch that is open."},
+            "dead_letters": {
+                **COUNT,
+                "description": "Ranges of messages that it was never handed, since they are lost.",
+            },
         }
     ),
     "Webhook": _WEBHOOK,
@@ -230,6 +258,16 @@ SCHEMAS: Final[dict[str, Schema]] = {
     ),
     "Retried": closed({"retried": COUNT}),
     "Topic": _TOPIC,
+    "LastKnown": closed(
+        {
+            "seconds_ago": {"type": "number"},
+            "records": COUNT,
+            "bytes": COUNT,
+            "backlog": COUNT,
+            "oldest_unacknowledged_seconds": _OLDEST,
+            "subscribers": COUNT,
+        }
+    ),
     "Topics": closed(
         {
             "topics": listed(ref("Topic")),

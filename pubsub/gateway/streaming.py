@@ -104,14 +104,17 @@ def last_event_id(header: str | None) -> int:
     raise Problem("bad-request", "Last-Event-ID is the id of an event of this stream.")
 
 
-async def stream(mailbox: Mailbox, send: Send, after: int, ended: list[asyncio.Future[Any]]) -> int:
+async def stream(
+    mailbox: Mailbox, send: Send, after: int, ended: list[asyncio.Future[Any]], check: Callable[[], None]
+) -> int:
     """Send events until one of `ended` is done; how many were sent.
 
     Args:
         mailbox: the subscriber's.
         send: sends a message of ASGI.
         after: what the reader has seen.
-        ended: what ends it: the reader is gone, another takes its place, the gateway stops.
+        ended: what ends it: the reader is gone, another takes its place, the gateway stops, its right is lost.
+        check: raises a Problem where the right is lost, which the last event then tells.
     """
     one = Stream(mailbox, send)
     await one.start()
@@ -124,5 +127,10 @@ async def stream(mailbox: Mailbox, send: Send, after: int, ended: list[asyncio.F
     why = None if running.cancelled() else running.exception()
     if why is not None and not isinstance(why, PubsubError | Problem):
         raise why
+    if why is None:
+        try:
+            check()
+        except Problem as problem:
+            why = problem
     await one.end(why)
     return one.events

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pubsub.http.blocking import ReliableHttp
     from pubsub.http.core.answers import Answer
     from pubsub.http.core.outgoing import Outgoing, State
+    from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestOver, RequestRefused
     from pubsub.http.receiver import Receiver
     from pubsub.http.routes import Handler, Request
     from pubsub.http.sender import AsyncReliableHttp
@@ -19,10 +20,15 @@ _WHERE = {
     "AsyncReliableHttp": "pubsub.http.sender",
     "Handler": "pubsub.http.routes",
     "HttpSettings": "pubsub.http.settings",
+    "JobFailed": "pubsub.http.errors",
     "Outgoing": "pubsub.http.core.outgoing",
     "Receiver": "pubsub.http.receiver",
     "ReliableHttp": "pubsub.http.blocking",
     "Request": "pubsub.http.routes",
+    "RequestExpired": "pubsub.http.errors",
+    "RequestKept": "pubsub.http.errors",
+    "RequestOver": "pubsub.http.errors",
+    "RequestRefused": "pubsub.http.errors",
     "State": "pubsub.http.core.outgoing",
 }
 
@@ -31,10 +37,15 @@ __all__ = [
     "AsyncReliableHttp",
     "Handler",
     "HttpSettings",
+    "JobFailed",
     "Outgoing",
     "Receiver",
     "ReliableHttp",
     "Request",
+    "RequestExpired",
+    "RequestKept",
+    "RequestOver",
+    "RequestRefused",
     "State",
 ]
 
@@ -46,3 +57,8 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(_WHERE[name]), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    """The names that it offers, before they are imported too."""
+    return sorted({*globals(), *__all__})

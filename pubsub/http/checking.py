@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
+from pubsub.base.urls import masked
 from pubsub.errors import CallerError, PubsubError, TooLarge
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, check_key
@@ -57,9 +58,9 @@ def _split(url: Any, what: str) -> SplitResult:
         found = urlsplit(url)
         port = found.port
     except ValueError:
-        raise CallerError(f"{what} {url!r} is malformed") from None
+        raise CallerError(f"{what} {masked(url)!r} is malformed") from None
     if found.scheme not in {"http", "https"} or not found.hostname or port == 0 or not url.isprintable() or " " in url:
-        raise CallerError(f"{what} {url!r} is not http://HOST… or https://HOST…")
+        raise CallerError(f"{what} {masked(url)!r} is not http://HOST… or https://HOST…")
     return found
 
 

@@ -227,12 +227,16 @@ def serve(
     ] = None,
     key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, where it is apart.")] = None,
     insecure: Insecure = False,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option("--allow-host", metavar="NAME", help="Without tokens: a name that it is asked for by; *: any."),
+    ] = None,
 ) -> None:
     """Receive what is PUT, sent and asked for as a job, and store each body as a file of DIR/arrived, once."""
     check_installed()
     from pubsub.http.filing import run
 
-    run(directory, bind, tokens, certificate, key, insecure=insecure)
+    run(directory, bind, tokens, certificate, key, insecure=insecure, allow_hosts=tuple(allow_host or ()))
 
 
 def check_installed() -> None:
@@ -289,14 +293,9 @@ def _opened(
 def _trust(ca: Path | None) -> Any:
     if ca is None:
         return True
-    import ssl
+    from pubsub.base.environment import trusted
 
-    from pubsub.errors import ConfigurationError
-
-    try:
-        return ssl.create_default_context(cafile=ca)
-    except OSError as error:
-        raise ConfigurationError(f"{ca} holds no certificates that can be trusted: {error.strerror or error}") from None
+    return trusted(ca)
 
 
 def _interruptible(call: Callable[[], Any]) -> Any:

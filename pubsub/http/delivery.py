@@ -12,7 +12,9 @@ from typing import Final
 
 import httpx2
 
-from pubsub.errors import CallerError, StorageError
+from pubsub.base.environment import is_direct, plain, proxy_refused, trusted
+from pubsub.base.urls import mask_logged_urls, scrubbed
+from pubsub.errors import CallerError, ConfigurationError, StorageError
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import IDEMPOTENCY_KEY
 from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX
@@ -32,7 +34,7 @@ class Access:
 
     Attributes:
         token: bearer token of requests that this program asks for; results of jobs go out without.
-        verify: of TLS: what the system trusts, or a context of the caller's.
+        verify: of TLS: True, what the environment or the system trusts; or a context of the caller's.
     """
 
     token: str = ""
@@ -57,16 +59,37 @@ class Delivery:
         self._sending, self._settings, self._store, self._access = sending, settings, store, access
         self._pump: Pump[str] = Pump(store, sending, self._do)
         self._waiters: dict[str, list[asyncio.Future[Outgoing]]] = {}
-        self._client: httpx2.AsyncClient | None = None
+        self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
 
     def start(self) -> None:
         """Begin to send, on the running event loop."""
+        mask_logged_urls()
+        self._pump.start()
+
+    def _client(self, url: str) -> httpx2.AsyncClient:
+        """What sends to a URL: directly to this host, else as the environment says; made when it is first needed.
+
+        Raises:
+            ConfigurationError: what the environment says cannot be used.
+        """
+        direct, encrypted = is_direct(url), url.lower().startswith("https:")
+        found = self._clients.get((direct, encrypted))
+        if found is not None:
+            return found
+        verify = self._access.verify
+        if verify is True:
+            verify = trusted() if encrypted else plain()
         limits = httpx2.Limits(max_connections=None, max_keepalive_connections=self._settings.requests_at_once)
         refusing = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
-        self._client = httpx2.AsyncClient(
-            verify=self._access.verify, timeout=None, limits=limits, cookies=refusing, follow_redirects=False
-        )
-        self._pump.start()
+        try:
+            made = httpx2.AsyncClient(
+                verify=verify, timeout=None, limits=limits, cookies=refusing, follow_redirects=False,
+                trust_env=not direct,
+            )  # fmt: skip
+        except (ImportError, OSError, ValueError, httpx2.InvalidURL) as error:
+            raise proxy_refused(error) from None
+        self._clients[direct, encrypted] = made
+        return made
 
     def wake(self) -> None:
         """Something more is to be sent."""
@@ -110,9 +133,19 @@ class Delivery:
         except StorageError as error:
             _log.warning("%s", error)
             await self._store(self._sending.later, name, "" if request is None else request.url)
-        except Exception:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
-            await self._store(self._sending.later, name, "" if request is None else request.url)
+        except Exception as error:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
+            await self._count(name, request, _words(error, "" if request is None else request.url))
             raise
+
+    async def _count(self, name: str, request: Outgoing | None, problem: str) -> None:
+        """A try that ended by an error of ours counts as any other that failed."""
+        try:
+            if request is not None and request.confirm:
+                await self._store(self._sending.confirmed, name, success=False)
+            else:
+                self.tell(await self._store(self._sending.failed, name, problem))
+        except StorageError:
+            await self._store(self._sending.later, name, "" if request is None else request.url)
 
     async def _try(self, request: Outgoing) -> Outgoing | None:
         headers = await self._store(self._sending.headers, request)
@@ -124,9 +157,11 @@ class Delivery:
             limit = f"response_bytes_max = {self._settings.response_bytes_max:,}"
             return await self._store(self._sending.refused, request.id, f"the response is larger than {limit}")
         except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
-            return await self._store(self._sending.refused, request.id, _words(error))
+            return await self._store(self._sending.refused, request.id, _words(error, request.url))
+        except ConfigurationError as error:  # Of the environment: another process may have another one.
+            return await self._store(self._sending.failed, request.id, str(error))
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            return await self._store(self._sending.failed, request.id, _words(error))
+            return await self._store(self._sending.failed, request.id, _words(error, request.url))
         return await self._store(self._sending.answered, request.id, answer)
 
     async def _confirm(self, request: Outgoing) -> None:
@@ -136,18 +171,17 @@ class Delivery:
         headers.update({name: value for name, value in request.headers.items() if name == "authorization"})
         try:
             answer = await self._exchange("DELETE", request.confirm, headers, b"")
-        except (_TooLong, httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError):
+        except (_TooLong, ConfigurationError, httpx2.HTTPError, httpx2.InvalidURL, OSError, TimeoutError):
             await self._store(self._sending.confirmed, request.id, success=False)
             return
         await self._store(self._sending.confirmed, request.id, success=answer.status < 500)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
         """One HTTP request, within `try_seconds` from its first byte to the last of its response."""
-        assert self._client is not None
         parts, size = [], 0
         async with asyncio.timeout(self._settings.try_seconds):
             sent = {"accept-encoding": "identity", **headers}
-            async with self._client.stream(method, url, headers=sent, content=body) as response:
+            async with self._client(url).stream(method, url, headers=sent, content=body) as response:
                 async for part in response.aiter_raw():
                     size += len(part)
                     if size > self._settings.response_bytes_max:
@@ -159,16 +193,17 @@ class Delivery:
         """Stop sending; what is under way is cut off, and stays in the outbox. Who waits for its end is told so."""
         try:
             await self._pump.close()
-            if self._client is not None:
-                await self._client.aclose()
+            for client in self._clients.values():
+                await client.aclose()
         finally:
             for future in [one for waiting in self._waiters.values() for one in waiting]:
                 if not future.done():
                     future.set_exception(CallerError(f"{self._sending.journal.path} was closed meanwhile"))
 
 
-def _words(error: Exception) -> str:
-    text = " ".join(str(error).split())[:200]
+def _words(error: Exception, url: str) -> str:
+    """An error on one line, without the secrets of a URL."""
+    text = scrubbed(" ".join(str(error).split()), url)[:200]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from shlex import quote
 
+from pubsub.base.urls import masked
 from pubsub.errors import PubsubError, Unavailable
 
 
 class RequestKept(Unavailable):
-    """An HTTP request that got no answer in time. It is kept, and goes on with the next opening of its directory."""
+    """An HTTP request that got no answer in time. It is kept, and goes on with the next opening of its directory.
+
+    `url` is the whole URL; the text masks its password and its query, here and in the errors below.
+    """
 
     exit_code = 5
 
@@ -19,7 +23,8 @@ class RequestKept(Unavailable):
 
     def __str__(self) -> str:
         there = f"--dir {quote(self.directory)}"
-        said = f"{self.url}: not settled within {self.seconds:g} s ({self.reason or 'no answer'}); the request is kept."
+        why = self.reason or "no answer"
+        said = f"{masked(self.url)}: not settled within {self.seconds:g} s ({why}); the request is kept."
         return f"{said} Finish: pubsub http resume {there}; give up: pubsub http forget {quote(self.request)} {there}"
 
 
@@ -33,7 +38,7 @@ class RequestOver(PubsubError):
         super().__init__(request, url, reason, status)
 
     def __str__(self) -> str:
-        return self.sentence.format(**vars(self))
+        return self.sentence.format(**vars(self) | {"url": masked(self.url)})
 
 
 class RequestRefused(RequestOver):

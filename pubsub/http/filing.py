@@ -99,7 +99,14 @@ def filing_receiver(directory: Path, **options: Any) -> Receiver:
 
 
 def run(
-    directory: Path, bind: str, tokens: Path | None, certificate: Path | None, key: Path | None, *, insecure: bool
+    directory: Path,
+    bind: str,
+    tokens: Path | None,
+    certificate: Path | None,
+    key: Path | None,
+    *,
+    insecure: bool,
+    allow_hosts: tuple[str, ...] = (),
 ) -> None:
     """Receive until a signal ends it; one line on stdout says where it listens.
 
@@ -117,7 +124,7 @@ def run(
     ):  # httpx2 writes down URLs, and whoever has a job's may answer.
         logging.getLogger(noisy).setLevel(logging.WARNING)
     allow_connections()
-    receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure)
+    receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure, allow_hosts=allow_hosts)
     tls = Tls(str(certificate), str(key) if key else None) if certificate else None
     listening = listening_socket(host, port, insecure=insecure or known is not None)
     asyncio.run(_serve(receiver, Server(receiver, listening, tls, owns_loop=True), tls))

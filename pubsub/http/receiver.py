@@ -11,9 +11,11 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+from pubsub.base.patched import refuse_patched
 from pubsub.base.paths import expanded
+from pubsub.base.sites import Sites, asked
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, PubsubError, StorageError
+from pubsub.errors import CallerError, ConfigurationError, PubsubError, StorageError
 from pubsub.http.asgi import (
     ASGIReceive,
     ASGISend,
@@ -74,11 +76,16 @@ class Receiver:
             handler's puts to topics are in the same commit.
         tokens: name -> bearer token of who may ask; None: whoever is on this machine.
         insecure: without tokens, others than this machine may ask too.
+        allow_hosts: names that it may be asked for by without tokens, besides those of the loopback. (): with
+            `insecure` any, since it cannot know its own.
         response_urls: what the Response URL of a job must begin with; None: any URL.
         settings: how patient, how much; None: the defaults.
         access: by what the outgoing side trusts TLS.
         clock: where the time comes from; None: this machine.
         random: where IDs and jitter come from; None: the operating system.
+
+    Raises:
+        ConfigurationError: a name of `allow_hosts` is none.
     """
 
     def __init__(
@@ -87,16 +94,22 @@ class Receiver:
         *,
         tokens: Mapping[str, str] | Tokens | None = None,
         insecure: bool = False,
+        allow_hosts: tuple[str, ...] = (),
         response_urls: tuple[str, ...] | None = None,
         settings: HttpSettings | None = None,
         access: Access | None = None,
         clock: HttpClock | None = None,
         random: Random | None = None,
     ) -> None:
+        refuse_patched("a receiver")
         self._place, self._clock, self._random = place, clock or MachineClock(), random or SystemRandom()
         self._tokens = tokens if isinstance(tokens, Tokens) or tokens is None else Tokens(tokens)
         self._insecure, self._response_urls = insecure, response_urls
         self._settings, self._access = settings or HttpSettings(), access or Access()
+        try:
+            self._sites = Sites.of(allow_hosts, (), any_host=insecure and not allow_hosts)
+        except ValueError as error:
+            raise ConfigurationError(f"allow_hosts: {error}") from None
         self._routes = Routes()
         self._prepared: list[Callable[[Transaction], None]] = []
         self._reading = 0
@@ -284,6 +297,10 @@ class Receiver:
         client = scope.get("client")
         if not self._insecure and client is not None and not is_loopback(client[0]):
             raise BadRequest(problem(403, "without tokens only this machine may ask (insecure=True lets others ask)"))
+        server = scope.get("server")
+        reason = self._sites.refusal(asked(scope["headers"]), str(server[0]) if server else "")
+        if reason:
+            raise BadRequest(problem(403, reason, "allow_hosts (--allow-host) allows further names"))
         return ""
 
     async def _confirm(self, scope: Scope, owner: str, path: str) -> Answer:

@@ -46,9 +46,12 @@ class Request:
         """The body as JSON.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is none, or nested too deeply for Python.
         """
-        return json.loads(self.body)
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
 
 
 Returned = Answer | bytes | str | dict[str, Any] | list[Any] | None

@@ -14,7 +14,9 @@ from shlex import quote
 from types import TracebackType
 from typing import Final, Self
 
+from pubsub.base.patched import refuse_patched
 from pubsub.base.paths import expanded
+from pubsub.base.urls import masked
 from pubsub.errors import CallerError, PubsubError
 from pubsub.http.checking import check_draft, outcome
 from pubsub.http.clock import HttpClock, MachineClock
@@ -65,6 +67,7 @@ class AsyncReliableHttp:
         clock: HttpClock | None = None,
         random: Random | None = None,
     ) -> None:
+        refuse_patched("a sender")
         self.directory = expanded(directory)
         self._settings, self._insecure = settings or HttpSettings(), insecure
         clock = clock or MachineClock()
@@ -201,7 +204,7 @@ class AsyncReliableHttp:
         """Say to whoever ends the call that the request does not end with it."""
         there = f"--dir {quote(str(self.directory))}"
         error.add_note(
-            f"{request.method} {request.url} is kept as {request.id}, and goes on with the next opening of its"
+            f"{request.method} {masked(request.url)} is kept as {request.id}, and goes on with the next opening of its"
             f" directory. Finish: pubsub http resume {there}; give up: pubsub http forget {quote(request.id)} {there}"
         )
 

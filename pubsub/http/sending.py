@@ -14,6 +14,7 @@ from random import Random
 from typing import Final
 from urllib.parse import quote, urljoin, urlsplit
 
+from pubsub.base.urls import masked
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, TooLarge
 from pubsub.http.core.answers import Answer, Verdict, judge, reason, retry_after
@@ -152,7 +153,7 @@ class Sending:
         method = METHODS[draft.kind]
         if found.kind is draft.kind and found.print == fingerprint(method, draft.url, response_url, draft.body):
             return found
-        raise CallerError(f"key {draft.key} is that of another request: {found.method} {found.url}")
+        raise CallerError(f"key {draft.key} is that of another request: {found.method} {masked(found.url)}")
 
     def stored(self, request: Outgoing) -> None:
         """A request is in the outbox, committed: it is sent when it is due."""

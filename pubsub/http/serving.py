@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import http
-import ipaddress
-import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
+from pubsub.base.addresses import is_loopback as is_loopback  # noqa: PLC0414  the receiver asks it of its peers
+from pubsub.base.addresses import join_place, split_place
 from pubsub.base.listening import Listening
 from pubsub.errors import ConfigurationError
 from pubsub.http.core.answers import problem
@@ -44,8 +44,6 @@ LIMITS: Final = Limits(
 )
 """Of the connections of one server."""
 
-_BIND: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/@\[\]]+):([0-9]{1,5})")
-
 
 @dataclass(frozen=True, slots=True)
 class Tls:
@@ -55,26 +53,16 @@ class Tls:
     key: str | None = None
 
 
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def split_bind(text: str) -> tuple[str, int]:
     """Host and port of HOST:PORT; an IPv6 address is in brackets.
 
     Raises:
         ConfigurationError: it is none.
     """
-    found = _BIND.fullmatch(text)
-    if found is None or int(found[2]) > 65_535:
-        raise ConfigurationError(f"{text!r} is not HOST:PORT")
-    return found[1].strip("[]"), int(found[2])
+    try:
+        return split_place(text)
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from None
 
 
 def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
@@ -86,9 +74,10 @@ def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
     Raises:
         ConfigurationError: others would reach it, or the address cannot be used.
     """
+    place = join_place(host, port)
     if not insecure and not is_loopback(host):
         raise ConfigurationError(
-            f"{host}:{port} is reached by others than this machine, who could ask for anything: give tokens, or say "
+            f"{place} is reached by others than this machine, who could ask for anything: give tokens, or say "
             "--insecure (insecure=True)"
         )
     try:
@@ -96,7 +85,7 @@ def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
         family, kind, protocol, _, address = found[0]
         made = Listening(family, kind, protocol)
     except OSError as error:
-        raise ConfigurationError(f"{host}:{port} cannot be used: {error.strerror or error}") from None
+        raise ConfigurationError(f"{place} cannot be used: {error.strerror or error}") from None
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
@@ -104,7 +93,7 @@ def listening_socket(host: str, port: int, *, insecure: bool) -> socket.socket:
         made.setblocking(False)
     except OSError as error:
         made.close()
-        raise ConfigurationError(f"{host}:{port} cannot be used: {error.strerror or error}") from None
+        raise ConfigurationError(f"{place} cannot be used: {error.strerror or error}") from None
     return made
 
 

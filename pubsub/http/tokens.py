@@ -8,6 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from pubsub.base.text import without_mark
 from pubsub.errors import ConfigurationError
 from pubsub.http.core.limits import TOKENS_MAX
 
@@ -91,4 +92,7 @@ def _lines(path: Path | str) -> list[str]:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
     if len(contents) > FILE_BYTES_MAX:
         raise ConfigurationError(f"{path} is larger than FILE_BYTES_MAX = {FILE_BYTES_MAX:,} bytes")
-    return contents.decode("utf-8", "replace").splitlines()
+    try:
+        return without_mark(contents).decode("utf-8", "replace").splitlines()
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path} cannot be read: {error.reason}") from None

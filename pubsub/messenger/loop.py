@@ -16,6 +16,8 @@ import zmq
 from zmq.backend import zmq_poll
 
 from pubsub.base.clock import Clock
+from pubsub.base.open_files import check_files
+from pubsub.base.patched import refuse_patched
 from pubsub.messenger.core import MessengerCore
 from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.driving import Driving
@@ -79,6 +81,8 @@ class Loop:
         context: zmq.Context[Any] | None,
         doorkeeper: Doorkeeper | None = None,
     ) -> None:
+        refuse_patched("a Messenger")
+        check_files()
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
         self.gate = RLock()

@@ -75,13 +75,14 @@ def open_redialed(
     heartbeat_seconds: float = 0.0,
     curve: CurveClient | None = None,
     told: Told | None = None,
+    identified: bool = True,
 ) -> tuple[zmq.Socket[bytes], Redial]:
-    """As `open_dealer`, and what connects it again where ZeroMQ does not.
+    """As `open_dealer`, and what connects it again where ZeroMQ does not; `identified` as of `make_dealer`.
 
     Raises:
         ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
     """
-    sock = make_dealer(context, endpoint, heartbeat_seconds)
+    sock = make_dealer(context, endpoint, heartbeat_seconds, identified=identified)
     lock_dealer(sock, endpoint, curve)
     # Before it connects: a connection may be over within a millisecond.
     redial = Redial(context, sock, endpoint, curve, told)

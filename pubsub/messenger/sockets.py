@@ -16,7 +16,9 @@ from weakref import WeakKeyDictionary
 import zmq
 from zmq import backend
 
+from pubsub.base.families import speaks_ipv6
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_LENGTH_MAX
+from pubsub.base.open_files import check_files
 from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient, CurveServer, lock_dealer, lock_router
 
@@ -46,15 +48,21 @@ FRAMES_MAX: Final = 8
 
 ROUTING_ID_BYTES: Final = 16
 
+ROUTING_ID_LEAD: Final = b"P"
+"""What our routing IDs begin with. A zero byte is ZeroMQ's own, and 1 to 6 are commands (READY …) of the protocols in
+the ZeroMQ Guide: its C queues take a client's routing ID that begins with such a byte for the command."""
+
 Frames = list[bytes | memoryview]
 
 
 def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[bytes]:
+    check_files()
     try:
         sock: zmq.Socket[bytes] = context.socket(kind)
     except zmq.ZMQError as error:  # The process, or the context, has as many as it may.
         raise ConfigurationError(f"no socket for {endpoint!r}: {error}") from None
     sock.linger = 0
+    sock.ipv6 = speaks_ipv6(endpoint)
     sock.copy_threshold = COPY_BYTES_MAX
     sock.sndhwm = sock.rcvhwm = HIGH_WATER_MARK
     sock.maxmsgsize = BODY_BYTES_MAX + HEADER_LENGTH_MAX
@@ -184,8 +192,15 @@ def open_subscriber(
     return sock
 
 
-def make_dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float) -> zmq.Socket[bytes]:
+def make_dealer(
+    context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float, *, identified: bool = True
+) -> zmq.Socket[bytes]:
     """A DEALER that is to be connected to `endpoint`; see `open_dealer`.
+
+    Args:
+        context, endpoint, heartbeat_seconds: as of `open_dealer`.
+        identified: it has a routing ID of its own, which a connection that is made anew keeps; False: the other side
+            gives each connection one.
 
     Raises:
         ConfigurationError: `endpoint` is an `inproc://` address of another context.
@@ -194,8 +209,9 @@ def make_dealer(context: zmq.Context[Any], endpoint: str, heartbeat_seconds: flo
     if contexts and context not in contexts:
         raise ConfigurationError(other_context(endpoint))
     sock = _open(context, zmq.DEALER, endpoint)
-    # A routing ID must not begin with a zero byte: those are ZeroMQ's own.
-    sock.setsockopt(zmq.ROUTING_ID, b"\x01" + secrets.token_bytes(ROUTING_ID_BYTES - 1))
+    if identified:
+        random = secrets.token_bytes(ROUTING_ID_BYTES - len(ROUTING_ID_LEAD))
+        sock.setsockopt(zmq.ROUTING_ID, ROUTING_ID_LEAD + random)
     if heartbeat_seconds:
         sock.setsockopt(zmq.HEARTBEAT_IVL, int(heartbeat_seconds * 1000))
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(heartbeat_seconds * 3000))

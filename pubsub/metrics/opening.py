@@ -7,6 +7,7 @@ import socket
 from collections.abc import Callable
 from typing import Any, Final
 
+from pubsub.base.addresses import join_place, split_place
 from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.errors import ConfigurationError
@@ -40,7 +41,7 @@ class Metrics:
             raise ConfigurationError(f"--metrics needs pip install 'pirate-pubsub[http]' ({error})") from None
         listening = listen(address, insecure=insecure)
         host, port = listening.getsockname()[:2]
-        self.url = f"http://{f'[{host}]' if ':' in host else host}:{port}/metrics"
+        self.url = f"http://{join_place(host, port)}/metrics"
         self.handover = Handover(wake)
         self._pages = Pages(listening, self.handover, exposition, MEDIA_TYPE)
         self._pages.start()
@@ -82,15 +83,14 @@ def listen(address: str, *, insecure: bool) -> socket.socket:
             f"--metrics {address} can be reached by others than this host, and asks nobody who they are: listen on"
             " 127.0.0.1, or say --insecure"
         )
-    host, _, port = address.rpartition(":")
     try:
         family, kind, protocol, _, place = socket.getaddrinfo(
-            host.strip("[]"), int(port), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            *split_place(address), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         made = Listening(family, kind, protocol)
         made.backlog = BACKLOG
-    except OSError as error:
-        raise ConfigurationError(f"--metrics {address}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"--metrics {address}: {getattr(error, 'strerror', None) or error}") from None
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(place)

@@ -51,12 +51,15 @@ def proxy_row(proxy: Mapping[str, Any]) -> Row:
 def server_row(server: Mapping[str, Any], rate: Rate | None) -> Row:
     """A server: `id`, `up`, `state`, `topics`, `records`, `puts`, `deliveries`, `disk`, `uptime_seconds`.
 
+    Of one that is not heard `unheard_seconds` says since when, and `last_known` how many topics and records it had.
+
     `disk` is bytes by what they are for: `store`, and `log` (of SQLite, not of a topic); `memory_bytes`,
     `disk_size_bytes` and `disk_free_bytes` are as a proxy's. Null is what nobody tells.
     """
     report = server["report"]
     row: Row = {"id": server["id"], "up": server["answered"], "state": "up" if server["answered"] else server["reason"]}
     row |= _process(report)
+    row |= {name: server.get(name) for name in ("unheard_seconds", "last_known")}
     if report is None:
         names = ("topics", "records", "puts", "deliveries", "disk", "uptime_seconds")
         return row | dict.fromkeys(names)
@@ -85,13 +88,17 @@ def topic_row(topic: Mapping[str, Any], rate: Rate | None) -> Row:
 
 
 def topic_rows(topics: Sequence[Mapping[str, Any]], rates: Rates, sort: str) -> list[Row]:
-    """Topics sorted by one of SORTS; by name where that is all the same."""
+    """Topics sorted by one of SORTS; by name where that is all the same; unknown ones by their last figures."""
     rows = [topic_row(topic, rates.topics.get(topic["topic"])) for topic in topics]
     if sort == "topic":
         return rows
 
     def largest(row: Row) -> float:
         value = row["oldest_unacknowledged_seconds" if sort == "oldest" else sort]
+        if row.get("unknown_seconds") is not None and sort not in {"puts", "deliveries"}:
+            known = row["last_known"] or {}
+            value = known.get("oldest_unacknowledged_seconds" if sort == "oldest" else sort)
+            return -(value or 0)
         return -(len(value) if sort == "subscribers" else value or 0)
 
     return sorted(rows, key=largest)  # They come by name, and sorting keeps that.

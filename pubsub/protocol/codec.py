@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import MISSING, fields
+from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX
@@ -40,24 +41,15 @@ def _matching(kind: str, test: Callable[[str], bool]) -> Callable[[str], str]:
     return parse
 
 
-_OUTCOMES: Final = {outcome.value: outcome for outcome in m.Outcome}
+def _one_of(kind: str, outcomes: type[StrEnum]) -> Callable[[str], StrEnum]:
+    known = {outcome.value: outcome for outcome in outcomes}
 
+    def parse(text: str) -> StrEnum:
+        if text not in known:
+            raise ValueError(f"not {kind}: {text[:40]!r}")
+        return known[text]
 
-def _outcome(text: str) -> m.Outcome:
-    outcome = _OUTCOMES.get(text)
-    if outcome is None:
-        raise ValueError(f"not a status: {text[:40]!r}")
-    return outcome
-
-
-_VOTES: Final = {outcome.value: outcome for outcome in r.VoteOutcome}
-
-
-def _vote(text: str) -> r.VoteOutcome:
-    outcome = _VOTES.get(text)
-    if outcome is None:
-        raise ValueError(f"not what a proxy says of a ballot: {text[:40]!r}")
-    return outcome
+    return parse
 
 
 def _start(text: str) -> str:
@@ -84,14 +76,15 @@ _TARGET = _Kind(str, _matching("an ID or -", lambda text: text == "-" or is_id(t
 _TOPIC = _Kind(str, _matching("a topic", is_topic))
 _HEX = _Kind(str, _matching("16 hex digits", is_hex))
 _WORD = _Kind(str, _matching("a word of printable ASCII", lambda text: _TEXT.fullmatch(text) is not None))
+_ADDRESS = ("address", "address", _WORD)
 _ACTION = _Kind(str, _matching("an action", lambda text: re.fullmatch("[a-z]{1,20}", text) is not None))
 _NUMBER = _Kind(str, parse_number)
 _FLAG = _Kind(str, _flag)
 _START = _Kind(str, _start)
 _POSITION = _Kind(format_position, parse_position)
-_OUTCOME = _Kind(str, _outcome)
+_OUTCOME = _Kind(str, _one_of("a status", m.Outcome))
 _KIND = _Kind(str, _matching("a kind of attempt", r.KINDS.__contains__))
-_VOTE = _Kind(str, _vote)
+_VOTE = _Kind(str, _one_of("what a proxy says of a ballot", r.VoteOutcome))
 _VIEW = _Kind(r.format_view, r.parse_view)
 _ENTRY = _Kind(s.format_entry, s.parse_entry)
 _STEP = _Kind(str, _matching("a step of a copy", s.STEPS.__contains__))
@@ -183,10 +176,13 @@ _ABOUT = (_SENDER, ("topic", _TOPIC))
 _HISTORY = (("log", "log", _HEX), ("avoid", "avoid", _HEX))
 _SUBSCRIPTION = (("number", "number", _NUMBER), ("opening", "opening", _NUMBER))
 _NAME = ("name", "name", _ID)
+_SUBSCRIBING = (*_SUBSCRIPTION, *_HISTORY, _NAME)
+_CONTINUES = ("!continue", "continues", _FLAG)  # Insisted on: an earlier release would drop what waits.
 _SINK = (("publisher", "publisher", _HEX),)
 _ROSTER = (("stores", "stores", _STORES), ("gone", "gone", _STORES))
 _REGISTER = (_SENDER, ("store", _HEX))
 _TOKEN = ("token", "token", _NUMBER)
+_STANDS = (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG), ("proxies", "proxies", _HEX), _ADDRESS)
 _BALLOT = (("member", "member", _HEX), ("ballot", "ballot", _NUMBER), _TOKEN)
 _MEMBER = (*_REGISTER, ("member", _HEX))
 _TERM, _LOOP = ("term", "term", _NUMBER), ("loop", "loop", _NUMBER)
@@ -195,8 +191,8 @@ _PAGES = tuple((name, name, _NUMBER) for name in ("first", "pages", "page_bytes"
 _ROW_NUMBERS = ("log", "offset", "count", "publisher", "counter", "stamp", "checksum", "total")
 _ROW = tuple((name, name, _NUMBER) for name in _ROW_NUMBERS)
 _CODECS: Final = (
-    _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME, ("from", "start", _START))),
-    _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, (*_SUBSCRIPTION, *_HISTORY, _NAME)),
+    _Codec("SUBSCRIBE", m.Subscribe, _ABOUT, (*_SUBSCRIBING, ("from", "start", _START), _CONTINUES)),
+    _Codec("UNSUBSCRIBE", m.Unsubscribe, _ABOUT, _SUBSCRIBING),
     _Codec(
         "GET",
         m.Get,
@@ -261,7 +257,7 @@ _CODECS: Final = (
             ("store", "store", _HEX),
             ("incarnation", "incarnation", _NUMBER),
             ("change", "change", _NUMBER),
-            ("address", "address", _WORD),
+            _ADDRESS,
             ("proxies", "proxies", _WORD),
             ("stamp", "stamp", _NUMBER),
             ("partial", "partial", _FLAG),
@@ -330,13 +326,7 @@ _CODECS: Final = (
         (("member", "member", _HEX), ("identity", "identity", _HEX), ("done", "done", _FLAG)),
     ),
     _Codec("ENTRY", s.Entries, _MEMBER, (_TERM, _LOOP, *_ENDS), body="bytes"),
-    _Codec(
-        "FOLLOW",
-        s.Follow,
-        _MEMBER,
-        (("known", "known", _NUMBER), _TOKEN, ("gap", "gap", _FLAG), ("proxies", "proxies", _HEX)),
-        body="bytes",
-    ),
+    _Codec("FOLLOW", s.Follow, _MEMBER, _STANDS, body="bytes"),
     _Codec("ACK", s.Ack, _MEMBER, (_TERM, _LOOP, ("durable", "durable", _ENTRY), ("full", "full", _FLAG))),
     _Codec(
         "COPY",
@@ -354,7 +344,7 @@ _CODECS: Final = (
         (
             ("topic", "topic", _TOPIC),
             ("server", "server", _ID),
-            ("address", "address", _WORD),
+            _ADDRESS,
             ("subscriber", "subscriber", _WORD),
             ("log", "log", _HEX),
             ("store", "store", _HEX),
@@ -382,6 +372,7 @@ _CODECS: Final = (
             *_ROSTER,
             ("since", "since", _NUMBER),
             _TERM,
+            ("doubtful", "doubtful", _FLAG),
         ),
         optional=1,
         body="bytes",

@@ -59,6 +59,7 @@ class Subscribe:
         avoid: a log whose holder answered a gap or a wrong number, "" for none.
         name: of a named subscription, which is no client's; "": the sender's own.
         start: where a named subscription that is not there yet begins: "earliest" or "latest".
+        continues: 1: a subscription that is on under the sender's ID keeps its place; 0: it begins at the end.
     """
 
     sender: str
@@ -69,6 +70,7 @@ class Subscribe:
     avoid: str = ""
     name: str = ""
     start: str = "latest"
+    continues: int = 0
 
 
 @dataclass(slots=True)
@@ -95,7 +97,9 @@ class Get:
         after: the position received and not durable yet; None: the same as `last`.
         records_max, bytes_max: at most so much; one record is always handed out. 0 records: acknowledge only.
         wait_ms: how long the server may wait for the first record.
-        name: of a named subscription, which has neither number nor opening, and only acknowledges by this.
+        name: of a named subscription, which only acknowledges by this. It has neither number nor opening: there
+            `opening` is the token of the checkpoint that acknowledges, 0 for none, and `number` 1 where that takes the
+            subscription over from another one.
     """
 
     sender: str
@@ -373,6 +377,8 @@ class Status:
         since: to WHOLE: the proxy has an announcement of all topics from every other store that it
             knows, made at this time or later; 0: it does not.
         term: with DEPOSED, of the primary that was heard.
+        doubtful: 1: all records of the body were handed out before, to a state directory of the client's that did not
+            acknowledge them. To SUBSCRIBE: the subscription holds such records.
         body: records, JSON, or topics. To WHOLE: each with its other holders, as `server.log`, separated by commas. To
             PERIODIC: those of the server's topics that have several holders, with all of them; and those that were
             given up there, with the log alone.
@@ -398,6 +404,7 @@ class Status:
     gone: str = ""
     since: int = 0
     term: int = 0
+    doubtful: int = 0
     body: Buffer = b""
 
 

@@ -18,7 +18,7 @@ _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _SERVICE: Final = "$calls."
 _REPLIES: Final = "$replies."
 _HEX: Final = re.compile(r"[0-9a-f]{16}")
-_ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
+_ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:%]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
 _KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
 
 

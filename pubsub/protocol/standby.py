@@ -99,6 +99,7 @@ class Follow:
         gap: 1: entries came that do not follow what it has.
         body: IDs, `split_ids`: the entry that is applied, then those behind it, at most IDS_MAX of the newest.
         proxies: stands for those of its configuration, 16 hex digits; "": not said.
+        address: where the standby is reached as a server; "": not said.
     """
 
     sender: str
@@ -109,6 +110,7 @@ class Follow:
     gap: int = 0
     body: Buffer = b""
     proxies: str = ""
+    address: str = ""
 
 
 @dataclass(slots=True)

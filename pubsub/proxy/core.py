@@ -228,6 +228,7 @@ class ProxyCore:
             self._operations.handle(client, prefix, asked, now)
             return
         if asked.target == "-":
+            self.servers.last_reports.look(self.table.alive(now), now, wanted=True)
             made, body = self._report
             if asked.topic:
                 body = build_report(self.table, self._facts(now), now, asked.topic)
@@ -266,6 +267,7 @@ class ProxyCore:
             insecure=next(filter(reaches_out, addresses), "") if self.keys is None else "",
             process=self.process(),
             metrics=self.metrics,
+            last_report=lambda server: self.servers.last_reports.of(server, now),
         )
 
     def _not_heard(self, server: Server) -> str:
@@ -313,6 +315,7 @@ class ProxyCore:
         server = self.table.links.get(send.link)
         if gone:
             self.servers.presence.unreachable(send.link, now)
+            self._report = float("-inf"), b""  # It says that this server is heard.
         if len(send.frames[0]):
             try:
                 prefix = unpack(bytes(send.frames[1][:PREFIX_LENGTH_MAX]))

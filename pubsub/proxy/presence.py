@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import isfinite
+
 from pubsub.config.settings import ProxySettings
 from pubsub.messenger.framing import Prefix
 from pubsub.protocol import Outcome
@@ -38,7 +40,7 @@ class Presence:
     def heard(self, server: Server, now: float, again: str = "") -> None:
         """The server counts as alive from now on. `again`: what is added to the line that says so."""
         if not server.was_alive:
-            server.was_alive = True
+            server.was_alive, server.gone = True, None
             self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard{again}"), now)
             self._notices.settled(f"silent {server.store}")
 
@@ -53,6 +55,8 @@ class Presence:
         """The server counts as dead from now on. `left`: it said so itself."""
         if server.was_alive:
             server.was_alive = False
+            silence = server.liveness.silence(now)
+            server.gone = now - silence if not left and isfinite(silence) else now
             tail = f"topics that it alone holds are unavailable: {len(server.topics)}"
             text = (
                 Routine(f"server {server.id} has left; {tail}") if left else f"server {server.id} is not heard; {tail}"

@@ -17,7 +17,9 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock, sound_wall
+from pubsub.base.open_files import check_files
+from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import allow_connections, used
 from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
@@ -83,6 +85,8 @@ class ProxyProcess(KeyedTraffic):
         keys: ProcessKeys | None = None,
     ) -> None:
         super().__init__()
+        refuse_patched("a proxy")
+        check_files()
         self.settings = settings
         self.bind = settings.bind
         self.servers = settings.servers or settings.bind
@@ -110,6 +114,7 @@ class ProxyProcess(KeyedTraffic):
             StorageError: the routes file cannot be used.
         """
         settings = self.settings
+        sound_wall(self._clock.wall())
         try:
             self.metrics = open_metrics(settings.metrics, settings.insecure, self._wakeup.set, self._closers)
             self._open_entrance()
@@ -121,6 +126,7 @@ class ProxyProcess(KeyedTraffic):
             raise
         self.core = ProxyCore(settings, self._clock.monotonic(), self._clock.wall(), remembered)
         self.core.process = partial(used, settings.directory)
+        self.core.servers.last_reports.asks = True
         if self._entrance is not None:
             self.core.keys = self._entrance.gate.report
             self.core.members.keyed = True

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from pubsub.base.clock import Stamps
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, pack, unpack
-from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Status, encode
+from pubsub.protocol import Heartbeat, Merge, Message, Operate, Outcome, Report, Status, encode
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.register import Vote
 from pubsub.proxy.in_flight import LARGE_BYTES
@@ -132,6 +132,12 @@ class Replies:
         server.liveness.sent(now)
         heartbeat = Heartbeat(self._proxy, self._stamps.last, leaving)
         self._to_server(server.link, 0, heartbeat, source=server.in_flight.mark() or int(answered))
+
+    def ask_report(self, server: Server, callback: int, now: float) -> None:
+        """Have a connected server tell of itself; its answer names the callback."""
+        assert server.link is not None
+        server.liveness.sent(now)
+        self._to_server(server.link, 0, Report(self._proxy, server.id), source=callback)
 
     def merge(self, giver: Server, topic: str, receiver: Server, now: float) -> None:
         """Have one of two holders give the topic to the other."""

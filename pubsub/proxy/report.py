@@ -6,7 +6,10 @@
     insecure    where others than this host are let in without a key, "" where nobody is
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
                 draining, heard (whether it ever said to this proxy what it holds), member (of a store with a register:
-                its primary, whose term is the incarnation; "" where there is none)
+                its primary, whose term is the incarnation; "" where there is none), gone_seconds (since when it is not
+                heard, at the latest since the proxy started; null while it is heard), last_report (of a server that is
+                not heard: seconds_ago, standby, and topics, each with records, bytes, backlog,
+                oldest_unacknowledged_seconds, and how many subscribers; null where the proxy has none)
     topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
     witness     whether it routes nothing, and only votes
     registers   of stores with a register: store, server, votes (whether this proxy has a vote), primary, term, address,
@@ -25,7 +28,7 @@ assigned and not announced yet has no holders, and names the server as `assigned
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from math import isfinite
@@ -60,6 +63,7 @@ class Facts:
     insecure: str = ""
     process: Mapping[str, int] = field(default_factory=dict)
     metrics: str = ""
+    last_report: Callable[[Server], dict[str, Any] | None] = lambda _: None
 
 
 def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
@@ -75,7 +79,7 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
         "starting": facts.startup_seconds_left > 0,
         "startup_seconds_left": round(facts.startup_seconds_left, 3),
         "proxies_agree": len(named) <= 1,
-        "servers": [_server(s, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
+        "servers": [_server(s, facts, now) for s in sorted(table.servers.values(), key=lambda s: (s.id, s.store))],
         "topics": [row for row in islice(_topics(table, topic, now), TOPICS_MAX) if topic in {"", row["topic"]}],
         "registers": list(islice(_registers(table, facts), REGISTERS_MAX)),
         "abandoned": list(islice(_abandoned(table, topic), ABANDONED_MAX)),
@@ -94,16 +98,19 @@ def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "")
     return json.dumps(report, separators=(",", ":")).encode("ascii")
 
 
-def _server(server: Server, now: float) -> dict[str, Any]:
-    silence = server.liveness.silence(now)
+def _server(server: Server, facts: Facts, now: float) -> dict[str, Any]:
+    silence, alive = server.liveness.silence(now), server.alive(now)
+    gone = facts.uptime_seconds if server.gone is None else now - server.gone
     return {
         "id": server.id,
         "store": server.store,
         "incarnation": server.incarnation,
         "change": server.change,
         "address": server.address,
-        "alive": server.alive(now),
+        "alive": alive,
         "silence_seconds": round(silence, 3) if isfinite(silence) else None,
+        "gone_seconds": None if alive else round(gone, 3),
+        "last_report": None if alive else facts.last_report(server),
         "topics": len(server.topics),
         "assigned": server.assigned,
         "proxies": list(server.proxies or ()),

@@ -11,16 +11,19 @@ A file has an *identity*, random and made with it, by which members see that a p
 
 from __future__ import annotations
 
+import ctypes
+import logging
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import astuple
 from pathlib import Path
 from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import CAREFUL
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
@@ -60,8 +63,29 @@ _SINCE: Final = {
 }
 """What each format added."""
 _IDENTITY_SINCE: Final = 4
-_PRAGMAS: Final = (("locking_mode", "exclusive"), ("journal_mode", "wal"), ("synchronous", 2))
+AHEAD_LOG_BYTES: Final = 2 * 1024 * 1024
+"""Size that the write-ahead log is given before it is needed; it is written over from its beginning."""
 
+LOOK_WRITES: Final = 500
+"""Writes after which it is looked whether enough of that is left."""
+
+AHEAD_PAGES: Final = 256
+"""Free pages that the file is given before they are needed, of 4 KiB: for 10,000 topics or more."""
+
+_CHECKPOINT_PAGES: Final = 256
+"""Pages of the log after which it is copied back, so that it stays within what it has."""
+
+_LOG_HEAD_BYTES: Final = 32
+
+_PRAGMAS: Final = (
+    ("locking_mode", "exclusive"),
+    ("journal_mode", "wal"),
+    ("synchronous", 2),
+    ("wal_autocheckpoint", _CHECKPOINT_PAGES),
+)
+
+
+log: Final = logging.getLogger(__name__)
 
 _open_here: Final[dict[str, int]] = {}
 """Each file that is open here -> the process that opened it."""
@@ -74,6 +98,7 @@ class RoutesStore:
         directory: where it lives; made where it is missing.
         vfs: SQLite's file system, for one that is not the machine's; the directory is not made there.
         identity: for a file that is made here, 16 hex digits; "": random ones.
+        ahead: take space before it is needed; None: where the file system is the machine's.
 
     Attributes:
         identity: of this file.
@@ -85,7 +110,11 @@ class RoutesStore:
         StorageError: the directory cannot be used.
     """
 
-    def __init__(self, directory: Path, *, vfs: str | None = None, identity: str = "") -> None:
+    def __init__(
+        self, directory: Path, *, vfs: str | None = None, identity: str = "", ahead: bool | None = None
+    ) -> None:
+        self._ahead = vfs is None if ahead is None else ahead
+        self._written = 0
         self.path = str(directory / FILE_NAME)
         try:
             if vfs is None:
@@ -97,7 +126,9 @@ class RoutesStore:
         try:
             with self._translated():
                 self._db = apsw.Connection(self.path, vfs=vfs)
+                self._db.execute(CAREFUL)
                 self._open(self._db)
+                self._take_ahead(self._db)
         except StorageError:
             self._close()
             raise
@@ -133,6 +164,44 @@ class RoutesStore:
         self.identity = str(db.execute("select identity from identity").get)
         if not is_hex(self.identity):
             raise StoreDamaged(self.path, f"damaged (no identity); {_REMEDY}")
+
+    def _take_ahead(self, db: apsw.Connection) -> None:
+        """Have the file and its log grow before they must: on a full disk the proxy goes on with what it has.
+
+        A server on the same host whose disk is full frees it by acknowledgements, which come through the proxy.
+        """
+        if not self._ahead:
+            return
+        try:
+            # The log stays when the file is closed, or the next start would need its space again.
+            keep = ctypes.c_int(1)
+            db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(keep))
+            if db.pragma("freelist_count") < AHEAD_PAGES // 2:
+                with db:
+                    db.execute("create table ahead (body blob)")
+                    db.execute("insert into ahead values (zeroblob(?))", (AHEAD_PAGES * db.pragma("page_size"),))
+                with db:
+                    db.execute("drop table ahead")
+                db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+            self._grow_log(db)
+        except apsw.FullError:
+            log.warning("no space to let %s grow ahead: where the disk is full the proxy routes nothing", self.path)
+
+    def _grow_log(self, db: apsw.Connection) -> None:
+        wal = Path(f"{self.path}-wal")
+        if wal.exists() and wal.stat().st_size >= AHEAD_LOG_BYTES:
+            return
+        cache = db.pragma("cache_size")
+        db.pragma("cache_size", 8)  # What goes beyond the cache is in the log before the commit, and stays its space.
+        try:
+            db.execute("begin immediate")
+            db.execute("create table ahead (body blob)")
+            for _ in range(3):
+                db.execute("insert into ahead values (zeroblob(?))", (AHEAD_LOG_BYTES // 2,))
+        finally:
+            if db.in_transaction:
+                db.execute("rollback")
+            db.pragma("cache_size", cache)
 
     def load(self) -> Remembered:
         """All that is remembered.
@@ -189,6 +258,9 @@ class RoutesStore:
                 if db.in_transaction:
                     db.execute("rollback")
                 raise
+            self._written += 1
+            if self._written % LOOK_WRITES == 0:
+                self._take_ahead(db)
 
     @staticmethod
     def _apply(db: apsw.Connection, changes: RouteChanges) -> None:
@@ -237,9 +309,18 @@ class RoutesStore:
         self._close()
 
     def _close(self) -> None:
-        if self._db is not None:
-            self._db.close()
-            self._db = None
+        db, self._db = self._db, None
+        if db is None:
+            return
+        copied = False
+        if self._ahead:
+            with suppress(apsw.Error):
+                pages, done = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+                copied = pages == done >= 0
+        db.close()
+        if copied:  # The log stays for its space alone: a file that is put in this one's place must not be given it.
+            with suppress(OSError), Path(f"{self.path}-wal").open("r+b") as log_file:
+                log_file.write(bytes(_LOG_HEAD_BYTES))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -251,7 +332,7 @@ class RoutesStore:
         except apsw.BusyError:
             here = _open_here.get(os.path.realpath(self.path)) == os.getpid()  # Not where a fork has copied the entry.
             raise StoreInUse(self.path, THIS_PROCESS if here else "another proxy") from None
-        except (apsw.NotADBError, apsw.CorruptError) as error:
+        except (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError) as error:
             raise StoreDamaged(self.path, f"damaged ({error}); {_REMEDY}") from None
         except apsw.Error as error:
             raise StorageError(self.path, f"cannot be used: {error}") from None

@@ -30,6 +30,7 @@ class Server:
             and came back without a start.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
+        gone: since when it is not heard, by the monotonic clock; None while it is, or where that is not known.
         heard: whether it has ever said all it holds.
         back: whether it has said all it holds since this proxy started, and since anything of it was given up.
         said_all: when its last full announcement since this proxy started was made, by its clock; 0: there was none.
@@ -46,6 +47,7 @@ class Server:
         "digest",
         "draining",
         "given",
+        "gone",
         "heard",
         "id",
         "in_flight",
@@ -81,6 +83,7 @@ class Server:
         self.digest = b""
         self.newcomer: bytes | None = None
         self.was_alive = False
+        self.gone: float | None = None
         self.alone = (self,)
 
     def alive(self, now: float) -> bool:

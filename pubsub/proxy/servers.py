@@ -22,6 +22,7 @@ from pubsub.protocol import Heartbeat, Operate, Outcome, Periodic, Status, Whole
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, Vote
 from pubsub.proxy.announcements import Announcements
+from pubsub.proxy.last_reports import CALLBACK, LastReports
 from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices
 from pubsub.proxy.presence import Presence
@@ -59,6 +60,7 @@ class Servers:
         roster: the stores that this proxy has to have heard before it speaks for all.
         presence: who is there.
         announcements: what they announce.
+        last_reports: what they said of themselves last.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class Servers:
         )
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
+        self.last_reports = LastReports(replies)
         self._expired = self._merged = now
 
     def message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
@@ -133,7 +136,9 @@ class Servers:
                 self._counters["answers_of_servers"] += 1  # To answer an answer would never end.
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
-                if server is not None:
+                if server is not None and prefix.destination == CALLBACK:
+                    self.last_reports.take(server, body, now)
+                elif server is not None:
                     server.in_flight.confirm(prefix.destination)
             else:
                 raise DecodeError("not a message for a proxy")
@@ -215,6 +220,8 @@ class Servers:
             self._expired = now
             self._table.assignments.expire(now)
             self.announcements.watch_contested(now)
+            self.last_reports.look(self._table.alive(now), now)
+            self.last_reports.forget(self._table.servers)
         if self._table.contested:
             if now - self._merged >= MERGE_SECONDS:
                 self._merge(now)

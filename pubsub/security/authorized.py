@@ -17,6 +17,7 @@ end with the end of a line is refused, since a line that was cut short may allow
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -263,6 +264,7 @@ def _lines(content: bytes) -> tuple[Line, ...]:
     lines: list[Line] = []
     keys: dict[bytes, int] = {}
     users: dict[str, int] = {}
+    texts[0:1] = [text.removeprefix(BOM_UTF8) for text in texts[0:1]]
     for number, raw in enumerate(texts, 1):
         if len(raw) > AUTHORIZED_LINE_LENGTH_MAX:
             raise AuthorizedRefused(

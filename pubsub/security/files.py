@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from pubsub.base.text import without_mark
 from pubsub.errors import ConfigurationError, InvalidKey
 from pubsub.security.authorized import AUTHORIZED_BYTES_MAX, Authorized, parse
 from pubsub.security.keys import format_secret, parse_secret
@@ -57,7 +58,7 @@ def read_key_file(path: Path) -> bytes:
     """
     content = _read(path, f"key file {path}", KEY_FILE_BYTES_MAX, _check_private)
     try:
-        return parse_secret(content.decode("ascii").removesuffix("\n").removesuffix("\r"))
+        return parse_secret(without_mark(content).decode("ascii").removesuffix("\n").removesuffix("\r"))
     except UnicodeDecodeError:
         reason = "it is not ASCII"
     except InvalidKey as error:

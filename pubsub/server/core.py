@@ -2,17 +2,17 @@
 
 The rules are those of docs/architecture.md, *Cores and shells*.
 
-The shell feeds it a batch of messages, takes the changes and has them applied, lets it hand out, commits once, and only
-then sends what it answered. So an answer never leaves before what it says is durable, and everything that arrived
-together shares one fsync:
+The shell feeds it a batch of messages, takes the changes, commits them, lets it hand out, and only then sends what it
+answered. So an answer never leaves before what it says is durable, and everything that arrived together shares one
+fsync. What handing out changes, batches that are found damaged, is a commit of its own:
 
-    handle(…) for each message  →  changes()  →  deliver()  →  changes()  →  commit  →  outgoing()
+    handle(…) for each message  →  changes()  →  commit  →  deliver()  →  changes(), mostly none  →  outgoing()
 
 Here the rooms are built on one `State`, messages are dispatched to them, and the loop's steps run. A put, a
 subscription and an acknowledgement are done in memory at once and noted. Where the commit finds the disk full,
 `reverted` puts back what the store holds and turns the loop's answers into retries. GETs are parked and served by
-`deliver`, which sees what the same loop has put. What needs this server to be the topic's sole owner waits until every
-proxy has answered, and is then dispatched again.
+`deliver`, behind the commit, which sees what the same loop has put. What needs this server to be the topic's sole owner
+waits until every proxy has answered, and is then dispatched again.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class ServerCore:
         self.proxies = Proxies(settings, loaded.store_id, loaded.incarnation, stamps, now)
         for topic, value in state.given.items():
             self.proxies.remember(topic, value, state.change)
-        self.unheard = Unheard(self.proxies, settings.heartbeat_seconds)
+        self.unheard = Unheard(state, self.proxies, settings.heartbeat_seconds, now)
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
@@ -113,6 +113,7 @@ class ServerCore:
         """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
         self.deposed: Callable[[int], None] = _nothing
         """Told of the term of another primary of this store, of which a proxy tells."""
+        self._durable: list[Outgoing] = []
         self._hold_back_unreadable()
 
     def _hold_back_unreadable(self) -> None:
@@ -158,7 +159,7 @@ class ServerCore:
         """What a client asks of a topic.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         origin.topic = request.topic
         if self.admission.turns_away(origin, request.topic):
@@ -235,6 +236,7 @@ class ServerCore:
                 self._told(name, ",".join(sorted(others)), proxy, now)
             return
         self.proxies.answered(proxy, status, now)
+        self.unheard.confirmed()
         self.moves.forget_given()
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)
@@ -317,8 +319,16 @@ class ServerCore:
         self.reads.deliver()
         self.gets.deliver(now)
 
+    def committed(self, now: float) -> None:
+        """All that was taken from `changes` is durable, and more is done in the same loop: `reverted` spares it."""
+        self._durable += self._said(now)
+
     def outgoing(self, now: float) -> list[Outgoing]:
         """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
+        out, self._durable = self._durable, []
+        return out + self._said(now)
+
+    def _said(self, now: float) -> list[Outgoing]:
         state = self.state
         self.stores.committed(now)
         self.contested.committed(now)

@@ -2,7 +2,7 @@
 
 The rules are those of docs/architecture.md, *Cores and shells*.
 
-    handle(…) for each message  →  tick  →  commit  →  outgoing, which is sent
+    handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing, which is sent
 
 It decides nothing: the core does. A commit that finds the disk full is taken back and answered so; any other failure of
 the disk is raised, and the process ends before it answers. The process puts sockets around this, the simulator a
@@ -164,50 +164,59 @@ class GroupCommit:
         Raises:
             StorageError: the disk failed; nothing may be sent any more.
         """
-        core, store, begun = self.core, self.store, 0.0
+        core, done = self.core, list[Change]()
         changes = core.changes(now)
         if not changes and not core.has_ready():
             return None
         with self.lock:
             try:
-                if not changes:
-                    with self._translated():
-                        core.deliver(now)
-                    changes = core.changes(now)
-                    if not changes:
-                        return None
-                    with store.guarded():
-                        store.apply(changes)
-                        self._enter(changes)
-                        begun = self._clocked()
-                else:
-                    with store.guarded():
-                        store.apply(changes)
-                        core.deliver(now)
-                        more = core.changes(now)
-                        store.apply(more)
-                        changes += more
-                        self._enter(changes)
-                        begun = self._clocked()
+                if changes:
+                    self._write(changes)
+                    done += changes
+                if core.has_ready():
+                    if changes:
+                        core.committed(now)
+                    done += self._deliver(now)
             except StoreFull:
                 self._became_full(now)
-                return None
             except StoreDamaged as error:
                 self._met_damage(error, now)
-                return None
+        if not done:
+            return None
         self._commits += 1
+        return Commit(core.state.incarnation, self._commits, done)
+
+    def _deliver(self, now: float) -> list[Change]:
+        """Hand out, behind the commit: a transaction that reads a damaged page cannot be committed any more.
+
+        Returns:
+            What of that is durable: batches that were found damaged, mostly nothing.
+        """
+        with self._translated():
+            self.core.deliver(now)
+        changes = self.core.changes(now)
+        if changes:
+            self._write(changes)
+        return changes
+
+    def _write(self, changes: list[Change]) -> None:
+        """Make changes durable."""
+        begun = 0.0
+
+        def enter() -> None:
+            nonlocal begun
+            if self.loops is not None:
+                self.loops.enter(self.store, changes)
+            begun = self._clocked()
+
+        self.store.write(changes, enter)
         if self._measures is not None:
-            self._measures.committed(self._clocked() - begun, core.state.counters["records"])
+            self._measures.committed(self._clocked() - begun, self.core.state.counters["records"])
         if self.loops is not None:
             self.loops.committed()
-        return Commit(core.state.incarnation, self._commits, changes)
 
     def _clocked(self) -> float:
         return 0.0 if self.clock is None else self.clock()
-
-    def _enter(self, changes: list[Change]) -> None:
-        if self.loops is not None:
-            self.loops.enter(self.store, changes)
 
     def _became_full(self, now: float) -> None:
         if not self.core.state.full:

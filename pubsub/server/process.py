@@ -20,8 +20,10 @@ from typing import Any, Final
 import apsw
 import zmq
 
-from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock, sound_wall
 from pubsub.base.database import Turns, translate
+from pubsub.base.open_files import check_files
+from pubsub.base.patched import refuse_patched
 from pubsub.base.reserve import Reserve, ReserveFile
 from pubsub.base.resources import allow_connections, used
 from pubsub.config.settings import ServerSettings
@@ -84,11 +86,11 @@ class ServerProcess:
         guard: MemoryGuard | None = None,
         keys: ProcessKeys | None = None,
     ) -> None:
+        refuse_patched("a server")
         self.settings = settings
         self._keys = keys
         self._doors: Doors | None = None
-        self.address = ""
-        self._own_context = context is None
+        self.address, self._own_context = "", context is None
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self._clock = clock or SystemClock()
         self._random: Random = SystemRandom()
@@ -192,7 +194,7 @@ class ServerProcess:
         self.core.beside = self._beside
 
     def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
-        now, wall = self._clock.monotonic(), self._clock.wall()
+        now, wall = self._clock.monotonic(), sound_wall(self._clock.wall())
         return GroupCommit(self.settings, self._store, self._reserve(), self._random, now, wall, loops, lock)
 
     def _reserve(self) -> Reserve:
@@ -428,6 +430,8 @@ def run_server(settings: ServerSettings) -> None:
         PubsubError: why it could not start, or had to end.
     """
     allow_connections()
+    check_files()
+    sound_wall(SystemClock().wall())  # Before anything is written.
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     if settings.authorized is not None:  # There are keys, or `start` refuses. A large store takes its time to open.
         signal.signal(signal.SIGHUP, lambda *_: process.hang_up())

@@ -1,6 +1,7 @@
 """A command as a handler: the request on its standard input, the reply from its standard output.
 
-What it says on standard error goes where ours goes. With another exit code than 0 it has failed.
+What it says on standard error goes where ours goes. With another exit code than 0 it has failed. Where it may run for a
+limited time it leads a process group of its own, all of which is killed when the time is over.
 
 A signal may come just before a system call that waits, or be handed to another thread by the kernel, and then Python's
 handler runs when that call returns and not before. So nothing here waits for longer than LOOK_SECONDS at a time: a
@@ -11,16 +12,18 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import subprocess
+import time
 from collections.abc import Callable, Sequence
 from shutil import which
 from tempfile import TemporaryFile
 from typing import Final
 
-from pubsub.base.children import started
+from pubsub.base.children import end, started
 from pubsub.errors import CallerError, PubsubError
 from pubsub.services.calling import REPLY_BYTES_MAX
-from pubsub.services.worker import Handler, Request, echo
+from pubsub.services.handlers import Handler, Request, echo
 
 LOOK_SECONDS: Final = 0.1
 """While a command runs it is looked so often whether signals came."""
@@ -42,8 +45,12 @@ class CommandFailed(PubsubError):
         return f"{self.command}: {self.reason or how}"
 
 
-def command_handler(command: Sequence[str]) -> Callable[[Request], bytes]:
+def command_handler(command: Sequence[str], seconds: float | None = None) -> Callable[[Request], bytes]:
     """The handler that runs a command for each request.
+
+    Args:
+        command: and its arguments.
+        seconds: that it may run; None: as long as it likes.
 
     Raises:
         CallerError: there is no such command.
@@ -56,37 +63,49 @@ def command_handler(command: Sequence[str]) -> Callable[[Request], bytes]:
             given.write(request.body)
             given.seek(0)
             try:
-                child = started(command, stdin=given, stdout=subprocess.PIPE)
+                group = None if seconds is None else 0
+                child = started(command, stdin=given, stdout=subprocess.PIPE, process_group=group)
             except OSError as error:
                 raise CommandFailed(command[0], _COMMAND_CODE, error.strerror or str(error)) from None
             with child:
-                return _output(command[0], child)
+                return _output(command[0], child, seconds)
 
     return handle
 
 
-def _output(name: str, child: subprocess.Popen[bytes]) -> bytes:
+def _output(name: str, child: subprocess.Popen[bytes], seconds: float | None) -> bytes:
+    ends = float("inf") if seconds is None else time.monotonic() + seconds
     try:
-        output = _read(child)
-        if len(output) > REPLY_BYTES_MAX:
+        output = _read(child, ends)
+        if output is not None and len(output) > REPLY_BYTES_MAX:
             raise CommandFailed(name, 0, f"it wrote more than REPLY_BYTES_MAX = {REPLY_BYTES_MAX:,} bytes")
-        code = _code(child)
+        code = _code(child, ends) if output is not None else None
+        if output is None or code is None:
+            raise CommandFailed(name, -signal.SIGKILL, f"it ran for longer than {seconds:g} s and was killed")
     except BaseException:
-        child.kill()
+        end(child, group=seconds is not None)
         raise
     if code != 0:
         raise CommandFailed(name, code)
     return output
 
 
-def _read(child: subprocess.Popen[bytes]) -> bytes:
-    """All that it writes; of more than REPLY_BYTES_MAX at least one byte too many."""
+def _look_seconds(ends: float) -> float:
+    """How long may be waited now; 0 where the time is over."""
+    return max(0.0, min(LOOK_SECONDS, ends - time.monotonic()))
+
+
+def _read(child: subprocess.Popen[bytes], ends: float) -> bytes | None:
+    """All that it writes; of more than REPLY_BYTES_MAX at least one byte too many. None: its time was over."""
     assert child.stdout is not None
     stream, found = child.stdout.fileno(), bytearray()
     readable = select.poll()
     readable.register(stream, select.POLLIN)
     while len(found) <= REPLY_BYTES_MAX:
-        if readable.poll(LOOK_SECONDS * 1000):
+        seconds = _look_seconds(ends)
+        if not seconds:
+            return None
+        if readable.poll(seconds * 1000):
             part = os.read(stream, _READ_BYTES)
             if not part:
                 break
@@ -94,19 +113,20 @@ def _read(child: subprocess.Popen[bytes]) -> bytes:
     return bytes(found)
 
 
-def _code(child: subprocess.Popen[bytes]) -> int:
-    """Its exit code, once it has ended: it may go on when its output is closed."""
-    while True:
+def _code(child: subprocess.Popen[bytes], ends: float) -> int | None:
+    """Its exit code, once it has ended: it may go on when its output is closed. None: its time was over."""
+    while seconds := _look_seconds(ends):
         try:
-            return child.wait(LOOK_SECONDS)
+            return child.wait(seconds)
         except subprocess.TimeoutExpired:
             continue
+    return None
 
 
-def handler_of(command: Sequence[str] | None) -> Handler:
-    """The handler that runs a command for each request; without one, the request is the reply.
+def handler_of(command: Sequence[str] | None, seconds: float | None = None) -> Handler:
+    """The handler that runs a command for each request, for `seconds` at most; without one, the request is the reply.
 
     Raises:
         CallerError: there is no such command.
     """
-    return command_handler(command) if command else echo
+    return command_handler(command, seconds) if command else echo

@@ -9,7 +9,19 @@ import typer
 from pubsub import console
 from pubsub.console.options import KeyFile
 from pubsub.services.majordomo import commands as majordomo
-from pubsub.services.options import Advertise, AsJson, AuditFile, Authorized, BrokerKey, Heartbeat, Insecure, Liveness
+from pubsub.services.options import (
+    Advertise,
+    AsJson,
+    AuditFile,
+    Authorized,
+    BrokerKey,
+    HandlerTimeout,
+    Heartbeat,
+    Insecure,
+    Liveness,
+    WorkersHeartbeat,
+    WorkersLiveness,
+)
 from pubsub.services.pair import commands as pair
 from pubsub.services.titanic import commands as titanic
 
@@ -70,14 +82,18 @@ def work(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Run for each request; none: echo.")
     ] = None,
-    kind: Annotated[str, typer.Option("--kind", help="mdp, paranoid or simple.")] = "mdp",
+    kind: Annotated[str, typer.Option("--kind", help="mdp, mdp2, paranoid or simple.")] = "mdp",
+    heartbeat: WorkersHeartbeat = None,
+    liveness: WorkersLiveness = None,
+    handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
     broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
 ) -> None:
     """Work for a broker or queue until SIGTERM or SIGINT: the request in hand is answered first.
 
     COMMAND gets the request on standard input, and what it writes is the reply; with another exit code than 0 there is
-    an error reply, or none, as the pattern has it. Without a command requests are echoed.
+    an error reply, or none, as the pattern has it. The same where it is killed by --handler-timeout. Without a command
+    requests are echoed.
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.command import handler_of
@@ -86,7 +102,14 @@ def work(
 
     console.keep_log("worker", name)
     worker = Worker(
-        name, broker=broker, kind=kind, handler=handler_of(command), key_file=key_file, broker_key=broker_key
+        name,
+        broker=broker,
+        kind=kind,
+        handler=handler_of(command, handler_timeout),
+        heartbeat=heartbeat,
+        liveness=liveness,
+        key_file=key_file,
+        broker_key=broker_key,
     )
     with telling_obstacles([broker], console.note):
         run_worker(worker, lambda: f"worker {name} ready: {broker}")
@@ -101,6 +124,7 @@ def serve(
     kind: Annotated[str, typer.Option("--kind", help="lazy, or freelance1 to freelance3.")] = "lazy",
     name: Name = "service",
     advertise: Advertise = None,
+    handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
     authorized: Authorized = None,
     insecure: Insecure = False,
@@ -118,7 +142,7 @@ def serve(
         name,
         bind=bind,
         kind=kind,
-        handler=handler_of(command),
+        handler=handler_of(command, handler_timeout),
         key_file=key_file,
         authorized=authorized,
         insecure=insecure,

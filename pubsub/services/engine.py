@@ -17,6 +17,8 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.limits import BODY_BYTES_MAX
+from pubsub.base.open_files import check_files
+from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import allow_connections
 from pubsub.errors import AfterFork
 from pubsub.messenger import Counters, CurveServer, Refusal
@@ -100,6 +102,8 @@ class Engine:
         commit: Callable[[], object] | None = None,
         told: Callable[[Event, float], object] | None = None,
     ) -> None:
+        refuse_patched("a service, its workers and its clients")
+        check_files()
         self.core, self._ports, self._locks = core, tuple(ports), locks or Locks()
         self._clock = clock or SystemClock()
         self._own_context = context is None
@@ -216,7 +220,7 @@ class Engine:
             reason = "" if refusal is None else self._locks.sentence(refusal, dial.address)
             self.core.refused(dial.port, reason, self._clock.monotonic())
 
-        sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told)
+        sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told, identified=dial.lasting)
         self._redials.add(redial)
         self._adopt(_Open(dial.port, sock, routed=False, redial=redial))
         if curve is not None:  # To try another key is to connect anew, by which what ZeroMQ has queued is lost.

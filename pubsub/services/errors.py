@@ -49,3 +49,19 @@ class CallRefused(CallError):
         self.code = code
         super().__init__(service, f"refused with {code}: {reason}")
         self.args = service, code, reason
+
+
+class HandlerOverran(PubsubError):
+    """A handler has run for longer than the `seconds` of its worker's handler time-out.
+
+    A coroutine is cancelled. A function cannot be stopped, so the worker's process ends with this exit code.
+    """
+
+    exit_code = 35
+
+    def __init__(self, service: str, seconds: float) -> None:
+        self.service, self.seconds = service, seconds
+        super().__init__(service, seconds)
+
+    def __str__(self) -> str:
+        return f"the handler of {self.service or 'this service'} has run for longer than {self.seconds:g} s"

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import uuid4
 
+from pubsub.errors import CallerError
 from pubsub.services.core.binary_star.caller import StarCaller
 from pubsub.services.core.freelance.one_at_a_time import OneAtATime
 from pubsub.services.core.freelance.servers import SequencedServer, TrackedServer
@@ -15,8 +16,8 @@ from pubsub.services.core.freelance.tracked import Tracked
 from pubsub.services.core.interface import CallerCore, Patience, Port, WorkerCore
 from pubsub.services.core.lazy import ReplyServer, lazy_caller
 from pubsub.services.core.majordomo.client import majordomo_caller
-from pubsub.services.core.majordomo.worker import MajordomoWorker
-from pubsub.services.core.paranoid import ParanoidQueue, ParanoidWorker
+from pubsub.services.core.majordomo.worker import MajordomoWorker, WorkerTimes
+from pubsub.services.core.paranoid import HEARTBEAT_SECONDS, LIVENESS, ParanoidQueue, ParanoidWorker
 from pubsub.services.core.queue import PirateQueue
 from pubsub.services.core.simple import SimpleQueue, SimpleWorker
 from pubsub.services.core.titanic.client import TitanicCaller
@@ -44,13 +45,45 @@ USUAL: Final[Mapping[str, Patience]] = {
 }
 """How long callers of a kind wait that are not told; of every other kind as `Patience` has it."""
 
-WORKERS: Final[Mapping[str, Callable[[str, str], WorkerCore]]] = {
-    "mdp": MajordomoWorker,
-    "mdp2": partial(MajordomoWorker, version=2),
-    "simple": lambda name, address: SimpleWorker(address),
-    "paranoid": lambda name, address: ParanoidWorker(address),
+
+class Beats(NamedTuple):
+    """Heartbeats of a worker; None: as usual for its kind.
+
+    Attributes:
+        seconds: between them.
+        liveness: such intervals of silence after which the queue or broker counts as dead.
+    """
+
+    seconds: float | None = None
+    liveness: int | None = None
+
+
+USUAL_BEATS: Final = Beats()
+
+
+def _majordomo_worker(name: str, address: str, beats: Beats = USUAL_BEATS, version: int = 1) -> WorkerCore:
+    usual = WorkerTimes()
+    times = WorkerTimes(beats.seconds or usual.heartbeat_seconds, beats.liveness or usual.liveness)
+    return MajordomoWorker(name, address, version, times)
+
+
+def _simple_worker(name: str, address: str, beats: Beats = USUAL_BEATS) -> WorkerCore:
+    if beats != USUAL_BEATS:
+        raise CallerError("workers of kind simple send no heartbeats; of kind paranoid they do")
+    return SimpleWorker(address)
+
+
+def _paranoid_worker(name: str, address: str, beats: Beats = USUAL_BEATS) -> WorkerCore:
+    return ParanoidWorker(address, beats.seconds or HEARTBEAT_SECONDS, beats.liveness or LIVENESS)
+
+
+WORKERS: Final[Mapping[str, Callable[..., WorkerCore]]] = {
+    "mdp": _majordomo_worker,
+    "mdp2": partial(_majordomo_worker, version=2),
+    "simple": _simple_worker,
+    "paranoid": _paranoid_worker,
 }
-"""How to work -> the worker's core, from the service's name and the address of its queue or broker."""
+"""How to work -> the worker's core, from the service's name, the address of its queue or broker, and `Beats`."""
 
 
 class Server(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -27,7 +27,31 @@ Advertise = Annotated[
     typer.Option("--advertise", metavar="ADDR", help="Of freelance3: what callers connect to, if it is not --bind."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON.")]
-Heartbeat = Annotated[float, typer.Option("--heartbeat", metavar="SECONDS", help="Between heartbeats.", min=0.01)]
+HEARTBEAT_SECONDS_MIN: Final = 0.01
+HEARTBEAT_SECONDS_MAX: Final = 3_600.0
+
+Heartbeat = Annotated[
+    float,
+    typer.Option("--heartbeat", metavar="SECONDS", help="Between heartbeats.", min=HEARTBEAT_SECONDS_MIN),
+]
+HandlerTimeout = Annotated[
+    float | None,
+    typer.Option("--handler-timeout", metavar="SECONDS", help="COMMAND is killed after them.", min=0.001, max=1e9),
+]
+WorkersHeartbeat = Annotated[
+    float | None,
+    typer.Option(
+        "--heartbeat",
+        metavar="SECONDS",
+        help="Between heartbeats, as of the queue or broker; else 2.5, of paranoid 1.",
+        min=HEARTBEAT_SECONDS_MIN,
+        max=HEARTBEAT_SECONDS_MAX,
+    ),
+]
+WorkersLiveness = Annotated[
+    int | None,
+    typer.Option("--liveness", metavar="N", help="Silent heartbeats until it counts as dead; else 3.", min=1),
+]
 Liveness = Annotated[int, typer.Option("--liveness", metavar="N", help="Silent heartbeats until dead.", min=1)]
 
 

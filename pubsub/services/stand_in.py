@@ -13,7 +13,7 @@ from typing import Final
 from pubsub.services.engine import Engine
 
 LOOK_SECONDS: Final = 0.2
-"""Between two looks whether a handler runs; well below the interval of any heartbeat."""
+"""Between two looks whether a handler runs, at most; well below the interval of a heartbeat."""
 
 
 class StandIn:
@@ -21,13 +21,14 @@ class StandIn:
 
     Args:
         engine: open.
+        look_seconds: between two looks whether a handler runs.
 
     Attributes:
         broken: what ended the driving, where something did.
     """
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, look_seconds: float = LOOK_SECONDS) -> None:
+        self._engine, self._look_seconds = engine, look_seconds
         self._turn = Lock()
         self._ended = Event()
         self._away = self._back = False
@@ -52,7 +53,7 @@ class StandIn:
             self._turn.acquire()
 
     def _look(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
+        while not self._ended.wait(self._look_seconds):
             if self._away and self._turn.acquire(blocking=False):
                 try:
                     self._engine.run(lambda: self._back or self._ended.is_set())

@@ -11,21 +11,25 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
+from threading import Event as ThreadEvent
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.forks import no_pickling
-from pubsub.errors import CallerError, ConfigurationError, HandlerMisused, PubsubError
-from pubsub.services.calling import Body, check_service, core_of, frames_of
+from pubsub.errors import CallerError, ConfigurationError, PubsubError
+from pubsub.services.calling import check_service, core_of, frames_of
 from pubsub.services.core.binary_star.paired import PairedServer
 from pubsub.services.core.interface import Event, Frames, Port, Requested, WorkerCore
 from pubsub.services.engine import Engine, log_event
+from pubsub.services.errors import HandlerOverran
+from pubsub.services.handlers import AsyncHandler, Handler, Request, awaited, check_handler, echo
 from pubsub.services.keys import find_locks
-from pubsub.services.kinds import SERVERS, WORKERS
-from pubsub.services.options import checked
-from pubsub.services.stand_in import StandIn
+from pubsub.services.kinds import SERVERS, USUAL_BEATS, WORKERS, Beats
+from pubsub.services.options import HEARTBEAT_SECONDS_MAX, HEARTBEAT_SECONDS_MIN, checked
+from pubsub.services.overrun import CANCEL_SECONDS, Overrun
+from pubsub.services.stand_in import LOOK_SECONDS, StandIn
 
 if TYPE_CHECKING:
     import zmq
@@ -37,42 +41,6 @@ _log: Final = logging.getLogger("pubsub.services")
 
 REASON_LENGTH_MAX: Final = 500
 """Characters of what a caller is told of a handler that failed."""
-
-
-class Request:
-    """What a handler is given.
-
-    Attributes:
-        frames: the body as it came; nearly always one frame.
-        service: the service that was asked for, "" where the pattern names none.
-    """
-
-    __slots__ = ("_part", "frames", "service")
-
-    def __init__(self, frames: Frames, service: str, part: Callable[[Frames], None]) -> None:
-        self.frames, self.service, self._part = frames, service, part
-
-    @property
-    def body(self) -> bytes:
-        """The frames as one."""
-        return self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
-
-    def part(self, body: Body) -> None:
-        """Send a part of the reply; where the pattern knows whole replies only, parts go out with what is returned.
-
-        Raises:
-            CallerError, TooLarge: it is no body.
-        """
-        self._part(frames_of(body, "a part of a reply"))
-
-
-Handler = Callable[[Request], Body]
-AsyncHandler = Callable[[Request], Awaitable[Body]]
-
-
-def echo(request: Request) -> Body:
-    """The handler of a worker that has none: the request is its reply."""
-    return request.frames
 
 
 class Worker:
@@ -94,6 +62,11 @@ class Worker:
         authorized: with `bind`, the file of who may enter.
         insecure: with `bind`, listen for other hosts without keys.
         advertise: with `bind`, the address by which callers know it, which freelance3 has as its name; None: `bind`.
+        heartbeat: with `broker`, seconds between heartbeats; None: 2.5, of kind paranoid 1.
+        liveness: with `broker`, silent heartbeats until it counts as dead; None: 3.
+        handler_timeout: seconds that the handler may take for a request. A coroutine is cancelled then, and its caller
+            is answered as where it raises. A function cannot be stopped: the process ends with exit code 35. None: it
+            may take as long as it likes.
         pair: with `bind`, it is one of two servers, and takes requests while it is the active one; None: it is alone.
         locks: the keys, for who has them in memory.
         context: a ZeroMQ context to share, which `inproc://` addresses need.
@@ -103,7 +76,7 @@ class Worker:
 
     Raises:
         ConfigurationError: an address is none, or a key cannot be used.
-        CallerError: there is no such kind; both or neither of `broker` and `bind` are named.
+        CallerError: there is no such kind; both or neither of `broker` and `bind` are named; it has no heartbeats.
     """
 
     def __init__(
@@ -119,6 +92,9 @@ class Worker:
         authorized: str | None = None,
         insecure: bool = False,
         advertise: str | None = None,
+        heartbeat: float | None = None,
+        liveness: int | None = None,
+        handler_timeout: float | None = None,
         pair: Pairing | None = None,
         locks: Locks | None = None,
         context: zmq.Context[Any] | None = None,
@@ -132,18 +108,13 @@ class Worker:
         binds, dials = ([], address) if broker is not None else (address, [])
         if pair is not None:
             binds, dials = [*binds, pair.state], [pair.peer]
+        keys: dict[str, Any] = {"key_file": key_file, "authorized": authorized, "insecure": insecure}
         if locks is None:
-            locks = find_locks(
-                name or "this worker",
-                binds=binds,
-                dials=dials,
-                key_file=key_file,
-                authorized=authorized,
-                expected=[broker_key] if broker_key else [],
-                insecure=insecure,
-            )
+            expected = [broker_key] if broker_key else []
+            locks = find_locks(name or "this worker", binds=binds, dials=dials, expected=expected, **keys)
         self._locked = locks.listening is not None
-        make, ports = _core(name, kind, broker and address[0], bind and address[0], advertise)
+        beats = _checked_beats(heartbeat, liveness, broker)
+        make, ports = _core(name, kind, broker and address[0], bind and address[0], advertise, beats)
         if pair is None:
             self._core = make()
             self._engine = Engine(self._core, ports, locks=locks, context=context, told=self._told)
@@ -151,6 +122,9 @@ class Worker:
             self._core = paired = PairedServer(pair.role, make, pair.heartbeat)
             self._engine = pair.engine(paired, ports, locks=locks, context=context, told=self._told)
         self._put: Callable[[Requested | None], object] | None = None
+        self._look_seconds = min(LOOK_SECONDS, heartbeat / 4 if heartbeat else LOOK_SECONDS)
+        self._handler_timeout = _checked_timeout(handler_timeout)
+        self._overrun = Overrun(self.name, handler_timeout, self._say_good_bye)
         self._stopping = False
         self._broken: BaseException | None = None
         self._thread: Thread | None = None
@@ -180,7 +154,7 @@ class Worker:
             ConfigurationError: the address is in use, or keys cannot be used.
             CallerError: it ran before.
         """
-        _check_handler(self._handler, coroutines=False)
+        check_handler(self._handler, coroutines=False)
         jobs: deque[Requested] = deque()
 
         def put(job: Requested | None) -> None:
@@ -190,8 +164,9 @@ class Worker:
                 self._engine.submit(lambda now: None)  # It looks up, and sees that it is to stop.
 
         self._begin(put)
-        stand_in = StandIn(self._engine)
+        stand_in = StandIn(self._engine, self._look_seconds)
         stand_in.start()
+        self._overrun.start()
         try:
             if ready is not None:
                 ready()
@@ -202,12 +177,14 @@ class Worker:
                     try:
                         self._work(jobs.popleft())
                     finally:
+                        self._overrun.end()
                         stand_in.come_back()
             if stand_in.broken is not None:
                 raise stand_in.broken
             self._engine.leave()
         finally:
             if not self._engine.inherited:
+                self._overrun.close()
                 stand_in.end()
                 self._engine.close()
 
@@ -216,7 +193,7 @@ class Worker:
 
         Arguments and errors as of `run`. A handler that is no coroutine keeps the loop waiting while it works.
         """
-        _check_handler(self._handler, coroutines=True)
+        check_handler(self._handler, coroutines=True)
         loop = asyncio.get_running_loop()
         jobs: asyncio.Queue[Requested | None] = asyncio.Queue()
 
@@ -229,8 +206,12 @@ class Worker:
             if ready is not None:
                 ready()
             while (job := await jobs.get()) is not None and not self._stopping:
-                await self._work_async(job)
+                try:
+                    await self._work_async(job)
+                finally:
+                    self._overrun.end()
         finally:
+            self._overrun.close()
             await asyncio.shield(asyncio.to_thread(self._close))
         self._raise_broken()
 
@@ -261,6 +242,7 @@ class Worker:
         self._begin(put)
         self._thread = Thread(target=self._drive, name="services works", daemon=True)
         self._thread.start()
+        self._overrun.start()
 
     def _drive(self) -> None:
         try:
@@ -298,9 +280,14 @@ class Worker:
 
         return Request(job.body, job.service or self.name, part)
 
+    def _say_good_bye(self, gone: ThreadEvent) -> None:
+        self._engine.submit(self._core.leave)
+        self._engine.submit(lambda now: gone.set())
+
     def _work(self, job: Requested) -> None:
+        self._overrun.begin()
         try:
-            body = frames_of(_awaited(self._handler(self._request(job))), "what a handler returns")
+            body = frames_of(awaited(self._handler(self._request(job))), "what a handler returns")
         except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
             self._failed(job, error)
         except BaseException as error:
@@ -309,10 +296,24 @@ class Worker:
         else:
             self._engine.submit(lambda now: self._core.reply(job.token, body, now))
 
+    async def _finished(self, result: Any) -> Any:
+        """What a coroutine gives; HandlerOverran where it takes too long."""
+        self._overrun.begin(CANCEL_SECONDS)
+        try:
+            async with asyncio.timeout(self._handler_timeout) as limit:
+                return await result
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise HandlerOverran(self.name, self._handler_timeout or 0.0) from None
+
     async def _work_async(self, job: Requested) -> None:
+        self._overrun.begin()
         try:
             result = self._handler(self._request(job))
-            body = frames_of(await result if inspect.isawaitable(result) else result, "what a handler returns")
+            if inspect.isawaitable(result):
+                result = await self._finished(result)
+            body = frames_of(result, "what a handler returns")
         except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
             self._failed(job, error)
         except BaseException as error:
@@ -336,17 +337,46 @@ class Worker:
 
 
 def _core(
-    name: str, kind: str | None, broker: str | None, bind: str | None, advertise: str | None
+    name: str, kind: str | None, broker: str | None, bind: str | None, advertise: str | None, beats: Beats
 ) -> tuple[Callable[[], WorkerCore], tuple[Port, ...]]:
     """What makes the core, and the ports on which it listens."""
     if broker is not None:
         worker = core_of(kind or "mdp", WORKERS, "of worker")
-        return lambda: worker(name, broker), ()
+        core = worker(name, broker, beats)
+        return lambda: core, ()
     if bind is None:
         raise ConfigurationError("a server has an address to bind")
     server = core_of(kind or "lazy", SERVERS, "of server")
     known_as = checked([advertise], "the advertised address")[0] if advertise else bind
     return lambda: server.core(name, bind), tuple(server.ports(bind, known_as))
+
+
+def _checked_beats(seconds: float | None, liveness: int | None, broker: str | None) -> Beats:
+    """The heartbeats of a worker.
+
+    Raises:
+        CallerError: they cannot be so, or it has none.
+    """
+    beats = Beats(seconds, liveness)
+    if beats != USUAL_BEATS and broker is None:
+        raise CallerError("a server without a queue or broker sends no heartbeats")
+    if seconds is not None and not HEARTBEAT_SECONDS_MIN <= seconds < HEARTBEAT_SECONDS_MAX:
+        allowed = f"{HEARTBEAT_SECONDS_MIN:g} to {HEARTBEAT_SECONDS_MAX:g}"
+        raise CallerError(f"heartbeat={seconds:g} is not allowed; allowed: {allowed} seconds")
+    if liveness is not None and liveness < 1:
+        raise CallerError(f"liveness={liveness} is not allowed; allowed: 1 or more")
+    return beats
+
+
+def _checked_timeout(seconds: float | None) -> float | None:
+    """A handler's time-out.
+
+    Raises:
+        CallerError: it is none.
+    """
+    if seconds is not None and not 0 < seconds < float("inf"):
+        raise CallerError(f"handler_timeout={seconds:g} is not allowed; allowed: more than 0 seconds")
+    return seconds
 
 
 def _check_places(broker: str | None, bind: str | None, pair: Pairing | None) -> None:
@@ -359,29 +389,3 @@ def _check_places(broker: str | None, bind: str | None, pair: Pairing | None) ->
         raise CallerError("a worker has either the address of its broker, or one to bind")
     if pair is not None and bind is None:
         raise CallerError("one of a pair has an address to bind; its broker may be one of a pair, and it is not")
-
-
-def _check_handler(handler: Callable[[Request], Any], *, coroutines: bool) -> None:
-    """See that a handler can be run at all.
-
-    Raises:
-        HandlerMisused: it cannot.
-    """
-    function = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004
-    if inspect.iscoroutinefunction(function) and not coroutines:
-        raise HandlerMisused("the handler is a coroutine function: run it by await worker.serve()")
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise HandlerMisused("the handler is a generator function: return the reply, and send parts by request.part()")
-
-
-def _awaited(result: object) -> object:
-    """What a handler gave, in a thread.
-
-    Raises:
-        HandlerMisused: it is to be awaited.
-    """
-    if inspect.isawaitable(result):
-        if inspect.iscoroutine(result):
-            result.close()
-        raise HandlerMisused("the handler gave something to be awaited: run it by await worker.serve()")
-    return result

@@ -6,8 +6,8 @@ It knows the records and nothing else of the service. Its rules, for each subscr
                  publisher; or though the subscription, which is still there, was answered before it began, and the
                  subscriber has drained the topic since. A put in doubt that came to anybody counts as acknowledged
                  then: all or none.
-    doubled      a message came more than once
-    reordered    a publisher's message came after a later one of its
+    doubled      a message came more than once without the mark `doubtful`
+    reordered    a publisher's message came after a later one of its, and neither is marked
     unexplained  a message came that nobody put, or after an unsubscribe was answered, or that was acknowledged before
                  the subscription was asked for
 
@@ -33,7 +33,8 @@ from pubsub.errors import CallerError
 
 SCHEMA: Final = (
     "client string, session bigint, n bigint, at bigint, kind string, topic string, publisher string, first bigint,"
-    " count bigint, result string, `on` boolean, handler boolean, log string, `offset` bigint, boot string"
+    " count bigint, result string, `on` boolean, handler boolean, log string, `offset` bigint, boot string,"
+    " doubtful boolean, continues boolean"
 )
 KINDS: Final = ("lost", "doubled", "reordered", "unexplained")
 FOREVER: Final = (1 << 63) - 1
@@ -41,15 +42,17 @@ SKEW_SECONDS: Final = 1.0
 
 _LINES: Final = """
     SELECT client, session, n, at, kind, topic, publisher, first, first + count - 1 AS last, count, result,
-        `on` AS wanted, log, `offset`, boot
+        `on` AS wanted, log, `offset`, boot, coalesce(doubtful, false) AS doubtful,
+        coalesce(continues, false) AS continues
     FROM $raw WHERE NOT damaged
 """
 
 _OPENS: Final = "SELECT client, session, boot FROM $lines WHERE kind = 'open'"
 
-# An epoch lasts from one time that a client asked for, or against, a topic to the next.
+# An epoch lasts from one time that a client asked for, or against, a topic to the next; a request that continues a
+# subscription begins none, and where it is the first of its epoch nothing says since when the subscription is there.
 _TIMELINE: Final = """
-    SELECT *, count_if(kind = 'subscription' AND result = 'asked') OVER w AS epoch,
+    SELECT *, count_if(kind = 'subscription' AND result = 'asked' AND NOT continues) OVER w AS epoch,
         last(IF(kind = 'subscription', concat(result, ' ', wanted), NULL), true) OVER w AS state
     FROM $lines WHERE kind IN ('subscription', 'delivery', 'drained')
     WINDOW w AS (PARTITION BY client, topic ORDER BY session, n)
@@ -58,7 +61,7 @@ _TIMELINE: Final = """
 _EPOCHS: Final = """
     WITH told AS (
         SELECT client, topic, epoch,
-            min(IF(result = 'asked' AND wanted, at, NULL)) AS asked,
+            min(IF(result = 'asked' AND wanted AND NOT continues, at, NULL)) AS asked,
             min(IF(kind = 'subscription' AND result IN ('answered', 'known') AND wanted,
                 named_struct('at', at, 'session', session), NULL)) AS answered,
             max(IF(kind = 'drained', named_struct('at', at, 'session', session), NULL)) AS drained,
@@ -82,7 +85,7 @@ _MESSAGES: Final = """
         WHERE kind = 'put' AND result IN ('begun', 'unfinished', 'acknowledged', 'discarded')
         UNION ALL
         SELECT topic, publisher, first, last, '', at, NULL, named_struct('client', client, 'session', session, 'n', n,
-            'epoch', epoch, 'log', log, 'shift', `offset` - first)
+            'epoch', epoch, 'log', log, 'shift', `offset` - first, 'doubtful', doubtful)
         FROM $timeline WHERE kind = 'delivery'
     ), message AS (
         SELECT topic, publisher, counter, bool_or(result <> '') AS put,
@@ -163,7 +166,7 @@ _DOUBLED: Final = """
         concat('it came ', count(*), ' times, first as ', min_by(id, struct(session, n))) AS reason
     FROM (SELECT *, concat(log, '.', shift + counter) AS id FROM $messages LATERAL VIEW inline(got) one
         WHERE size(got) > size(array_distinct(got.client)))
-    GROUP BY client, topic, publisher, counter HAVING count(*) > 1
+    WHERE NOT doubtful GROUP BY client, topic, publisher, counter HAVING count(*) > 1
 """
 
 # Lines that begin below what came before, message by message; a message that had come before is doubled instead.
@@ -172,7 +175,7 @@ _REORDERED: Final = """
         SELECT * FROM (
             SELECT *, max(last) OVER (PARTITION BY client, topic, publisher ORDER BY session, n
                 ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS newest
-            FROM $timeline WHERE kind = 'delivery'
+            FROM $timeline WHERE kind = 'delivery' AND NOT doubtful
         ) WHERE first < newest
     ), single AS (
         SELECT client, topic, publisher, counter, concat(log, '.', `offset` + counter - first) AS id, newest

@@ -40,6 +40,7 @@ class SourceOptions:
         partitions_min: into how many parts a batch is cut at least, where it has enough records; 0: by the cores.
         fail_on_data_loss: whether lost records end the query.
         headers: whether there is a column of them.
+        take_over: whether a stream goes on under a subscription that belongs to another query's checkpoint.
     """
 
     proxies: tuple[str, ...]
@@ -55,6 +56,7 @@ class SourceOptions:
     partitions_min: int
     fail_on_data_loss: bool
     headers: bool = False
+    take_over: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +90,7 @@ _SOURCE: Final = _COMMON | {
     "minpartitions",
     "failondataloss",
     "includeheaders",
+    "takeover",
 }
 _ENGINE: Final = {"path", "checkpointlocation", "queryname", "querytype"}
 """What Spark itself puts among a format's options."""
@@ -104,6 +107,7 @@ _SPELT: Final = {
         "minPartitions",
         "failOnDataLoss",
         "includeHeaders",
+        "takeOver",
         "batchId",
         "proxiesFile",
         "proxyKeys",
@@ -133,6 +137,8 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         raise ConfigurationError("a stream needs option subscription: the durable name under which it goes on")
     if stream and "endingoffsets" in given:
         raise ConfigurationError("option endingOffsets is for spark.read; a stream has no end")
+    if not stream and "takeover" in given:
+        raise ConfigurationError("option takeOver is for a stream; spark.read acknowledges nothing")
     try:
         for topic in subscribe:
             check_topic(topic)
@@ -156,6 +162,7 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
         partitions_min=_count(given, "minpartitions"),
         fail_on_data_loss=_flag(given, "failondataloss", default=True),
         headers=_flag(given, "includeheaders", default=False),
+        take_over=_flag(given, "takeover", default=False),
     )
 
 

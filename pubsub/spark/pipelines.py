@@ -91,11 +91,13 @@ class Place:
         proxies: addresses of the proxies' client side.
         timeout: seconds after which a request that nobody settles ends the query.
         identity: who asks, and by which keys.
+        take_over: whether a stream goes on under a subscription that belongs to another checkpoint.
     """
 
     proxies: tuple[str, ...]
     timeout: float = 30.0
     identity: Identity = NOBODY
+    take_over: bool = False
 
     @property
     def options(self) -> dict[str, str]:
@@ -243,6 +245,7 @@ def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, 
     """
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
     options |= {"maxRecordsPerBatch": str(records)} | place.options
+    options |= {"takeOver": "true"} if place.take_over else {}
     return spark.readStream.format("pubsub").options(**options).load()
 
 

@@ -7,18 +7,42 @@ of this is arithmetic on what was answered; `Topics` does the asking.
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.errors import CallerError, DataLoss, NotSubscribed, Superseded
+from pubsub.errors import CallerError, DataLoss, NotSubscribed, PubsubError, Superseded, Unavailable
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.link import ProxyConnection
 
 _EPOCH_MS: Final = 1_577_836_800_000
+
+
+CHECKPOINT: Final = "checkpoint id"
+"""Under this name an offset has the token of its checkpoint; no topic's name has a space."""
+
+_log: Final = logging.getLogger("pubsub.spark")
+
+
+class SubscriptionTaken(PubsubError):
+    """The subscription is acknowledged by a query with another checkpoint, so each would miss rows of the other."""
+
+    exit_code = Superseded.exit_code
+
+    def __init__(self, subscription: str, topic: str) -> None:
+        self.subscription, self.topic = subscription, topic
+        super().__init__(subscription, topic)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}: subscription {self.subscription} belongs to another query's checkpoint, and rows would be"
+            " left out; give each query a subscription of its own, or, where the other is gone, start this one with"
+            " option takeOver=true (--take-over of a pipeline)"
+        )
 
 
 class RangeLost(DataLoss):
@@ -28,6 +52,22 @@ class RangeLost(DataLoss):
         return f"{self.topic}: records {self.first} to {self.last} cannot be read: {self.reason}"
 
 
+class RangeChanged(PubsubError):
+    """A topic was merged with another server's while a job without a subscription read it."""
+
+    exit_code = Unavailable.exit_code
+
+    def __init__(self, topic: str) -> None:
+        self.topic = topic
+        super().__init__(topic)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.topic}: two servers' parts of it were merged while it was read, and records may be left out or come"
+            " twice; run the job again, or name a subscription"
+        )
+
+
 @dataclass(slots=True, frozen=True)
 class Range:
     """A part of a topic, for one task.
@@ -35,12 +75,15 @@ class Range:
     Attributes:
         after, until: positions, as text; after "": from where the subscription stands, or what is stored begins.
         records: that lie in it, those left out by a join included.
+        legs: without a subscription: (log, first offset, one above the last, what is left out), by which a reader
+            sees that a merge has changed it; else none.
     """
 
     topic: str
     after: str
     until: str
     records: int
+    legs: tuple[tuple[str, int, int, int], ...] = ()
 
 
 @dataclass(slots=True, frozen=True)
@@ -52,12 +95,16 @@ class Plan:
         latest: the last position of the range.
         within: the last one up to which it holds at most the bytes asked for.
         legs: (log, first offset, one above the last, bytes).
+        lost: whether the range was to begin elsewhere, where nothing is (any more); it begins where it `stands`.
+        left_out: without a subscription: of each leg, what is left out of it, as a number.
     """
 
     stands: Position | None
     latest: Position | None
     within: Position | None
     legs: tuple[tuple[str, int, int, int], ...]
+    lost: bool = False
+    left_out: tuple[int, ...] = ()
 
     @property
     def records(self) -> int:
@@ -76,6 +123,16 @@ class Plan:
                 return log, low + count - 1
             count -= stop - low
         return self.latest
+
+    def between(self, low: int, high: int) -> tuple[tuple[str, int, int, int], ...]:
+        """The legs of records `low` + 1 to `high`, with what is left out; none where that is not known."""
+        out = []
+        for (log, first, stop, _), left in zip(self.legs, self.left_out, strict=False):
+            begin, end = max(low, 0), min(high, stop - first)
+            if begin < end:
+                out.append((log, first + begin, first + end, left))
+            low, high = low - (stop - first), high - (stop - first)
+        return tuple(out)
 
     def records_until(self, position: Position | None) -> int:
         """How many records of the range lie up to and with a position of it."""
@@ -114,7 +171,7 @@ def cut(topic: str, after: Position | None, plan: Plan, records_max: int) -> lis
     for part in range(1, parts + 1):
         upto = total * part // parts
         end = format_position(plan.at(upto))
-        out.append(Range(topic, begin, end, upto - done))
+        out.append(Range(topic, begin, end, upto - done, plan.between(done, upto)))
         begin, done = end, upto
     return out
 
@@ -125,11 +182,12 @@ class Topics:
     Args:
         link: to the proxies; its client is who asks, but what counts is the name of the subscription.
         subscription: name of the durable subscription; "": none, ranges are of what is stored.
+        fail_on_data_loss: whether a range that is not there any more is an error.
     """
 
-    def __init__(self, link: ProxyConnection, subscription: str) -> None:
+    def __init__(self, link: ProxyConnection, subscription: str, *, fail_on_data_loss: bool = True) -> None:
         self._link, self._subscription = link, subscription
-        self._client = link.identity.client
+        self._client, self._fails = link.identity.client, fail_on_data_loss
 
     def listed(self) -> list[str]:
         """Every topic of the cluster.
@@ -174,37 +232,62 @@ class Topics:
             number = min(status.number + 1, NUMBER_MAX)
 
     def plan(self, topic: str, after: Position | None, until: Position | None = None, bytes_max: int = 0) -> Plan:
-        """What lies in a range.
+        """What lies in a range; where its start is not there any more and that is no error, from the first that is.
 
         Raises:
             RangeLost: it is not there, or not any more.
             Unavailable: see `ProxyConnection.ask`.
         """
-        status = self._link.ask(Read(self._client, topic, after, until, name=self._subscription, bytes_max=bytes_max))
+        request = Read(self._client, topic, after, until, name=self._subscription, bytes_max=bytes_max)
+        status, lost = self._link.ask(request), False
+        if status.outcome is Outcome.BEHIND and not self._fails:
+            _log.warning("%s; going on with what is there", gone(topic, after, until, status))
+            lost, status = True, self._link.ask(replace(request, after=None))
+            if status.outcome is Outcome.BEHIND:  # The range's end is not there either.
+                return Plan(status.position, status.position, status.position, (), lost)
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, after, until, status)
-        facts = json.loads(bytes(status.body))
-        legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
-        return Plan(status.position, parse_position(facts["latest"]), parse_position(facts["within"]), legs)
+        return read_plan(status, lost=lost)
 
-    def acknowledge(self, topic: str, last: Position) -> None:
-        """What is up to a position is not needed any more.
+    def acknowledge(self, topic: str, last: Position | None, token: int = 0, *, take_over: bool = False) -> None:
+        """What is up to a position is not needed any more; None: nothing new is.
+
+        Args:
+            token: of the checkpoint that says so, which the subscription belongs to from now on; 0: of none yet.
+            take_over: whether that counts although the subscription belongs to another one.
 
         Raises:
+            SubscriptionTaken: it belongs to another one.
             RangeLost: the subscription stands elsewhere.
             Unavailable: see `ProxyConnection.ask`.
         """
-        status = self._link.ask(Get(self._client, topic, last, 0, 0, records_max=0, name=self._subscription))
+        request = Get(self._client, topic, last, int(take_over), token, records_max=0, name=self._subscription)
+        status = self._link.ask(request)
+        if status.outcome is Outcome.SUPERSEDED:
+            raise SubscriptionTaken(self._subscription, topic)
         if status.outcome is Outcome.BEHIND:
             raise gone(topic, last, last, status)
         if status.outcome is not Outcome.EMPTY:
             raise NotSubscribed(self._subscription, topic)
 
 
-def gone(topic: str, after: Position | None, until: Position | None, status: Status) -> RangeLost:
-    """A range that is not there (any more), as an error."""
+def read_plan(status: Status, *, lost: bool = False) -> Plan:
+    """The plan that a server answers."""
+    facts = json.loads(bytes(status.body))
+    legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
+    latest, within = parse_position(facts["latest"]), parse_position(facts["within"])
+    return Plan(status.position, latest, within, legs, lost, tuple(facts.get("left_out", ())))
+
+
+def gone(topic: str, after: Position | None, until: Position | None, status: Status, name: str = "") -> RangeLost:
+    """A range that is not there (any more), as an error.
+
+    Args:
+        name: of the subscription, where it is not known that no other query has it.
+    """
     stands = f"; what is there begins behind {format_position(status.position)}" if status.position else ""
-    reason = f"they are not in the topic, or acknowledged and deleted{stands} ({status.outcome})"
+    other = f", perhaps by another query that has subscription {name} too" if name else ""
+    reason = f"they are not in the topic, or acknowledged and deleted{other}{stands} ({status.outcome})"
     return RangeLost(topic, format_position(after), format_position(until), reason)
 
 
@@ -216,12 +299,18 @@ def _number() -> int:
 
 def read_offsets(offset: Mapping[str, str]) -> dict[str, Position | None]:
     """Positions by topic, from an offset of Spark's."""
-    return {topic: parse_position(text) for topic, text in offset.items()}
+    return {topic: parse_position(text) for topic, text in offset.items() if topic != CHECKPOINT}
 
 
-def write_offsets(positions: Mapping[str, Position | None]) -> dict[str, str]:
-    """An offset for Spark, which compares its text: always in the order of the topics' names."""
-    return {topic: format_position(positions[topic]) for topic in sorted(positions)}
+def read_token(offset: Mapping[str, str]) -> int:
+    """The token of the checkpoint that an offset is in; 0: it has none, as the first start and those of old."""
+    return int(offset.get(CHECKPOINT, "0"), 16)
+
+
+def write_offsets(positions: Mapping[str, Position | None], token: int = 0) -> dict[str, str]:
+    """An offset for Spark, which compares its text: always in the order of the topics' names, the token behind them."""
+    texts = {topic: format_position(positions[topic]) for topic in sorted(positions)}
+    return texts | ({CHECKPOINT: f"{token:016x}"} if token else {})
 
 
 def names(topics: Sequence[str]) -> str:

@@ -50,7 +50,15 @@ exec {java} "$@"
 def java_version(java: str) -> int:
     """The major version of a Java; 0 where it cannot be started."""
     try:
-        said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+        said = subprocess.run(  # noqa: S603
+            [java, "-version"],
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=60,
+            check=False,
+        )
     except (OSError, subprocess.SubprocessError):
         return 0
     found = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
@@ -82,7 +90,7 @@ def wrap_java(java: Path, home: Path) -> Path:
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)
     fresh = script.with_suffix(f".{os.getpid()}")
-    fresh.write_text(_DROPPING.format(java=java))
+    fresh.write_text(_DROPPING.format(java=java), encoding="utf-8")
     fresh.chmod(0o755)
     fresh.replace(script)  # Two that start at once write the same.
     return home

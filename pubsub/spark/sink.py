@@ -38,6 +38,17 @@ QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
+COPIED: Final = (
+    "this checkpoint is an older copy, or is used twice, and rows would be left out; go on with the newer one, or a"
+    " fresh one"
+)
+USED: Final = (
+    "the numbers of a sink rise, and the rows of this batch are not written; go on with a higher batchId, or name"
+    " another sink"
+)
+"""Why a batch number is too old, of a stream and of a batch job."""
+
+
 class Restage(PubsubError):
     """Rows of a batch that were staged are not there any more: the batch has to be written again."""
 
@@ -50,18 +61,31 @@ class Restage(PubsubError):
 
 
 class CheckpointOld(PubsubError):
-    """A query goes on from an older copy of its checkpoint: it has published batches that this copy does not know."""
+    """A query goes on from an older copy of its checkpoint, or a batch job from a number that it has used before."""
 
     exit_code = StateCopied.exit_code
 
-    def __init__(self, topic: str, batch: int, last: int) -> None:
-        self.topic, self.batch, self.last = topic, batch, last
-        super().__init__(topic, batch, last)
+    def __init__(self, topic: str, batch: int, last: int, why: str = COPIED) -> None:
+        self.topic, self.batch, self.last, self.why = topic, batch, last, why
+        super().__init__(topic, batch, last, why)
+
+    def __str__(self) -> str:
+        return f"{self.topic}: batch {self.batch} was published before, and batch {self.last} after it: {self.why}"
+
+
+class BatchTaken(PubsubError):
+    """A batch job names a batch that was published before with other rows."""
+
+    exit_code = StateCopied.exit_code
+
+    def __init__(self, topic: str, batch: int, published: int, rows: int) -> None:
+        self.topic, self.batch, self.published, self.rows = topic, batch, published, rows
+        super().__init__(topic, batch, published, rows)
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}: batch {self.batch} was published before, and batch {self.last} after it: this checkpoint is"
-            " an older copy, or is used twice, and rows would be left out; go on with the newer one, or a fresh one"
+            f"{self.topic}: batch {self.batch} of this sink was published before with other rows ({self.published:,}"
+            f" then, {self.rows:,} now), and these are not written; go on with a higher batchId, or name another sink"
         )
 
 
@@ -211,6 +235,17 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
     return answers
 
 
+def check_last(topic: str, status: Status, batch: int, why: str) -> None:
+    """See that no later batch is published.
+
+    Raises:
+        CheckpointOld: one is, so this batch is taken for its repeat and left out.
+    """
+    last = (status.last >> ROW_BITS) - 1
+    if last > batch:
+        raise CheckpointOld(topic, batch, last, why)
+
+
 class StreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a streaming query.
 
@@ -245,9 +280,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
                 published under the number.
         """
         for topic, status in publish(self.options, messages, batchId).items():
-            last = (status.last >> ROW_BITS) - 1
-            if last > batchId:
-                raise CheckpointOld(topic, batchId, last)
+            check_last(topic, status, batchId, COPIED)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Leave what was staged: the batch's next publish drops it, or a day's silence does."""
@@ -274,8 +307,19 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self.options, self._publisher, self._batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all of them, on the driver."""
-        publish(self.options, messages, self._batch)
+        """Publish all of them, on the driver.
+
+        Raises:
+            CheckpointOld: a later batch of the sink is published.
+            BatchTaken: this one is, with more or fewer rows. As many are taken for the same, as those of a job that
+                is run again.
+        """
+        for topic, status in publish(self.options, messages, self._batch).items():
+            check_last(topic, status, self._batch, USED)
+            rows = sum(one.rows.get(topic, 0) for one in messages if isinstance(one, Staged))
+            published = (status.last & (1 << ROW_BITS) - 1) + 1  # Of none as of one.
+            if status.outcome is Outcome.DUPLICATE and rows and rows != published:
+                raise BatchTaken(topic, self._batch, published, rows)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Leave what was staged: a day's silence drops it."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -29,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from pubsub.base.limits import BATCH_RECORDS_MAX
+from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX
 from pubsub.errors import CallerError, PubsubError
 from pubsub.protocol import Outcome, Position, Read
 from pubsub.protocol.names import format_position, parse_position
@@ -39,12 +40,16 @@ from pubsub.spark.options import SourceOptions
 from pubsub.spark.ranges import (
     Plan,
     Range,
+    RangeChanged,
     RangeLost,
+    SubscriptionTaken,
     Topics,
     cut,
     gone,
     names,
     read_offsets,
+    read_plan,
+    read_token,
     shares,
     write_offsets,
 )
@@ -77,6 +82,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
 
     Raises:
         RangeLost: records of it are lost, and that is to end the query.
+        RangeChanged: a merge has changed it.
         Unavailable: nobody answered within the time-out.
     """
     until, client = parse_position(part.until), options.identity.client
@@ -85,11 +91,21 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         def ask(after: Position | None) -> Read:
             return Read(client, part.topic, after, until, options.subscription, BATCH_RECORDS_MAX, ANSWER_BYTES)
 
-        pending = link.start(ask(parse_position(part.after) if part.after else None))
+        after = parse_position(part.after) if part.after else None
+        pending = link.start(ask(after))
         while True:
             status = link.finish(pending)
             if status.outcome not in {Outcome.SUCCESS, Outcome.EMPTY, Outcome.LOST} or status.message is None:
-                raise gone(part.topic, parse_position(part.after) if part.after else None, until, status)
+                lost = gone(part.topic, after, until, status, options.subscription)
+                if options.fail_on_data_loss or not is_before(after, status.position):
+                    raise lost
+                _log.warning("%s; going on with what is there", lost)
+                after = status.position
+                if after == until or is_before(until, after):
+                    return
+                pending = link.start(ask(after))
+                continue
+            after = status.message
             if status.message != until:
                 pending = link.start(ask(status.message))
             if status.outcome is Outcome.SUCCESS:
@@ -105,7 +121,29 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
                     raise lost
                 _log.warning("%s", lost)
             if status.message == until:
-                return
+                break
+        if part.legs:
+            check_unchanged(link, part)
+
+
+def check_unchanged(link: ProxyConnection, part: Range) -> None:
+    """See that a range still is what was planned, now that it has been read.
+
+    Raises:
+        RangeChanged: it is not.
+        Unavailable: see `ProxyConnection.ask`.
+    """
+    after, until = parse_position(part.after) if part.after else None, parse_position(part.until)
+    status = link.ask(Read(link.identity.client, part.topic, after, until))
+    if status.outcome is Outcome.BEHIND and is_before(after, status.position):
+        return  # What has been read went meanwhile, by age or for want of room.
+    if status.outcome is not Outcome.SUCCESS or read_plan(status).between(0, part.records) != part.legs:
+        raise RangeChanged(part.topic)
+
+
+def is_before(position: Position | None, other: Position | None) -> bool:
+    """Whether a position is before another one of the same log, as trimming leaves them."""
+    return position is not None and other is not None and position[0] == other[0] and position[1] < other[1]
 
 
 def parts_of(options: SourceOptions, plans: Mapping[str, tuple[Position | None, Plan]]) -> list[Part]:
@@ -113,7 +151,8 @@ def parts_of(options: SourceOptions, plans: Mapping[str, tuple[Position | None, 
     total = sum(plan.records for _, plan in plans.values())
     wanted = options.partitions_min or os.cpu_count() or 1
     size = min(PART_RECORDS_MAX, max(-(-total // wanted), 1 if options.partitions_min else PART_RECORDS_MIN))
-    return [Part(part) for topic, (after, plan) in sorted(plans.items()) for part in cut(topic, after, plan, size)]
+    begins = {topic: plan.stands if plan.lost else after for topic, (after, plan) in plans.items()}
+    return [Part(part) for topic in sorted(plans) for part in cut(topic, begins[topic], plans[topic][1], size)]
 
 
 class _Asking:
@@ -131,7 +170,8 @@ class _Asking:
         if self._link is None:
             options = self.options
             self._link = ProxyConnection(options.proxies, options.timeout, identity=options.identity)
-        return Topics(self._link, self.options.subscription)
+        options = self.options
+        return Topics(self._link, options.subscription, fail_on_data_loss=options.fail_on_data_loss)
 
     def renew(self) -> None:
         """Where the key file holds another key by now, go on with that one."""
@@ -164,7 +204,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
-        self._acknowledged: dict[str, str] = {}
+        self._acknowledged: dict[str, tuple[str, int]] = {}
+        self._taken_over: set[str] = set()
+        self._fresh = random.SystemRandom().randrange(1, NUMBER_MAX)
+        """The token of a checkpoint that has none yet."""
         self._target: dict[str, Position | None] | None = None
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
@@ -183,8 +226,8 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start == edge:
             return stands
         position = parse_position(start)
-        self.topics.plan(topic, position)  # `plan` raises where the server knows no such position.
-        return position
+        plan = self._plan(topic, position)  # It raises where the server knows no such position.
+        return plan.stands if plan.lost else position
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """What one batch may hold, unless the trigger says otherwise."""
@@ -210,36 +253,47 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return start if start in {"earliest", "latest"} else "earliest"
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """How far the next batch goes; acknowledges where it begins, which is in the checkpoint."""
+        """How far the next batch goes; acknowledges where it begins, which is in the checkpoint.
+
+        Raises:
+            SubscriptionTaken: another checkpoint acknowledges it.
+        """
         self.renew()
         self._acknowledge(start)
-        begin = read_offsets(start)
-        for topic in self._come(begin):
+        known, token = read_offsets(start), read_token(start)
+        begin = {topic: position for topic, position in known.items() if self._is_read(topic)}
+        for topic in self._come(begin, token):
             begin[topic] = None
         if self._target is not None:
             for topic in begin:
                 if topic not in self._target:
                     self._target[topic] = self.topics.plan(topic, None).latest
         records, size = self._limits(limit)
-        plans = {topic: self._plan(topic, after, size) for topic, after in begin.items()}
-        ends = self._within(begin, plans, size) if size else {topic: plan.latest for topic, plan in plans.items()}
+        plans = {topic: self._next(topic, after, size, token) for topic, after in begin.items()}
+        ends = (
+            self._within(begin, plans, size, token) if size else {topic: plan.latest for topic, plan in plans.items()}
+        )
         if records:
             counts = {topic: plan.records_until(ends[topic]) if plan.legs else 0 for topic, plan in plans.items()}
             for topic, count in shares(records, counts).items():
                 if count < counts[topic]:
                     ends[topic] = plans[topic].at(count) if count else begin[topic] or plans[topic].stands
-        return write_offsets(ends)
+        # A start that is not in the checkpoint yet has no token: this end is the first that is.
+        return write_offsets(ends, token or (self._fresh if ends != known else 0))
 
-    def _come(self, known: Mapping[str, Position | None]) -> list[str]:
+    def _is_read(self, topic: str) -> bool:
+        """Whether a topic that was read up to now still is; what it had is acknowledged once more, and then no more."""
+        options = self.options
+        return topic in options.subscribe or bool(options.pattern and re.fullmatch(options.pattern, topic))
+
+    def _come(self, known: Mapping[str, Position | None], token: int) -> list[str]:
         """Topics that are to be read and were not so far. What the pattern matches only now is read from its
         beginning: none of it was seen yet. A position that is named is acknowledged: the batch's start does not have
         the topic, so its first range begins where the subscription stands."""
         come = [topic for topic in self._target or self.named() if topic not in known]
         for topic in come:
-            if self.options.pattern:
-                self.topics.subscribe(topic, "earliest")
-            elif (begin := self._begin(topic)) is not None:
-                self.topics.acknowledge(topic, begin)
+            begin = self.topics.subscribe(topic, "earliest") if self.options.pattern else self._begin(topic)
+            self._acknowledge_one(topic, begin, token)
         return come
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
@@ -252,12 +306,42 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             return 0, limit.max_bytes
         return self.options.records_max, self.options.bytes_max
 
-    def _plan(self, topic: str, after: Position | None, bytes_max: int) -> Plan:
-        until = (self._target or {}).get(topic)
-        return self.topics.plan(topic, after, until, bytes_max)
+    def _next(self, topic: str, after: Position | None, bytes_max: int, token: int) -> Plan:
+        return self._plan(topic, after, (self._target or {}).get(topic), bytes_max, token)
+
+    def _plan(
+        self, topic: str, after: Position | None, until: Position | None = None, bytes_max: int = 0, token: int = 0
+    ) -> Plan:
+        """What lies in a range.
+
+        Raises:
+            SubscriptionTaken: it is not there, and another checkpoint has acknowledged it.
+            RangeLost, Unavailable: see `Topics.plan`.
+        """
+        try:
+            plan = self.topics.plan(topic, after, until, bytes_max)
+        except RangeLost:
+            self._check_ours(topic, token)
+            raise
+        if plan.lost:
+            self._check_ours(topic, token)
+        return plan
+
+    def _check_ours(self, topic: str, token: int) -> None:
+        """See that no other query has acknowledged what is not there.
+
+        Raises:
+            SubscriptionTaken: one has.
+        """
+        try:
+            self._acknowledge_one(topic, None, token)
+        except SubscriptionTaken:
+            raise
+        except PubsubError as error:
+            _log.warning("subscription %s: %s", self.options.subscription, error)
 
     def _within(
-        self, begin: Mapping[str, Position | None], plans: Mapping[str, Plan], bytes_max: int
+        self, begin: Mapping[str, Position | None], plans: Mapping[str, Plan], bytes_max: int, token: int
     ) -> dict[str, Position | None]:
         sizes = {topic: plan.bytes for topic, plan in plans.items()}
         ends = {}
@@ -265,19 +349,19 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             if share == sizes[topic]:
                 ends[topic] = plans[topic].latest
             elif share:
-                ends[topic] = self._plan(topic, begin[topic], share).within
+                ends[topic] = self._next(topic, begin[topic], share, token).within
             else:
                 ends[topic] = begin[topic] or plans[topic].stands
         return ends
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
         """The ranges of a batch; for the same offsets the same records, however often it is asked."""
-        begin = read_offsets(start)
+        begin, token = read_offsets(start), read_token(end)
         plans = {}
         for topic, until in read_offsets(end).items():
             after = begin.get(topic)
             if after != until:
-                plans[topic] = after, self.topics.plan(topic, after, until)
+                plans[topic] = after, self._plan(topic, after, until, token=token)
         return parts_of(self.options, plans)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -290,16 +374,22 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._acknowledge(end)
 
     def _acknowledge(self, offset: Mapping[str, str]) -> None:
-        for topic, text in offset.items():
-            if self._acknowledged.get(topic) == text:
+        token = read_token(offset)
+        for topic, position in read_offsets(offset).items():
+            if self._acknowledged.get(topic) == (offset[topic], token):
                 continue
             try:
-                position = parse_position(text)
-                if position is not None:
-                    self.topics.acknowledge(topic, position)
-                self._acknowledged[topic] = text
+                self._acknowledge_one(topic, position, token)
+                self._acknowledged[topic] = offset[topic], token
+            except SubscriptionTaken:
+                raise
             except PubsubError as error:
                 _log.warning("subscription %s: not acknowledged now: %s", self.options.subscription, error)
+
+    def _acknowledge_one(self, topic: str, position: Position | None, token: int) -> None:
+        take_over = self.options.take_over and topic not in self._taken_over
+        self.topics.acknowledge(topic, position, token, take_over=take_over)
+        self._taken_over.add(topic)  # Once: where two queries take over from each other, one of them is to end.
 
     def stop(self) -> None:
         """Release the sockets; nothing depends on this being called."""
@@ -325,10 +415,17 @@ class BatchReader(_Asking, DataSourceReader):
         options = self.options
         starting = options.starting if isinstance(options.starting, str) else options.starting.get(topic, "earliest")
         ending = options.ending if isinstance(options.ending, str) else options.ending.get(topic, "latest")
-        whole = self.topics.plan(topic, None)
-        after = {"earliest": whole.stands, "latest": whole.latest}.get(starting) or parse_position_of(starting)
-        until = {"earliest": whole.stands, "latest": whole.latest}.get(ending) or parse_position_of(ending)
-        return after, whole if (after, until) == (whole.stands, whole.latest) else self.topics.plan(topic, after, until)
+        plan = whole = self.topics.plan(topic, None)
+        if (starting, ending) != ("earliest", "latest"):
+            # An edge that the request need not name is the one of the very answer, whatever was merged in between.
+            after = whole.latest if starting == "latest" else parse_position_of(starting)
+            until = whole.stands if ending == "earliest" else parse_position_of(ending)
+            if starting == ending == "latest":
+                until = after
+            plan = self.topics.plan(topic, after, until)
+            if after is not None:
+                return after, plan
+        return plan.stands, plan
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range, on an executor."""

@@ -85,14 +85,14 @@ class Folder:
 
     def read(self, name: str) -> str:
         """See Storage."""
-        return (self._path / name).read_text()
+        return (self._path / name).read_text(encoding="utf-8")
 
     def write(self, name: str, text: str) -> None:
         """See Storage."""
         fresh = self._path / f".{name}.fresh"
         try:
             self._path.mkdir(parents=True, exist_ok=True)
-            fresh.write_text(text)
+            fresh.write_text(text, encoding="utf-8")
             sync(fresh)  # Else a power cut may leave an empty file of that name.
             fresh.replace(self._path / name)
             sync(self._path)

@@ -13,15 +13,17 @@ from pubsub.base.reachability import mechanism, obstacle, obstacles
 
 
 def test_who_listens_is_no_obstacle(tmp_path: Path) -> None:
+    with zmq.Context() as context:
+        for endpoint in ("tcp://127.0.0.1:*", f"ipc://{tmp_path}/s"):
+            with context.socket(zmq.ROUTER) as router:
+                router.linger = 0
+                router.bind(endpoint)
+                address = router.last_endpoint.decode()
+                assert obstacle(address, 10.0) == ""
+                assert obstacles([address]) == f"{address}: no answer"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-        assert obstacle(address) == ""
-        assert obstacles([address]) == f"{address}: no answer"
     assert obstacle(address) == "Connection refused"
-    with socket.socket(socket.AF_UNIX) as local:
-        local.bind(str(tmp_path / "s"))
-        local.listen()
-        assert obstacle(f"ipc://{tmp_path}/s") == ""
     assert obstacle(f"ipc://{tmp_path}/none") == "No such file or directory"
     assert obstacle("inproc://x") == ""
 
@@ -71,3 +73,33 @@ def test_who_does_not_answer_in_time_or_is_not_there_says_nothing(tmp_path: Path
     assert mechanism(f"ipc://{tmp_path}/none") == ""
     assert mechanism("inproc://x") == ""
     assert mechanism("tcp://nowhere") == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what listens there is no ZeroMQ socket: it answers 'HTTP/1.1'"),
+        (b"-ERR unknown command\r\n", "what listens there is no ZeroMQ socket: it answers '-ERR unk'"),
+        (b"\x15\x03\x01\0\x02", "what listens there is no ZeroMQ socket: it answers '\\x15\\x03\\x01\\x00\\x02'"),
+        (b"", ""),  # A balancer behind which nobody is, or that is full: nothing is known.
+    ],
+)
+def test_what_listens_and_is_not_zeromq_is_named(words: bytes, said: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                connection.recv(len(words) and 11)
+                connection.sendall(words)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        assert obstacle(f"tcp://127.0.0.1:{listening.getsockname()[1]}", 10.0) == said
+        thread.join()
+
+
+def test_what_accepts_connections_and_says_nothing_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
+        assert "says nothing: it is stopped, or is no ZeroMQ socket" in obstacle(address, 0.05)

@@ -120,10 +120,9 @@ def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> No
 
 
 def test_the_tables_say_it_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
-    found = picture(
-        {"tcp://h:1": proxy_report("p1", s1=True, s2=False), "tcp://h:2": "no answer"},
-        {"s1": server_report({"slow": 1234})},
-    )
+    proxy = proxy_report("p1", s1=True, s2=False)
+    proxy["topics"][0]["holders"].pop()
+    found = picture({"tcp://h:1": proxy, "tcp://h:2": "no answer"}, {"s1": server_report({"slow": 1234})})
     console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
     shown = capsys.readouterr().out
     for text in ("tcp://h:1", "1 of 2", "no answer", "not heard", "2.0 KiB", "1,234", "slow", "not asking"):

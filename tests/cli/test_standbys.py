@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,8 +29,9 @@ def primary(state: str, **facts: Any) -> dict[str, Any]:
     return server_report({}) | {"standby": standby | facts}
 
 
-def status(server: dict[str, Any] | None, *proxies: dict[str, Any]) -> dict[str, Any]:
+def status(server: dict[str, Any] | None, *proxies: dict[str, Any], silent: Sequence[int] = ()) -> dict[str, Any]:
     reports: dict[str, Any] = {one["proxy"]: one for one in proxies or (voting("p1"), voting("p2"), voting("p3"))}
+    reports |= {f"p{number}": "no answer" for number in silent}
     return picture(reports, {} if server is None else {"s1": server})
 
 
@@ -71,7 +73,9 @@ def test_where_nobody_serves_it_says_whom_to_start() -> None:
     found = status(None, *(voting(name, alive=False) for name in ("p1", "p2", "p3")))
     (row,) = found["standbys"]
     assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
-    assert f"server s1 is not heard: start member {A}, which is in sync" in found["warnings"]
+    (warning,) = (text for text in found["warnings"] if "start member" in text)
+    assert f"start member {A} at tcp://a:1, which is in sync" in warning
+    assert "pubsub server start --id s1 --bind tcp://a:1 --proxies-file FILE --data DIR" in warning
     console.print_table(_standbys(found))
 
 
@@ -80,9 +84,41 @@ def test_the_latest_term_that_a_proxy_knows_is_told() -> None:
     assert found["standbys"][0]["term"] == 9
 
 
-def test_too_few_votes_are_an_alarm() -> None:
-    found = status(primary("in sync"), voting("p1"), voting("p2", votes=False), voting("p3", votes=False))
-    assert found["warnings"] == ["server s1 keeps its primary, whatever happens: 1 of 3 proxies vote"]
+FEW = "server s1 keeps its primary, whatever happens: "
+
+
+@pytest.mark.parametrize(
+    ("state", "votes", "help_"),
+    [
+        ("in sync", (True, False, False), "1 of 3 proxies vote; the others have lost their directories, and get"),
+        (
+            "in sync",
+            (False, False, False),
+            "0 of 3 proxies vote; they have lost their directories, and get their votes",
+        ),
+        ("alone", (False, False, False), "get their votes back when the other member is up: start it"),
+        ("in sync", (True, None, None), "1 of 3 proxies vote; start the 2 that do not answer"),
+    ],
+)
+def test_too_few_votes_are_an_alarm_that_names_what_helps(
+    state: str, votes: tuple[bool | None, ...], help_: str
+) -> None:
+    reports = [voting(f"p{number}", votes=vote is True) for number, vote in enumerate(votes)]
+    found = status(
+        primary(state, without_seconds=9.0),
+        *reports,
+        silent=[number for number, vote in enumerate(votes) if vote is None],
+    )
+    (said,) = [text for text in found["warnings"] if text.startswith(FEW)]
+    assert help_ in said
+    assert ("start the" in said) is (None in votes)
+
+
+def test_proxies_without_votes_and_no_primary_lead_to_what_helps() -> None:
+    found = status(None, *(voting(name, votes=False, alive=False) for name in ("p1", "p2", "p3")))
+    (said,) = [text for text in found["warnings"] if text.startswith(FEW)]
+    assert "start both members" in said
+    assert "pubsub server promote --id s1" in said
 
 
 def test_a_cluster_without_standbys_says_nothing_of_them() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from pubsub.client import Client
 from pubsub.client.commands import main
+from pubsub.client.errors import CallFailed
 from tests.client.opened import names
 
 
@@ -63,6 +64,17 @@ def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
     assert "sh ended with 3: why" in capfd.readouterr().err
     assert main(["c", "replies", "late", "--wait", "20", *place]) == 32
     assert "deadline had passed" in capfd.readouterr().err
+
+
+def test_a_command_that_hangs_is_killed_and_is_an_error_reply(service: str, tmp_path: Path) -> None:
+    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    assert main(["w", "serve", name, "--idle", "0", *place]) == 0
+    with Client("c", proxies=[service], directory=tmp_path / "c") as client:
+        client.request(name, b"hello", id="hung", timeout=20.0)
+        hanging = ["--handler-timeout", "0.3", "--handler-attempts", "1", "--count", "1", *place]
+        assert main(["w", "serve", name, *hanging, "--", "sh", "-c", "sleep 1000 & wait"]) == 0
+        with pytest.raises(CallFailed, match=r"sh ran for longer than 0\.3 s and was killed"):
+            client.reply("hung", timeout=20.0)
 
 
 def test_a_worker_that_ends_after_so_many_calls_leaves_no_reply_behind(

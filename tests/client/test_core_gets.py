@@ -210,10 +210,11 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     (get,) = rig.wants(sub)
     (again,) = rig.answer(get, status(Outcome.GONE))
     intended, buried = rig.committed[-2:]
-    assert intended == Intended("t", True)
+    assert intended == Intended("t", True, fresh=True)
     assert isinstance(buried, Buried)
     assert buried.first == f"{LOG}.5"
     assert isinstance(again.message, Subscribe)
+    assert not again.message.continues
     assert not sub.has_news  # Who is told goes on and puts: that has to arrive, so the subscription is there first.
     rig.answer(again, settled(again.message, (OTHER, 0)))
     assert sub.position == (OTHER, 0)

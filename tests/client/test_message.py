@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.core.message import Batch, RunSlice
-from pubsub.protocol import Records, RecordsBuilder, encode_batch
+from pubsub.client.core.message import Batch, Message, RunSlice
+from pubsub.protocol import Records, RecordsBuilder, Run, encode_batch
 
 LOG = "00000000000000aa"
 PUBLISHER = "p/00000000000000bb"
@@ -82,3 +82,36 @@ def test_a_part_of_a_run_keeps_its_own_numbers() -> None:
     ]
     assert batch[1].body == b"ccc"
     assert batch.pieces[0].size == 5
+
+
+def test_a_message_says_whether_it_may_have_been_processed_before() -> None:
+    found = records([[b"a"], [b"b", b"c"]])
+    marked = [
+        RunSlice(run, found.data, 0, len(run.ends), doubtful)
+        for run, doubtful in zip(found.runs, (True, False), strict=True)
+    ]
+    batch = Batch("t", marked)
+    assert [message.doubtful for message in batch] == [True, False, False]
+    assert [batch[index].doubtful for index in range(3)] == [True, False, False]
+    assert [message.doubtful for message in make([[b"a"]])] == [False]
+
+
+def test_messages_compare_by_value() -> None:
+    one, other = make([[b"a", b"b"]]), make([[b"a", b"b"]])
+    assert one[0] == other[0]
+    assert one[0] is not other[0]
+    assert hash(one[0]) == hash(other[0])
+    assert one[0] != one[1]
+    assert len({one[0], other[0], one[1]}) == 2
+    assert one[0] != b"a"
+    assert Message("u", b"a", *_run(one)) != one[0]  # Of another topic.
+    assert Message("t", b"x", *_run(one)) != one[0]
+    assert [*one] == [*other] == one[:]
+    assert one == other
+    assert hash(one) == hash(other)
+    assert one != make([[b"a", b"c"]])
+    assert one != [*one]
+
+
+def _run(batch: Batch) -> tuple[Run, int]:
+    return batch.pieces[0].run, 0

@@ -222,6 +222,25 @@ def test_subscribing_is_recorded_when_it_is_asked_and_when_it_is_answered(
     assert lines[1]["log"] == lines[2]["log"]
 
 
+def test_a_subscription_that_is_continued_says_so_and_so_do_messages_that_are_doubtful(
+    cluster: Embedded, name: str, topic: str, record: Path, tmp_path: Path
+) -> None:
+    with cluster.client(name, directory=tmp_path / "a", recorder=record) as lost:
+        lost.subscribe(topic, fresh=True)
+        lost.put_many(topic, [b"1", b"2", b"3"])
+        assert lost.get(topic, timeout=10) is not None
+        with cluster.client(name, directory=tmp_path / "b", recorder=record) as client:
+            client.subscribe(topic)
+            client.put(topic, b"4")
+            found = []
+            while not found or found[-1].body != b"4":
+                found += client.get_many(topic, timeout=10)
+    asked = [line for line in read(record, "subscription") if line["result"] == "asked"]
+    assert ["continues" in line for line in asked] == [False, True]
+    marked = [line["count"] for line in read(record, "delivery")[1:] if line.get("doubtful")]
+    assert sum(marked) == sum(message.doubtful for message in found) == len(found) - 1
+
+
 def test_a_subscription_that_nobody_answered_is_unsettled_at_the_next_start(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:

@@ -125,7 +125,7 @@ def test_a_commit_survives_the_process(path: Path) -> None:
     assert [found[:3] for found in store.rows()] == [(5, "t", 4), (9, "u", 8)]
     assert store.body(5) == b"body"
     assert list(store.chains()) == [("t", 4, 0, LOG)]
-    assert list(store.subscriptions()) == [("t", True, True, 3, LOG, (LOG, 9), (LOG, 10), 2)]
+    assert list(store.subscriptions()) == [("t", True, True, False, 3, LOG, (LOG, 9), (LOG, 10), 2)]
     assert store.taken("t") == {"p/1": 6}
     store.close()
 
@@ -134,7 +134,7 @@ def test_an_intent_forgets_the_position_and_the_attempts(path: Path) -> None:
     store = Store(path)
     store.commit([c.Intended("t", True), c.Confirmed("t", 3, (LOG, 8), LOG), c.Tried("t", (LOG, 9), 4)])
     store.commit([c.Intended("t", False)])
-    ((topic, wanted, settled, _, _, position, _, attempts),) = store.subscriptions()
+    ((topic, wanted, settled, _, _, _, position, _, attempts),) = store.subscriptions()
     assert (topic, wanted, settled, position, attempts) == ("t", False, False, None, 0)
     store.close()
 

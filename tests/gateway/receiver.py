@@ -16,14 +16,17 @@ class Receiver:
         answer: the status of an answer, from the headers and the body; 0: none at all.
 
     Attributes:
-        requests: headers and body of each, as they came.
+        requests: headers and body of each, as they came; paths: theirs, each once.
         taken: those that were answered 2xx.
+        page: status and body of the answer to a GET.
     """
 
     def __init__(self, answer: Callable[[dict[str, str], bytes], int] = lambda headers, body: 204) -> None:
         self.answer = answer
         self.requests: list[tuple[dict[str, str], bytes]] = []
         self.taken: list[tuple[dict[str, str], bytes]] = []
+        self.paths: list[str] = []
+        self.page = 404, b""
         self._lock = threading.Lock()
         outer = self
 
@@ -33,6 +36,8 @@ class Receiver:
             def do_POST(self) -> None:
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 body = self.rfile.read(int(headers["content-length"]))
+                if self.path not in outer.paths:
+                    outer.paths.append(self.path)
                 status = outer.came(headers, body)
                 if not status:
                     self.close_connection = True
@@ -40,6 +45,13 @@ class Receiver:
                 self.send_response(status)
                 self.send_header("content-length", "0")
                 self.end_headers()
+
+            def do_GET(self) -> None:
+                status, body = outer.page
+                self.send_response(status)
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
 
             def log_message(self, *_: Any) -> None:
                 """Nothing is said."""

@@ -70,3 +70,59 @@ def test_a_token_comes_with_the_line_that_recognises_it(capsys: pytest.CaptureFi
     assert user is not None
     assert (user.name, user.may_put("x")) == ("alice", True)
     assert main(["gateway", "token", "a.b"]) == 8
+
+
+NOWHERE = [
+    ("ALL_PROXY", "socks5://127.0.0.1:9"),
+    ("HTTP_PROXY", "http://127.0.0.1:9"),
+    ("HTTP_PROXY", "foo://x"),
+    ("HTTPS_PROXY", "foo://x"),
+    ("SSL_CERT_FILE", "/nowhere/ca.pem"),
+    ("SSL_CERT_DIR", "/nowhere"),
+    ("SSLKEYLOGFILE", "/nowhere/keys"),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), NOWHERE)
+def test_a_gateway_on_this_host_is_reached_whatever_the_environment_says(
+    name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, value)
+    assert main(["webhook", "list", "shell/e"]) == 0
+
+
+@pytest.mark.parametrize(("name", "value", "url"), [
+    ("ALL_PROXY", "foo://me:Passw0rd@x", "http://gateway.example"),
+    ("SSL_CERT_FILE", "/nowhere/ca.pem", "https://127.0.0.1:9"),
+    ("SSL_CERT_DIR", "/nowhere", "https://gateway.example"),
+])  # fmt: skip
+def test_a_variable_that_is_needed_and_leads_nowhere_is_named(
+    name: str, value: str, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for other in (
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+        "ALL_PROXY",
+        "HTTP_PROXY",
+        "HTTPS_PROXY",
+        "all_proxy",
+        "https_proxy",
+    ):
+        monkeypatch.delenv(other, raising=False)
+    monkeypatch.setenv(name, value)
+    assert main(["webhook", "list", "t", "--gateway", url]) == 8
+    said = capsys.readouterr().err
+    assert f"{name}=" in said
+    assert "Passw0rd" not in said
+    assert len(said.splitlines()) == 1
+
+
+@pytest.mark.parametrize("body", [b"hello", b"", b"{}", b"[1]", b"[" * 5_000])
+def test_what_is_no_gateway_is_called_so_in_one_line(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    with Receiver() as receiver:
+        receiver.page = 200, body
+        url = receiver.url.replace("http://", "http://me:Passw0rd@")
+        code = main(["webhook", "list", "t", "--gateway", url])
+    said = capsys.readouterr().err
+    assert (code, "Passw0rd" in said, len(said.splitlines())) == (1, False, 1), said
+    assert "is no gateway" in said

@@ -4,12 +4,15 @@ import asyncio
 from typing import Any
 
 import pytest
+from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from pubsub.gateway import exchange as module
-from pubsub.gateway.exchange import Exchange, Held
+from pubsub.gateway.exchange import Exchange, Held, check_query
+from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
-from pubsub.gateway.tokens import ANYBODY
+from pubsub.gateway.sessions import Sessions
+from pubsub.gateway.tokens import ANYBODY, Users
 
 
 def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = "", ends: str = "whole") -> Exchange:
@@ -25,7 +28,7 @@ def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = 
 
     headers = [(b"content-length", length.encode())] if length else []
     scope = {"type": "http", "method": "POST", "path": "/", "headers": headers, "query_string": query.encode()}
-    return Exchange(Request(scope, receive), ANYBODY, {}, held)
+    return Exchange(Request(scope, receive), ANYBODY, {}, held, Sessions(Users()))
 
 
 def read(one: Exchange) -> tuple[bytes, int]:
@@ -87,3 +90,50 @@ def test_a_sender_that_is_gone_puts_nothing() -> None:
 @pytest.mark.parametrize(("query", "value"), [("", 7.0), ("n=3", 3.0), ("n=2.5", 2.5), ("n=1000", 100.0)])
 def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float) -> None:
     assert exchange([], Held(), query=query).number("n", 7.0, 100.0) == value
+
+
+@pytest.mark.parametrize("query", ["n=0", "n=0.5", "n=-1", "n=x", "n=", "n=nan", "n=inf"])
+def test_a_count_of_the_query_is_at_least_one(query: str) -> None:
+    with pytest.raises(Problem, match="n is a number from 1 to 100"):
+        exchange([], Held(), query=query).count("n", 7, 100)
+
+
+@pytest.mark.parametrize(("query", "value"), [("", False), ("n=true", True), ("n=false", False)])
+def test_a_truth_of_the_query_is_true_or_false(query: str, value: bool) -> None:
+    assert exchange([], Held(), query=query).truth("n") == value
+
+
+@pytest.mark.parametrize("query", ["n=yes", "n=1", "n=", "n=True"])
+def test_what_is_neither_true_nor_false_is_refused(query: str) -> None:
+    with pytest.raises(Problem, match="n is true or false"):
+        exchange([], Held(), query=query).truth("n")
+
+
+@pytest.mark.parametrize(("query", "said"), [
+    ("maxx=1", "'maxx' is no parameter of this resource; there are max, wait."), ("Max=1", "no parameter"),
+    ("max=1&wait=2&", ""), ("", ""), ("=1", "'' is no parameter"), ("max", ""), ("max=1&max=1", "max is given twice"),
+    ("%00%0a=1", "'??' is no parameter"), ("max%3D1", "no parameter"),
+])  # fmt: skip
+def test_a_query_has_what_is_known_and_each_once(query: str, said: str) -> None:
+    def check() -> None:
+        check_query(QueryParams(query), frozenset({"wait", "max"}))
+
+    if not said:
+        check()
+        return
+    with pytest.raises(Problem) as raised:
+        check()
+    assert said in str(raised.value)
+    assert raised.value.status == 400
+
+
+@pytest.mark.parametrize(("body", "name"), [
+    (b"{", "bad-request"),
+    (b"[" * 20_000, "bad-request"),
+    (b'"' + b"x" * PARSED_BYTES_MAX + b'"', "too-large"),
+])  # fmt: skip
+def test_json_that_says_what_to_do_is_small_and_refused_in_one_sentence(body: bytes, name: str) -> None:
+    held = Held()
+    with pytest.raises(Problem) as raised:
+        asyncio.run(exchange([body], held).json())
+    assert (raised.value.name, held.bytes) == (name, 0)

@@ -148,12 +148,25 @@ def test_messages_are_json_whatever_is_in_them() -> None:
     }
 
 
-def test_the_mailbox_of_an_earlier_release_gets_headers_and_keeps_its_messages(
-    cluster: Cluster, tmp_path: Path
+def test_only_a_message_that_may_have_been_processed_says_so() -> None:
+    mail = Mail(1, "a.1", "c/ab", 1, 5, b"", b"one", "", 0, 0.0)
+    assert "doubtful" not in mail.facts() | mail.preview()
+    marked = mail._replace(doubtful=1)
+    assert [facts["doubtful"] for facts in (marked.facts(), marked.preview())] == [True, True]
+
+
+@pytest.mark.parametrize("lacking", [("headers", "doubtful"), ("doubtful",)])
+def test_the_mailbox_of_an_earlier_release_gets_its_columns_and_keeps_its_messages(
+    cluster: Cluster, tmp_path: Path, lacking: tuple[str, ...]
 ) -> None:
-    tables = [one.replace(" headers BLOB NOT NULL DEFAULT x'',", "") for one in module.TABLES]
+    tables = list(module.TABLES)
+    for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", "INTEGER NOT NULL DEFAULT 0")):
+        if name in lacking:
+            tables = [one.replace(f" {name} {kind},", "") for one in tables]
+    more = "" if "headers" in lacking else ", x''"
     old = f"""
-        INSERT INTO gateway_mail VALUES ('box/{tmp_path.name}', 1, 'a.1', 'c/ab', 1, 5, x'', x'6f6c64', '', 0, 0, 0);
+        INSERT INTO gateway_mail
+            VALUES ('box/{tmp_path.name}', 1, 'a.1', 'c/ab', 1, 5, x'', x'6f6c64', '', 0, 0, 0{more});
         INSERT INTO gateway_place VALUES ('box/{tmp_path.name}', 1, 0, 0)"""
 
     async def whole() -> None:
@@ -167,7 +180,7 @@ def test_the_mailbox_of_an_earlier_release_gets_headers_and_keeps_its_messages(
             await client.put(box.topic, b"new", key=b"k", headers={"a": b"1"})
             assert await box.take(1, 10.0, opened=True) == 1
             before, new = box.after(0, 10)
-            assert (before.body, before.headers) == (b"old", b"")
+            assert (before.body, before.headers, before.doubtful) == (b"old", b"", 0)
             assert new.facts()["headers"] == {"a": "1"}
 
     asyncio.run(whole())

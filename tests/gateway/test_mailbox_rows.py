@@ -34,7 +34,7 @@ def file() -> File:
 
 
 def add(file: File, *bodies: bytes, opened: bool = False) -> None:
-    rows = [(f"a-{number}", "a", number, 0, b"", body, "", b"") for number, body in enumerate(bodies)]
+    rows = [(f"a-{number}", "a", number, 0, b"", body, "", b"", False) for number, body in enumerate(bodies)]
     _add(file.db, "t", rows, opened=opened)  # type: ignore[arg-type]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.base.limits import MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX
-from pubsub.gateway.limits import PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
+from pubsub.gateway.limits import PARSED_BYTES_MAX, PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
 from pubsub.gateway.messages import Wanted, http_headers, json_facts, preview, read_http, read_lines, text_or_base64
 from pubsub.gateway.problems import Problem
 from pubsub.protocol import encode_headers
@@ -116,6 +116,25 @@ def test_a_line_that_is_no_message_is_refused_by_its_number(line: bytes, said: s
     with pytest.raises(Problem, match=rf"^Line 2: .*{re.escape(said)}") as raised:
         read_lines([b'{"body": ""}', line])
     assert raised.value.status == 400
+
+
+@pytest.mark.parametrize("line", [
+    b'{"body": ' + b"[" * PARSED_BYTES_MAX,
+    b'{"body": [' + b"[[]]," * PARSED_BYTES_MAX + b"[]]}",
+    b'{"body": "", "headers": {' + b'"a": "b",' * PARSED_BYTES_MAX + b'"a": "b"}}',
+])  # fmt: skip
+def test_a_line_of_more_parts_than_a_message_has_is_not_parsed(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(json, "loads", None)
+    with pytest.raises(Problem, match="Line 1: it is no JSON object"):
+        read_lines([line])
+
+
+def test_a_long_line_that_is_a_message_is_read() -> None:
+    headers = {f"h{number}": "x" * 400 for number in range(MESSAGE_HEADERS_MAX)}
+    facts = {"body": 'ö\\"' * PARSED_BYTES_MAX, "key": "k" * PARSED_BYTES_MAX, "headers": headers}
+    for bom in (b"", b"\xef\xbb\xbf"):
+        (found,) = read_lines([bom + json.dumps(facts, ensure_ascii=False).encode()])
+        assert found.body.decode() == facts["body"]
 
 
 def test_a_message_needs_a_body_only() -> None:

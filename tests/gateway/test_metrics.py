@@ -15,7 +15,7 @@ REPORT: dict[str, Any] = {
         {"id": "s2", "answered": False, "report": None},
     ],
     "topics": [{"topic": 'odd "name\\', "records": 3, "bytes": 30, "backlog": 2, "oldest_unacknowledged_seconds": 9.5,
-                "subscribers": {"c": {"waiting": 2}}}],
+                "unknown_seconds": None, "subscribers": {"c": {"waiting": 2}}}],
     "warnings": ["x"],
 }  # fmt: skip
 

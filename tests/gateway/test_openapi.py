@@ -95,6 +95,7 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.put("tour", b"x")
     assert gateway.ask("GET", f"{base}/messages").status_code == 200
     gateway.ask("GET", f"{base}/subscribers/s")
+    gateway.ask("GET", f"{base}/subscribers/s/dead-letters")
     gateway.confirm(gateway.poll("tour", "s"))
     gateway.ask("DELETE", f"{base}/subscribers/s")
     gateway.ask("PUT", f"{base}/webhooks/w", {"url": receiver.url})

@@ -9,6 +9,9 @@ from pubsub.errors import Unavailable
 from pubsub.gateway import reports as module
 from pubsub.gateway.reports import Reports
 
+TOPIC = {"topic": "t", "records": 0, "bytes": 0, "backlog": 0, "oldest_unacknowledged_seconds": None}
+TOPIC |= {"subscribers": {}, "unknown_seconds": None}
+
 
 class Clock:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +60,7 @@ def test_a_report_of_many_topics_is_asked_for_less_often(monkeypatch: pytest.Mon
 
     def gather() -> dict[str, Any]:
         asked.append(1)
-        return {"servers": [], "topics": [{}] * 10_000}
+        return {"servers": [], "topics": [TOPIC] * 10_000}
 
     async def scene() -> None:
         reports = Reports(gather)

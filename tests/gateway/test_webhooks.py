@@ -187,3 +187,33 @@ def test_a_name_is_a_subscriber_or_a_webhook(gateway: Gateway) -> None:
     hook(gateway, "either", "http://127.0.0.1:9/", "w")
     assert gateway.ask("PUT", "/topics/either/subscribers/w").status_code == 409
     assert gateway.ask("GET", "/topics/either/subscribers/w/messages").status_code == 409
+
+
+def test_a_receivers_password_and_query_are_used_and_shown_nowhere(gateway: Gateway) -> None:
+    with Receiver(lambda headers, body: 503) as receiver:
+        url = receiver.url.replace("http://", "http://hook:Passw0rd@") + "?key=Qu3ry"
+        shown = [str(hook(gateway, "masked", url))]
+        gateway.put("masked", b"x")
+        until(lambda: facts(gateway, "masked")["failed"] == 1, "it failed")
+        assert receiver.requests[0][0]["authorization"] == "Basic aG9vazpQYXNzdzByZA=="
+        assert receiver.paths == ["/hook?key=Qu3ry"]
+        receiver.answer = lambda headers, body: 204
+        gateway.ask("POST", "/topics/masked/webhooks/w/retry")
+        until(lambda: facts(gateway, "masked")["delivered"] == 1, "it is delivered")
+        hook(gateway, "masked", "http://hook:Passw0rd@127.0.0.1:9/hook?key=Qu3ry")
+        gateway.put("masked", b"y")
+        until(lambda: facts(gateway, "masked")["last_failure"], "nobody is there")
+        for path in ("/topics/masked/webhooks", "/topics/masked/webhooks/w", "/topics/masked/webhooks/w/dead-letters"):
+            shown.append(gateway.ask("GET", path).text)
+        shown += gateway.process.errors.read_text().splitlines() + gateway.process.output.read_text().splitlines()
+        assert not [text for text in shown if "Passw0rd" in text or "Qu3ry" in text]
+        assert facts(gateway, "masked")["url"] == "http://***@127.0.0.1:9/hook?***"
+        masked = gateway.ask("PUT", "/topics/masked/webhooks/w", {"url": "http://***@127.0.0.1:9/hook?***"})
+        assert masked.status_code == 400
+
+
+@pytest.mark.parametrize("query", ["max=0", "max=x", "after=-1", "beginnings=yes", "maxx=1"])
+def test_dead_letters_are_asked_for_in_words_that_are_known(gateway: Gateway, query: str) -> None:
+    hook(gateway, "asked", "http://127.0.0.1:9/")
+    assert gateway.ask("GET", f"/topics/asked/webhooks/w/dead-letters?{query}").status_code == 400
+    assert gateway.ask("GET", "/topics/asked/webhooks/w/dead-letters?max=1&after=0&beginnings=true").status_code == 200

@@ -9,6 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.http.core.answers import Answer, Verdict, is_again, judge, pause, problem, reason, retry_after
+from pubsub.http.core.limits import PROBLEM_BYTES_MAX
+
+
+def test_what_is_nested_too_deeply_is_no_json() -> None:
+    with pytest.raises(ValueError, match="too deeply"):
+        Answer(200, {}, b"[" * 100_000).json()
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 206, 299])
@@ -95,6 +101,8 @@ def test_an_error_is_problem_json_and_read_as_one_line() -> None:
         (Answer(400, {"content-type": "text/html"}, b"<h1>no</h1>"), ""),
         (Answer(400, {"content-type": "application/json"}, b"{"), ""),
         (Answer(400, {"content-type": "application/json"}, b"[1]"), ""),
+        (Answer(400, {"content-type": "application/json"}, b"[" * 20_000), ""),
+        (Answer(400, {"content-type": "application/json"}, b'{"title": "' + b"x" * PROBLEM_BYTES_MAX + b'"}'), ""),
         (Answer(307, {"location": "http://elsewhere/"}), "it is said to be at http://elsewhere/"),
     ],
 )

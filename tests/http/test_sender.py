@@ -13,6 +13,7 @@ import pytest
 
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.http import AsyncReliableHttp, HttpSettings, Receiver, State
+from pubsub.http.delivery import Delivery
 from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestRefused
 from pubsub.http.serving import Tls
 from tests.http.rig import QUICK, Clock, both, counting, effects, serving, until
@@ -346,3 +347,22 @@ def test_over_tls_who_is_not_trusted_is_not_spoken_to(tmp_path: Path) -> None:
                 assert (await http.put(f"{url}/put", b"x")).json() == {"count": 1}
 
     asyncio.run(main())
+
+
+def test_a_try_that_an_error_of_ours_ends_counts_and_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def breaking(self: Delivery, *words: Any) -> Any:
+        raise RecursionError("too deep")
+
+    async def act(http: AsyncReliableHttp, url: str) -> Any:
+        with monkeypatch.context() as broken:
+            broken.setattr(Delivery, "_exchange", breaking)
+            with pytest.raises(RequestKept, match="RecursionError: too deep"):
+                await http.put(url, b"x", key="k", timeout=0.3)
+            (request,) = await http.requests()
+        return request.attempts, (await http.put(url, b"x", key="k", timeout=20)).status
+
+    attempts, status = asking(tmp_path, Scripted((200, {}, b"")), act)
+    assert attempts >= 1
+    assert status == 200

@@ -77,10 +77,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "body": st.binary(max_size=50),
     },
     Follow: {
-        **member,
-        "known": numbers,
-        "token": numbers,
-        "gap": flags,
+        **member | {"known": numbers, "token": numbers, "gap": flags, "address": words},
         "body": st.binary(max_size=50),
         "proxies": st.just("") | hexes,
     },
@@ -124,7 +121,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "silence_ms": st.just(-1) | numbers,
     },
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
-    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"])),
+    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags),
     Unsubscribe: dict(**subscription, name=names),
     Get: dict(
         **subscription,
@@ -224,6 +221,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "rows": numbers,
         "since": numbers,
         "term": numbers,
+        "doubtful": flags,
         **roster,
         "body": bodies,
     },

@@ -17,8 +17,10 @@ def leave(stage: Stage, number: int, name: str = "archive") -> Status:
     return stage.ask(Unsubscribe("spark", "t", number, number, name=name))
 
 
-def acknowledge(stage: Stage, last: Position | None, name: str = "archive") -> Status:
-    return stage.ask(Get("spark", "t", last, 0, 0, records_max=0, name=name))
+def acknowledge(
+    stage: Stage, last: Position | None, name: str = "archive", token: int = 0, *, take_over: bool = False
+) -> Status:
+    return stage.ask(Get("spark", "t", last, int(take_over), token, records_max=0, name=name))
 
 
 def read(stage: Stage, after: Position | None, until: Position | None = None, **more: Any) -> Status:

@@ -15,6 +15,7 @@ from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Statu
 from pubsub.protocol.bodies import join_topics
 from pubsub.protocol.messages import Periodic, Whole
 from pubsub.server.group_commit import GroupCommit
+from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.commits import Commit
@@ -27,6 +28,12 @@ STORE = "0123456789abcdef"
 
 def settings(directory: Path, **changed: Any) -> ServerSettings:
     return ServerSettings(**{"id": "s1", "proxies": PROXIES, "directory": directory, **changed})
+
+
+def hear_everything(proxies: Proxies, change: int = NUMBER_MAX) -> None:
+    """As if every proxy had confirmed to have heard what was announced, up to a change number."""
+    for proxy in proxies.all:
+        proxy.heard = change
 
 
 class Reserve:
@@ -71,7 +78,7 @@ class Stage:
         self.confirms = False
         """Whether proxies answer announcements."""
         self.hears = True
-        """Whether what is announced counts as heard by one of them, though none answers."""
+        """Whether what is announced counts as heard by all of them, though none answers."""
         self.fail_commit = False
         """Whether commits find the disk full."""
         self.sent: list[Outgoing] = []
@@ -97,7 +104,7 @@ class Stage:
         )
         self.core = self.group_commit.core
         if self.hears:
-            self.core.proxies.heard_change = NUMBER_MAX
+            hear_everything(self.core.proxies)
 
     def close(self) -> None:
         self.store.close()

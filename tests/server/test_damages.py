@@ -18,6 +18,7 @@ from pubsub.server.storage.store import Store
 from tests.server.damages import LOG, PAGE, TOPICS, Made, serve, tried, workshop
 from tests.server.moving import Pair, put, split
 from tests.server.stage import Stage
+from tests.server.stage import put as record
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +88,39 @@ def test_a_body_whose_pages_lead_astray_is_lost_and_its_topic_and_the_others_go_
     assert [served[name].put for name in TOPICS] == [Outcome.SUCCESS] * 4
     assert served["large"].records > 0
     assert [(served[name].ended, served[name].lost) for name in TOPICS if name != "large"] == [(Outcome.EMPTY, 0)] * 3
+
+
+@pytest.mark.parametrize("way", ["beside a put", "opened anew"])
+def test_a_damaged_page_that_is_met_in_a_loop_that_changes_something_is_its_topics_alone(
+    bench: tuple[Made, Path], store: Path, way: str
+) -> None:
+    raw = (store / FILE).read_bytes()
+    pages = bench[0].pages["leaf of batch"]
+    page = next(page for page in pages if b"m250" in raw[(page - 1) * PAGE : page * PAGE])
+    spoil(store / FILE, (page - 1) * PAGE, b"\xff" * 8)
+    assert check(store).verdict is Verdict.DAMAGED
+    stage = Stage(store)
+    last, opening, stored, answer = None, 5, 0, None
+    for _ in range(20):
+        put_beside = stage.say(record("small", 9_000_000 + stored)) if way == "beside a put" else None
+        opening += way == "opened anew"
+        answer = stage.ask(Get("bob", "many", last, 5, opening, records_max=50))
+        if put_beside is not None:
+            assert stage.answered(put_beside).outcome is Outcome.SUCCESS
+            stored += 1
+        if answer.outcome is not Outcome.SUCCESS:
+            break
+        last = answer.message
+    assert answer is not None
+    assert answer.outcome is Outcome.UNAVAILABLE
+    assert last is not None
+    assert stage.put("published", 9_000_000).outcome is Outcome.SUCCESS
+    stage.restart()
+    assert stage.ask(Get("bob", "many", last, 5, opening, records_max=50)).outcome is Outcome.UNAVAILABLE
+    found = stage.get("bob", "small", None, 5, opening=6)
+    assert found.outcome is Outcome.SUCCESS
+    assert found.records == 185 + stored
+    stage.close()
 
 
 def test_a_topic_whose_description_cannot_be_read_is_held_back_and_the_others_are_served(store: Path) -> None:

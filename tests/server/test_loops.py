@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreFull
 from pubsub.messenger.framing import pack
 from pubsub.protocol import Heartbeat, Outcome, Report, Status, encode
@@ -18,7 +17,7 @@ from pubsub.server.standby.leading import HELD_LOOPS_MAX, Leading
 from pubsub.server.standby.loops import Loops
 from pubsub.server.standby.stored import applied_entry
 from pubsub.server.standby.stream import Stream
-from tests.server.stage import FailingStore, Reserve, Stage, put
+from tests.server.stage import FailingStore, Reserve, Stage, hear_everything, put
 
 A, B, TERM = "a" * 16, "b" * 16, 1 << 42
 
@@ -40,7 +39,7 @@ class Led(Stage):
         wall = self.wall + self.now
         self.group_commit = GroupCommit(self.settings, self.store, Reserve(), Random(1), self.now, wall, loops)
         self.core = self.group_commit.core
-        self.core.proxies.heard_change = NUMBER_MAX
+        hear_everything(self.core.proxies)
         self.leading.followed(Follow("s1", "0" * 16, B, 0, 1, 0, join_ids([end])), self.now)
         self.talk()
 

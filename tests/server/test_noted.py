@@ -51,6 +51,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "enter": lambda t: t.enter("@all", deepcopy(BOB)),
     "begin_epoch": lambda t: t.begin_epoch("bob", 6),
     "use": lambda t: t.use("@job"),
+    "bind": lambda t: t.bind("@job", 5),
     "end": lambda t: t.end("bob"),
     "pass_over": lambda t: t.pass_over("bob", (Span(A, 3),)),
     "acknowledge": lambda t: t.acknowledge("bob", (A, 2)),
@@ -59,8 +60,8 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
 }
 """Everything that changes a topic."""
 
-ASKING = {"note_all", "reading", "waiting", "floors"}
-"""What only asks, and what only notes."""
+ASKING = {"note_all", "reading", "waiting", "floors", "suppose_all_handed_out"}
+"""What only asks, what only notes, and what changes nothing that is stored."""
 
 
 def test_every_method_of_a_topic_is_tried_here() -> None:

@@ -21,12 +21,14 @@ from tests.server.stage import settings
 
 
 class Asked:
-    """A server with two proxies, and what its operations were told."""
+    """A server with two proxies, or more, and what its operations were told."""
 
-    def __init__(self) -> None:
-        own, stamps = settings(Path("unused")), Stamps(1.0, 0.0)
+    def __init__(self, proxies: int = 2) -> None:
+        named = tuple(f"tcp://127.0.0.1:{number}" for number in range(1, proxies + 1))
+        own, stamps = settings(Path("unused"), proxies=named), Stamps(1.0, 0.0)
         loaded = Loaded("0" * 16, 1, 0, {}, [""], 1, 1)
         state = State(own, loaded, cast(BatchReader, None), stamps, Random(0), 0.0)
+        self.state = state
         self.proxies = Proxies(own, loaded.store_id, 1, stamps, 0.0)
         self.sole_owner = SoleOwner(state, self.proxies, Contested(state, Stores(state, self.proxies, {})))
         self._told: list[tuple[str, bool]] = []
@@ -42,7 +44,7 @@ class Asked:
             assert self.sole_owner.ask(topic, Trimming(topic, 0, {}), size)
         self.proxies.out.clear()
         self.sole_owner.send(0.0)
-        assert len(self.proxies.out) == 2
+        assert len(self.proxies.out) == len(self.proxies.all)
         return self.proxies.out[0].source
 
     def answer(
@@ -109,3 +111,39 @@ def test_a_bounded_number_of_operations_waits(asked: Asked) -> None:
         asked.answer(token, proxy, b"t=")
     assert len(asked.told) == WAITING_MAX
     assert asked.sole_owner.ask("t", Trimming("t", 0, {}))
+
+
+def test_of_three_proxies_two_suffice_and_the_third_comes_late() -> None:
+    asked = Asked(3)
+    token = asked.ask("t", "u")
+    asked.answer(token, 2, b"t= u=")
+    assert asked.told == []
+    asked.answer(token, 0, b"t= u=s2")
+    assert asked.told == [("t", True), ("u", False)]
+    assert asked.answer(token, 1, b"t=s3 u=") == {}
+
+
+def test_of_three_proxies_one_may_not_be_able_to_say_and_two_may_not() -> None:
+    asked = Asked(3)
+    token = asked.ask("t")
+    asked.answer(token, 0, b"", Outcome.UNAVAILABLE)
+    asked.answer(token, 1, b"t=")
+    assert asked.told == []
+    asked.answer(token, 2, b"t=")
+    assert asked.told == [("t", True)]
+    token = asked.ask("t")
+    asked.answer(token, 0, b"", Outcome.UNAVAILABLE)
+    asked.answer(token, 1, b"\xff")
+    assert asked.told == [("t", True), ("t", False)]
+
+
+def test_a_proxy_that_may_not_know_that_the_topic_left_this_server_does_not_count() -> None:
+    asked = Asked(3)
+    asked.proxies.remember("t", "s2.0123456789abcdef,fedcba9876543210,9", 5)
+    asked.proxies.all[2].given.clear()  # This one has heard.
+    token = asked.ask("t")
+    for proxy in (0, 1):
+        asked.answer(token, proxy, b"t=")
+    assert asked.told == []
+    asked.answer(token, 2, b"t=")
+    assert asked.told == [("t", False)]

@@ -8,8 +8,9 @@ import pytest
 
 from pubsub.protocol import Outcome, Periodic, Status
 from pubsub.server.ownership import unheard
+from pubsub.server.ownership.proxies import quorums
 from pubsub.server.state.replies import Origin
-from tests.server.stage import Stage, put
+from tests.server.stage import PROXIES, Stage, hear_everything, put
 
 
 class Waits(Stage):
@@ -87,15 +88,16 @@ def test_a_bounded_number_of_bytes_waits_and_what_was_sent_counts_no_more(
 ) -> None:
     monkeypatch.setattr(unheard, "HELD_BYTES_MAX", 5)
 
-    def held(topic: str) -> int:
-        waits.core.unheard.announced({topic: "0" * 16}, waits.change + 1, waits.now)
+    def held(topic: str, change: int) -> int:
+        waits.core.unheard.announced({topic: "0" * 16}, change, waits.now)
         for callback in (1, 2):
             about = Origin(0, b"cX", callback, topic=topic)
             assert waits.core.unheard.holds(about, Status("s1", Outcome.SUCCESS, body=b"123"))
-        waits.core.proxies.heard_change = waits.change + 1
+        hear_everything(waits.core.proxies, change)
+        waits.core.unheard.confirmed()
         return len(waits.core.unheard.take())
 
-    assert [held("t"), held("u")] == [1, 1]
+    assert [held("t", waits.change + 1), held("u", waits.change + 2)] == [1, 1]
 
 
 def test_topics_that_are_opened_all_the_time_and_confirmed_in_time_have_nothing_announced_anew(waits: Waits) -> None:
@@ -132,3 +134,55 @@ def test_a_topic_that_went_away_waits_for_nobody(waits: Waits) -> None:
     waits.core.unheard.announced({"t": ""}, 6, waits.now)
     waits.core.unheard.tick(waits.now + 10)
     assert waits.core.unheard.deadline() == float("inf")
+
+
+def three(tmp_path: Path) -> Waits:
+    """A server with three proxies, of which two must have heard."""
+    stage = Waits(tmp_path, proxies=(*PROXIES, "tcp://127.0.0.1:3"))
+    stage.loop()
+    return stage
+
+
+def confirm(waits: Waits, proxy: int) -> None:
+    waits.say(Status("p", Outcome.SUCCESS, change=waits.change), proxy=proxy, origin=b"", callback=0)
+    waits.loop()
+
+
+def test_of_three_proxies_two_must_have_heard_and_the_same_one_twice_is_not_two(tmp_path: Path) -> None:
+    waits = three(tmp_path)
+    callback = waits.say(put("t", 1))
+    waits.loop()
+    for _ in range(2):
+        confirm(waits, 2)
+    assert waits.answer(callback) is None
+    confirm(waits, 0)
+    assert waits.answered(callback).outcome is Outcome.SUCCESS
+
+
+def test_a_topic_with_one_witness_of_two_waits_again_in_the_next_process_and_others_do_not(tmp_path: Path) -> None:
+    waits = three(tmp_path)
+    known = waits.say(put("known", 1))
+    waits.loop()
+    for proxy in (0, 1):
+        confirm(waits, proxy)
+    assert waits.answered(known).outcome is Outcome.SUCCESS
+    waits.say(put("t", 1))
+    waits.loop()
+    confirm(waits, 0)
+    assert list(waits.core.state.unheard) == ["t"]
+    waits.restart()
+    waits.loop()
+    again = waits.say(put("t", 1))
+    assert waits.put("known", 2, previous=1).outcome is Outcome.SUCCESS
+    confirm(waits, 1)
+    assert waits.answer(again) is None
+    confirm(waits, 0)
+    assert waits.answered(again).outcome is Outcome.DUPLICATE
+    waits.restart()
+    assert not waits.core.state.unheard
+
+
+@pytest.mark.parametrize(("proxies", "witnesses", "majority"), [(1, 1, 1), (2, 1, 2), (3, 2, 2), (4, 2, 3), (5, 3, 3)])
+def test_any_witnesses_and_any_majority_have_a_proxy_in_common(proxies: int, witnesses: int, majority: int) -> None:
+    assert quorums(proxies) == (witnesses, majority)
+    assert witnesses + majority > proxies

@@ -173,13 +173,38 @@ def test_a_worker_says_heartbeats_while_it_works():
 def test_a_worker_that_hears_nothing_connects_anew_later_each_time():
     stage = worker()
     waits = []
-    for _ in range(8):
-        stage.wait(3.0)
+    for silence in (3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0, 300.0):
+        stage.wait(silence)
         assert stage.acts[-1] == HangUp("queue")
         waits.append(stage.core.timer() - stage.now)
         stage.wait(waits[-1])
         assert stage.acts[-2:] == [Dial("queue", "tcp://q:1"), Send("queue", b"", (READY,))]
     assert waits == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0])
+
+
+def test_a_queue_that_says_nothing_while_its_worker_works_gets_the_reply():
+    stage = busy().wait(60.0)
+    assert stage.dialled
+    stage.sent()
+    assert stage.do("reply", 1, (b"done",)).sent() == [("queue", b"", (CLIENT, b"", b"done"))]
+    assert stage.wait(2.9).dialled
+    assert not stage.wait(0.2).dialled
+
+
+@pytest.mark.parametrize("frames", [(HEARTBEAT,), (CLIENT, b"", b"1")])
+def test_a_worker_that_stood_still_does_not_begin_what_it_finds(frames):
+    stage = worker().wait(1.0).receive("queue", HEARTBEAT)
+    stage.now += 3.1
+    stage.receive("queue", *frames).receive("queue", CLIENT, b"", b"1")
+    assert not any(isinstance(event, Requested) for event in stage.said())
+    assert (stage.core.counters["stood_still"], stage.dialled) == (1, {})
+    assert stage.wait(1.0).receive("queue", CLIENT, b"", b"1").said()[-1] == Requested(1, (b"1",))
+
+
+def test_a_worker_that_is_nearly_given_up_says_that_it_is_there_before_it_works():
+    stage = worker()
+    stage.now += 2.9
+    assert stage.receive("queue", CLIENT, b"", b"1").sent() == [("queue", b"", (HEARTBEAT,))]
 
 
 @pytest.mark.parametrize("frames", [(HEARTBEAT,), (CLIENT, b"", b"1"), (b"nonsense",)])

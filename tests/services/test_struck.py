@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from pubsub.services.client import ServiceClient
-from pubsub.services.errors import CallTimeout
+from pubsub.services.errors import CallTimeout, NoWorker
 from tests.faults.cluster import Process, until
 from tests.services.running import Town, address
 
@@ -51,7 +51,7 @@ class Caller:
             began = time.monotonic()
             try:
                 reply = self.client.call("echo", body)
-            except CallTimeout:
+            except (CallTimeout, NoWorker):  # A broker that has just started has no workers yet.
                 self.given_up += 1
             else:
                 self.answered += 1

@@ -117,17 +117,16 @@ def test_a_worker_that_works_for_long_is_not_taken_for_dead(running):
         assert go.wait(30)
         return request.body
 
-    front, back = running.queue("paranoid")  # It heartbeats every 0.2 s, but a worker says so every second.
-    worker = Worker("slow", broker=back, kind="paranoid", handler=slow)
-    worker._core._interval, worker._core._patience = 0.2, 0.6
+    front, back = running.queue("paranoid")  # It heartbeats every 0.2 s.
+    worker = Worker("slow", broker=back, kind="paranoid", handler=slow, heartbeat=0.2)
     running.worker(worker)
     with ServiceClient(front, kind="lazy", timeout=30.0) as client:
         future = client.submit("", b"x")
         time.sleep(0)  # A second passes below by the heartbeats that are counted, not by sleeping.
         sent = worker._core
-        until(lambda: sent._beat_at > 0 and sent.counters["requests"], "the request is there")
-        first = sent._beat_at
-        until(lambda: sent._beat_at > first + 1.0, "five heartbeats while it works")
+        until(lambda: sent.counters["requests"], "the request is there")
+        first = sent._heartbeats.said
+        until(lambda: sent._heartbeats.said > first + 1.0, "five heartbeats while it works")
         go.set()
         assert future.result(30).body == b"x"
         assert sent.counters["queues_given_up"] == 0

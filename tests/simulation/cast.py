@@ -13,6 +13,7 @@ from tests.simulation.history import History
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.replicas import Replica
 from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin
@@ -31,7 +32,7 @@ class Cast:
         history: what users did and saw; told: what members of pairs said.
         counters: how often what happened: faults, moments, situations.
         witnesses: proxies that only vote; voters: these and the proxies.
-        twins: copies of clients that were opened while the client went on.
+        twins: copies of clients that were opened while the client went on; replicas: other directories of theirs.
     """
 
     def __init__(self, world: World) -> None:
@@ -56,6 +57,7 @@ class Cast:
         self.tasks = self._tasks()
         self.talkers = self._talkers()
         self.twins: list[Twin] = []
+        self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
 
     # How they are made

@@ -101,6 +101,7 @@ def _subscription(sub: Any) -> dict[str, Any]:
     facts = {
         "on": sub.on,
         "settled": sub.settled,
+        "fresh": sub.fresh,
         "position": sub.position,
         "tried": None if sub.tried in {None, (None, None)} else sub.tried,
         "attempts": sub.attempts,

@@ -187,7 +187,9 @@ class ClientNode(Process):
         self.processing = Processing(self.session, self.calls.gets)
         if self._turns:
             self.calls.puts.soon = lambda write: self.later(0.0, write)
-        self.session.store.db.execute("create table if not exists seen (n integer primary key, topic, body, id, stamp)")
+        self.session.store.db.execute(
+            "create table if not exists seen (n integer primary key, topic, body, id, stamp, doubtful)"
+        )
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()
 

@@ -246,9 +246,24 @@ def trains(fate: Fate, seed: int) -> Fate:
     return fate
 
 
+def continuing(fate: Fate, seed: int) -> Fate:
+    """Have clients' directories vanish more often in some runs, or two be open at once; drawn apart, as pairs are.
+
+    Args:
+        fate: of a run without.
+        seed: the run's.
+    """
+    random = Random(f"continuing of {seed}")
+    if random.random() < 0.25:
+        fate.faults["empty"] = random.choice((0.3, 1.0))
+    if random.random() < 0.2 and not {"abandon", "put back", "clock", "twin", "copy"} & fate.faults.keys():
+        fate.faults["replica"] = random.choice((0.3, 1.0))
+    return fate
+
+
 def complete(fate: Fate, seed: int) -> Fate:
     """All of a run that is drawn apart, on what `draw` gave."""
-    return trains(moments(duels(pair(fate, seed), seed), seed), seed)
+    return continuing(trains(moments(duels(pair(fate, seed), seed), seed), seed), seed)
 
 
 def _twins(fate: Fate, random: Random) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
+from tests.simulation.breakages import continuing
 from tests.simulation.fate import Fate
 
 
@@ -108,11 +109,125 @@ def unheard(seed: int) -> Fate:
     )
 
 
+def thirds(seed: int) -> Fate:
+    """Three proxies of which two suffice, and few servers that do not always reach all of them."""
+    random = Random(f"thirds {seed}")
+    return Fate(
+        servers=random.choice((2, 3)),
+        proxies=3,
+        clients=3,
+        topics=random.choice((1, 3, 12)),
+        seconds=random.choice((3.0, 5.0)),
+        think=0.02,
+        delay=random.choice((0.002, 0.02)),
+        heartbeat=0.2,
+        announce=random.choice((1.0, 3.0)),
+        divided=random.random() < 0.3,
+        ranges=random.choice((0, 2)),
+        sinks=random.choice((0, 1)),
+        late=random.choice((0.0, 0.01)),
+        loss=random.choice((0.0, 0.02)),
+        faults=_faults(
+            random,
+            some={
+                "kill": 1.0, "power": 0.5, "cut": 2.0, "one way": 1.0, "detour": 1.0, "pause": 1.0, "outage": 0.3,
+                "move": 1.0, "drain": 0.3, "lose routes": 0.3, "client power": 2.0, "churn": 2.0, "empty": 0.5,
+            },
+            **{"unheard": random.choice((0.3, 1.0)), "one witness": random.choice((3.0, 10.0))},
+        ),
+    )  # fmt: skip
+
+
+def redeployed(seed: int) -> Fate:
+    """Clients whose directories vanish or are two at once, of servers that are killed and give topics to each other."""
+    random = Random(f"redeployed {seed}")
+    pairs = random.choice((0, 1))
+    switches = {"switch": 0.7} if pairs else {}
+    return Fate(
+        servers=random.choice((1, 2, 2)),
+        proxies=random.choice((1, 2)),
+        clients=3,
+        topics=random.choice((1, 2)),
+        seconds=5.0,
+        think=random.choice((0.005, 0.02)),
+        delay=random.choice((0.002, 0.02)),
+        loss=random.choice((0.0, 0.01)),
+        heartbeat=0.2,
+        pairs=pairs,
+        faults=_faults(
+            random,
+            some={"kill": 0.7, "move": 2.0, "replica": 1.0, "pause": 0.5} | switches,
+            empty=random.choice((1.0, 3.0)),
+        ),
+    )
+
+
+def redeployed_split(seed: int) -> Fate:
+    """The same where servers do not hear each other for a while, so that both have a topic."""
+    random = Random(f"redeployed split {seed}")
+    return Fate(
+        servers=2,
+        proxies=random.choice((2, 3)),
+        clients=3,
+        topics=1,
+        seconds=random.choice((3.0, 5.0)),
+        think=random.choice((0.02, 0.1)),
+        delay=random.choice((0.002, 0.05)),
+        heartbeat=random.choice((0.1, 0.3)),
+        announce=1.0,
+        divided=True,
+        faults=_faults(
+            random,
+            some={"churn": 2.0, "cut": 2.0, "lose routes": 2.0, "kill": 0.5, "pause": 1.0},
+            detour=2.0,
+            empty=random.choice((1.0, 3.0)),
+        ),
+    )
+
+
+def redeployed_moves(seed: int) -> Fate:
+    """The same where one topic goes from server to server all the time."""
+    random = Random(f"redeployed moves {seed}")
+    return Fate(
+        servers=2,
+        proxies=1,
+        clients=3,
+        topics=1,
+        seconds=5.0,
+        think=random.choice((0.005, 0.02)),
+        heartbeat=0.2,
+        faults=_faults(random, some={"empty": 4.0, "kill": 1.0}, replica=2.0, move=random.choice((2.0, 5.0))),
+    )
+
+
+def redeployed_left(seed: int) -> Fate:
+    """Clients that leave and come back while their server is not heard for long."""
+    random = Random(f"redeployed left {seed}")
+    return Fate(
+        servers=1,
+        proxies=1,
+        clients=3,
+        topics=4,
+        seconds=8.0,
+        think=0.02,
+        skew=0.1,
+        heartbeat=0.2,
+        loss=0.02,
+        faults=_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
     "to whom a topic was given is not said": given,
     "answered before a proxy has heard of the topic": unheard,
     "announced after the answer": unheard,
+    "answered before a second proxy has heard of the topic": thirds,
+    "which topics too few proxies have heard of is forgotten": thirds,
+    **dict.fromkeys(continuing.breakage.breakages, redeployed),
+    "continued though the topic may be split": redeployed_split,
+    "a move forgets what was handed out": redeployed_moves,
+    "who has left continues": redeployed_left,
 }
 """By the title of a breakage: the runs that show it."""

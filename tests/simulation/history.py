@@ -1,15 +1,16 @@
 """What the applications did and saw, and the judgement on it, from the guarantees alone.
 
     1   an acknowledged put reaches everybody who was subscribed before it was put
-    2   nothing reaches a subscriber twice
+    2   nothing reaches a subscriber twice; of a client that has had several directories: nothing without the mark
     3   a put that is in doubt reaches all of them or none; one that was discarded, or whose row a power cut took, some
-    4   a publisher's messages arrive in the order it put them
+    4   a publisher's messages arrive in the order it put them, from directory to directory too, the marked ones aside
     5   within one log everybody sees one order, for as long as it stays subscribed
     6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
     7   nothing arrives that nobody put, or on another topic; a sink's batch is published once, all of it
     8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
     9   what operators gave up is told to each subscriber, once, and once more to a process that was started since;
         nothing else is ever lost
+    10  a message that was put after a subscribe was answered comes to that directory without the mark
 
 The checks know nothing of logs' joins, counters or positions; only 5 takes message IDs apart.
 """
@@ -51,13 +52,20 @@ class Put:
 
 @dataclass(slots=True)
 class Seen:
-    """One message that somebody got; `stamp` in virtual seconds."""
+    """One message that somebody got; `stamp` in virtual seconds.
+
+    Attributes:
+        doubtful: whether it was marked; line: see `Reading`; directory: which one of the client's got it.
+    """
 
     topic: str
     body: str
     id: str
     stamp: float
     subscribed: float = 0.0
+    doubtful: bool = False
+    line: int = -1
+    directory: int = 0
 
 
 @dataclass(slots=True, eq=False)
@@ -71,6 +79,14 @@ class Reading:
         handled: what stands in the application's own table, which handlers write.
         excused: messages that a kill inside `get`, or of an iteration, may have taken.
         shared: a copy of the subscriber takes some of them.
+        line: number of the subscription, which goes on from directory to directory until it begins at the end.
+        began: when each line was asked for.
+        directory: number of the client's directory, of those that it lost.
+        settled: when this directory was told last that it is subscribed; None while it asks.
+        unsure: whether it is open if the subscription was made, or left.
+        open_since: when the earliest subscription was asked for that may still be on; None: there is none.
+        promised: when a directory that is lost was told that it is subscribed: since then nothing may be lost.
+        carries: how the next directory goes on: with the "line", "either" way where that was open, "": in neither.
     """
 
     client: str
@@ -84,6 +100,32 @@ class Reading:
     excused: int = 0
     lost: dict[str, int] = field(default_factory=dict)
     shared: bool = False
+    line: int = 0
+    began: dict[int, float] = field(default_factory=lambda: {0: 0.0})
+    directory: int = 0
+    settled: float | None = None
+    unsure: bool = False
+    open_since: float | None = None
+    promised: float | None = None
+    carries: str = ""
+
+    def begin_line(self, now: float) -> None:
+        """It is to begin at the end."""
+        self.line += 1
+        self.began[self.line] = now
+        self.promised, self.unsure, self.carries = None, True, ""
+
+    def lose_directory(self, *, strict: bool) -> None:
+        """An empty directory goes on under the client's ID; `strict`: what is promised then can be demanded."""
+        if self.wanted and not self.unsure:
+            self.promised = self.confirmed if self.confirmed is not None else self.promised
+            self.carries = "line"
+        elif self.wanted or self.unsure:
+            self.carries = "either"
+        if self.carries == "either" or (self.carries and not strict):
+            self.carries, self.promised = "either", None
+        self.directory += 1
+        self.unsure, self.settled = False, None
 
     def all(self) -> Iterator[list[Seen]]:
         """All parts."""
@@ -184,6 +226,7 @@ class History:
                 self._judge_part(reading, part, places)
             for body in sorted({seen.body for seen in reading.parts[-1]} & {seen.body for seen in reading.handled}):
                 self.violate(f"{reading.client} on {reading.topic} got {body} and handled it")
+            self._judge_directories(reading)
         self._judge_deliveries()
         return self.violations
 
@@ -230,6 +273,32 @@ class History:
                 self.violate(
                     f"{who} got {seen.body} of {seen.stamp:.3f}, though it asked to subscribe at {seen.subscribed:.3f}"
                 )
+
+    def _judge_directories(self, reading: Reading) -> None:
+        """What came without the mark: to one directory of a line only, and in order from one to the next."""
+        who = f"{reading.client} on {reading.topic}"
+        known: dict[tuple[int, str], int] = {}
+        newest: dict[tuple[int, tuple[str, int, str]], dict[int, int]] = {}
+        found = [(seen, self.puts[seen.body]) for part in reading.all() for seen in part if seen.body in self.puts]
+        for seen, put in found:
+            # What was put before a line began may come again by a merge, within the bound on clocks.
+            if seen.line < 0 or put.invoked < reading.began.get(seen.line, 0.0) + 2 * self.skew:
+                continue
+            last = newest.setdefault((seen.line, put.source), {})
+            last[seen.directory] = max(put.index, last.get(seen.directory, 0))
+            if not seen.doubtful and known.setdefault((seen.line, seen.body), seen.directory) != seen.directory:
+                self.violate(f"{who} got {seen.body} in two directories, and in neither with the mark")
+        for seen, put in found:
+            last = newest.get((seen.line, put.source), {})
+            before = [index for directory, index in last.items() if 0 <= directory < seen.directory]
+            if before and not seen.doubtful and max(before) > put.index:
+                self.violate(f"{who} got {seen.body} after one that was put later and came to a directory that is lost")
+
+    def check_mark(self, reading: Reading, body: str, settled: float | None) -> None:
+        """A marked message came to a directory that was told then that it is subscribed."""
+        put = self.puts.get(body)
+        if put is not None and settled is not None and put.invoked > settled:
+            self.violate(f"{reading.client} on {reading.topic} got {body} with a mark, put after it was subscribed")
 
     def _judge_handled(self) -> None:
         """What a handler put happens exactly if what it handled is recorded: by the last time that it did."""

@@ -49,6 +49,8 @@ class Judgement:
 
     def judge(self) -> list[str]:
         """End the clients, and say all that was found in the whole run."""
+        for replica in self.cast.replicas:
+            replica.end()
         for application in self.cast.applications:
             application.node.end("over")
             application.records.collect()
@@ -82,7 +84,7 @@ class Judgement:
                     and topic.name in application.subscriber.drained
                     and subscription is not None
                     and subscription.on
-                    and not application.program.life
+                    and not (application.program.life or application.program.replicas)
                     and topic.name not in self.history.given_up  # Where it left may be what was given up.
                 ):
                     self.history.violate(f"{application.name} left {topic.name}, and is subscribed at {server.name}")

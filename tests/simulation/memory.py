@@ -65,6 +65,9 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "noted": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
+    "Subscription": {
+        "handed": "what was handed out since the start: a new process takes all that is there for handed out",
+    },
     "Contested": {
         "_started": "a time of this process",
         "_noted": "since when what proxies say may settle a dispute: after a start, since the start",
@@ -100,7 +103,6 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_stamps": "the clock",
         "all": "connections",
         "answered_once": "of this process",
-        "heard_change": "of this process: its next one announces everything first",
         "_began": "a time of this process",
         "out": "not sent yet",
         "reconnect": "connections",

@@ -90,7 +90,9 @@ class Simulation:
             if not isinstance(node, ServerNode):
                 node.end("over")
         self._count()
-        operations = sum(user.operations for user in (*cast.users, *(twin.node for twin in cast.twins)))
+        operations = sum(
+            user.operations for user in (*cast.users, *(one.node for one in (*cast.twins, *cast.replicas)))
+        )
         return Result(
             self.seed, violations, operations, world.trace, world.events, world.now,
             time.process_time() - started, cast.counters, cast.history.delivered,
@@ -114,6 +116,8 @@ class Simulation:
         self.faults.operators.finish()
         for twin in cast.twins:
             twin.node.end("over")
+        for replica in cast.replicas:
+            replica.end()
         for application in cast.applications:
             application.finish()
         cast.calls.finish()

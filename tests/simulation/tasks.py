@@ -300,7 +300,8 @@ class RangeReader(Task):
         self.reading.parts[-1] += self._got
         self.world.note(f"{self.name} read {len(self._got)} of {self.topic}")
         self.done, self.range = self.range[1], None
-        acknowledge = Get(self.name, self.topic, self.done, 0, 0, records_max=0, name=self.name)
+        token = crc32(self.name.encode()) + 1  # Of its checkpoint: nobody else acknowledges under this name.
+        acknowledge = Get(self.name, self.topic, self.done, 0, token, records_max=0, name=self.name)
         if self.world.random.random() < 0.7:
             self.ask(acknowledge, self._acknowledged)
         else:

@@ -60,9 +60,15 @@ class Record:
         for result in results or ("asked", "answered"):
             self.about("subscription", on=on, result=result)
 
-    def get(self, first: int, count: int = 1, publisher: str = PUBLISHER) -> None:
+    def continues(self) -> None:
+        """From another state directory."""
+        self.open()
+        self.about("subscription", on=True, result="asked", continues=True)
+        self.about("subscription", on=True, result="answered")
+
+    def get(self, first: int, count: int = 1, publisher: str = PUBLISHER, **more: bool) -> None:
         place = {"log": LOG, "offset": first}
-        self.about("delivery", publisher=publisher, first=first, count=count, **place, result="taken")
+        self.about("delivery", publisher=publisher, first=first, count=count, **place, result="taken", **more)
 
     def drained(self) -> None:
         self.about("drained")
@@ -229,6 +235,27 @@ class World:
         for each in self.both:
             each.get(1, 5)
 
+    def case_continued(self) -> None:
+        self.alice.put(1, 6)
+        self.bob.get(1, 4)
+        self.bob.continues()
+        self.bob.get(2, 3, doubtful=True)
+        self.bob.get(5, 2)
+        self.carol.get(1, 3)
+        self.carol.continues()
+        self.carol.get(4, 3)
+        for each in self.both:
+            each.drained()
+
+    def case_continued_wrongly(self) -> None:
+        self.alice.put(1, 6)
+        self.bob.get(1, 4)
+        self.bob.continues()
+        self.bob.get(3, 2, doubtful=True)
+        self.bob.get(4)  # Without the mark, and the mark is there once.
+        self.bob.get(6)
+        self.carol.get(1, 6)
+
     def case_kept_from_before(self) -> None:
         for result in ("unfinished", "acknowledged"):
             self.alice.puts(1, 2, result)
@@ -274,7 +301,7 @@ def strict(session: Any, records: list[str]) -> Found:
 
 
 def test_a_clean_record_has_no_flaw(found: Found, strict: Found) -> None:
-    for case in ("clean", "given_up", "nobody", "new_session", "kept_from_before"):
+    for case in ("clean", "given_up", "nobody", "new_session", "kept_from_before", "continued"):
         assert found.of(case) == strict.of(case) == []
 
 
@@ -307,6 +334,10 @@ def test_what_came_twice_is_doubled(found: Found) -> None:
 
 def test_what_came_after_a_later_one_is_reordered(found: Found) -> None:
     assert found.brief("reordered") == [("reordered", "carol", 3), ("reordered", "carol", 4)]
+
+
+def test_only_a_message_with_the_mark_may_come_again_from_a_continued_subscription(found: Found) -> None:
+    assert found.brief("continued_wrongly") == [("doubled", "bob", 4), ("lost", "bob", 5)]
 
 
 def test_what_nobody_put_is_unexplained(found: Found, strict: Found) -> None:
@@ -358,7 +389,7 @@ def test_everything_is_counted(found: Found) -> None:
     counts = found.counts
     assert counts["lines"] == sum([len(one.lines) for one in (*lines.all, lines.alice)])
     assert counts["damaged_lines"] == 2  # The file that they are in is read twice.
-    assert (counts["clients"], counts["sessions"], counts["lines_missing"]) == (4, 7, 3)
+    assert (counts["clients"], counts["sessions"], counts["lines_missing"]) == (4, 10, 3)
     assert counts["unrecorded"] == 3 + 4 + 4
     for kind in ("lost", "doubled", "reordered", "unexplained"):
         assert counts[kind] == sum([flaw.kind == kind for flaw in found.flaws]) > 0

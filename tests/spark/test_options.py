@@ -27,6 +27,13 @@ def test_what_is_not_named_has_its_default() -> None:
     assert source_options({"subscribe": "a"}, stream=False).starting == "earliest"
 
 
+def test_only_a_stream_takes_over() -> None:
+    assert not source_options(GOOD, stream=True).take_over
+    assert source_options(GOOD | {"takeOver": "true"}, stream=True).take_over
+    with pytest.raises(ConfigurationError, match="option takeOver is for a stream"):
+        source_options(GOOD | {"takeOver": "true"}, stream=False)
+
+
 def test_names_are_taken_in_any_case_as_spark_hands_them_on() -> None:
     found = source_options(
         GOOD | {"MAXRECORDSPERBATCH": "5", "maxbytesperbatch": "6", "failOnDataLoss": "False"}, stream=True
@@ -54,6 +61,7 @@ def test_positions_are_taken_by_topic() -> None:
         ({"startingOffsets": '["a"]'}, "option startingOffsets"),
         ({"maxRecordsPerBatch": "-1"}, "option maxRecordsPerBatch is -1; it is a whole number"),
         ({"minPartitions": "many"}, "option minPartitions is many"),
+        ({"takeOver": "yes"}, "option takeOver is yes; it is true or false"),
         ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is maybe; it is true or false"),
         ({"timeout": "0"}, "option timeout is 0; it is a number of seconds"),
         ({"timeout": "soon"}, "option timeout is soon"),

@@ -18,6 +18,7 @@ from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import (
     Attempt,
+    BatchTaken,
     BatchWriter,
     CheckpointOld,
     Restage,
@@ -305,3 +306,49 @@ def test_who_gets_a_client_id_goes_on_as_the_publisher_that_it_was_where_that_is
         writer = BatchWriter(sink_options(named | ({} if client is None else {"clientId": client})))
         writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows(b"1")]))])
         assert len(broker.records("out")) == held
+
+
+# Batch jobs that use a number again
+
+
+def write(broker: Broker, batch: int, *values: bytes, topics: list[str] | None = None) -> None:
+    """One `df.write` of a sink that names its batches."""
+    given = {"proxies": broker.address, "sink": "daily", "batchId": str(batch), "timeout": "10"}
+    writer = BatchWriter(sink_options(given if topics else given | {"topic": "out"}))
+    writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows(*values, topics=topics)])), None])
+
+
+def test_a_batch_job_that_begins_at_zero_again_is_told_that_nothing_is_written(broker: Broker) -> None:
+    for batch in range(2):
+        write(broker, batch, b"%d" % batch)
+    with pytest.raises(
+        CheckpointOld, match=r"out: batch 0 was published before, and batch 1 after it.*higher batchId"
+    ) as e:
+        write(broker, 0, b"new")
+    assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
+    assert broker.records("out") == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("again", [[b"new", b"more"], [b"new", b"more", b"most", b"last"]])
+def test_a_batch_job_that_uses_its_last_number_for_other_rows_is_told_so(broker: Broker, again: list[bytes]) -> None:
+    write(broker, 0, b"1", b"2", b"3")
+    write(broker, 0, b"3", b"2", b"1")
+    with pytest.raises(BatchTaken, match=r"out: batch 0 of this sink .* \(3 then, [24] now\)") as e:
+        write(broker, 0, *again)
+    assert str(pickle.loads(pickle.dumps(e.value))) == str(e.value)
+    assert broker.records("out") == [b"1", b"2", b"3"]
+
+
+def test_a_batch_job_without_rows_may_be_run_again(broker: Broker) -> None:
+    for _ in range(2):
+        write(broker, 0)
+    write(broker, 1, b"1")
+    assert broker.records("out") == [b"1"]
+
+
+def test_a_batch_job_that_died_between_two_topics_is_finished_by_the_next(
+    broker: Broker, link: ProxyConnection
+) -> None:
+    write(broker, 0, b"1", topics=["a"])
+    write(broker, 0, b"1", b"2", topics=["a", "b"])
+    assert (broker.records("a"), broker.records("b")) == ([b"1"], [b"2"])

@@ -135,7 +135,11 @@ def gateway(stage: Stage) -> Iterator[int]:
 def running(*words: str) -> Iterator[str]:
     """A process of ours, and the first line that it says; it is ended with the block."""
     process = subprocess.Popen(  # noqa: S603 - ours.
-        [sys.executable, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        [sys.executable, *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        encoding="utf-8",
     )
     try:
         assert process.stdout is not None

@@ -64,7 +64,7 @@ def check_redis() -> None:
 
 def versions() -> str:
     """What is driven, and by what."""
-    said = subprocess.run(["redis-server", "--version"], check=True, capture_output=True, text=True).stdout  # noqa: S607
+    said = subprocess.run(["redis-server", "--version"], check=True, capture_output=True, encoding="utf-8").stdout  # noqa: S607
     server = next((word[2:] for word in said.split() if word.startswith("v=")), "?")
     return f"server {server}, redis-py {version('redis')}, hiredis {version('hiredis')}"
 

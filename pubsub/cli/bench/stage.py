@@ -90,7 +90,7 @@ class Stage:
     ) -> None:
         self._cluster.__exit__()
         if kind is not None:
-            sys.stderr.write((self.directory / "log").read_text(errors="replace"))
+            sys.stderr.write((self.directory / "log").read_text(encoding="utf-8", errors="replace"))
         self._log.close()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -166,7 +166,7 @@ def listening(proxy: Child) -> ProxyAddress:
 
 def resident_bytes(process: int) -> int:
     """Memory of a process (Linux)."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+    for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     return 0
@@ -174,5 +174,5 @@ def resident_bytes(process: int) -> int:
 
 def cpu_seconds(process: int) -> float:
     """Processor time that a process has used (Linux)."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS

@@ -173,7 +173,7 @@ class Worker:
             [sys.executable, "-m", __name__, role, json.dumps(arguments)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            text=True,
+            encoding="utf-8",
         )
 
     def said(self) -> Any:

@@ -61,6 +61,11 @@ class Request:
         """Where its reply goes."""
         return reply_topic(self.caller)
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether a worker that lost its state directory may have processed the call, as `Message.doubtful`."""
+        return self.message.doubtful
+
 
 @dataclass(frozen=True, slots=True)
 class Reply:

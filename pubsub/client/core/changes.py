@@ -58,10 +58,15 @@ class ChainMoved:
 
 @dataclass(slots=True)
 class Intended:
-    """The user wants to be subscribed to a topic, or not to be; the service has not confirmed it."""
+    """The user wants to be subscribed to a topic, or not to be; the service has not confirmed it.
+
+    Attributes:
+        fresh: the subscription is to begin at the end, whatever the service has under the client's ID.
+    """
 
     topic: str
     on: bool
+    fresh: bool = False
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ intent), committed by the shell, and only then accepted here: memory never runs 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -38,6 +39,12 @@ ASKED_MAX: Final = 16
 """Of one intent so many transmissions are heard of: the last one counts, the others say that the service is slow."""
 
 IDLE: Final = float("-inf")
+
+CONTINUED: Final = (
+    "client %s goes on with its subscription to %s from another state directory: messages that were handed out to that"
+    " one and not acknowledged are marked doubtful, since they may have been processed"
+)
+_log: Final = logging.getLogger("pubsub.client")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,11 +111,13 @@ class ClientCore:
 
     # State from the store
 
-    def load_subscriptions(self, rows: Iterable[tuple[str, bool, bool, int, str, Position | None, Any, int]]) -> None:
+    def load_subscriptions(
+        self, rows: Iterable[tuple[str, bool, bool, bool, int, str, Position | None, Any, int]]
+    ) -> None:
         """What the store holds, as `Store.subscriptions` gives it."""
-        for topic, wanted, settled, number, log, position, tried, attempts in rows:
+        for topic, wanted, settled, fresh, number, log, position, tried, attempts in rows:
             sub = self.subscription(topic)
-            sub.on, sub.settled, sub.number, sub.log = wanted, settled, number, log
+            sub.on, sub.settled, sub.fresh, sub.number, sub.log = wanted, settled, fresh, number, log
             sub.position = sub.safe = sub.acknowledged = position  # Opening the store fsynced it.
             sub.tried, sub.attempts = tried, attempts
 
@@ -195,7 +204,7 @@ class ClientCore:
         self.flights.forget(self.flights.of_puts())
         self.outbox.renewed()
         for sub in wanted:
-            sub.intended(True)
+            sub.intended(True, fresh=True)
 
     # Answers
 
@@ -258,6 +267,8 @@ class ClientCore:
                 sub.confirmed(change)
                 sub.heard = now
                 sub.retries.restart(proxy)
+                if status.doubtful:
+                    _log.warning(CONTINUED, self.settings.client, sub.topic)
 
             self.due.append(Due([change], confirmed))
         elif status.outcome is Outcome.SUPERSEDED:

@@ -10,18 +10,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from operator import eq
 from typing import NamedTuple, overload
 
 from pubsub.protocol import Position, Run, decode_headers, format_position
 
 
 class RunSlice(NamedTuple):
-    """Records [start, stop) of a run, counted within it."""
+    """Records [start, stop) of a run, counted within it.
+
+    Attributes:
+        doubtful: they were handed out before, to a state directory that did not acknowledge them.
+    """
 
     run: Run
     data: bytes
     start: int
     stop: int
+    doubtful: bool = False
 
     @property
     def last(self) -> Position:
@@ -48,12 +54,14 @@ class Message:
     Attributes:
         topic: where.
         body: what.
+        doubtful: it was handed out before, to a state directory of this client ID that did not acknowledge it: it may
+            have been processed. A handler with effects elsewhere looks there first.
     """
 
-    __slots__ = ("_index", "_run", "body", "topic")
+    __slots__ = ("_index", "_run", "body", "doubtful", "topic")
 
-    def __init__(self, topic: str, body: bytes, run: Run, index: int) -> None:
-        self.topic, self.body, self._run, self._index = topic, body, run, index
+    def __init__(self, topic: str, body: bytes, run: Run, index: int, doubtful: bool = False) -> None:
+        self.topic, self.body, self._run, self._index, self.doubtful = topic, body, run, index, doubtful
 
     @property
     def position(self) -> Position:
@@ -95,6 +103,21 @@ class Message:
         """When the server took it: microseconds since 1970."""
         return self._run.stamp
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same message with the same contents, whenever either was taken."""
+        if not isinstance(other, Message):
+            return NotImplemented
+        return self._value() == other._value()
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self.position))
+
+    def _value(self) -> tuple[object, ...]:
+        run = self._run
+        return (
+            self.topic, self.position, self.body, run.publisher, self.counter, run.stamp, self.key, self.header_bytes,
+        )  # fmt: skip
+
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 40 else self.body[:37] + b"..."
         return f"Message({self.topic!r}, {self.id}, {body!r})"
@@ -117,6 +140,15 @@ class Batch(Sequence[Message]):
     def __len__(self) -> int:
         return self._length
 
+    def __eq__(self, other: object) -> bool:
+        """Whether it holds equal messages of the same topic, in the same order."""
+        if not isinstance(other, Batch):
+            return NotImplemented
+        return self.topic == other.topic and len(self) == len(other) and all(map(eq, self, other))
+
+    def __hash__(self) -> int:
+        return hash((self.topic, self._length))
+
     @overload
     def __getitem__(self, index: int) -> Message: ...
     @overload
@@ -132,14 +164,14 @@ class Batch(Sequence[Message]):
         piece = self.pieces[which]
         run, at = piece.run, piece.stop - (ends[which] - place)
         begin = run.ends[at - 1] if at else run.begin
-        return Message(self.topic, piece.data[begin : run.ends[at]], run, at)
+        return Message(self.topic, piece.data[begin : run.ends[at]], run, at, piece.doubtful)
 
     def __iter__(self) -> Iterator[Message]:
         topic = self.topic
         for piece in self.pieces:
             run = piece.run
             for index, body in enumerate(piece.bodies(), piece.start):
-                yield Message(topic, body, run, index)
+                yield Message(topic, body, run, index, piece.doubtful)
 
     def bodies(self) -> list[bytes]:
         """Only the bytes of all messages, which is faster than the messages."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from pubsub.base.clock import EPOCH_SECONDS, sound_wall
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import PubsubError
 
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
 COUNT_BITS: Final = 22
 COUNTS: Final = 1 << COUNT_BITS
 START_MAX: Final = 1 << 21
-EPOCH_SECONDS: Final = 1_577_836_800
-"""2020-01-01 00:00 UTC in seconds since 1970."""
-
 BEHIND_MAX: Final = 1 << 12
 """How many milliseconds numbers go on by at most, by chance, where the clock is behind them."""
 
@@ -76,7 +74,7 @@ class Numbers:
         """Take new milliseconds, so that every number to come is above `above`, and with them a new session epoch.
 
         Raises:
-            PubsubError: no number is above it.
+            PubsubError: no number is above it; ConfigurationError: the clock is beyond all numbers.
         """
         self._advance(above)
         self.epoch = self.take()
@@ -104,7 +102,7 @@ class Numbers:
         return milliseconds > self.known[0] and milliseconds not in self.known
 
     def _advance(self, above: int) -> None:
-        milliseconds = int((self._wall() - EPOCH_SECONDS) * 1000)
+        milliseconds = int((sound_wall(self._wall()) - EPOCH_SECONDS) * 1000)
         behind = self._milliseconds - milliseconds
         if behind > NEAR_MAX:  # A copy of this state whose clock is behind too is to take others.
             milliseconds = self._milliseconds + 1 + self._random.randrange(BEHIND_MAX)

@@ -63,10 +63,10 @@ class Prefetch:
         """The position of the last one; only where there is one."""
         return self._items[-1].last
 
-    def add(self, records: Records) -> None:
-        """An answer brought these."""
+    def add(self, records: Records, *, doubtful: bool = False) -> None:
+        """An answer brought these. `doubtful`: all of them were handed out before, to another state directory."""
         for run in records.runs:
-            self._items.append(RunSlice(run, records.data, 0, len(run.ends)))
+            self._items.append(RunSlice(run, records.data, 0, len(run.ends), doubtful))
         self.records += records.count
         self.size += records.size
 

@@ -17,7 +17,7 @@ across subscriptions.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 from zlib import crc32
 
@@ -25,7 +25,7 @@ from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Take
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
-from pubsub.errors import DataLoss, NotAllowed, PubsubError
+from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 
 WAIT_SECONDS: Final = 1.0
@@ -47,6 +47,8 @@ class Subscription:
 
     Attributes:
         on: what the user wants; settled: whether the service has confirmed it.
+        fresh: the intent is to begin at the end; otherwise the subscription that the service has under the client's ID
+            is continued (docs/architecture.md, *Continuing*).
         number: of the transmission that was confirmed; asked: of the last one that was sent.
         position, safe, after: see above; None before the service has said where the subscription stands.
         log: the log that answered last; avoid: one whose holder does not know this subscription.
@@ -66,7 +68,7 @@ class Subscription:
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
         self.client, self.topic, self.retries, self._load = client, topic, retries, load
-        self.on = self.settled = False
+        self.on = self.settled = self.fresh = False
         self.number = self.asked = 0
         self.position: Position | None = None
         self.safe: Position | None = None
@@ -98,13 +100,26 @@ class Subscription:
 
     # The intent
 
-    def intend(self, on: bool) -> Change:
+    def intend(self, on: bool, *, fresh: bool = False) -> Change:
         """What makes an intent durable; `intended` follows the commit."""
-        return Intended(self.topic, on)
+        return Intended(self.topic, on, fresh)
 
-    def intended(self, on: bool) -> None:
-        """The commit of `intend` succeeded: what was prefetched is gone with it."""
-        self.on, self.settled, self.failure = on, False, None
+    def leave_chunk(self) -> list[Change]:
+        """What takes back all of an open iteration that it has not handed out, before an intent to continue.
+
+        It would be dropped otherwise when it comes once more: it counts as taken.
+        """
+        if self.chunk is None:
+            return []
+        self.chunk.stop()
+        return [self.give_back(self.chunk)] if self.chunk.handed < self.chunk.total else []
+
+    def intended(self, on: bool, *, fresh: bool = False, left: Sequence[Change] = ()) -> None:
+        """The commit of `intend`, and of what `leave_chunk` gave, succeeded: what was prefetched is gone with it."""
+        for change in left:
+            assert isinstance(change, Taken)
+            self.taken.update(change.counters)
+        self.on, self.settled, self.fresh, self.failure = on, False, fresh, None
         self.position = self.safe = self.acknowledged = None
         self.tried, self.attempts = None, 0
         self._empty()
@@ -121,8 +136,10 @@ class Subscription:
     def ask(self, number: int, epoch: int) -> Subscribe | Unsubscribe:
         """The next transmission of the intent; answers to those before count no more."""
         self.asked = number
-        cls = Subscribe if self.on else Unsubscribe
-        return cls(self.client, self.topic, number, epoch, self.log, self.avoid)
+        if not self.on:
+            return Unsubscribe(self.client, self.topic, number, epoch, self.log, self.avoid)
+        continues = int(not self.fresh)
+        return Subscribe(self.client, self.topic, number, epoch, self.log, self.avoid, continues=continues)
 
     def confirm(self, status: Status) -> Change:
         """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
@@ -206,7 +223,7 @@ class Subscription:
             body = bytes(status.body)
             if crc32(body) != status.checksum:
                 return False
-            self.prefetch.add(Records(body))
+            self.prefetch.add(Records(body), doubtful=bool(status.doubtful))
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self.prefetch.lose(Loss(status.first, status.message))
         elif status.outcome is Outcome.EMPTY and self._asked_records and not self.prefetch and self.chunk is None:
@@ -232,11 +249,13 @@ class Subscription:
     def fail(self, error: PubsubError) -> None:
         """The service hands out nothing more to this client: what was prefetched is another's, or not to be trusted."""
         self.failure = error
-        self._empty()
+        # An iteration hands out what it has taken, or gives it back: the later directory gets that, with the mark.
+        self._empty(but_chunk=isinstance(error, Superseded))
 
-    def _empty(self) -> None:
+    def _empty(self, *, but_chunk: bool = False) -> None:
         self.prefetch.clear()
-        self.end_chunk()
+        if not but_chunk:
+            self.end_chunk()
         self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
         self.check_until = float("-inf")
         self.generation += 1
@@ -258,10 +277,11 @@ class Subscription:
             if known:
                 self.confirmed(found)
             else:
-                self.intended(True)
+                self.intended(True, fresh=True)
             self.losses.append(error)
 
-        return [found if known else self.intend(True), letter], committed
+        # Made anew at the end: what a holder elsewhere has under this ID may be from before this subscription.
+        return [found if known else self.intend(True, fresh=True), letter], committed
 
     # Taking
 
@@ -378,7 +398,8 @@ class Subscription:
 
     def given_back(self, chunk: Chunk, change: Taken) -> None:
         """The commit of `give_back` succeeded."""
-        self.prefetch.give_back(chunk.rest)
+        if not isinstance(self.failure, Superseded):  # Otherwise it is another's by now.
+            self.prefetch.give_back(chunk.rest)
         self.position = change.position
         self.taken.update(change.counters)
         self.end_chunk()

@@ -92,7 +92,7 @@ class Calls:
             wanted = [sub for sub in core.subscriptions.values() if sub.on]
             # Finished rows that are still in the store leave it with this commit: the next start would take them for
             # unfinished ones, and send them again under the new name.
-            changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True) for sub in wanted]]
+            changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
             session.commit(changes, fsync=True)
             core.renewed(store, wanted)
             if session.recorder is not None:

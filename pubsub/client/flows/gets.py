@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
@@ -27,12 +27,26 @@ CHUNK_MAX: Final = 1_000
 """Messages that the iterator takes at a time; a process that is killed while it iterates loses so many at most."""
 
 
+def _is_ready(sub: Subscription) -> bool:
+    """Whether there is something to take."""
+    return sub.on and sub.available and not sub.busy
+
+
+def _ended(sub: Subscription) -> bool:
+    """Whether a wait for a subscription's messages ends though there are none."""
+    return sub.failure is not None or sub.has_news or not sub.on
+
+
 class Gets:
     """The calls that take, on one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
+        self.served = ""
+        """The topic of several that had its turn last; the next turn is that of the one behind it."""
+        self._silence: dict[str, tuple[float, float]] = {}
+        """By topic: for how many seconds calls of `first_of` have waited without an answer, and until when."""
 
     def available(
         self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None
@@ -103,6 +117,75 @@ class Gets:
         except BaseException:
             sub.waiting -= 1
             raise
+
+    def first_of(self, topics: Sequence[str], started: float, until: float) -> Flow[list[Subscription]]:
+        """Wait until there is something to take on some topics; those that have something, or none.
+
+        A wait that ends without an answer is no error by itself: the machine may be busy. It is one where an answer
+        said that the topic is not served, or where none came for the client's time-out, in however many calls.
+
+        Args:
+            started, until: when the call began, and its deadline, on the monotonic clock.
+
+        Raises:
+            As `available`.
+        """
+        session = self.session
+        for topic in topics:
+            check_not_of_calls(topic)
+        wanted: list[Subscription] = []
+        try:
+            with session.entered():
+                subs = [self._subscription(topic) for topic in topics]
+                if not any(sub.has_news or sub.failure for sub in subs) and (ready := self.ready(topics)):
+                    return ready
+                for sub in subs:
+                    self._want(sub, until, started)
+                    wanted.append(sub)
+
+            def done() -> bool:
+                return self.core.doors.closed or any(_is_ready(sub) or _ended(sub) for sub in subs)
+
+            while True:
+                if not (done() or session.over):
+                    yield Wait(lambda: done() or session.over, until)
+                over = session.now >= until
+                found = [sub for sub in subs if self._found(sub, started, until, over=False) is not None]
+                if found:
+                    return self._in_turn(found)
+                if over:
+                    for sub in subs:
+                        if self._was_heard(sub, started, until) and session.recorder is not None:
+                            self._record_idle(sub)
+                    return []
+        finally:
+            if wanted:
+                with session.lock:
+                    for sub in wanted:
+                        sub.waiting -= 1
+
+    def ready(self, topics: Sequence[str]) -> list[Subscription]:
+        """The topics that have something to take, in the order of their turns."""
+        return self._in_turn([sub for topic in topics if _is_ready(sub := self.core.subscriptions[topic])])
+
+    def _in_turn(self, subs: list[Subscription]) -> list[Subscription]:
+        """In the order of their names, those behind the topic that was served last first."""
+        return sorted(subs, key=lambda sub: (sub.topic <= self.served, sub.topic))
+
+    def _was_heard(self, sub: Subscription, started: float, until: float) -> bool:
+        """Whether a call that waited from `started` to `until` knows that a topic has nothing.
+
+        Raises:
+            Unavailable: an answer said that the topic is not served, or there was none for too long.
+        """
+        if until <= started or sub.busy or (sub.settled and not sub.unheard_since(started)):
+            return True
+        seconds, known = self._silence.get(sub.topic, (0.0, float("-inf")))
+        seconds = until - started + (seconds if sub.heard <= known else 0.0)
+        self._silence[sub.topic] = seconds, until
+        if sub.trouble or round(seconds, 3) >= self.session.settings.timeout_seconds:
+            raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
+        return False
 
     def _record_idle(self, sub: Subscription) -> None:
         session = self.session

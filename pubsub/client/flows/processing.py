@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +24,7 @@ from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
@@ -109,17 +110,19 @@ class Processing:
     def __init__(self, session: Session, gets: Gets) -> None:
         self.session, self.gets = session, gets
 
-    def process(self, topic: str, handler: Handler, timeout: float | None, most: int) -> Flow[int]:
+    def process(self, topics: str | Sequence[str], handler: Handler, timeout: float | None, most: int) -> Flow[int]:
         """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
         check_handler(handler, awaits=False)
         check_count("max", most)
-        until = self.session.until(timeout)
+        named, started = check_topics(topics), self.session.now
+        until = self.session.until(timeout, started)
         while True:
-            sub = yield from self.gets.available(topic, max(0.0, until - self.session.now))
-            if sub is None:
-                return 0
-            if taken := self.handle_batch(sub, handler, most):
-                return taken
+            ready = yield from self.gets.first_of(named, started, until)
+            turns = Turns(self.gets, named, ready, most)
+            for sub, number in turns:
+                turns.taken += self.handle_batch(sub, handler, number)
+            if turns.taken or not ready:
+                return turns.taken
 
     def handle_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
         """What is here, up to `most` messages; 0 where all of it had been taken before."""

@@ -1,18 +1,35 @@
-"""Subscribing and unsubscribing: the intent is durable, then the service is asked until it has confirmed it."""
+"""Subscribing and unsubscribing: the intent is durable, then the service is asked until it has confirmed it.
+
+An intent to be subscribed is of one of two kinds (docs/architecture.md, *Continuing*):
+
+    continue   the subscription that the service has under the client's ID goes on; where it has none, one is made
+    fresh      one is made that begins at the end
+
+    this directory has no intent for the topic, or one that is on, confirmed or superseded   → continue
+    this directory has unsubscribed, answered or not; the log was given up; a renewal        → fresh
+    the user asks for it                                                                     → fresh
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
-from pubsub.client.arguments import check_not_of_calls
+from pubsub.client.arguments import check_not_of_calls, check_truth
 from pubsub.client.core.calling import check_service
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
-from pubsub.protocol.names import service_topic
+from pubsub.protocol.names import is_reply_topic, service_topic
+
+NOT_CONTINUED: Final = (
+    "a first subscribe from a state directory needs answers from most proxies: too many are down or have just started,"
+    " or the topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and"
+    " drops what waits for this client ID"
+)
+"""Why a subscription that is to be continued may not be confirmed in time."""
 
 
 class Subscribing:
@@ -22,17 +39,18 @@ class Subscribing:
         self.session = session
         self.core, self.store = session.core, session.store
 
-    def intend(self, topic: str, on: bool, timeout: float | None) -> Flow[None]:
-        """Subscribe or unsubscribe, and wait until the service has confirmed it."""
+    def intend(self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False) -> Flow[None]:
+        """Subscribe or unsubscribe, and wait until the service has confirmed it; `fresh`: begin at the end."""
+        check_truth("fresh", fresh)
         check_not_of_calls(topic)
         if check_topic(topic) not in self.core.subscriptions and on:
             check_new_topic(topic)
         until = self.session.until(timeout)
         if not on and topic not in self.core.subscriptions:
             raise NotSubscribed(self.session.name, topic, never=True)
-        if on and (yield from self._still_subscribed(topic, until, timeout)):
+        if on and not fresh and (yield from self._still_subscribed(topic, until, timeout)):
             return
-        yield from self._intend(topic, on, until, timeout)
+        yield from self._intend(topic, on, until, timeout, fresh=fresh)
 
     def begin(self, topic: str, seconds: float) -> Flow[None]:
         """Be subscribed to a topic of calls; where that is confirmed already, nothing is asked.
@@ -42,7 +60,9 @@ class Subscribing:
         Raises:
             As `Client.subscribe`; Superseded: this client was opened elsewhere later.
         """
-        yield from self._intend(topic, True, self.session.until(seconds), seconds, anew=False)
+        # The calls that a lost directory made are lost with it, and nobody waits for their replies.
+        fresh = is_reply_topic(topic)
+        yield from self._intend(topic, True, self.session.until(seconds), seconds, anew=False, fresh=fresh)
 
     def withdraw(self, service: str, part: int, parts: int, timeout: float | None) -> Flow[None]:
         """Be a service's worker no more.
@@ -75,7 +95,9 @@ class Subscribing:
         self._check_intent(sub, True, timeout)
         return True
 
-    def _intend(self, topic: str, on: bool, until: float, timeout: float | None, *, anew: bool = True) -> Flow[None]:
+    def _intend(
+        self, topic: str, on: bool, until: float, timeout: float | None, *, anew: bool = True, fresh: bool = False
+    ) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
             if not anew and self._is_confirmed(topic):  # Under the lock: another call may ask for it just now.
@@ -86,14 +108,16 @@ class Subscribing:
             sub = self.core.subscription(topic)
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
-            if not known or sub.on != on or sub.settled:
+            if not known or sub.on != on or sub.settled or (fresh and not sub.fresh):
+                fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
+                left = sub.leave_chunk() if on and not fresh else []
                 try:
-                    session.commit([sub.intend(on)])
+                    session.commit([*left, sub.intend(on, fresh=fresh)])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
-                sub.intended(on)
+                sub.intended(on, fresh=fresh, left=left)
             sub.failure = None
             sub.insists.add(wish)
             self.core.settle(sub, until)
@@ -103,6 +127,11 @@ class Subscribing:
         finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
             sub.insists.discard(wish)
         self._check_intent(sub, on, timeout)
+
+    @staticmethod
+    def _begins_at_the_end(sub: Subscription, *, known: bool) -> bool:
+        """Whether a new intent to be subscribed is to continue nothing; `known`: the directory has an intent."""
+        return known and not sub.on
 
     def _is_confirmed(self, topic: str) -> bool:
         """Whether a topic is subscribed to. Raises what every call does where that is no more. The lock is held."""
@@ -137,7 +166,10 @@ class Subscribing:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.settled or sub.unchecked:
             seconds = session.settings.timeout_seconds if timeout is None else timeout
-            raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, sub.trouble or session.silence)
+            reason = sub.trouble or session.silence
+            if on and not sub.settled and not sub.fresh:
+                reason = f"{reason}; {NOT_CONTINUED}"
+            raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, reason)
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
         """Every subscription: wanted, settled, position."""

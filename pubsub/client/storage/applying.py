@@ -39,10 +39,10 @@ def _discard_calls(db: apsw.Connection, change: c.CallsDiscarded) -> None:
 
 def _intend(db: apsw.Connection, change: c.Intended) -> None:
     db.execute(
-        "insert into pubsub_subscriptions (topic, wanted, settled, number, log) values (?, ?, 0, 0, '')"
-        " on conflict (topic) do update set wanted = excluded.wanted, settled = 0, last_log = null,"
-        " last_offset = null, tried_log = null, tried_offset = null, attempts = 0",
-        (change.topic, int(change.on)),
+        "insert into pubsub_subscriptions (topic, wanted, settled, fresh, number, log) values (?, ?, 0, ?, 0, '')"
+        " on conflict (topic) do update set wanted = excluded.wanted, settled = 0, fresh = excluded.fresh,"
+        " last_log = null, last_offset = null, tried_log = null, tried_offset = null, attempts = 0",
+        (change.topic, int(change.on), int(change.fresh)),
     )
 
 

@@ -38,9 +38,23 @@ def storage_errors(path: str) -> Iterator[None]:
         raise StorageError(path, f"cannot be used: {error}") from None
 
 
+@contextmanager
+def row_errors(path: str) -> Iterator[None]:
+    """Turn what reading a row ends in that was never written into our error: SQLite gives what stands there.
+
+    Raises:
+        StoreDamaged: there is such a row.
+    """
+    try:
+        yield
+    except (ValueError, TypeError, KeyError, AttributeError) as error:  # The first: also a text that is none.
+        reason = str(error).split("\n", 1)[0][:200]
+        raise StoreDamaged(path, f"is damaged ({reason}); restore it, or start with an empty directory") from None
+
+
 def _owner(path: str) -> str:
     if os.path.realpath(path) in open_here:
         return THIS_PROCESS
     with suppress(OSError):
-        return f"process {Path(path).with_suffix('.pid').read_text().strip()}"
+        return f"process {Path(path).with_suffix('.pid').read_text(encoding='ascii').strip()}"
     return "its ID is not known"

@@ -58,14 +58,14 @@ class Reading:
         """Topic, previous counter, cleared power cut and log of each topic that was put to."""
         yield from self.db.execute("select topic, previous, cleared, log from pubsub_chains")
 
-    def subscriptions(self) -> Iterator[tuple[str, bool, bool, int, str, Position | None, Position | None, int]]:
-        """Topic, wanted, settled, number, log, last position, position tried and attempts of each subscription."""
-        for topic, wanted, settled, number, log, last_log, last, tried_log, tried, attempts in self.db.execute(
-            "select topic, wanted, settled, number, log, last_log, last_offset, tried_log, tried_offset, attempts"
-            " from pubsub_subscriptions"
+    def subscriptions(self) -> Iterator[tuple[str, bool, bool, bool, int, str, Position | None, Position | None, int]]:
+        """Topic, wanted, settled, fresh, number, log, last position, position tried and attempts of each one."""
+        for topic, wanted, settled, fresh, number, log, last_log, last, tried_log, tried, attempts in self.db.execute(
+            "select topic, wanted, settled, fresh, number, log,"
+            " last_log, last_offset, tried_log, tried_offset, attempts from pubsub_subscriptions"
         ):
             position = None if last_log is None else (last_log, last)
-            yield topic, bool(wanted), bool(settled), number, log, position, (tried_log, tried), attempts
+            yield topic, bool(wanted), bool(settled), bool(fresh), number, log, position, (tried_log, tried), attempts
 
     def taken(self, topic: str) -> dict[str, int]:
         """The last counter taken of each publisher of a topic."""

@@ -253,7 +253,8 @@ class Recorder:
         """These are about to be committed."""
         for change in changes:
             if isinstance(change, Intended):
-                self._line("subscription", change.topic, on=change.on, result="asked")
+                more = {"continues": True} if change.on and not change.fresh else {}
+                self._line("subscription", change.topic, on=change.on, result="asked", **more)
                 self.flush()
 
     def committed(self, changes: Iterable[Change]) -> None:
@@ -298,6 +299,7 @@ class Recorder:
             and last["offset"] + last["count"] == offset
             and last["first"] + last["count"] == counter
             and (last["handler"], last["result"]) == (handler, result)
+            and last.get("doubtful", False) == piece.doubtful
             and (since <= last["n"] < n if n else last["n"] == self._n)
         ):
             last["count"] += count
@@ -305,7 +307,7 @@ class Recorder:
             return
         self._line(
             "delivery", topic, publisher=run.publisher, first=counter, count=count, log=run.log, offset=offset,
-            handler=handler, result=result,
+            handler=handler, result=result, **({"doubtful": True} if piece.doubtful else {}),
         )  # fmt: skip
         if n:
             self._lines[-1]["n"] = n

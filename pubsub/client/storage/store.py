@@ -19,14 +19,16 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base import forks
+from pubsub.base.database import CAREFUL, find_damage
+from pubsub.base.wal import begins_damaged, commits_behind
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.disk_errors import open_here, storage_errors
 from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.space import Space
-from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, TABLES, UNTOLD
-from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
+from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, MIGRATIONS, TABLES, UNTOLD
+from pubsub.errors import AfterFork, StorageError, StoreDamaged, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 4_000
@@ -46,6 +48,7 @@ class Store(Reading):
         boot: identifies this start of the operating system; "" where that cannot be known.
         power_safe: fsync every commit.
         vfs: SQLite's file system, for one that is not the machine's; no other file is made or synced there.
+        opened: gets the store before its file is open, for a caller that an exception may strike before it has it.
 
     Attributes:
         failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
@@ -57,7 +60,15 @@ class Store(Reading):
         StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
     """
 
-    def __init__(self, path: Path, boot: str = "", *, power_safe: bool = False, vfs: str | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        boot: str = "",
+        *,
+        power_safe: bool = False,
+        vfs: str | None = None,
+        opened: list[Store] | None = None,
+    ) -> None:
         self.path = str(path)
         self.failed = self.has_room = self.rolled_back = False
         self._power_safe = power_safe
@@ -74,21 +85,35 @@ class Store(Reading):
                 self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
-        with storage_errors(self.path):
-            self.db = apsw.Connection(self.path, vfs=vfs)
+        # Its own head is looked at before SQLite writes over it.
+        self._headless = vfs is None and begins_damaged(Path(f"{path}-wal"))
+        self._place, self._pid, self._ours = os.path.realpath(self.path), path.with_suffix(".pid"), False
+        if opened is not None:
+            opened.append(self)
         try:
             with storage_errors(self.path):
+                self.db = apsw.Connection(self.path, vfs=vfs)
+                self.db.execute(CAREFUL)
                 self._prepare()
+            self._ours = True
+            if vfs is None:
+                open_here.add(self._place)
+            if self._folder is not None:
+                with suppress(OSError):
+                    self._pid.write_text(f"{os.getpid()}\n", encoding="ascii")
         except BaseException:
-            self.db.close()
+            self._release()
             raise
-        self._place = os.path.realpath(self.path)
-        if vfs is None:
-            open_here.add(self._place)
-        self._pid = path.with_suffix(".pid")
-        if self._folder is not None:
+
+    def _release(self) -> None:
+        """Close the file, as far as it is open. More than once is fine."""
+        if hasattr(self, "db"):
+            self.db.close()
+        if self._ours:  # Or it is open elsewhere in this process, which is why this one could not be opened.
+            open_here.discard(self._place)
             with suppress(OSError):
-                self._pid.write_text(f"{os.getpid()}\n")
+                self._pid.unlink()
+            self._ours = False
 
     def _prepare(self) -> None:
         # Each pragma alone, and read back: a list of pragmas stops silently at the first that returns a row.
@@ -103,6 +128,8 @@ class Store(Reading):
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(self.path, found, FORMAT)
+        self._check_pages(found)
+        self._check_log(found)
         try:
             self._begin_life(found)
         except StoreFull:
@@ -111,6 +138,40 @@ class Store(Reading):
             self._begin_life(found)
         if self._space is not None:
             self._space.make()
+
+    def _check_log(self, found: int) -> None:
+        """See that all commits of the last owner are there, where nothing but damage may have taken one.
+
+        After a power cut some may be gone, and `cuts` counts it. In the boot in which they were made none is.
+
+        Raises:
+            StoreDamaged: some are gone.
+        """
+        log = Path(f"{self.path}-wal")
+        if not found or self._folder is None or not self._boot or self.state("boot") != self._boot or not log.exists():
+            return
+        sound, _ = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        if self._headless or commits_behind(log, max(0, sound)) > 1:  # One may not have been finished.
+            self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+            reason = f"is damaged ({log.name} cannot be read to its end)"
+            raise StoreDamaged(self.path, f"{reason}; restore it, or start with an empty directory")
+
+    def _check_pages(self, found: int) -> None:
+        """See that the pages of our tables, and the free ones, are sound; the application's are its own matter.
+
+        SQLite refuses the commit of each transaction that meets a damaged page: nothing would go on, some time later.
+
+        Raises:
+            StoreDamaged: one is not.
+        """
+        ours = "select name from sqlite_schema where type = 'table' and name like 'pubsub\\_%' escape '\\'"
+        tables = [name for (name,) in self.db.execute(ours)]
+        findings = find_damage(self.db, ("sqlite_schema", *tables))
+        if tables and found <= 0:
+            findings.append("it has tables, and no format")
+        if findings:
+            reason = f"is damaged ({findings[0]})"
+            raise StoreDamaged(self.path, f"{reason}; restore it, or start with an empty directory")
 
     def _begin_life(self, found: int) -> None:
         """Note that the file is open, and make the tables where they are missing (format 0)."""
@@ -122,6 +183,11 @@ class Store(Reading):
                 self.db.execute(f"pragma user_version = {FORMAT}")
                 fresh = {"store": secrets.token_hex(8), "milliseconds": 0, "cuts": 0, "boot": "", "clean": 1, "sync": 0}
                 self.db.executemany("insert into pubsub_state values (?, ?)", list(fresh.items()))
+            elif found < FORMAT:
+                for version in range(found + 1, FORMAT + 1):
+                    for statement in MIGRATIONS[version]:
+                        self.db.execute(statement)
+                self.db.execute(f"pragma user_version = {FORMAT}")
             for table in (UNTOLD, LETTERS_BESIDE, *CALLS):
                 self.db.execute(table)
             # The host lost power, as far as we can know, where the last owner neither closed nor ran in this boot.
@@ -350,12 +416,9 @@ class Store(Reading):
                     with self.transaction(fsync=True):
                         self._put_state("clean", 1)
         finally:
-            if self._space is not None:
+            if self._space is not None and self._ours:
                 self._space.release()  # SQLite moves the WAL now.
-            self.db.close()
-            open_here.discard(self._place)
-            with suppress(OSError):
-                self._pid.unlink()
+            self._release()
 
 
 class _Commit:

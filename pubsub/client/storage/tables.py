@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2: a subscription's intent says whether it is to begin at the end (`fresh`)."""
 
 TABLES: Final = (
     "create table pubsub_state (key text primary key, value) without rowid",
@@ -14,13 +15,19 @@ TABLES: Final = (
     " log text not null) without rowid",
     "create table pubsub_subscriptions (topic text primary key, wanted integer not null, settled integer not null,"
     " number integer not null, log text not null, last_log text, last_offset integer,"
-    " tried_log text, tried_offset integer, attempts integer not null default 0) without rowid",
+    " tried_log text, tried_offset integer, attempts integer not null default 0,"
+    " fresh integer not null default 1) without rowid",
     "create table pubsub_taken (topic text, publisher text, counter integer not null,"
     " primary key (topic, publisher)) without rowid",
     "create table pubsub_dead_letters (id integer primary key, topic text not null, first text not null,"
     " last text not null, publisher text not null, counter integer not null, stamp integer not null, body blob,"
     " error text not null, attempts integer not null, at real not null)",
 )
+MIGRATIONS: Final = {
+    # What an earlier release intended, and the service has not confirmed, was to begin at the end.
+    2: ("alter table pubsub_subscriptions add column fresh integer not null default 1",),
+}
+"""By format, the statements that make a store of the format before it one of that format."""
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
 """Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
 CALLS: Final = (

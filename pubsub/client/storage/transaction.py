@@ -62,6 +62,11 @@ class Transaction:
         self._records = 0
         self._adding = False
 
+    @property
+    def path(self) -> str:
+        """The file that it is in."""
+        return str(self._db.filename)
+
     def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
         """Run one or more SQL statements.
 

@@ -48,6 +48,7 @@ class Operating:
             raise Problem("not-allowed", "This token has no right to operate.")
         if self._running >= OPERATIONS_MAX:
             raise Problem("busy", f"{OPERATIONS_MAX} operations are under way already.")
+        exchange.check(lambda user: user.operate)
         self._running += 1
         try:
             return answer(await asyncio.to_thread(function))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import time
 from importlib.resources import files
@@ -78,32 +77,41 @@ class Page:
     async def sample(self) -> None:
         """Keep the history, without end."""
         while True:
-            with contextlib.suppress(PubsubError):  # Nobody answers: the history has a gap there.
+            try:
                 self.history.add(await self._reports.get(), time.time(), time.monotonic())
+            except PubsubError:  # Nobody answers: the history has a gap there.
+                self.history.miss(time.time())
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def send(self, exchange: Exchange, send: Send) -> None:
-        """Send events until whoever looks is gone, or the gateway stops."""
+        """Send events until whoever looks is gone or may look no longer, or the gateway stops."""
         head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
-        gone = asyncio.ensure_future(exchange.gone())
-        stopping = asyncio.ensure_future(self._stopping.wait())
         self._viewers += 1
+        try:
+            with exchange.lasting(lambda user: user.status) as lost:
+                await self._send(exchange, send, lost)
+        finally:
+            self._viewers -= 1
+
+    async def _send(self, exchange: Exchange, send: Send, lost: asyncio.Event) -> None:
+        ends = [asyncio.ensure_future(wait) for wait in (exchange.gone(), self._stopping.wait(), lost.wait())]
         behind = 0  # The hour goes out once, then what is new.
         try:
-            while not gone.done() and not stopping.done():
+            while not any(end.done() for end in ends):
                 facts = await self._facts(exchange.user)
+                if lost.is_set():
+                    break
                 facts["history"] = self.history.facts(behind)
                 behind = self.history.count
                 event = b"data: " + json.dumps(facts).encode() + b"\n\n"
                 await send({"type": "http.response.body", "body": event, "more_body": True})
-                await asyncio.wait([gone, stopping], timeout=LIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait(ends, timeout=LIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
-            self._viewers -= 1
-            for wait in (gone, stopping):
-                wait.cancel()
-            await asyncio.gather(gone, stopping, return_exceptions=True)
+            for end in ends:
+                end.cancel()
+            await asyncio.gather(*ends, return_exceptions=True)
 
     async def _facts(self, user: User) -> dict[str, Any]:
         facts: dict[str, Any] = {
@@ -121,7 +129,8 @@ class Page:
                 "warnings": [],
                 "alarms": [],
                 "moving": [],
-                "topics": 0,
+                "standbys": [],
+                "topics": None,
             }
         return facts | {
             "proxies": [proxy_row(proxy) for proxy in report["proxies"]],
@@ -131,6 +140,7 @@ class Page:
             "warnings": _first(report["warnings"], "warnings"),
             "alarms": _first(report["alarms"], "alarms"),
             "moving": on_the_way(report)[:MOVING_MAX],
+            "standbys": report["standbys"],
             "topics": len(report["topics"]),
         }
 

@@ -38,7 +38,7 @@ class Peeking:
         topic, after = check_topic(exchange.topic), exchange.request.query_params.get("after")
         if not exchange.user.may_get(topic):
             raise Problem("not-allowed", f"This token may not receive {topic}.")
-        most = max(1, int(exchange.number("max", _RECORDS, PEEK_RECORDS_MAX)))
+        most = exchange.count("max", _RECORDS, PEEK_RECORDS_MAX)
         try:
             parse_position(after or "-1")
         except ValueError:

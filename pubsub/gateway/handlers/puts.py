@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any
 
 from starlette.responses import Response
 
@@ -12,13 +12,11 @@ from pubsub.gateway import idempotency
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.ids import message_id, named
+from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.messages import Wanted, read_http, read_lines
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.publishing import Put, Written
 from pubsub.gateway.splitting import LINES, MESSAGES, media_type, split_lines
-
-PARSED_BYTES_MAX: Final = 256 * 1024
-"""Bytes of messages in JSON that are read at once; more of them are read on a thread, so that nobody waits for it."""
 
 
 class Puts:
@@ -48,6 +46,7 @@ class Puts:
         key = "" if asked is None else idempotency.parse_key(asked)
         body, size = await exchange.body()
         try:
+            exchange.check(lambda user: user.may_put(topic))
             contents = await _contents(kind, body, *beside)
             if not contents.bodies:
                 raise Problem("bad-request", "The body holds no line.")

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pubsub.errors import NotSubscribed
+from pubsub.gateway import losses
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
@@ -20,7 +21,9 @@ from pubsub.gateway.polling import confirm, confirmation, next_batch
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
+from pubsub.gateway.sessions import Needs
 from pubsub.gateway.streaming import last_event_id, stream
+from pubsub.gateway.webhooks.letters import as_json
 from pubsub.protocol import check_id, check_new_topic
 
 
@@ -68,16 +71,24 @@ class Subscribers:
         return found
 
     async def put(self, exchange: Exchange) -> Response:
-        """Subscribe; once more asks whether the service still knows the subscription."""
-        name = exchange.names["subscriber"]
+        """Subscribe; once more asks whether the service still knows the subscription.
+
+        What the service has under the subscriber's name is continued. `fresh=true` begins at the end and drops it.
+        """
+        name, fresh = exchange.names["subscriber"], exchange.truth("fresh")
         wanted = self._wanted(exchange, name)
         before = self._registry.find(*wanted.key)
         if before is not None and before.webhook is not None:
             raise Problem("conflict", f"{name} is the name of a webhook of this topic.")
         if before is None:
             self._registry.put(wanted)
-        async with self._clients.subscriber(wanted.user, wanted.client) as client:
-            await client.subscribe(wanted.topic)
+        if fresh:
+            await self._readers.send_away(wanted.key)
+        reading = self._readers.reading(wanted.key) if fresh else contextlib.nullcontext()
+        async with reading, self._clients.subscriber(wanted.user, wanted.client) as client:
+            await client.subscribe(wanted.topic, fresh=fresh)
+            if fresh:
+                Mailbox(client, wanted.topic).empty()
         facts = {"topic": wanted.topic, "subscriber": name, "client": wanted.client}
         return answer(facts, 200 if before is not None else 201)
 
@@ -85,9 +96,9 @@ class Subscribers:
         """Where a subscriber stands."""
         one = self._found(exchange, exchange.names["subscriber"])
         async with self._clients.subscriber(one.user, one.client) as client:
-            place = Mailbox(client, one.topic).place()
+            place, lost = Mailbox(client, one.topic).place(), losses.count(client, one.topic)
         facts: dict[str, Any] = {"topic": one.topic, "subscriber": one.name, "client": one.client}
-        facts |= {"taken": place.last, "confirmed": place.confirmed, "open_batch": None}
+        facts |= {"taken": place.last, "confirmed": place.confirmed, "open_batch": None, "dead_letters": lost}
         if place.opened > place.confirmed:
             facts["open_batch"] = confirmation(one.topic, one.name, place.opened)
         return answer(facts)
@@ -100,16 +111,26 @@ class Subscribers:
             with contextlib.suppress(NotSubscribed):
                 await client.unsubscribe(one.topic)
             Mailbox(client, one.topic).empty()
+            client.forget_losses(one.topic, lambda transaction: losses.forget(transaction, one.topic))
             self._registry.remove(one)
         return nothing()
+
+    async def dead_letters(self, exchange: Exchange) -> Response:
+        """What it was never handed, and why."""
+        one = self._found(exchange, exchange.names["subscriber"])
+        after = int(exchange.number("after", 0, 1 << 62))
+        most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
+        beginnings = exchange.truth("beginnings")
+        async with self._clients.subscriber(one.user, one.client) as client:
+            rows, following = losses.page(client, one.topic, after, most)
+        found = [as_json(Mail._make(row), beginnings=beginnings) for row in rows]
+        return answer({"dead_letters": found, "next": following})
 
     async def poll(self, exchange: Exchange) -> Response:
         """The next batch, waited for."""
         one = self._found(exchange, exchange.names["subscriber"])
-        most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
+        most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         seconds = exchange.number("wait", 0.0, WAIT_SECONDS_MAX)
-        if most < 1:
-            raise Problem("bad-request", f"max is a number from 1 to {POLL_RECORDS_MAX:,}.")
         async with self._readers.reading(one.key) as reader, self._clients.subscriber(one.user, one.client) as client:
             polling = asyncio.ensure_future(next_batch(Mailbox(client, one.topic), most, seconds))
             async with self._ends(exchange, reader.told) as ends:
@@ -119,6 +140,7 @@ class Subscribers:
                     polling.cancel()
                     await asyncio.gather(polling, return_exceptions=True)
             mail = [] if polling.cancelled() else polling.result()
+        exchange.check(_receiving(exchange))
         if not mail:
             return nothing()
         self.polled += len(mail)
@@ -153,18 +175,26 @@ class Subscribers:
             if stream_.after > place.confirmed:
                 await mailbox.confirm(stream_.after)
             async with self._ends(exchange, reader.told) as ends:
-                self.streamed += await stream(mailbox, send, max(stream_.after, place.confirmed), ends)
+                after = max(stream_.after, place.confirmed)
+                self.streamed += await stream(mailbox, send, after, ends, lambda: exchange.check(_receiving(exchange)))
 
     @asynccontextmanager
     async def _ends(self, exchange: Exchange, told: asyncio.Event) -> AsyncIterator[list[asyncio.Future[Any]]]:
-        """What ends a request that waits: its sender is gone, another reader came, or the gateway stops."""
-        waits = [asyncio.ensure_future(wait) for wait in (exchange.gone(), told.wait(), self._stopping.wait())]
-        try:
-            yield list(waits)
-        finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        """What ends a request that waits: its sender, its turn or its right is gone, or the gateway stops."""
+        with exchange.lasting(_receiving(exchange)) as lost:
+            endings = exchange.gone(), told.wait(), self._stopping.wait(), lost.wait()
+            waits = [asyncio.ensure_future(wait) for wait in endings]
+            try:
+                yield list(waits)
+            finally:
+                for wait in waits:
+                    wait.cancel()
+                await asyncio.gather(*waits, return_exceptions=True)
+
+
+def _receiving(exchange: Exchange) -> Needs:
+    """The right to receive the topic."""
+    return lambda user: user.may_get(exchange.topic)
 
 
 class EventStream(Response):

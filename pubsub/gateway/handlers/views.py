@@ -51,7 +51,7 @@ class Views:
         found = (await self._report(exchange))["topics"]
         query = exchange.request.query_params
         wanted, after, sort = query.get("search", ""), query.get("after", ""), query.get("sort", "topic")
-        most = int(exchange.number("max", PAGE, PAGE_MAX))
+        most = exchange.count("max", PAGE, PAGE_MAX)
         named = int(exchange.number("subscribers", SUBSCRIBERS_MAX, SUBSCRIBERS_MAX))
         if sort not in SORTS:
             raise Problem("bad-request", f"sort is one of {', '.join(SORTS)}.")
@@ -119,6 +119,8 @@ class Views:
 
 def _topic(topic: dict[str, Any], named: int) -> dict[str, Any]:
     """A topic as JSON has it, with so many of its subscribers: by name, or, where they are more, the slowest first."""
+    if topic["subscribers"] is None:
+        return topic | {"subscribers_total": None}
     names = sorted(topic["subscribers"])
     if named < len(names):
         names = nsmallest(named, names, key=lambda name: (-topic["subscribers"][name]["waiting"], name))

@@ -12,7 +12,9 @@ from urllib.parse import urlsplit
 
 from starlette.responses import Response
 
+from pubsub.base.urls import is_masked
 from pubsub.errors import NotSubscribed
+from pubsub.gateway import losses
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
@@ -68,6 +70,7 @@ class Webhooks:
         if before is not None and before.webhook is None:
             raise Problem("conflict", f"{wanted.name} is the name of a subscriber of this topic.")
         url, named = _read(await exchange.json())
+        exchange.check(lambda user: user.may_get(exchange.topic))
         shown: dict[str, Any] = {}
         if named is None:
             named = before.webhook.secrets if before is not None and before.webhook is not None else None
@@ -89,6 +92,7 @@ class Webhooks:
             with contextlib.suppress(NotSubscribed):
                 await mailbox.client.unsubscribe(one.topic)
             mailbox.empty()
+            mailbox.client.forget_losses(one.topic, lambda transaction: losses.forget(transaction, one.topic))
             self._registry.remove(one)
         return nothing()
 
@@ -96,8 +100,8 @@ class Webhooks:
         """What was given up, and why."""
         one, _ = self._found(exchange)
         after = int(exchange.number("after", 0, 1 << 62))
-        most = int(exchange.number("max", POLL_RECORDS, POLL_RECORDS_MAX))
-        beginnings = exchange.request.query_params.get("beginnings") == "true"
+        most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
+        beginnings = exchange.truth("beginnings")
         async with self._clients.subscriber(one.user, one.client) as client:
             found = letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings)
             more = bool(found) and letters.any_after(Mailbox(client, one.topic), found[-1]["number"])
@@ -145,6 +149,10 @@ def _read(facts: Any) -> tuple[str, tuple[str, ...] | None]:
         fine = False
     if not fine or len(url) > WEBHOOK_URL_LENGTH_MAX or not url.isascii() or not url.isprintable() or " " in url:
         raise Problem("bad-request", f"url is http:// or https:// and at most {WEBHOOK_URL_LENGTH_MAX:,} characters.")
+    if is_masked(url):
+        raise Problem(
+            "bad-request", "This url is as answers show it, without user, password and query: name the whole."
+        )
     if named is None:
         return url, None
     if not isinstance(named, list) or not 0 < len(named) <= WEBHOOK_SECRETS_MAX:

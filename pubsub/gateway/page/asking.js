@@ -5,6 +5,7 @@ import { element, find } from "./draw.js";
 export const state = {
   token: sessionStorage.getItem("token") ?? "",
   operate: false,
+  user: null,
   servers: [],
   moving: [],
   refresh: async () => {},

@@ -36,6 +36,9 @@ export function span(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
+// A cell of a figure that is not known; how it was is said where the pointer is.
+export const unknown = (title = "") => [element("span", "?", { title, "data-key": `? ${title}` }), "faint"];
+
 export const time = (microseconds) => (microseconds == null ? "" : new Date(microseconds / 1000).toLocaleString());
 
 // Keeps an element that says the same: a click or a focus on it would else be lost with it.
@@ -92,21 +95,30 @@ export function link(topic) {
 // Text that may be long, and of several lines.
 export const code = (text) => element("code", text, { dir: "auto" });
 
+// A value that is null is not known: the line has a gap there, and the caption a question mark.
 export function plot(title, values, shown) {
   const SVG = "http://www.w3.org/2000/svg";
   const figure = element("figure");
   const caption = element("figcaption", element("span", title));
-  caption.append(element("b", shown(values.at(-1))));
+  const last = values.at(-1) == null ? "?" : shown(values.at(-1));
+  caption.append(element("b", last));
   const svg = document.createElementNS(SVG, "svg");
   svg.setAttribute("viewBox", "0 0 720 100");
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${title}, the last hour; now ${shown(values.at(-1))}`);
-  const line = document.createElementNS(SVG, "polyline");
-  const most = values.reduce((a, b) => Math.max(a, b), 1);
+  svg.setAttribute("aria-label", `${title}, the last hour; now ${last === "?" ? "not known" : last}`);
+  const most = values.reduce((a, b) => Math.max(a, b ?? 0), 1);
   const left = 720 - values.length;
-  line.setAttribute("points", values.map((value, at) => `${left + at},${(97 - (94 * value) / most).toFixed(1)}`).join(" "));
-  svg.append(line);
+  const lines = [[]];
+  values.forEach((value, at) => {
+    if (value == null) lines.push([]);
+    else lines.at(-1).push(`${left + at},${(97 - (94 * value) / most).toFixed(1)}`);
+  });
+  for (const points of lines.filter((one) => one.length)) {
+    const line = document.createElementNS(SVG, "polyline");
+    line.setAttribute("points", points.join(" "));
+    svg.append(line);
+  }
   figure.append(caption, svg);
   return figure;
 }

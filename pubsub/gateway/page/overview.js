@@ -1,7 +1,7 @@
 // Processes, what moves, the last hour, and topics by page and search.
 
 import { act, ask, state } from "./asking.js";
-import { element, fill, find, link, number, plot, say, size, span } from "./draw.js";
+import { element, fill, find, link, number, plot, say, size, span, unknown } from "./draw.js";
 
 const PAGE = 50;
 const SAMPLES = 720;
@@ -23,10 +23,10 @@ function warn(facts) {
 function draw(samples) {
   for (const [name, values] of Object.entries(samples)) history[name] = [...(history[name] ?? []), ...values].slice(-SAMPLES);
   find("plots").replaceChildren(
-    plot("Messages put", history.puts, (value) => `${number(value ?? 0)}/s`),
-    plot("Waiting for subscribers", history.backlog, (value) => number(value ?? 0)),
-    plot("The oldest waits", history.oldest, (value) => span(value ?? 0)),
-    plot("Servers' disks", history.disk, (value) => size(value ?? 0)),
+    plot("Messages put", history.puts, (value) => `${number(value)}/s`),
+    plot("Waiting for subscribers", history.backlog, number),
+    plot("The oldest waits", history.oldest, span),
+    plot("Servers' disks", history.disk, size),
   );
 }
 
@@ -46,30 +46,57 @@ export const ends = (move) => move.servers.join(move.kind === "move" ? " → " :
 export function showLive(facts) {
   find("token").hidden = true;
   [state.operate, state.servers, state.moving] = [facts.operate, facts.servers.map((server) => server.id), facts.moving];
+  const silent = facts.problem ? "Not known: no proxy answers." : "";
+  state.user = facts.user;
   say("state", facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`);
   warn(facts);
   draw(facts.history);
-  const up = (row) => [row.state, row.up ? "good" : "bad"];
+  const since = (row) => (row.unheard_seconds == null ? "" : ` for ${span(row.unheard_seconds)}`);
+  const up = (row) => [row.up ? row.state : row.state + since(row), row.up ? "good" : "bad"];
+  const known = (columns) => columns.map(([head, cell, kind]) => [head, (row) => (row.up ? cell(row) : unknown(before(row.last_known))), kind]);
   const free = (row) => [size(row.disk_free_bytes), row.disk_free_bytes < row.disk_size_bytes / 20 ? "bad" : ""];
   const process = [
     ["disk free", free, "number"], ["memory", (row) => size(row.memory_bytes), "number"], ["up for", (row) => span(row.uptime_seconds)],
   ];
   fill(find("servers"), [
-    ["server", (row) => row.id], ["state", up], ["topics", (row) => number(row.topics), "number"],
+    ["server", (row) => row.id], ["state", up], ...known([["topics", (row) => number(row.topics), "number"],
     ["messages", (row) => number(row.records), "number"], ["put/s", (row) => number(row.puts), "number"],
     ["handed out/s", (row) => number(row.deliveries), "number"],
     ["disk", (row) => size(row.disk && Object.values(row.disk).reduce((sum, part) => sum + part, 0)), "number"],
-    ...process, ...(facts.operate ? [["", drainButton]] : []),
-  ], facts.servers, "No server is known.");
+    ...process]), ...(facts.operate ? [["", drainButton]] : []),
+  ], facts.servers, silent || "No server is known.");
   fill(find("proxies"), [
-    ["proxy", (row) => row.id], ["state", up], ["address", (row) => row.address], ["hears", (row) => row.servers.join(" ")],
-    ["connections", (row) => number(row.connections), "number"], ...process,
-  ], facts.proxies, "No proxy is known.");
+    ["proxy", (row) => row.id], ["state", up], ["address", (row) => row.address],
+    ...known([["hears", (row) => row.servers.join(" ")], ["connections", (row) => number(row.connections), "number"], ...process]),
+  ], facts.proxies, silent || "No proxy is known.");
+  showStandbys(facts.standbys);
   find("moving").hidden = facts.moving.length === 0;
   fill(find("moves-now"), [
     ["topic", (row) => link(row.topic)], ["", (row) => row.kind], ["servers", ends], ["how far", far],
     ["its requests", (row) => (row.frozen ? "wait" : "go on")],
   ], facts.moving, "");
+}
+
+// Servers with two members: who is primary, whether the other one has all, and how far it lags behind.
+function showStandbys(rows) {
+  find("paired").hidden = rows.length === 0;
+  const lag = (row) => (row.lag_loops == null ? "" : `${number(row.lag_loops)} loops, ${size(row.lag_bytes)}`);
+  const stands = (row) => {
+    const text = row.copied_percent == null ? row.state : `${row.state}, ${row.copied_percent} %`;
+    return [text, ["in sync", "single"].includes(row.state) ? "good" : "bad"];
+  };
+  fill(find("standbys"), [
+    ["server", (row) => row.server], ["standby", stands], ["for", (row) => span(row.since_seconds)], ["lag", lag],
+    ["primary", (row) => row.primary], ["at", (row) => row.address], ["in sync", (row) => row.in_sync.join(" ")],
+    ["term", (row) => number(row.term), "number"], ["votes", (row) => row.votes.join(" of ")],
+  ], rows, "");
+}
+
+// The figures that were known last, in words.
+export function before(last) {
+  if (!last) return "Not known.";
+  const more = last.backlog == null ? `${number(last.topics)} topics` : `backlog ${number(last.backlog)}, ${size(last.bytes)}`;
+  return `${span(last.seconds_ago)} ago: ${number(last.records)} messages, ${more}`;
 }
 
 let turn = 0;
@@ -78,20 +105,29 @@ export async function showTopics() {
   const mine = ++turn;
   const wanted = find("search").elements.search.value;
   const query = { max: PAGE, subscribers: 0, search: wanted, after: pages.at(-1), sort: find("sort").value };
-  const found = await ask(`/topics?${new URLSearchParams(query)}`);
+  const found = await ask(`/topics?${new URLSearchParams(query)}`).catch((error) => {
+    if (mine === turn) {
+      say("total", "");
+      fill(find("topics"), [["topic", () => ""]], [], `Not known: ${error.message}`);
+    }
+    throw error;
+  });
   if (mine !== turn) return;
   next = found.next;
   find("next").disabled = next === null;
   find("previous").disabled = pages.length < 2;
   say("total", `${number(found.total)}${wanted ? " found" : ""}`);
+  const known = (columns) => columns.map(([head, cell, kind]) => [head, (row) => (row.unknown_seconds == null ? cell(row) : unknown(before(row.last_known))), kind]);
+  const outage = found.topics.some((row) => row.unknown_seconds != null);
   fill(find("topics"), [
     ["topic", (row) => link(row.topic)], ["owner", (row) => row.owners.join(" ") || "none yet"],
-    ["whole", (row) => [row.whole ? "yes" : "no", row.whole ? "" : "bad"]],
-    ["messages", (row) => number(row.records), "number"], ["bytes", (row) => size(row.bytes), "number"],
+    ["whole", (row) => (row.whole === null ? unknown() : [row.whole ? "yes" : "no", row.whole ? "" : "bad"])],
+    ...(outage ? [["not known for", (row) => [span(row.unknown_seconds), "bad"]], ["last known", (row) => (row.unknown_seconds == null ? "" : before(row.last_known))]] : []),
+    ...known([["messages", (row) => number(row.records), "number"], ["bytes", (row) => size(row.bytes), "number"],
     ["subscribers", (row) => number(row.subscribers_total), "number"],
     ["put/s", (row) => number(row.puts), "number"], ["taken/s", (row) => number(row.deliveries), "number"],
     ["backlog", (row) => number(row.backlog), "number"],
-    ["oldest", (row) => span(row.oldest_unacknowledged_seconds), "number"], ["held by", (row) => row.held_by ?? ""],
+    ["oldest", (row) => span(row.oldest_unacknowledged_seconds), "number"], ["held by", (row) => row.held_by ?? ""]]),
   ], found.topics, "No topic.");
 }
 

@@ -2,20 +2,32 @@
 
 import { act, ask, path, state, topicShown } from "./asking.js";
 import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
-import { ends, far } from "./overview.js";
+import { before, ends, far } from "./overview.js";
 
 const SUBSCRIBERS = 100;
 const MESSAGES = 20;
 let peeked = null;
-let letters = { webhook: null, after: 0, next: null };
+const NONE = { name: null, kind: "", after: 0, next: null };
+let letters = NONE;
+
+function lettersLink(kind, name, tag, more) {
+  const show = element(tag, "Dead letters", { ...more, "data-key": `letters ${kind} ${name}`, "aria-label": `Dead letters: ${name}` });
+  show.onclick = (event) => { event.preventDefault(); letters = { ...NONE, name, kind }; return showLetters(); };
+  return show;
+}
+
+// Subscribers of this page's user, that HTTP has: the service knows S of alice as alice.S.
+function lettersOf(row, hooks) {
+  const mine = `${state.user}.`;
+  const name = row.client.startsWith(mine) ? row.client.slice(mine.length) : "";
+  return name && !hooks.some((hook) => hook.name === name) ? lettersLink("subscribers", name, "a", { href: location.hash }) : "";
+}
 
 function buttons(topic, row) {
   const place = element("span", "", { class: "buttons", "data-key": `webhook ${row.name}` });
   const where = `${path(topic)}/webhooks/${encodeURIComponent(row.name)}`;
   const question = `Remove webhook ${row.name}? What it has not delivered is given up.`;
-  const show = element("button", "Dead letters", { type: "button", "aria-label": `Dead letters: ${row.name}` });
-  show.onclick = () => { letters = { webhook: row.name, after: 0, next: null }; return showLetters(); };
-  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), show, act("Remove", row.name, question, "DELETE", where));
+  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), lettersLink("webhooks", row.name, "button", { type: "button" }), act("Remove", row.name, question, "DELETE", where));
   return place;
 }
 
@@ -36,6 +48,10 @@ function showMoves(topic, owners) {
 
 function summed(facts) {
   if (facts.missing) return facts.missing;
+  if (facts.unknown_seconds != null) {
+    const since = `not known for ${span(facts.unknown_seconds)}: ${facts.owners.join(", ")} does not answer`;
+    return `${since}. Last known ${before(facts.last_known)}`;
+  }
   const parts = [
     `${number(facts.records)} messages, ${size(facts.bytes)}`, `held by ${facts.owners.join(", ") || "nobody yet"}`,
     ...(facts.whole ? [] : ["not whole"]),
@@ -57,14 +73,15 @@ export async function showTopic(topic) {
   if (mine !== turn || topicShown() !== topic) return;
   say("facts", summed(facts));
   showMoves(topic, facts.owners ?? []);
-  const more = facts.subscribers_total - facts.subscribers.length;
+  const subscribers = facts.subscribers ?? [];
+  const more = facts.subscribers_total - subscribers.length;
   say("named", more > 0 ? `${number(facts.subscribers_total)}, the ${SUBSCRIBERS} with the most waiting` : "");
   fill(find("subscribers"), [
     ["client", (row) => row.client], ["still to receive", (row) => number(row.waiting), "number"],
     ["oldest waits for", (row) => span(row.oldest_unacknowledged_seconds), "number"],
-    ["", (row) => (row.polling ? "asking" : "not asking")],
+    ["", (row) => (row.polling ? "asking" : "not asking")], ["", (row) => lettersOf(row, hooks.webhooks)],
     ...(state.operate ? [["", (row) => endButton(topic, row)]] : []),
-  ], facts.subscribers, "Nobody has subscribed.");
+  ], subscribers, facts.subscribers ? "Nobody has subscribed." : "Not known.");
   fill(find("webhooks"), [
     ["webhook", (row) => row.name], ["URL", (row) => row.url, "text"],
     ["state", (row) => [row.state, row.state === "active" ? "good" : "bad"]],
@@ -73,7 +90,7 @@ export async function showTopic(topic) {
     ["delivered", (row) => number(row.delivered), "number"], ["why not", (row) => row.reason, "text"],
     ["last failure", (row) => failure(row.last_failure), "text"], ["", (row) => buttons(topic, row)],
   ], hooks.webhooks, "No webhook of yours.");
-  if (!hooks.webhooks.some((row) => row.name === letters.webhook)) find("letters").hidden = true;
+  if (letters.kind === "webhooks" && !hooks.webhooks.some((row) => row.name === letters.name)) find("letters").hidden = true;
 }
 
 const failure = (last) => (last ? `${last.error}, try ${last.attempts}, ${time(last.failed_at)}` : "");
@@ -116,11 +133,11 @@ async function showLetters() {
   const topic = topicShown();
   const query = new URLSearchParams({ max: MESSAGES, after: letters.after, beginnings: true });
   try {
-    const found = await ask(`${path(topic)}/webhooks/${encodeURIComponent(letters.webhook)}/dead-letters?${query}`);
+    const found = await ask(`${path(topic)}/${letters.kind}/${encodeURIComponent(letters.name)}/dead-letters?${query}`);
     if (topicShown() !== topic) return;
-    letters.next = found.next;
+    letters = { ...letters, next: found.next };
     find("letters").hidden = false;
-    say("whose", letters.webhook);
+    say("whose", letters.name);
     find("more-letters").disabled = letters.next === null;
     fill(find("dead"), [
       ["message", (row) => row.id], ["tries", (row) => number(row.attempts), "number"],
@@ -156,11 +173,11 @@ export function leave() {
   find("moves").replaceChildren();
   find("more").disabled = true;
   find("letters").hidden = true;
-  letters = { webhook: null, after: 0, next: null };
+  letters = NONE;
 }
 
 find("newest").onclick = () => peek();
 find("oldest").onclick = () => peek("-1");
 find("more").onclick = () => peek(peeked);
-find("more-letters").onclick = () => { letters.after = letters.next; return showLetters(); };
+find("more-letters").onclick = () => { letters = { ...letters, after: letters.next }; return showLetters(); };
 find("put").onsubmit = put;

@@ -9,6 +9,7 @@ import time
 from random import SystemRandom
 from typing import Any, Final
 
+from pubsub.base.urls import masked
 from pubsub.errors import PubsubError
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.mailbox import Mailbox
@@ -86,6 +87,9 @@ class Dispatcher:
                 _log.warning("webhook %s of %s: %s", one.name, one.topic, error)
                 if self._has_ended(one):
                     break
+            except Exception as error:  # noqa: BLE001 - its work begins anew: no fault of ours ends a webhook.
+                self._trouble[one.key] = f"an error inside the gateway: {type(error).__name__}; its log says why"
+                _log.exception("webhook %s of %s", one.name, one.topic)
             await asyncio.sleep(TROUBLE_SECONDS)
         self._tasks.pop(one.key, None)
 
@@ -119,7 +123,7 @@ class Dispatcher:
         return self.facts(one)
 
     def facts(self, one: Subscriber) -> dict[str, Any]:
-        """What there is to say of a webhook, without its secrets."""
+        """What there is to say of a webhook, without its secrets, and those of its URL."""
         hook, runner = one.webhook, self._runners.get(one.key)
         assert hook is not None
         delivered, failed = self._before.get(one.key, (0, 0))
@@ -127,7 +131,7 @@ class Dispatcher:
         return {
             "topic": one.topic,
             "name": one.name,
-            "url": hook.url,
+            "url": masked(hook.url),
             "secrets": len(hook.secrets),
             "state": hook.state,
             "reason": hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),

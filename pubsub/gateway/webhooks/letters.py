@@ -111,12 +111,13 @@ def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = 
         if found and size > DEAD_LETTERS_BYTES_MAX:
             break
         found += map(Mail._make, mailbox.client.read(wanted, (mailbox.topic, number)))
-    return [
-        (mail.preview() if beginnings else mail.facts())
-        | {"number": mail.number, "attempts": mail.attempts, "error": mail.note}
-        | _failed_at(mail.due)
-        for mail in found
-    ]
+    return [as_json(mail, beginnings=beginnings) for mail in found]
+
+
+def as_json(mail: Mail, *, beginnings: bool) -> dict[str, Any]:
+    """A dead letter: the message, or that it is lost, and how often it was tried, and why and when it failed."""
+    facts = mail.preview() if beginnings else mail.facts()
+    return facts | {"number": mail.number, "attempts": mail.attempts, "error": mail.note} | _failed_at(mail.due)
 
 
 def any_after(mailbox: Mailbox, number: int) -> bool:

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
+from typing import Final
 
 import httpx2
 
-from pubsub.gateway.limits import WEBHOOK_SECONDS
+from pubsub.base.urls import mask_logged_urls, scrubbed
+from pubsub.gateway.json_check import is_json
+from pubsub.gateway.limits import PARSED_BYTES_MAX, WEBHOOK_SECONDS
 from pubsub.gateway.webhooks.signing import parse_secret, signature
 
 ANSWER_BYTES_MAX = 64 * 1024
 """Bytes of a receiver's answer that are read; nothing in them counts."""
+
+_LOOKING: Final = ThreadPoolExecutor(1, "webhook-json")
+"""Looks whether large bodies are JSON: one at a time, so that they take no thread from those that wait for disks."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +42,7 @@ class Outcome:
 
 def make_poster() -> httpx2.AsyncClient:
     """Makes requests for all webhooks; each has its own time-outs, so that none waits for another's receiver."""
+    mask_logged_urls()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
     return httpx2.AsyncClient(timeout=WEBHOOK_SECONDS, limits=limits, follow_redirects=False, trust_env=False)
 
@@ -48,40 +56,57 @@ async def post(
     body: bytes,
     more: Mapping[str, str],
 ) -> Outcome:
-    """POST one message, with more HTTP headers; never raises for what a receiver does."""
+    """POST one message, with more HTTP headers; never raises for what a receiver does.
+
+    The status counts once it is here, within WEBHOOK_SECONDS from the beginning; what becomes of the answer's body does
+    not. All of it, name, connection, body and answer, ends with that time.
+    """
     timestamp = int(time.time())
     headers = {
         "webhook-id": message_id,
         "webhook-timestamp": str(timestamp),
         "webhook-signature": signature([parse_secret(one) for one in secrets], message_id, timestamp, body),
-        "content-type": _kind(body),
+        "content-type": await _kind(body),
         "pubsub-topic": topic,
         "user-agent": "pubsub-gateway",
         **more,
     }
+    answer: httpx2.Response | None = None
+    reason = ""
     try:
-        async with poster.stream("POST", url, content=body, headers=headers) as response:
-            status, retry_after = response.status_code, response.headers.get("retry-after", "")
-            size = 0
-            async for piece in response.aiter_raw():
-                size += len(piece)
-                if size > ANSWER_BYTES_MAX:
-                    break
+        async with asyncio.timeout(WEBHOOK_SECONDS):
+            async with poster.stream("POST", url, content=body, headers=headers) as answer:
+                await _read(answer)
+    except TimeoutError:
+        reason = f"no answer within {WEBHOOK_SECONDS:g} s"
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-        return Outcome(reason=f"{type(error).__name__}: {error}" if str(error) else type(error).__name__)
+        said = scrubbed(str(error), url)
+        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    if answer is None:
+        return Outcome(reason=reason)
+    status = answer.status_code
     if 200 <= status < 300:
         return Outcome(delivered=True)
-    reason = f"status {status}"
-    return Outcome(ended=status == 410, reason=reason, retry_after=_seconds(retry_after, time.time()))
+    seconds = _seconds(answer.headers.get("retry-after", ""), time.time())
+    return Outcome(ended=status == 410, reason=f"status {status}", retry_after=seconds)
 
 
-def _kind(body: bytes) -> str:
+async def _read(answer: httpx2.Response) -> None:
+    """Read an answer's body, so that its connection can be used again; one that is larger closes it."""
+    size = 0
+    async for piece in answer.aiter_raw():
+        size += len(piece)
+        if size > ANSWER_BYTES_MAX:
+            return
+
+
+async def _kind(body: bytes) -> str:
     """The media type of a message: what can be read as JSON is called so."""
-    try:
-        json.loads(body)
-    except ValueError:
-        return "application/octet-stream"
-    return "application/json"
+    if len(body) <= PARSED_BYTES_MAX:
+        found = is_json(body)
+    else:
+        found = await asyncio.get_running_loop().run_in_executor(_LOOKING, is_json, body)
+    return "application/json" if found else "application/octet-stream"
 
 
 def _seconds(retry_after: str, wall: float) -> float:

@@ -25,7 +25,7 @@ from pubsub.gateway.limits import (
     WEBHOOK_WINDOW,
 )
 from pubsub.gateway.mailbox import Mail, Mailbox
-from pubsub.gateway.messages import http_headers
+from pubsub.gateway.messages import DOUBTFUL, http_headers
 from pubsub.gateway.registry import Subscriber
 from pubsub.gateway.webhooks import letters
 from pubsub.gateway.webhooks.backoff import backoff, left
@@ -131,30 +131,51 @@ class Runner:
                 pass
 
     async def _attempt(self, delivery: Delivery) -> None:
+        """Try one delivery. It counts as a failure whatever is raised, be it by what a publisher or a receiver sent."""
+        mail: Mail | None = None
         try:
-            mail = letters.load(self.mailbox, delivery.number)
-            if mail is None:
-                self._lanes.done(delivery)
-                return
-            if mail.body is None:
-                self._bury(delivery, mail.note)
-                return
-            hook = self.subscriber.webhook
-            assert hook is not None
-            more = http_headers(mail.key, mail.headers, WEBHOOK_HEADERS_BYTES_MAX)
-            outcome = await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, mail.body, more)
+            try:
+                mail = letters.load(self.mailbox, delivery.number)
+                if mail is None:
+                    self._lanes.done(delivery)
+                    return
+                if mail.body is None:
+                    self._bury(delivery, mail.note)
+                    return
+                outcome = await self._post(mail, mail.body)
+            except Exception as error:  # noqa: BLE001 - it is counted, and the log has it.
+                outcome = self._broken(error)
             self._landed(delivery, mail, outcome)
-        except PubsubError as error:  # The disk: it is tried again, under the same ID.
-            self.trouble = str(error)
-            self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
-        except Exception:  # noqa: BLE001 - whatever it is, the message is tried again, and the log has it.
-            _log.exception("webhook %s of %s", self.subscriber.name, self.subscriber.topic)
-            self._lanes.failed(delivery, time.monotonic() + TROUBLE_SECONDS)
+        except Exception as error:  # noqa: BLE001 - the disk refuses: it counts here, where the disk does not have it.
+            seconds = backoff(delivery.attempts + 1, self._chance.random())
+            self._lanes.failed(delivery, time.monotonic() + seconds)
+            self.trouble = self._broken(error).reason
         finally:
             self._changed.set()
             self._room.set()
 
-    def _landed(self, delivery: Delivery, mail: Mail, outcome: Outcome) -> None:
+    def _broken(self, error: Exception) -> Outcome:
+        """A failure that is neither the receiver's nor the network's."""
+        if isinstance(error, PubsubError):
+            _log.warning("webhook %s of %s: %s", self.subscriber.name, self.subscriber.topic, error)
+            return Outcome(reason=str(error))
+        _log.error("webhook %s of %s", self.subscriber.name, self.subscriber.topic, exc_info=error)
+        return Outcome(reason=f"an error inside the gateway: {type(error).__name__}; its log says why")
+
+    async def _post(self, mail: Mail, body: bytes) -> Outcome:
+        hook = self.subscriber.webhook
+        assert hook is not None
+        more = http_headers(mail.key, mail.headers, WEBHOOK_HEADERS_BYTES_MAX)
+        if mail.doubtful:
+            more[DOUBTFUL] = "true"
+        return await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, body, more)
+
+    def _landed(self, delivery: Delivery, mail: Mail | None, outcome: Outcome) -> None:
+        """Note what became of a delivery; None: its message could not be read.
+
+        Raises:
+            PubsubError: the disk refuses.
+        """
         if outcome.delivered:
             letters.delivered(self.mailbox, delivery.number)
             self._lanes.done(delivery)
@@ -162,7 +183,8 @@ class Runner:
             return
         self.failed += 1
         attempts = delivery.attempts + 1
-        self.last_failure = letters.failure(mail._replace(attempts=attempts, note=outcome.reason), time.time())
+        if mail is not None:
+            self.last_failure = letters.failure(mail._replace(attempts=attempts, note=outcome.reason), time.time())
         if outcome.ended or attempts >= WEBHOOK_ATTEMPTS_MAX:
             self._bury(delivery, outcome.reason)
             if outcome.ended:

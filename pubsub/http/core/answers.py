@@ -19,6 +19,8 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
+from pubsub.http.core.limits import PROBLEM_BYTES_MAX
+
 REASON_LENGTH_MAX: Final = 200
 """Characters of what an answer says that are shown."""
 
@@ -57,9 +59,12 @@ class Answer:
         """The body as JSON.
 
         Raises:
-            ValueError: it is none.
+            ValueError: it is none, or nested too deeply for Python.
         """
-        return json.loads(self.body)
+        try:
+            return json.loads(self.body)
+        except RecursionError:
+            raise ValueError("it is nested too deeply") from None
 
 
 def is_again(status: int) -> bool:
@@ -131,7 +136,7 @@ def problem(status: int, title: str, detail: str = "", retry_after_seconds: int 
 def reason(answer: Answer) -> str:
     """Why an answer is no success, in one line: what a problem+json says, else the beginning of a text."""
     kind = answer.headers.get("content-type", "").partition(";")[0]
-    if kind in {"application/problem+json", "application/json"}:
+    if kind in {"application/problem+json", "application/json"} and len(answer.body) <= PROBLEM_BYTES_MAX:
         try:
             facts = answer.json()
         except ValueError:

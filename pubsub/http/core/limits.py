@@ -16,6 +16,9 @@ HEADERS_MAX: Final = 64
 HEADERS_BYTES_MAX: Final = 16 * 1024
 """Bytes of the header fields of one request or response that are kept."""
 
+PROBLEM_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a response that are read as JSON for its reason; of a larger one only the status is shown."""
+
 FORGOTTEN_MAX: Final = 1_000_000
 """Sessions of senders of which a receiver remembers what is finished; beyond, the one silent for longest goes."""
 

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Concatenate, ParamSpec, TypeVar
 
+from pubsub.client.storage.disk_errors import row_errors
+from pubsub.client.storage.transaction import Transaction
 from pubsub.http.core.answers import Answer
+
+_P = ParamSpec("_P")
+_Found = TypeVar("_Found")
+
+
+def reading(
+    read: Callable[Concatenate[Transaction, _P], _Found],
+) -> Callable[Concatenate[Transaction, _P], _Found]:
+    """Have what reads rows raise `StoreDamaged` where one was never written."""
+
+    @functools.wraps(read)
+    def careful(transaction: Transaction, /, *args: _P.args, **more: _P.kwargs) -> _Found:
+        with row_errors(transaction.path):
+            return read(transaction, *args, **more)
+
+    return careful
 
 
 def headers_text(headers: Mapping[str, str]) -> str:

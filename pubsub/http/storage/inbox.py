@@ -10,7 +10,7 @@ from pubsub.http.core.incoming import Incoming, Standing
 from pubsub.http.core.keys import session_of
 from pubsub.http.core.limits import FORGOTTEN_MAX, SWEEP_ROWS_MAX
 from pubsub.http.core.outgoing import Kind
-from pubsub.http.storage.columns import answer_columns, headers_text, read_answer, read_headers
+from pubsub.http.storage.columns import answer_columns, headers_text, read_answer, read_headers, reading
 
 _COLUMNS: Final = (
     "owner, key, kind, method, path, query, headers, body, print, received, response_url, standing, attempts, due,"
@@ -34,6 +34,7 @@ def save(transaction: Transaction, request: Incoming) -> None:
     )
 
 
+@reading
 def find(transaction: Transaction, owner: str, key: str) -> Incoming | None:
     """The request of that owner and key."""
     query = f"select {_COLUMNS} from pubsub_http_inbox where owner = ? and key = ?"  # noqa: S608
@@ -42,12 +43,14 @@ def find(transaction: Transaction, owner: str, key: str) -> Incoming | None:
     return None
 
 
+@reading
 def waiting(transaction: Transaction) -> list[tuple[str, str, float]]:
     """Owner, key and time of what is to be handled, in the order in which it arrived."""
     query = "select owner, key, due from pubsub_http_inbox where standing = 'received' order by number"
     return [(str(owner), str(key), float(due)) for owner, key, due in transaction.execute(query)]
 
 
+@reading
 def every(transaction: Transaction, *, open_only: bool) -> list[Incoming]:
     """All requests without their bodies, in the order in which they arrived; `open_only`: what is not done."""
     columns = _COLUMNS.replace(" body,", " x'' as body,")
@@ -122,6 +125,7 @@ def sweep(transaction: Transaction, before: float) -> int:
     return len(list(removed))
 
 
+@reading
 def next_tombstone(transaction: Transaction) -> float | None:
     """When the oldest tombstone became one; None where there is none."""
     times = [
@@ -131,6 +135,7 @@ def next_tombstone(transaction: Transaction) -> float | None:
     return min((float(time) for time in times if time is not None), default=None)
 
 
+@reading
 def latest(transaction: Transaction) -> float:
     """The latest moment that is stored; 0 for none."""
     times = [

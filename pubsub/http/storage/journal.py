@@ -19,7 +19,7 @@ from pubsub.base import forks
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Draft, Outbox
 from pubsub.client.core.retries import Retries
-from pubsub.client.storage.disk_errors import storage_errors
+from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.store import Store
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import AfterFork, CallerError, StorageError, StoreNewer
@@ -128,7 +128,7 @@ class Journal:
         self._owner: int | None = None
         self._over: str | AfterFork = ""
         try:
-            with self.transaction() as transaction:
+            with self.transaction() as transaction, row_errors(self.path):
                 self._begin_life(transaction, counts_boots)
         except BaseException:
             with suppress(StorageError):

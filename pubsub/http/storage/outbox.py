@@ -8,7 +8,7 @@ from typing import Any, Final
 from pubsub.client.storage.transaction import Transaction
 from pubsub.http.core.limits import SWEEP_ROWS_MAX
 from pubsub.http.core.outgoing import OVER, Kind, Outgoing, State
-from pubsub.http.storage.columns import answer_columns, headers_text, read_answer, read_headers
+from pubsub.http.storage.columns import answer_columns, headers_text, read_answer, read_headers, reading
 
 _COLUMNS: Final = (
     "id, kind, method, url, headers, body, print, created, expires, due, state, attempts, status, answer_headers,"
@@ -29,6 +29,7 @@ def save(transaction: Transaction, request: Outgoing) -> None:
     transaction.execute(f"update pubsub_http_outbox set {', '.join(names)} where id = ?", (*values, request.id))  # noqa: S608
 
 
+@reading
 def find(transaction: Transaction, name: str) -> Outgoing | None:
     """The request of that ID."""
     for row in transaction.execute(f"select {_COLUMNS} from pubsub_http_outbox where id = ?", (name,)):  # noqa: S608
@@ -36,12 +37,14 @@ def find(transaction: Transaction, name: str) -> Outgoing | None:
     return None
 
 
+@reading
 def active(transaction: Transaction) -> list[tuple[str, str, str, float]]:
     """ID, state, URL and time of all that is still to be done, a confirmation included."""
     rows = transaction.execute(f"select id, state, url, due from pubsub_http_outbox where {_ACTIVE} order by due")  # noqa: S608
     return [(str(name), str(state), str(url), float(due)) for name, state, url, due in rows]
 
 
+@reading
 def every(transaction: Transaction, *, open_only: bool) -> list[Outgoing]:
     """All requests without their bodies, in the order in which they were stored; `open_only`: no tombstones."""
     columns = _COLUMNS.replace(" body,", " x'' as body,")
@@ -74,6 +77,7 @@ def sweep(transaction: Transaction, before: float) -> int:
     return len(list(removed))
 
 
+@reading
 def next_tombstone(transaction: Transaction) -> float | None:
     """When the oldest tombstone became one; None where there is none."""
     times = [  # One look into the index each.
@@ -83,6 +87,7 @@ def next_tombstone(transaction: Transaction) -> float | None:
     return min((float(time) for time in times if time is not None), default=None)
 
 
+@reading
 def latest(transaction: Transaction) -> float:
     """The latest moment that is stored; 0 for none."""
     times = [

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +24,7 @@ from pubsub.protocol.records import check_publisher
 from pubsub.server.topic.delivery import Batch, BatchReader
 from pubsub.server.topic.description import Description, describe
 from pubsub.server.topic.ranges import KEY
-from pubsub.server.topic.spans import Span
+from pubsub.server.topic.spans import Span, row_of
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Log, Subscription, Topic
 
@@ -107,7 +107,7 @@ def _subscription_row(name: str, subscription: Subscription) -> list[Any]:
 
 
 def _span_rows(spans: Iterable[Span]) -> list[tuple[Any, ...]]:
-    return [astuple(span) for span in spans]
+    return [row_of(span) for span in spans]
 
 
 def _log_rows(logs: Mapping[str, Log]) -> list[list[Any]]:
@@ -246,8 +246,11 @@ def _server_id(value: Any) -> str:
 
 
 def _read_span(row: Any) -> Span:
-    log, low, high, watermark, since = row
-    return Span(_log_id(log), _number(low), None if high is None else _number(high), _number(watermark), _number(since))
+    log, low, high, watermark, since, *mark = row
+    if mark not in ([], [1]):
+        raise ValueError
+    stop = None if high is None else _number(high)
+    return Span(_log_id(log), _number(low), stop, _number(watermark), _number(since), bool(mark))
 
 
 def _read_spans(rows: Any) -> tuple[Span, ...]:

@@ -30,8 +30,9 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.base.database import find_damage
+from pubsub.base.database import CAREFUL, find_damage, forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
+from pubsub.base.wal import begins_damaged, first_page, frames
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
@@ -40,7 +41,6 @@ from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
 from pubsub.server.storage.staged import body_of
-from pubsub.server.storage.wal import begins_damaged, first_page, frames
 from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.topic import Log, Topic
 
@@ -128,7 +128,7 @@ def _compare_member(found: Found, report: Mapping[str, Any]) -> None:
 def _member(directory: Path) -> str:
     """The ID of the member that this is one of two, "" where it is none or that cannot be read."""
     try:
-        return str(json.loads((directory / MEMBER).read_text())["member"])
+        return str(json.loads((directory / MEMBER).read_text(encoding="utf-8"))["member"])
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 
@@ -161,6 +161,7 @@ def _open(path: Path) -> apsw.Connection:
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     db.pragma("locking_mode", "exclusive")
     db.pragma("temp_store", 2)
+    db.execute(CAREFUL)
     return db
 
 
@@ -188,7 +189,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         found.problems.add("it holds nothing: a server begins a new store here")
         found.verdict = Verdict.DAMAGED
         return
-    if db.pragma("application_id") != APPLICATION_ID or version != FORMAT:
+    if db.pragma("application_id") != APPLICATION_ID or version < 1:
         found.problems.add("it is a database, but not a server's store")
         found.verdict = Verdict.BROKEN
         return
@@ -196,7 +197,8 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         name = statement.split()[5]
         if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
             db.execute(statement.replace("create table", "create temp table", 1))
-    sound = _check_pages(found, db)
+    with contextlib.closing(_open(path)) as other:  # It then knows pages that a careful one would not take.
+        sound = _check_pages(found, other)
     store = _Reading(path, db)
     found.store, found.server = store.store_id, store.server_id
     found.incarnation, found.change = store.incarnation(), store.change()
@@ -333,8 +335,11 @@ def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
         for key, count in db.execute(
             "select key, count from batch where key >= ? and key < ? order by key desc", (low, high)
         ):
+            if not low <= key < keys[-1][0]:
+                break
             if type(count) is int:
                 keys.append((key, count))
+    forget_pages(db)
     key, count = keys[-1]
     return key + count if key == low else key
 
@@ -351,16 +356,19 @@ def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
 def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
     """The batches with keys in [low, high); None, at last, where they cannot be read any further."""
     mended = repaired.keys(db)
+    least = low
     try:
         for row in db.execute(f"{BATCH} where key >= ? and key < ? order by key", (low, high)):
+            if not is_batch(row, least, high) and row[0] not in mended:
+                yield None
+                return
+            least = row[0] + 1
             if row[0] in mended:
                 yield repaired.find(db, row[0], row[0])
                 continue
-            if not is_batch(row):
-                yield None
-                return
             yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
     except (apsw.CorruptError, UnicodeDecodeError):
+        forget_pages(db)
         yield None
 
 

@@ -16,7 +16,8 @@ The three others are lines of words, separated by single spaces, in ASCII:
     order          ID COUNT CLIENT/STORE COUNTER STAMP [spare] [lost]
 
 `position` is what the subscriber acknowledged last, `waiting` what it is still to receive, in order: ranges of one log
-each, both ends included, the second one by its offset. A line of `order` is a run of messages put together: COUNT of
+each, both ends included, the second one by its offset; a `?` behind it: they may have been processed by a state
+directory of the client's that is lost. A line of `order` is a run of messages put together: COUNT of
 consecutive offsets and counters, in the order in which a newcomer would read them. `spare`: a second copy, which a
 merge keeps for those who are to receive it from there. `lost`: the messages cannot be read any more; they have no
 files, and their publisher is `-` where even their row is gone.
@@ -187,8 +188,9 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             waiting = ",".join(
-                f"{log}.{low}-{stop - 1}"
-                for log, low, stop in _ranges(store, topic, subscription.backlog)
+                f"{log}.{low}-{stop - 1}{'?' if span.doubtful else ''}"
+                for span in subscription.backlog
+                for log, low, stop in _ranges(store, topic, (span,))
                 if low < stop
             )
             file.write(
@@ -396,13 +398,15 @@ class _Import:
         spans: list[Span] = []
         for word in filter(None, facts["waiting"].split(",")):
             first, _, last = word.partition("-")
+            doubtful = last.endswith("?")
             begin = _parsed(path, [first], 1, lambda w: parse_position(w[0])) or ("", 0)
-            for low, stop in offsets.ranges(*begin, _number(path, last) + 1):
-                if spans and spans[-1].high == low:
+            for low, stop in offsets.ranges(*begin, _number(path, last.removesuffix("?")) + 1):
+                if spans and spans[-1].high == low and spans[-1].doubtful == doubtful:
                     low = spans.pop().low  # noqa: PLW2901 - one range with the one before
-                spans.append(Span(end[0], low, stop))
+                spans.append(Span(end[0], low, stop, doubtful=doubtful))
         if on:
-            low = spans.pop().low if spans and spans[-1].high == end[1] else end[1]
+            joins = bool(spans) and spans[-1].high == end[1] and not spans[-1].doubtful
+            low = spans.pop().low if joins else end[1]
             spans.append(Span(end[0], low))
         acknowledged = position or (end[0], end[1] - 1)
         self._store.apply(

@@ -29,11 +29,24 @@ READY_SECONDS: Final = 1.0
 """A server that no proxy has answered for so long says that it is ready all the same: proxies may be started later."""
 
 
+def quorums(proxies: int) -> tuple[int, int]:
+    """How many proxies must have heard of a holder before it answers, and how many must know of none.
+
+    Any set of the one size and any set of the other have a proxy in common.
+
+    Args:
+        proxies: how many there are.
+    """
+    return (proxies + 1) // 2, proxies // 2 + 1
+
+
 @dataclass(slots=True)
 class Proxy:
     """One proxy, as this server sees it.
 
     Attributes:
+        heard: the highest change of ours that the proxy has confirmed in this life: it has that on its disk, or that it
+            has not all and calls nothing whole.
         given: topics that went to other servers, as they are announced, and our change number with it, until the proxy
             has confirmed that.
     """
@@ -44,6 +57,7 @@ class Proxy:
     backoff: float
     announced: int | None = None
     confirmed: int = -1
+    heard: int = -1
     taken_since: float | None = None
     reason: str = ""
     given: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -74,8 +88,7 @@ class Proxies:
             )
             for _ in settings.proxies
         ]
-        self.heard_change = -1
-        """The highest change of ours that a proxy has confirmed: it has that on its disk, or that it has not all."""
+        self.witnesses, self.majority = quorums(len(self.all))
         self.answered_once = False
         """Whether some proxy has taken over an announcement of this process."""
         self.draining = False
@@ -86,6 +99,11 @@ class Proxies:
         """The other stores that are known, and those that are gone, as they are announced."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
+
+    @property
+    def heard_change(self) -> int:
+        """The highest change of ours that as many proxies have confirmed as a holder needs for witnesses."""
+        return sorted([proxy.heard for proxy in self.all], reverse=True)[self.witnesses - 1]
 
     def heard(self, index: int | str, now: float) -> None:
         """Something came over a link; those to proxies are watched."""
@@ -163,7 +181,7 @@ class Proxies:
         elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
             # One that has no room for all our topics has taken us over too, and calls nothing whole meanwhile; one that
             # has none for us names no change.
-            self.heard_change = max(self.heard_change, status.change)
+            proxy.heard = max(proxy.heard, status.change)
             if status.outcome is Outcome.SUCCESS:  # To whom a topic was given has found room there as well.
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}

@@ -2,8 +2,13 @@
 
 The rules are those of docs/architecture.md, *Sole ownership*. It is asked when it is needed and never remembered (that
 others hold it, is: see `contested`). Every proxy of the configuration is asked that very question, and the operation
-that needs it waits; only if all of them answer "no other holder" is it done. What is asked within one loop goes out as
-one question.
+that needs it waits; only if a majority of them answer "no other holder", and none that answered before names one, is it
+done. A majority has a witness of every other holder in it (`unheard`). What is asked within one loop goes out as one
+question.
+
+The answer of a proxy that may not have heard that a topic left this server does not count: it may take this server for
+the holder still, and so ask nobody else. Of a topic that is contested all must answer, since that no other server holds
+it any more is found out from what all of them remember.
 
 An operation waits as a value, such as a `Parked` request. Once it is decided `decided` hands it out again, with the
 verdict, and `core` gives it back to the room that it came from.
@@ -11,8 +16,9 @@ verdict, and `core` gives it back to the room that it came from.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -27,7 +33,7 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import Request, State
 
 QUESTION_SECONDS: Final = 1.0
-"""How long all proxies have to answer."""
+"""How long proxies have to answer."""
 
 WAITING_MAX: Final = 1_000
 """Operations that wait for an answer."""
@@ -73,8 +79,17 @@ class _Question:
     operations: list[tuple[str, Operation]]
     size: int
     others: dict[str, set[str]] = field(default_factory=dict)
+    counted: Counter[str] = field(default_factory=Counter)
+    """Proxies whose answers about a topic count."""
+    silent: int = 0
+    """Proxies that answered that they cannot say."""
     since: int = NUMBER_MAX
     """Every store that these proxies know has said all it holds since then (a stamp)."""
+
+    @property
+    def topics(self) -> dict[str, None]:
+        """The topics that it asks about, each once, in order."""
+        return dict.fromkeys(topic for topic, _ in self.operations)
 
 
 class SoleOwner:
@@ -161,26 +176,29 @@ class SoleOwner:
         question = self._open.get(token)
         if question is None or proxy not in question.waiting:
             return {}
-        if status.outcome is not Outcome.SUCCESS:
-            self._settle(token)  # One proxy that cannot say leaves the question open.
-            return {}
-        try:
-            told = split_topics(status.body)
-        except DecodeError:
-            self._settle(token)
-            return {}
         question.waiting.discard(proxy)
+        told: dict[str, str] | None = None
+        with suppress(DecodeError):
+            told = split_topics(status.body) if status.outcome is Outcome.SUCCESS else None
+        if told is None:  # A proxy that cannot say.
+            question.silent += 1
+            if len(self._proxies.all) - question.silent < self._proxies.majority or self._is_settled(question):
+                self._settle(token)
+            return {}
         question.since = min(question.since, status.since)
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
-        for topic, _ in question.operations:
-            # A topic that was left out of the answer was not answered.
-            question.others.setdefault(topic, set()).update(named.get(topic, {"?"}))
-        if not question.waiting:
+        left = self._state.left
+        for topic in question.topics:
+            if topic not in named:  # A topic that was left out of the answer was not answered.
+                continue
+            question.others.setdefault(topic, set()).update(named[topic])
+            question.counted[topic] += not self._proxies.may_take_for_holder(proxy, topic, left)
+        if self._is_settled(question):
             self._settle(token)
         return {topic: others for topic, others in named.items() if others}
 
     def tick(self, now: float) -> None:
-        """Give up on questions that not every proxy has answered in time."""
+        """Give up on questions that too few proxies have answered in time."""
         for token in [token for token, question in self._open.items() if question.expires <= now]:
             self._settle(token)
 
@@ -192,12 +210,19 @@ class SoleOwner:
         question = self._open.pop(token)
         self._waiting -= len(question.operations)
         self._waiting_bytes -= question.size
-        known = not question.waiting
-        for topic in {topic: None for topic, _ in question.operations} if known else ():
-            if not question.others.get(topic):
+        for topic in question.topics:
+            if question.counted[topic] == len(self._proxies.all) and not question.others.get(topic):
                 self._contested.unclaimed(topic, question.since)
         for topic, operation in question.operations:
+            known = question.counted[topic] >= self._proxies.majority
             self._decided.append((topic, operation, known and not question.others.get(topic)))
+
+    def _is_settled(self, question: _Question) -> bool:
+        """Whether no further answer is waited for."""
+        return not question.waiting or all(
+            question.counted[topic] >= self._proxies.majority and not self._state.is_contested(topic)
+            for topic in question.topics
+        )
 
     def turn_away(self, parked: Parked) -> None:
         """Answer a request that this server is not known to be the sole owner for."""

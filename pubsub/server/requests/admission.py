@@ -92,15 +92,19 @@ class Admission:
             return "OFFSET_BITS"
         return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"
 
-    def subscription(self, topic: Topic | None, key: str, *, on: bool) -> str:
+    def subscription(self, topic: Topic | None, key: str, *, on: bool, continues: bool = False) -> str:
         """What is in the way of a subscription (`on`), or of its end.
 
         Args:
             key: of the subscription.
+            continues: one that is on keeps its place.
         """
         state = self._state
-        known = topic is not None and key in topic.subscriptions
-        if state.full and (on or not known):
+        subscription = topic.subscriptions.get(key) if topic else None
+        known = subscription is not None
+        # To go on with one needs no more room than its end does, and taking what waits is how room is made.
+        goes_on = continues and subscription is not None and subscription.on
+        if state.full and not goes_on and (on or not known):
             return "disk"
         if on and topic is not None and is_service_topic(topic.name) and any(name != key for name in _workers(topic)):
             return "another_client_serves_this"

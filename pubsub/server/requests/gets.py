@@ -130,6 +130,8 @@ class Gets:
             state.long_polls.take(get.topic, get.sender)
             self._sole_owner.park_or_turn_away(poll.origin, get)
             return
+        if answer.last is not None:
+            subscription.hand_out(answer.last)
         self._hand_out(poll, topic, answer, now)
 
     def _hand_out(self, poll: Poll, topic: Topic, answer: Answer, now: float) -> None:
@@ -137,6 +139,8 @@ class Gets:
         if measures is not None and answer.records:
             poll.origin.timing = Timing(measures.deliveries, now - self._state.stamps.age(answer.stamp, now))
         self._state.counters["delivered"] += answer.records
+        if answer.doubtful:
+            self._state.counters["delivered_doubtful"] += answer.records
         self._state.long_polls.end(
             poll,
             answer.outcome,
@@ -145,6 +149,7 @@ class Gets:
             records=answer.records,
             checksum=answer.checksum,
             log=topic.open.id,
+            doubtful=int(answer.doubtful),
             body=answer.body,
         )
 

@@ -124,7 +124,8 @@ class Reads:
             topic.use(KEY + read.name)
         try:
             if not read.records_max:
-                body = plan(topic, cut, after, state.reader, read.bytes_max)
+                named = subscription is not None
+                body = plan(topic, cut, after, state.reader, read.bytes_max, named=named)
                 state.replies.answer(origin, Outcome.SUCCESS, position=start, log=topic.open.id, body=body)
                 return len(body)
             return self._hand_out(origin, read, topic, cut, after)

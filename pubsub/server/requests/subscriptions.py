@@ -6,10 +6,18 @@ repeat finds it as it stands: so "from the newest on" means the same each time i
 acknowledgement moves it. Retention and the backlog's limit see it as any other subscriber. Two servers that do not hear
 each other may make it for two tries of one request, of which one was answered: that is the one that is read.
 
+A client's own subscription that is to be continued (*Continuing*) waits until this server is known to be the topic's
+sole owner, whether one is here or not: another server may have the one to continue, or a newer one.
+
     SUBSCRIBE name   no subscription, or off under a lower number → made, once the topic is known to be whole
                      on → success, nothing changes         off under this number or a higher one → superseded
     UNSUBSCRIBE name a higher number → off                  else → superseded, or success where it is off by this one
     GET name max=0   acknowledged up to `last`, or behind   other max → refused
+                     bound to another checkpoint → superseded
+
+A subscription that two checkpoints acknowledge would leave out for each what the other has read. So the first
+acknowledgement that has a checkpoint's token (`opening`) binds it: none with another token, or without, counts after
+that, until one comes that takes it over (`number` is 1). A subscription that is made anew is bound to none.
 """
 
 from __future__ import annotations
@@ -50,28 +58,36 @@ class Subscriptions:
             return
         topic = state.topics.get(request.topic)
         on = isinstance(request, Subscribe)
-        obstacle = self._admission.subscription(topic, request.sender, on=on)
+        continues = isinstance(request, Subscribe) and bool(request.continues)
+        obstacle = self._admission.subscription(topic, request.sender, on=on, continues=continues)
         if obstacle:
             state.replies.answer(origin, Outcome.FULL, reason=obstacle)
             return
-        if on and not sole_owner and self._begins_to_serve(topic, request):
+        known = topic.subscriptions.get(request.sender) if topic else None
+        if isinstance(request, Subscribe) and not sole_owner and self._needs_sole_owner(known, request):
             self._sole_owner.park_or_turn_away(origin, request)
             return
         topic = topic or state.create(request.topic)
         outcome, subscription, changed = topic.subscribe(
-            request.sender, request.number, request.opening, on, self._since(now)
+            request.sender, request.number, request.opening, on, self._since(now), continues=continues
         )
         if changed:
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
+        if changed and on:
+            kept = continues and known is not None and known.on
+            state.counters["subscriptions_continued" if kept else "subscriptions_made"] += 1
         self._answer(origin, topic, subscription, outcome)
 
     @staticmethod
-    def _begins_to_serve(topic: Topic | None, request: Subscribe | Unsubscribe) -> bool:
-        """Whether a service would get a worker by this: another server that holds its topic might have one already."""
-        if not is_service_topic(request.topic):
+    def _needs_sole_owner(known: Subscription | None, request: Subscribe) -> bool:
+        """Whether another server that holds the topic might have the subscription, or the worker, that this is about.
+
+        Args:
+            known: what is here under the client's ID.
+        """
+        if not (request.continues or is_service_topic(request.topic)):
             return False
-        subscription = topic.subscriptions.get(request.sender) if topic else None
-        return subscription is None or request.number > subscription.number
+        return known is None or (request.number > known.number and request.opening >= known.epoch)
 
     def subscribe_named(
         self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False
@@ -130,6 +146,7 @@ class Subscriptions:
             number=subscription.number,
             opening=subscription.epoch,
             log=topic.open.id,
+            doubtful=int(subscription.doubtful),
         )
 
     def acknowledge(self, origin: Origin, get: Get) -> None:
@@ -143,9 +160,16 @@ class Subscriptions:
             return
         topic, subscription = found
         assert subscription is not None
+        if not get.number and not subscription.admits(get.opening):
+            state.counters["acknowledgements_of_others"] += 1
+            state.replies.answer(origin, Outcome.SUPERSEDED, position=subscription.acknowledged, log=topic.open.id)
+            return
         if not topic.acknowledge(KEY + get.name, get.last):
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
             return
-        topic.use(KEY + get.name)
+        if get.opening or get.number:
+            topic.bind(KEY + get.name, get.opening)
+        else:
+            topic.use(KEY + get.name)
         state.replies.answer(origin, Outcome.EMPTY, position=subscription.acknowledged, log=topic.open.id)

@@ -78,6 +78,7 @@ class Following:
         beat_seconds: between two FOLLOWs.
 
     Attributes:
+        address: where this member is reached as a server; "" where it is not to be said.
         applied: the entry that the store ends with.
         known: the highest term heard of.
         heard: when a primary of that term was heard last, monotonic seconds.
@@ -94,7 +95,7 @@ class Following:
         now: float,
         beat_seconds: float,
     ) -> None:
-        self._names = (server, store, member)
+        self._names, self.address = (server, store, member), ""
         self._random, self._beat = random, beat_seconds
         self.applied = applied
         self._staged = deque(staged)
@@ -326,7 +327,8 @@ class Following:
     def follow(self, *, gap: bool = False) -> Follow:
         """Where this member stands, and which term it knows. `gap`: whether all behind that is to be sent again."""
         newest = [entry.id for entry in list(self._staged)[-IDS_MAX:]]
-        return Follow(*self._names, self.floor, self._token, int(gap), join_ids([self.applied, *newest]))
+        ids = join_ids([self.applied, *newest])
+        return Follow(*self._names, self.floor, self._token, int(gap), ids, address=self.address)
 
     # A copy
 

@@ -78,6 +78,7 @@ class Leading:
         in_sync: what was chosen last.
         required: the members whose acknowledgement is waited for, without this one; all that are in sync are.
         deposed: a higher term is known: nothing is answered any more.
+        address: where the other member is reached as a server, as its last FOLLOW says.
         stalled: a planned change is under way: no request is taken.
     """
 
@@ -109,7 +110,7 @@ class Leading:
         self._damping = Damping(silence_seconds)
         self._unsure = self._beat = self._handing = False
         self._stalled_at: float | None = None
-        self.deposed = False
+        self.deposed, self.address = False, ""
 
     # Loops
 
@@ -274,6 +275,7 @@ class Leading:
         if standby is None:
             return
         standby.token, standby.followed = follow.token, now
+        self.address = follow.address
         found = next((one for one in reversed(ids) if one <= self.end and self._history.holds(one)), None)
         standby.needs_copy = found is None
         if found is None:

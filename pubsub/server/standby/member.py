@@ -123,6 +123,7 @@ class Member:
         self.leading = self.founding = None
         self.role, self._removing = Role.STANDBY, ""
         self.following = Following(me.server, me.store, me.member, applied, staged, self._random, now, self._times.beat)
+        self.following.address = me.address
         self.following.known = self.term
         self._watch = Watch(self.proposer.majority, self._times, self._random, now)
         if resume_after:

@@ -61,12 +61,13 @@ class Standing:
             copied, now: as for `facts`.
 
         Returns:
-            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `held` (loops whose
-            answers wait), `votes` (what each proxy said last: told, it has a vote; new, it has none), and what `facts`
-            says of the other member.
+            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `addresses` (of
+            members, by ID, as far as known), `held` (loops whose answers wait), `votes` (what each proxy said last:
+            told, it has a vote; new, it has none), and what `facts` says of the other member.
         """
         view, leading = member.proposer.view or member.view, member.leading
         in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
+        other = {leading.standby: leading.address} if leading is not None and leading.address else {}
         return {
             "member": member.identity.member,
             "role": member.role.value,
@@ -74,6 +75,7 @@ class Standing:
             "term": member.term,
             "members": [member.identity.member] if view is None else list(view.members),
             "in_sync": sorted(in_sync),
+            "addresses": {member.identity.member: address} | other,
             "held": 0 if leading is None else leading.held,
             "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
             **self.facts(member, copied, now),

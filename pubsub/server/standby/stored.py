@@ -48,13 +48,13 @@ def apply_entries(store: Store, entries: Iterable[Entry]) -> EntryId:
         DecodeError: an entry is of a release that makes other changes.
         StorageError: the disk is full, or failed.
     """
+    entries = list(entries)
     end = applied_entry(store)
-    with store.guarded():
-        for entry in entries:
-            if entry.previous != end:
-                reason = f"entry {format_entry(entry.id)} follows {format_entry(entry.previous)}, not "
-                raise StoreDamaged(str(store.path), reason + format_entry(end))
-            store.apply(changes_of(entry))
-            end = entry.id
-        keep_entry(store, end)
+    for entry in entries:
+        if entry.previous != end:
+            reason = f"entry {format_entry(entry.id)} follows {format_entry(entry.previous)}, not {format_entry(end)}"
+            raise StoreDamaged(str(store.path), reason)
+        end = entry.id
+
+    store.write([change for entry in entries for change in changes_of(entry)], lambda: keep_entry(store, end))
     return end

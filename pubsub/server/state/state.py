@@ -23,7 +23,7 @@ from pubsub.server.state.uncommitted import Uncommitted
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
-from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE
+from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -35,6 +35,9 @@ Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish
 
 MENDING: Final = "a_damaged_batch_is_asked_of_the_other_member"
 """Why a request is turned away that would be told of a loss, which may be none."""
+
+PROXIES_ALONE: Final = 2
+"""With more proxies than these one witness of a new topic is too few, and the store notes which topics lack any."""
 
 RESTORED_MAX: Final = 8
 """Logs ended by a restoration with which a topic is announced."""
@@ -60,6 +63,7 @@ class State:
         accepted: whether this store is a copy that was said to be all there is: what it lacks is gone.
         aside: topics that were set aside.
         given: topics of which it is noted to whom they were given, as that is announced.
+        unheard: topics held here of which it is noted that too few proxies have heard.
         announcements: topics of which every proxy is to be told after the commit, as they are announced.
         count_change: whether the next commit moves the change number.
         left: the change number with which a topic left this process last, -1: none has.
@@ -104,6 +108,7 @@ class State:
         self.given = {
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
+        self.unheard = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.left = -1
@@ -202,6 +207,8 @@ class State:
 
     def _add(self, topic: Topic) -> Topic:
         topic.noted = self.uncommitted
+        for subscription in topic.subscriptions.values():  # Of one that was loaded: what was handed out is forgotten.
+            topic.suppose_all_handed_out(subscription)
         # At most; what of the closed logs waits for nobody is found out by measuring.
         topic.waiting_bytes = sum(log.total for log in topic.logs.values() if log is not topic.open)
         self.topics[topic.name] = topic
@@ -223,16 +230,30 @@ class State:
         """Have every proxy told that a topic is held, with its open log, or no longer ("")."""
         self.announcements[topic] = announced(self.topics[topic]) if log else ""
         self.count_change = True
+        if not log:
+            self.forget_unheard(topic)
+        elif topic not in self.unheard and len(self.settings.proxies) > PROXIES_ALONE:
+            self.uncommitted.keep_item(self.unheard, topic)
+            self.unheard[topic] = ""
+            self.uncommitted.rows.append(c.NoteKept(UNHEARD + topic, 1))
 
     def announce_given(self, topic: Topic, done: Transfer) -> None:
         """Have every proxy told that a topic is held no longer, and by whom it is: durably, until each has heard."""
         value = f"{format_holder(done.sender, topic.open.id)},{done.store},{done.change}" if done.store else ""
         self.announcements[topic.name] = value
         self.count_change = True
+        self.forget_unheard(topic.name)
         if value:
             self.uncommitted.rows.append(c.NoteKept(GIVEN + topic.name, value))
             self.uncommitted.keep_item(self.given, topic.name)
             self.given[topic.name] = value
+
+    def forget_unheard(self, topic: str) -> None:
+        """Enough proxies have heard of a topic, or it is held here no more."""
+        if topic in self.unheard:
+            self.uncommitted.keep_item(self.unheard, topic)
+            del self.unheard[topic]
+            self.uncommitted.rows.append(c.NoteKept(UNHEARD + topic, None))
 
     def forget_given(self, topic: str) -> None:
         """To whom a topic was given need not be told any more."""

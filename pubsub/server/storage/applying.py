@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 import apsw
 
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.server.storage import repaired, staged
+from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
+from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, write_spans
 from pubsub.server.topic import changes as c
@@ -49,6 +50,9 @@ class Applying:
         self.failed: c.Change | None = None
         self.fresh: list[int] = []
         self.damaged: set[int] = set()
+        self._barred = Barred(db)
+        self._left_out: set[Hashable] = set()
+        self._disorder = Disorder(db)
 
     def apply(self, changes: Sequence[c.Change]) -> None:
         """Carry out changes within the open transaction, in order.
@@ -63,38 +67,64 @@ class Applying:
             self.failed = change
             raise
 
-    def _spared(self, *statements: tuple[str, tuple[Any, ...]]) -> bool:
-        """Carry these out, all or, where a damaged page is in the way, none; whether they were."""
-        self.db.execute("savepoint spared")
+    def prepare(self, changes: Sequence[c.Change]) -> None:
+        """Before the transaction of these changes: see beside which pages it must not write."""
+        for low, high in self._disorder.find(changes):
+            self._barred.bar(low, high)
+
+    def avoid(self, met: InTheWay, failures: int) -> None:
+        """Have the next try of the transaction leave out what failed.
+
+        Args:
+            failures: of this transaction so far.
+        """
+        self.failed = None
+        if not isinstance(met.what, range):
+            self._left_out.add(met.what)
+        elif failures < SINGLY_MAX:
+            self._barred.look(met.what.start, met.what.stop)
+        else:
+            self._barred.bar(met.what.start, met.high)
+
+    def committed(self) -> None:
+        """The transaction is durable."""
+        self.fresh.clear()
+        self.damaged.clear()
+        self._barred.committed()
+
+    def _spared(self, what: Hashable, *statements: tuple[str, tuple[Any, ...]], high: int = 0) -> None:
+        """Carry these out; where a damaged page is in the way of one, have the transaction tried without them.
+
+        Args:
+            what: names them.
+            high: of a range, as in `InTheWay`.
+        """
+        if what in self._left_out:
+            return
         try:
             for statement, bind in statements:
                 self.db.execute(statement, bind)
         except apsw.CorruptError:
-            self.db.execute("rollback to spared")
-            return False
-        finally:
-            self.db.execute("release spared")
-        return True
+            raise InTheWay(what, high) from None
 
     def _each(
         self, low: int, high: int, statements: Callable[[int, int], tuple[tuple[str, tuple[Any, ...]], ...]]
     ) -> None:
-        """Change the batches with keys in [low, high); of those that a damaged page is in the way of, none.
+        """Change the batches with keys in [low, high), but for those that a damaged page is in the way of.
 
         What was found damaged stays as it is: its row may lead to pages that are another's.
         """
         if self.reader.damaged:
             repaired.drop(self.db, low, high)
-        if self._spared(*statements(low, high)):
-            return
-        keys: list[int] = []
-        with contextlib.suppress(apsw.CorruptError):
-            for (key,) in self.db.execute("select key from batch where key >= ? and key < ?", (low, high)):
-                keys.append(key)
-        for key in keys:
-            self._spared(*statements(key, key + 1))
+        for start, stop in self._barred.pieces(low, high):
+            self._spared(range(start, stop), *statements(start, stop), high=high)
+
+    def _see_order(self, log: int) -> None:
+        if log in self._disorder.logs:
+            raise apsw.CorruptError("rows are out of order where it would be written")
 
     def _append(self, change: c.BatchAppended) -> None:
+        self._see_order(change.log)
         key = change.log << OFFSET_BITS | change.offset
         self.db.execute(
             "insert into batch values (?,?,?,?,?,?,?,?)",
@@ -124,6 +154,7 @@ class Applying:
         self.reader.remember(key, batch)
 
     def _publish(self, change: c.BatchPublished) -> None:
+        self._see_order(change.log)
         key = change.log << OFFSET_BITS | change.offset
         staged.publish(self.db, key, change)
         self.fresh.append(key)  # The batch may be read, and so cached, before the commit.
@@ -166,13 +197,14 @@ class Applying:
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
         # The row stays. Where a page number is what was damaged, deleting the row would free another row's pages.
-        self._spared(staged.keep(key))
+        self._spared(("staged copy", key), staged.keep(key))
         self._spared(
+            ("copy", key),
             (
                 "insert or ignore into quarantine select key, checksum, body from batch where key = ?1"
                 " and body is not null",
                 (key,),
-            )
+            ),
         )
         self.damaged |= {key} - self.reader.damaged
         self.reader.damaged.add(key)
@@ -214,6 +246,11 @@ class Applying:
         self.db.execute("delete from topic where id = ?", (change.topic,))
         self.db.execute("delete from rival where topic = ?", (change.topic,))
         self.db.execute("update log set receiver = state, state = ? where topic = ?", (c.LogState.ASIDE, change.topic))
+
+    def _delete_staged(self, change: c.StagedDeleted) -> None:
+        self._spared(("stage", change.stage), staged.dropping(change))
+        if change.last:
+            self.db.execute("delete from stage where id = ?", (change.stage,))
 
     def _note(self, change: c.NoteKept) -> None:
         if change.value is None:
@@ -268,5 +305,6 @@ class Applying:
         c.NoteKept: _note,
         c.ChangeCounted: _counted,
         c.BatchPublished: _publish,
+        c.StagedDeleted: _delete_staged,
         **{kind: _on_database(apply) for kind, apply in staged.APPLY.items()},
     }

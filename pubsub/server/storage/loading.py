@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import forget_pages
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
@@ -215,7 +216,8 @@ class Loading:
             stored = low  # A damaged batch may have been left behind below that offset.
             if newest is not None:
                 key, count, before, size, stamp = newest
-                if not all(type(value) is int for value in (count, before, stamp)):
+                sound = all(type(value) is int for value in (count, before, stamp))
+                if not sound or key >> OFFSET_BITS != number:
                     raise StoreDamaged(str(self.path), f"the newest batch of log {name} cannot be read")
                 self._newest_stamp = max(self._newest_stamp, stamp)
                 stored = max(low, (key & _OFFSET) + count)
@@ -252,6 +254,9 @@ class Loading:
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
         try:
             return self.db.execute(statement, bind).fetchall()
+        except apsw.CorruptError:
+            forget_pages(self.db)
+            raise
         except UnicodeDecodeError:
             raise StoreDamaged(str(self.path), "damaged: a text that is none") from None
 

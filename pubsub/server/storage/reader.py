@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.base.database import forget_pages
 from pubsub.base.limits import BATCH_RECORDS_MAX, OFFSET_BITS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
@@ -34,10 +35,15 @@ _NUMBERS: Final = {int}
 _STATES: Final = {state.value: state for state in LogState}
 
 
-def is_batch(row: Sequence[Any]) -> bool:
-    """Whether a row, as `BATCH` selects it, can be one: what a damaged page gives may be anything."""
+def is_batch(row: Sequence[Any], low: int, high: int) -> bool:
+    """Whether a row, as `BATCH` selects it, can be one: what a damaged page gives may be anything.
+
+    Args:
+        low, high: its key is in [low, high).
+    """
     return (
         set(map(type, row[:-1])) == _NUMBERS
+        and low <= row[0] < high
         and 0 < row[1] <= BATCH_RECORDS_MAX
         and (row[-1] is None or type(row[-1]) is bytes)
     )
@@ -78,13 +84,16 @@ class Reader:
             raise self._unreadable(error) from None
 
     def _unreadable(self, error: Exception) -> StoreDamaged:
+        forget_pages(self._db)
         return StoreDamaged(self._db.filename, f"damaged: {error}")
 
     def _facts(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
-        """Rows that have numbers only, of which the second is how many records a batch has."""
+        """Rows that have numbers only: the first a key from the first to the second that is bound, the second how many
+        records a batch has."""
         rows = self._rows(statement, bind)
         for row in rows:
-            if not (set(map(type, row)) == _NUMBERS and 0 < row[1] <= BATCH_RECORDS_MAX):
+            sound = set(map(type, row)) == _NUMBERS and bind[0] <= row[0] <= bind[1]
+            if not (sound and 0 < row[1] <= BATCH_RECORDS_MAX):
                 raise StoreDamaged(self._db.filename, "damaged: a row that is no batch")
         return rows
 
@@ -125,11 +134,12 @@ class Reader:
 
     def _piece(self, key: int, high: int, rows: int) -> list[Any]:
         """The next so many rows, or fewer where their bodies are large."""
-        piece, size = [], 0
+        piece: list[Any] = []
+        size = 0
         try:
             cursor = self._db.execute(f"{BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
             for row in cursor:
-                if not is_batch(row):
+                if not is_batch(row, piece[-1][0] + 1 if piece else key, high):
                     raise apsw.CorruptError("a row that is no batch")
                 if row[0] in self.damaged:
                     piece.append(repaired.find(self._db, row[0], row[0]) or (*row[:-1], None))
@@ -142,8 +152,9 @@ class Reader:
                     cursor.close()
                     break
         except (apsw.CorruptError, UnicodeDecodeError) as error:
+            unreadable = self._unreadable(error)
             if not piece:
-                raise self._unreadable(error) from None
+                raise unreadable from None
         return piece
 
     def _holding(self, base: int, offset: int) -> int | None:
@@ -190,7 +201,7 @@ class Reader:
         cached = self._cache.get(key)
         if cached is not None:
             return cached.total
-        return int(self._facts("select total, count from batch where key = ?", (key,))[0][0])
+        return int(self._facts("select key, count, total from batch where key >= ? and key <= ?", (key, key))[0][2])
 
     def staged(self, piece: int) -> bytes:
         """The bytes of a piece that a sink staged."""

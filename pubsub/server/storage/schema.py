@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from pubsub.server.storage import staged
-from pubsub.server.topic.spans import Span
+from pubsub.server.topic.spans import Span, row_of
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""2: a span may be marked as doubtful. A store of format 1 holds no such mark, and is read as it is."""
 APPLICATION_ID: Final = 0x50505542
 FILE: Final = "server.db"
 MEMBER: Final = "local"
@@ -67,9 +68,7 @@ of the list of free pages, is damaged. What is damaged elsewhere concerns single
 
 def write_spans(spans: Iterable[Span]) -> str:
     """Spans as the text that a row holds."""
-    return json.dumps(
-        [(span.log, span.low, span.high, span.watermark, span.since) for span in spans], separators=(",", ":")
-    )
+    return json.dumps([row_of(span) for span in spans], separators=(",", ":"))
 
 
 def read_spans(text: str) -> tuple[Span, ...]:
@@ -78,4 +77,8 @@ def read_spans(text: str) -> tuple[Span, ...]:
     Raises:
         ValueError: the text is something else.
     """
-    return tuple(Span(*row) for row in json.loads(text))
+    return tuple(_read_span(*row) for row in json.loads(text))
+
+
+def _read_span(log: str, low: int, high: int | None, watermark: int, since: int, doubtful: int = 0) -> Span:
+    return Span(log, low, high, watermark, since, bool(doubtful))

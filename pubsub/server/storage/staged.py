@@ -24,9 +24,12 @@ SCHEMA: Final = (
     "create table published (key integer primary key, source integer not null)",
 )
 
-SOUND: Final = "key >= ?1 and key < ?2 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
+SOUND: Final = (
+    "key >= ?1 and key < ?2 and +key >= ?1 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
+)
 """Which batches with keys from one to another may be changed: where one was found damaged it may lead to pages that are
-another's, and what it leads to must not be freed."""
+another's, and what it leads to must not be freed. SQLite goes by the lower limit only where it begins, but for `+key`:
+on a damaged page it may meet a lower key, go on behind that, and delete all from there on, of other logs too."""
 
 
 def _rows(db: apsw.Connection, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
@@ -125,12 +128,10 @@ def publish(db: apsw.Connection, key: int, change: c.BatchPublished) -> None:
     db.execute("insert into published values (?,?)", (key, change.source))
 
 
-def _delete(db: apsw.Connection, change: c.StagedDeleted) -> None:
-    db.execute(
-        "delete from staged where id in (select id from staged where stage = ? limit ?)", (change.stage, change.pieces)
-    )
-    if change.last:
-        db.execute("delete from stage where id = ?", (change.stage,))
+def dropping(change: c.StagedDeleted) -> tuple[str, tuple[Any, ...]]:
+    """The statement that deletes some pieces of a stage."""
+    statement = "delete from staged where id in (select id from staged where stage = ? limit ?)"
+    return statement, (change.stage, change.pieces)
 
 
 APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
@@ -139,5 +140,4 @@ APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
     c.StageMerged: lambda db, x: db.execute("update stage set topic = ? where id = ?", (x.topic, x.stage)),
     c.StagePublished: lambda db, x: db.execute("delete from stage where id = ?", (x.stage,)),
     c.StageDropped: lambda db, x: db.execute("update stage set topic = 0 where id = ?", (x.stage,)),
-    c.StagedDeleted: _delete,
 }

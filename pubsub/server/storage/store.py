@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import apsw
 
-from pubsub.base.database import find_damage, lock_directory, open_database, translate
+from pubsub.base.database import find_damage, forget_pages, lock_directory, open_database, translate
+from pubsub.base.wal import begins_damaged, commits_behind
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.server.storage.applying import Applying
+from pubsub.server.storage.barred import InTheWay
 from pubsub.server.storage.loading import Loading
 from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, SCHEMA
-from pubsub.server.storage.wal import begins_damaged, commits_behind
 from pubsub.server.topic import changes as c
 
 _PRAGMAS: Final = (
@@ -78,12 +79,13 @@ class Store(Loading):
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(str(self.path), found, FORMAT)
-        if found == FORMAT:
+        if 0 < found <= FORMAT:
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
             for finding in find_damage(self.db, DESCRIBING):
                 raise StoreDamaged(str(self.path), f"damaged: {finding}, see: pubsub server check")
             self._add_tables()
+            self._migrate(found)
             return True
         if self._row("select 1 from sqlite_schema"):
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
@@ -103,6 +105,12 @@ class Store(Loading):
             with self.db:
                 for statement in ADDED:
                     self.db.execute(statement)
+
+    def _migrate(self, found: int) -> None:
+        """Bring a store of an earlier format to this one: format 2 reads all that format 1 wrote, as it stands."""
+        if found < FORMAT:
+            with self.db:
+                self.db.execute(f"pragma user_version = {FORMAT}")
 
     def _check_length(self) -> None:
         """See that nothing was cut off the file: SQLite reads the rest of a page that is missing as zeros, in silence.
@@ -147,13 +155,46 @@ class Store(Loading):
     def guarded(self) -> Iterator[None]:
         """One transaction; what SQLite says goes wrong in it comes out as our errors, and nothing of it is left."""
         try:
+            with self._transaction():
+                yield
+        except apsw.Error as error:
+            raise translate(error, self.path) from None
+
+    def write(self, changes: Sequence[c.Change], act: Callable[[], None] = lambda: None) -> None:
+        """The same of changes: deletions that a damaged page is in the way of are left out.
+
+        SQLite refuses the COMMIT of a transaction that met a damaged page, so it is carried out anew without them.
+
+        Args:
+            act: called behind the changes, within the transaction.
+
+        Raises:
+            StoreDamaged: something else cannot be written; `failed` says which change.
+        """
+        self._applying.prepare(changes)
+        failures = 0
+        while True:
+            try:
+                with self._transaction():
+                    self.apply(changes)
+                    act()
+                return
+            except InTheWay as met:
+                failures += 1
+                self._applying.avoid(met, failures)
+            except apsw.Error as error:
+                raise translate(error, self.path) from None
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        try:
             self.begin()
             yield
             self.commit()
         except BaseException as error:
             self.roll_back()
-            if isinstance(error, apsw.Error):
-                raise translate(error, self.path) from None
+            if isinstance(error, apsw.CorruptError):
+                forget_pages(self.db)
             raise
 
     def begin(self) -> None:
@@ -163,8 +204,7 @@ class Store(Loading):
     def commit(self) -> None:
         """Make the loop's transaction durable; it is on the disk when this returns."""
         self.db.execute("commit")
-        self._applying.fresh.clear()
-        self._applying.damaged.clear()
+        self._applying.committed()
 
     def roll_back(self) -> None:
         """Forget the loop's transaction."""

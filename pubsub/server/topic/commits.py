@@ -18,7 +18,7 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Callable, Iterable
-from dataclasses import astuple, dataclass, fields
+from dataclasses import dataclass, fields
 from typing import Any, Final, NamedTuple, get_args, get_type_hints
 
 from pubsub.base.limits import NUMBER_MAX
@@ -26,7 +26,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import Position
 from pubsub.server.topic.changes import Change, LogState
-from pubsub.server.topic.spans import Span
+from pubsub.server.topic.spans import Span, row_of
 
 UNCOPIED_BYTES: Final = 32 * 1024
 """Bytes of a body from which on it is a part of its own; smaller ones are joined, which costs less than a frame."""
@@ -159,8 +159,11 @@ def _position(value: Any) -> Position:
 
 
 def _span(value: Any) -> Span:
-    log, low, high, watermark, since = value
-    return Span(_text(log), _whole(low), None if high is None else _whole(high), _whole(watermark), _whole(since))
+    log, low, high, watermark, since, *mark = value
+    if mark not in ([], [1]):
+        raise ValueError("not a mark")
+    stop = None if high is None else _whole(high)
+    return Span(_text(log), _whole(low), stop, _whole(watermark), _whole(since), bool(mark))
 
 
 def _body(value: Any, bodies: _Read) -> Buffer:
@@ -177,7 +180,7 @@ _KINDS: Final[dict[Any, _Kind]] = {
     LogState: _Kind(lambda value, _: value.value, lambda value, _: LogState(value)),
     Position: _Kind(lambda value, _: list(value), lambda value, _: _position(value)),
     tuple[Span, ...]: _Kind(
-        lambda value, _: [astuple(span) for span in value], lambda value, _: tuple(_span(span) for span in value)
+        lambda value, _: [row_of(span) for span in value], lambda value, _: tuple(_span(span) for span in value)
     ),
     dict[int, int]: _Kind(
         lambda value, _: [list(item) for item in value.items()],

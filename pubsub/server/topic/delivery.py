@@ -84,6 +84,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost one.
         stamp: with SUCCESS, that of the first record (microseconds since 1970).
+        doubtful: with SUCCESS, whether the spans of its records are marked so: of all of them or of none.
         damaged: batches (log number, offset) found to be bad.
         mendable: with LOST, the batch whose bytes are not what was put; None where there is none to be mended.
         rest: where nothing is to be handed out: the spans behind all that was looked at and is left out. Something may
@@ -100,6 +101,7 @@ class Answer:
     rest: tuple[Span, ...] | None = None
     mendable: tuple[int, int] | None = None
     stamp: int = 0
+    doubtful: bool = False
 
 
 class _Full(Exception):
@@ -121,6 +123,7 @@ class _Walk:
         self.damaged: list[tuple[int, int]] = []
         self.mendable: tuple[int, int] | None = None
         self.rest: tuple[Span, ...] | None = None
+        self.doubtful = False
 
     def run(self, spans: Sequence[Span]) -> None:
         try:
@@ -181,6 +184,7 @@ class _Walk:
             self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
             self._lose(span.log, first, stop)
         assert body is not None  # a lost batch has ended the walk
+        self._goes_with(span)
         index = first - batch.offset
         count = min(stop - first, self._records_left)
         if self.builder.size + len(body) > self._bytes_max:
@@ -193,6 +197,12 @@ class _Walk:
         if not self._records_left:
             raise _Full
         return first + count
+
+    def _goes_with(self, span: Span) -> None:
+        """An answer is all doubtful or not at all: it ends where the mark does."""
+        if self.builder.records and span.doubtful != self.doubtful:
+            raise _Full
+        self.doubtful = span.doubtful
 
     def _is_sound(self, batch: Batch, body: Buffer) -> bool:
         """Whether a batch is what was put: its bytes, and what its row says of them."""
@@ -261,4 +271,5 @@ def collect(
         last=walk.last,
         damaged=walk.damaged,
         stamp=walk.stamp,
+        doubtful=walk.doubtful,
     )

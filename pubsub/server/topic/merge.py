@@ -101,21 +101,25 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     foreign = _without(cut(other.history, other.open.id, other.open.end), known)
     tail = Span(topic.open.id, end)
 
+    grown = []
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
         if mine is not None and (its is None or _is_newer(name, mine, its, bool(behind))):
             subscription = mine
             rest = cut(mine.backlog, topic.open.id, end) + watermarks.view(foreign, ours, mine.since)
+            came = bool(foreign)
         else:
             assert its is not None
-            subscription = its
+            subscription, came = its, True
             # A log may be on both sides, where one was restored and holds again what the other had merged. Such a log
             # stays due to a subscriber where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
-        subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
+        if not name.startswith(KEY):  # A named one has no epochs, but who it is bound to, under its own number.
+            subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
         subscription.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
+        grown += [subscription] if came else []
     # A restored copy's counters go beyond its records, so its history is the one that watermarks restrict.
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
@@ -123,6 +127,8 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
     _take_over(topic, other, known)
+    for subscription in grown:  # The other server may have handed out what came from there.
+        topic.suppose_all_handed_out(subscription)
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
 

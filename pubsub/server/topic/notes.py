@@ -31,5 +31,8 @@ STORE: Final = "store "
 GONE: Final = "gone "
 """A store that is gone; its ID follows. The value: up to which incarnation."""
 
+UNHEARD: Final = "unheard "
+"""Too few proxies have confirmed to have heard that a topic is held here; the topic's name follows."""
+
 PORT: Final = "port"
 """The port that the server had, where it was left to chance."""

@@ -67,23 +67,36 @@ def _stop(topic: Topic, span: Span) -> int:
     return end if span.high is None else min(span.high, end)
 
 
-def plan(topic: Topic, spans: Sequence[Span], start: Position, reader: BatchReader, bytes_max: int) -> bytes:
+def plan(
+    topic: Topic, spans: Sequence[Span], start: Position, reader: BatchReader, bytes_max: int, *, named: bool
+) -> bytes:
     """What a driver needs to know of a range to cut it.
 
     Args:
         spans: the range, from `up_to`.
         start: the position that it lies behind.
         bytes_max: what `within` is to hold at most; 0: no limit.
+        named: whether it is a named subscription's. A merge changes nothing between two of its positions. Of the
+            history it does: there it leaves out of the given logs what the receiver's hold too.
 
     Returns:
         JSON: `latest`, the last position of the range (where it is empty, `start`); `within`, the last up to which it
-        has at most `bytes_max` bytes (but one batch); `legs`: [log, first offset, one above the last, bytes].
+        has at most `bytes_max` bytes (but one batch); `legs`: [log, first offset, one above the last, bytes]. Of a
+        history, `left_out`: for each leg a number that is another one where another part of it is left out.
     """
-    rows = [leg for span in spans for leg in _legs(topic.logs[span.log], span, reader)]
+    both = [(leg, span) for span in spans for leg in _legs(topic.logs[span.log], span, reader)]
     latest = (spans[-1].log, (spans[-1].high or 1) - 1) if spans else start
     within = _within(topic, spans, reader, bytes_max) if bytes_max else None
-    facts = {"latest": format_position(latest), "within": format_position(within or latest), "legs": rows}
+    facts: dict[str, object] = {"latest": format_position(latest), "within": format_position(within or latest)}
+    facts["legs"] = [leg for leg, _ in both]
+    if not named:
+        facts["left_out"] = [_left_out(topic, span) for _, span in both]
     return json.dumps(facts, separators=(",", ":")).encode("ascii")
+
+
+def _left_out(topic: Topic, span: Span) -> int:
+    """What is left out of a span, as a number: merges only ever raise a watermark's counters."""
+    return sum(topic.watermarks.get(span.watermark, {}).values()) + span.since
 
 
 def _legs(log: Log, span: Span, reader: BatchReader) -> Iterator[list[str | int]]:

@@ -28,6 +28,7 @@ class Span:
         high: one above the last; None: it grows with the log.
         skip: number of a stored copy of `last`: records with counters up to it are left out; 0: none.
         since: records with stamps up to it are left out (microseconds since 1970).
+        doubtful: they may have been handed out to a state directory of the client's that did not acknowledge them.
     """
 
     log: str
@@ -35,6 +36,7 @@ class Span:
     high: int | None = None
     watermark: int = 0
     since: int = ALWAYS
+    doubtful: bool = False
 
     def holds(self, offset: int) -> bool:
         """Whether the offset lies in it."""
@@ -64,6 +66,32 @@ def after(spans: Sequence[Span], position: Position) -> tuple[Span, ...] | None:
     span = spans[index].from_offset(position[1] + 1)
     rest = tuple(spans[index + 1 :])
     return rest if span.high is not None and span.low >= span.high else (span, *rest)
+
+
+def marked(spans: Sequence[Span], handed: Position | None) -> tuple[Span, ...]:
+    """The spans with all up to and with `handed` marked as doubtful; where no span holds it they stay as they are.
+
+    Neighbours that differ in nothing else become one, so that a subscription which is continued again and again does
+    not grow.
+    """
+    index = None if handed is None else find(spans, handed)
+    if handed is None or index is None:
+        return tuple(spans)
+    span, stop = spans[index], handed[1] + 1
+    out: list[Span] = []
+    for one in (*spans[:index], replace(span, high=stop)):
+        one = replace(one, doubtful=True)  # noqa: PLW2901 - the same, marked
+        if out and out[-1].high == one.low and replace(out[-1], low=one.low, high=one.high) == one:
+            one = replace(out.pop(), high=one.high)  # noqa: PLW2901 - one range with the one before
+        out.append(one)
+    rest = () if span.high is not None and stop >= span.high else (span.from_offset(stop),)
+    return (*out, *rest, *spans[index + 1 :])
+
+
+def row_of(span: Span) -> tuple[str | int | None, ...]:
+    """A span as a row of a store, a commit or a chunk; the mark stands there only where it is set."""
+    row = (span.log, span.low, span.high, span.watermark, span.since)
+    return (*row, 1) if span.doubtful else row
 
 
 def cut(spans: Iterable[Span], log: str, end: int) -> tuple[Span, ...]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final
 
-from pubsub.base.limits import OFFSET_MAX
+from pubsub.base.limits import NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
@@ -66,11 +66,13 @@ class Subscription:
 
     Attributes:
         number: of the subscription; the highest ever asked for.
-        epoch: the highest of the client's epochs that was seen. A named subscription has none, and `used` stands there.
+        epoch: the highest of the client's epochs that was seen. A named subscription has none; `used` and `bound`
+            stand there.
         on: whether it is subscribed.
         since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the client.
         backlog: what it is still to receive, in order.
+        handed: the furthest position of the backlog that may have been handed out, in memory only; None: none was.
     """
 
     number: int
@@ -79,15 +81,41 @@ class Subscription:
     since: int
     acknowledged: Position
     backlog: tuple[Span, ...]
+    handed: Position | None = field(default=None, compare=False)
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether it holds records that may have been processed by a state directory that is lost."""
+        return any(span.doubtful for span in self.backlog)
+
+    def hand_out(self, last: Position) -> None:
+        """All up to this position is about to be handed out."""
+        old = None if self.handed is None else spans_of.find(self.backlog, self.handed)
+        new = spans_of.find(self.backlog, last)
+        if new is not None and (old is None or self.handed is None or (new, last[1]) > (old, self.handed[1])):
+            self.handed = last
 
     @property
     def used(self) -> bool:
         """Of a named subscription: whether somebody who was told of it by this holder has read it."""
-        return self.epoch == self.number  # A merge leaves a lower one, of a subscription before this one.
+        return self.epoch >= self.number
 
-    def use(self) -> None:
-        """Of a named subscription: somebody has."""
-        self.epoch = self.number
+    @property
+    def bound(self) -> bool:
+        """Of a named subscription: whether the acknowledgements of one checkpoint count, and no others do."""
+        return self.epoch > self.number
+
+    def binding(self, token: int) -> int:
+        """Of a named subscription: the `epoch` that binds it to a checkpoint with this token; 0: to none, but used.
+
+        The store has one number for it, as of earlier releases, which take every binding for "not used".
+        """
+        room = NUMBER_MAX - self.number
+        return self.number + 1 + token % room if token and room else self.number
+
+    def admits(self, token: int) -> bool:
+        """Of a named subscription: whether an acknowledgement with this token counts."""
+        return not self.bound or self.epoch == self.binding(token)
 
     def outdates(self, number: int, epoch: int) -> bool:
         """Whether these are of an earlier subscription, or of an earlier epoch of its client."""
@@ -255,11 +283,15 @@ class Topic:
 
     # Subscriptions
 
-    def subscribe(self, name: str, number: int, epoch: int, on: bool, since: int) -> tuple[Outcome, Subscription, bool]:
+    def subscribe(
+        self, name: str, number: int, epoch: int, on: bool, since: int, *, continues: bool = False
+    ) -> tuple[Outcome, Subscription, bool]:
         """SUBSCRIBE (`on`) or UNSUBSCRIBE.
 
         Args:
             since: our clock less the bound on skew, microseconds since 1970.
+            continues: one that is on keeps what waits, and what was handed out of that is marked; this server is the
+                topic's sole owner.
 
         Returns:
             SUCCESS, or SUPERSEDED where a higher number or epoch is known; the subscription; whether it changed.
@@ -274,7 +306,10 @@ class Topic:
         log = self.open
         spans = (Span(log.id, log.end),) if on else ()
         fresh = Subscription(number, opened, on, since, (log.id, log.end - 1), spans)
-        if on and subscription is not None and subscription.on and is_service_topic(self.name):
+        if continues and subscription is not None and subscription.on:
+            backlog = spans_of.marked(subscription.backlog, subscription.handed)
+            fresh = replace(subscription, number=number, epoch=opened, backlog=backlog)
+        elif on and subscription is not None and subscription.on and is_service_topic(self.name):
             # A repeat: calls were taken as soon as there was a worker, and none of them may go with the earlier number.
             fresh = replace(subscription, number=number, epoch=opened)
         self.enter(name, fresh)
@@ -293,9 +328,15 @@ class Topic:
 
     def use(self, name: str) -> None:
         """Somebody who was told of a named subscription by this holder reads it."""
+        if not self.subscriptions[name].used:
+            self.bind(name, 0)
+
+    def bind(self, name: str, token: int) -> None:
+        """A named subscription belongs to the checkpoint with this token; 0: to none."""
         subscription = self.subscriptions[name]
-        if not subscription.used:
-            subscription.use()
+        epoch = subscription.binding(token)
+        if subscription.epoch != epoch:
+            subscription.epoch = epoch
             self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
@@ -341,6 +382,16 @@ class Topic:
         if log is None or position[1] >= log.end:
             return None
         return spans_of.after(subscription.backlog, position)
+
+    def suppose_all_handed_out(self, subscription: Subscription) -> None:
+        """It is not known how much of a subscription's backlog was handed out: all that is there counts as such."""
+        for span in reversed(subscription.backlog):
+            log = self.logs.get(span.log)
+            stop = 0 if log is None else log.end if span.high is None else min(span.high, log.end)
+            if span.low < stop:
+                subscription.handed = span.log, stop - 1
+                return
+        subscription.handed = None
 
     def waiting(self, spans: Iterable[Span]) -> int:
         """How many records these spans hold, those left out by `watermark` and `since` included."""

@@ -43,10 +43,18 @@ class Send(NamedTuple):
 
 
 class Dial(NamedTuple):
-    """Connect a new DEALER to an address; one that is open under this port's name is closed first, unread."""
+    """Connect a new DEALER to an address; one that is open under this port's name is closed first, unread.
+
+    Attributes:
+        port: what the core calls it.
+        address: where to.
+        lasting: a connection that ZeroMQ makes anew is the same peer as before, so that a reply finds it. It has a
+            routing ID for that, which clients of RFC 10 and REQ sockets do not have; False: it has none.
+    """
 
     port: str
     address: str
+    lasting: bool = False
 
 
 class HangUp(NamedTuple):

@@ -6,7 +6,8 @@
 
 Each sends heartbeats every second and takes the other for dead after three of silence; whatever comes counts as one. A
 worker that takes its queue for dead connects anew after 1 s, then 2 s, up to 32 s, until something comes. A heartbeat
-does not say that a worker is free: one that works says it too.
+does not say that a worker is free: one that works says it too. How a worker gets along with a queue of another
+interval, and what it does when it stood still: `heartbeats`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from pubsub.services.core.heartbeats import Heartbeats
 from pubsub.services.core.interface import BaseCore, Dial, Frames, HangUp, Noticed, Requested, Send
 from pubsub.services.core.queue import BACKEND, HEARTBEAT, READY, PirateQueue
 
@@ -124,38 +126,58 @@ class ParanoidWorker(BaseCore):
     def __init__(self, address: str, heartbeat_seconds: float = HEARTBEAT_SECONDS, liveness: int = LIVENESS) -> None:
         super().__init__()
         self._address = address
-        self._interval, self._patience = heartbeat_seconds, heartbeat_seconds * liveness
+        self._heartbeats = Heartbeats(heartbeat_seconds, liveness)
         self._backoff = BACKOFF_SECONDS
         self._token = 0
         self._requests: dict[int, tuple[bytes, list[bytes]]] = {}
         """Token -> client, and parts of the reply that wait for its end."""
-        self._heard = self._beat_at = 0.0
         self._dial_at: float | None = None
         """When to connect anew; None: it is connected, as far as it knows."""
 
     def start(self, now: float) -> None:
         """Connect, and say that it is free."""
         self._requests.clear()  # Whoever is there now did not ask this, or has asked another since.
-        self._heard, self._beat_at, self._dial_at = now, now + self._interval, None
+        self._dial_at = None
+        self._heartbeats.begin(now)
         self._sends += [Dial(_PORT, self._address), Send(_PORT, b"", (READY,))]
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
         """Something came, so the queue is there."""
-        if self._dial_at is not None:
+        if self._dial_at is not None or self._stood_still(now):
             return
-        self._heard, self._backoff = now, BACKOFF_SECONDS
+        self._backoff = BACKOFF_SECONDS
         if len(frames) == 1 and frames[0] == HEARTBEAT:
+            if self._heartbeats.heard_beat(now):
+                self._beat(now)
             return
+        self._heartbeats.heard(now)
         if len(frames) < 3 or frames[1] or not frames[0]:
             self.counters["undecodable"] += 1
             return
         if len(self._requests) >= REQUESTS_MAX:
             self.counters["requests_dropped"] += 1
             return
+        if self._heartbeats.beat_due(now):  # Before the handler runs, since the queue is about to give us up.
+            self._beat(now)
         self._token += 1
         self._requests[self._token] = frames[0], []
         self.counters["requests"] += 1
         self._events.append(Requested(self._token, tuple(frames[2:])))
+
+    def _beat(self, now: float) -> None:
+        self._say(_HEARTBEAT, now)
+
+    def _say(self, frames: Frames, now: float) -> None:
+        self._heartbeats.said = now
+        self._sends.append(Send(_PORT, b"", frames))
+
+    def _stood_still(self, now: float) -> bool:
+        """Connect anew where this worker was silent for so long that the queue has given it up; whether it was."""
+        seconds = 0.0 if self._requests else self._heartbeats.stood_still(now)
+        if seconds:
+            self.counters["stood_still"] += 1
+            self._give_up_queue(f"this worker stood still for {seconds:.3g} s", now)
+        return seconds > 0
 
     def ended(self, port: str, now: float) -> None:
         """The queue went, or the way to it."""
@@ -171,18 +193,20 @@ class ParanoidWorker(BaseCore):
 
     def timer(self) -> float | None:
         """When to send a heartbeat, to take the queue for dead, or to connect anew."""
-        return min(self._beat_at, self._heard + self._patience) if self._dial_at is None else self._dial_at
+        return self._heartbeats.due(busy=bool(self._requests)) if self._dial_at is None else self._dial_at
 
     def tick(self, now: float) -> None:
         """Do what is due."""
         if self._dial_at is not None:
             if now >= self._dial_at:
                 self.start(now)
-        elif now >= self._heard + self._patience:
-            self._give_up_queue(f"the queue has been silent for {now - self._heard:.3g} s", now)
-        elif now >= self._beat_at:
-            self._beat_at = now + self._interval
-            self._sends.append(Send(_PORT, b"", _HEARTBEAT))
+        elif self._stood_still(now):  # What the queue said meanwhile may not be read yet.
+            return
+        elif not self._requests and (seconds := self._heartbeats.silent(now)):
+            self._heartbeats.give_up()
+            self._give_up_queue(f"the queue has been silent for {seconds:.3g} s", now)
+        elif self._heartbeats.beat_due(now):
+            self._beat(now)
 
     def reply(self, token: int, body: Frames, now: float) -> None:
         """Answer a request."""
@@ -191,7 +215,9 @@ class ParanoidWorker(BaseCore):
             self.counters["replies_dropped"] += 1
             return
         frames = (*parts, *body) or (b"",)
-        self._sends.append(Send(_PORT, b"", (client, b"", *frames)))
+        if not self._requests:
+            self._heartbeats.idle(now)
+        self._say((client, b"", *frames), now)
         self.counters["replies"] += 1
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
@@ -203,4 +229,6 @@ class ParanoidWorker(BaseCore):
         """No reply, since the wire has none that says so: READY for the next request."""
         if self._requests.pop(token, None) is not None:
             self.counters["failed"] += 1
-            self._sends.append(Send(_PORT, b"", (READY,)))
+            if not self._requests:
+                self._heartbeats.idle(now)
+            self._say((READY,), now)

@@ -67,7 +67,9 @@ def list_services(
 ) -> None:
     """Show the services of a broker: workers, how many are idle, requests that wait, replies in all and a second.
 
-    It asks twice, a second apart. A last line counts what should not happen: invalid_header, requests_expired …
+    "longest" is how long a worker has had its request: a handler that hangs is seen there. "given up" counts requests
+    whose worker died, failed or was ended by its handler time-out. It asks twice, a second apart. A last line counts
+    what should not happen: invalid_header, requests_expired …
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.client import ServiceClient

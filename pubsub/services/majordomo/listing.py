@@ -32,7 +32,7 @@ def ask(client: ServiceClient) -> dict[str, Any]:
         report = json.loads(frames[1])
         if not isinstance(report, dict) or not all(isinstance(row["name"], str) for row in report["services"]):
             raise DecodeError("a broker's report is something else")
-    except (IndexError, KeyError, TypeError, ValueError):
+    except (IndexError, KeyError, RecursionError, TypeError, ValueError):
         raise DecodeError("a broker's report is something else") from None
     return report
 
@@ -55,7 +55,9 @@ COLUMNS: Final = {
     "workers": "workers",
     "idle": "idle",
     "waiting": "waiting",
+    "longest, s": "longest_seconds",
     "answered": "answered",
+    "given up": "given_up",
     "a second": "rate",
 }
 """Of the table -> of the report."""

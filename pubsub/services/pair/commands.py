@@ -11,7 +11,7 @@ import typer
 from pubsub import console
 from pubsub.console.options import KeyFile
 from pubsub.services.core.binary_star.star import HEARTBEAT_SECONDS
-from pubsub.services.options import Advertise, AuditFile, Authorized, Insecure
+from pubsub.services.options import Advertise, AuditFile, Authorized, HandlerTimeout, Insecure
 from pubsub.services.pairing import HEARTBEAT_SECONDS_MIN
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ def pair(
         ),
     ] = HEARTBEAT_SECONDS,
     advertise: Advertise = None,
+    handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
     peer_key: Annotated[str, typer.Option("--peer-key", metavar="KEY", help="The other's public key, pk_…")] = "",
     authorized: Authorized = None,
@@ -66,7 +67,8 @@ def pair(
     _check(kind, command, backend, audit_file)
     keys = {"key_file": key_file, "authorized": authorized, "insecure": insecure}
     if kind in SERVERS:
-        _serve(pairing, name, bind, kind, command, broker_key=peer_key, advertise=advertise, **keys)
+        work = (command, handler_timeout)
+        _serve(pairing, name, bind, kind, work, broker_key=peer_key, advertise=advertise, **keys)
     else:
         expected = [peer_key] if peer_key else []
         binds = checked([bind, *([backend] if backend else [])], "--bind or --backend", bind=True)
@@ -90,12 +92,14 @@ def _check(kind: str, command: list[str] | None, backend: str, audit_file: str |
         raise CallerError("--audit-file is for brokers and queues")
 
 
-def _serve(pairing: Any, name: str, bind: str, kind: str, command: list[str] | None, **more: Any) -> None:
+def _serve(
+    pairing: Any, name: str, bind: str, kind: str, work: tuple[list[str] | None, float | None], **more: Any
+) -> None:
     from pubsub.services.command import handler_of
     from pubsub.services.process import run_worker
     from pubsub.services.worker import Worker
 
-    worker = Worker(name, bind=bind, kind=kind, handler=handler_of(command), pair=pairing, **more)
+    worker = Worker(name, bind=bind, kind=kind, handler=handler_of(*work), pair=pairing, **more)
     run_worker(worker, lambda: f"{pairing.role.value} {name} ready: {worker.address}")
 
 

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
 import apsw
@@ -90,14 +90,14 @@ class Store:
             return float(self._db.execute("select value from meta where name = 'age'").get)
         except apsw.Error as error:
             raise translate(error, self.path) from None
+        except (TypeError, ValueError) as error:
+            raise StoreDamaged(str(self.path), f"damaged: {error}") from None
 
     def entries(self) -> list[Entry]:
         """All requests, the one that was accepted first at the beginning."""
         try:
             rows = self._db.execute("select id, service, key, digest, state, age from request order by number")
-            return [
-                Entry(name, service, key, digest, State(state), age) for name, service, key, digest, state, age in rows
-            ]
+            return [_entry(*row) for row in rows]
         except apsw.Error as error:
             raise translate(error, self.path) from None
         except (TypeError, ValueError) as error:
@@ -175,6 +175,17 @@ class Store:
         with suppress(apsw.Error):
             self._db.close()
         self._lock_file.close()
+
+
+def _entry(name: Any, service: Any, key: Any, digest: Any, state: Any, age: Any) -> Entry:
+    """An entry from its row.
+
+    Raises:
+        ValueError: it was never written so.
+    """
+    if {type(one) for one in (name, service, key, digest)} != {bytes} or not isinstance(age, float | int):
+        raise ValueError("a request that was never accepted")
+    return Entry(name, service, key, digest, State(state), age)
 
 
 def pack(frames: Frames) -> bytes:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pubsub.services.core.majordomo.management import SHOWN_MAX
-from tests.services.majordomo.brokers import READY, Peers
+from tests.services.majordomo.brokers import DISCONNECT, FINAL, READY, Peers
 
 
 def asked(peers: Peers, name: bytes, body: bytes, version: int = 1) -> tuple[bytes, ...]:
@@ -47,11 +47,12 @@ def test_a_report_names_services_workers_and_what_waits() -> None:
     for _ in range(3):
         peers.call(b"c", b"busy", b"x")
     peers.call(b"c", b"none", b"x")
+    peers.now += 4.0
     code, text = asked(peers, b"mmi.report", b"")
     assert code == b"200"
     assert json.loads(text)["services"] == [
-        {"name": "busy", "workers": 1, "idle": 0, "waiting": 2, "answered": 0},
-        {"name": "none", "workers": 0, "idle": 0, "waiting": 1, "answered": 0},
+        {"name": "busy", "workers": 1, "idle": 0, "waiting": 2, "longest_seconds": 4.0, "answered": 0, "given_up": 0},
+        {"name": "none", "workers": 0, "idle": 0, "waiting": 1, "longest_seconds": 0.0, "answered": 0, "given_up": 0},
     ]
 
 
@@ -62,3 +63,21 @@ def test_a_report_of_many_services_is_bounded_and_says_so() -> None:
     report = json.loads(asked(peers, b"mmi.report", b"")[1])
     assert len(report["services"]) == SHOWN_MAX
     assert report["services_in_all"] == SHOWN_MAX + 5
+
+
+def test_whoever_asks_is_told_how_many_of_its_own_requests_wait_or_are_with_a_worker() -> None:
+    peers = Peers()
+    pending = (b"mmi.pending", b"echo")
+    assert asked(peers, *pending) == (b"200", b"0")
+    peers.call(b"c", b"echo", b"x")
+    assert asked(peers, *pending) == (b"200", b"1")
+    peers.worker(b"w", READY, b"echo")
+    peers.call(b"c", b"echo", b"x")
+    peers.call(b"other", b"echo", b"x")
+    assert asked(peers, *pending) == (b"200", b"2")
+    assert asked(peers, b"mmi.pending", b"shout") == (b"200", b"0")
+    assert peers.call(b"nobody", *pending)[0][4:] == (b"200", b"0")
+    peers.worker(b"w", FINAL, b"c", b"", b"done")
+    assert asked(peers, *pending) == (b"200", b"1")
+    peers.worker(b"w", DISCONNECT)
+    assert asked(peers, *pending) == (b"200", b"0")

@@ -84,9 +84,13 @@ def test_heartbeats_go_out_where_nothing_else_does(rig: Rig) -> None:
 
 
 def test_a_heartbeat_that_would_be_due_soon_goes_out_when_one_comes(rig: Rig) -> None:
+    rig.hears(REQUEST, b"client", b"", b"a")
+    rig.wait(1.5)
+    rig.core.reply(1, (b"b",), rig.now)
+    rig.core.take_sends()
     rig.wait(1.0)
     assert rig.hears(HEARTBEAT) == []
-    rig.wait(0.5)
+    rig.wait(1.4)
     assert rig.hears(HEARTBEAT) == [rig.send(HEARTBEAT)]
     assert rig.wait(2.4) == []
 
@@ -110,6 +114,58 @@ def test_whatever_the_broker_says_shows_that_it_lives(rig: Rig, command: str) ->
     for _ in range(5):
         rig.hears(command, *((b"client", b"", b"a") if command == REQUEST else ()))
         assert HangUp("worker") not in rig.wait(7.0)
+
+
+def test_a_broker_that_says_nothing_while_it_works_gets_the_reply(rig: Rig) -> None:
+    rig.hears(REQUEST, b"client", b"", b"a")
+    acts = rig.wait(60.0)
+    assert set(acts) == {rig.send(HEARTBEAT)}
+    rig.core.reply(1, (b"b",), rig.now)
+    assert rig.core.take_sends() == [rig.send(FINAL, b"client", b"", b"b")]
+    assert HangUp("worker") not in rig.wait(7.4)
+    assert HangUp("worker") in rig.wait(0.2)
+
+
+def test_a_worker_that_stood_still_does_not_begin_what_it_finds_and_registers_anew(rig: Rig) -> None:
+    rig.wait(2.6)
+    rig.hears(HEARTBEAT)
+    rig.now += 7.6
+    assert rig.hears(REQUEST, b"client", b"", b"a") == [HangUp("worker"), *rig.registered]
+    assert rig.asked() == []
+    assert rig.core.counters["stood_still"] == 1
+    assert rig.hears(REQUEST, b"client", b"", b"a") == []
+    assert len(rig.asked()) == 1
+
+
+def test_a_worker_that_stood_still_is_not_fooled_by_its_own_heartbeat_or_one_of_the_broker(rig: Rig) -> None:
+    rig.now += 2.4
+    assert rig.hears(REQUEST, b"client", b"", b"a") == []
+    rig.core.reply(1, (b"b",), rig.now)
+    rig.core.take_sends()
+    rig.now += 2.4
+    rig.core.receive("worker", b"", [b"nonsense"], rig.now)
+    rig.now += 5.2  # Of the broker it heard something meanwhile; it has said nothing for 7.6 s.
+    rig.core.tick(rig.now)
+    assert rig.core.take_sends() == [HangUp("worker"), *rig.registered]
+    rig.now += 7.6
+    assert rig.hears(HEARTBEAT) == [HangUp("worker"), *rig.registered]
+    rig.now += 7.6
+    rig.core.tick(rig.now)
+    assert (rig.core.counters["stood_still"], rig.core.counters["broker_silent"]) == (3, 0)
+
+
+def test_a_busy_worker_that_stood_still_sends_its_reply(rig: Rig) -> None:
+    rig.hears(REQUEST, b"client", b"", b"a")
+    rig.now += 30.0
+    assert HangUp("worker") not in rig.hears(HEARTBEAT)
+    rig.core.reply(1, (b"b",), rig.now)
+    assert rig.send(FINAL, b"client", b"", b"b") in rig.core.take_sends()
+
+
+def test_a_worker_that_is_nearly_given_up_says_that_it_is_there_before_it_works(rig: Rig) -> None:
+    rig.now += 7.4
+    assert rig.hears(REQUEST, b"client", b"", b"a") == [rig.send(HEARTBEAT)]
+    assert len(rig.asked()) == 1
 
 
 def test_a_connection_that_ended_is_made_anew(rig: Rig) -> None:

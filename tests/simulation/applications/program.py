@@ -66,7 +66,7 @@ class Program:
         topics: those that there are by now.
 
     Attributes:
-        life: how often its directory became another one.
+        life: how often its directory became another one; replicas: how many others were opened beside it.
         copied: as of when the copy is that its directory was put back to.
         count: of the messages that it has put; it numbers them.
         finishing: whether it finishes what was begun, and begins nothing more.
@@ -76,7 +76,7 @@ class Program:
         self.world, self.node, self.history, self.topics = world, node, history, topics
         self.name = node.name
         self.habits = draw(world.random, self.name, gives_up=bool(GIVING_UP & world.fate.faults.keys()))
-        self.life = self.count = 0
+        self.life = self.replicas = self.count = 0
         self.copied = 0.0
         self.finishing = False
 
@@ -111,6 +111,14 @@ class Program:
             if unfinished or (since is not None and put.invoked >= since):
                 put.state = EXCUSED
         for reading in self.readings():
+            if since is None:
+                # A new directory whose clock is behind, or a holder that was given up, may lose what is promised.
+                strict = not ({"clock"} | GIVING_UP) & self.world.fate.faults.keys()
+                reading.lose_directory(strict=strict)
+            else:
+                reading.begin_line(self.world.now)
+                reading.directory += 1
+                reading.unsure = False
             reading.confirmed = None
             reading.wanted = False
             reading.begin_part(emptied=True)

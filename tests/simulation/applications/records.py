@@ -30,7 +30,7 @@ class Records:
             tables = {table for (table,) in db.execute("select name from sqlite_schema")}
             if "seen" not in tables:
                 return
-            rows = list(db.execute("select topic, body, id, stamp from seen order by n"))
+            rows = list(db.execute("select topic, body, id, stamp, doubtful from seen order by n"))
             letters = list(db.execute("select topic, body from pubsub_dead_letters where body is not null"))
             tokens = {token for (token,) in db.execute("select token from sent")}
         finally:
@@ -38,11 +38,13 @@ class Records:
         self.history.rows[name] = {row[1] for row in rows} | tokens
         for reading in self.program.readings():
             first = self.taking.first_asked.get(reading.topic, {})
+            lines = self.taking.lines.get(reading.topic, {})
             reading.handled = [
-                Seen(topic, body, position, stamp, first.get(body, 0.0))
-                for topic, body, position, stamp in rows
+                Seen(topic, body, position, stamp, first.get(body, 0.0), bool(doubtful), lines.get(body, -1),
+                     reading.directory)
+                for topic, body, position, stamp, doubtful in rows
                 if topic == reading.topic
-            ]
+            ]  # fmt: skip
             texts = [bytes(body).decode() for topic, body in letters if topic == reading.topic]
             self._add_letters(reading.topic, texts, {seen.body for seen in reading.handled})
 

@@ -90,6 +90,8 @@ class Subscriber:
             elif program.finishing or chance < 0.5:
                 # Whoever left comes back at the end in some runs, and stays away in others.
                 stays_away = program.finishing and (self.world.seed + len(topic) + program.count) % 2
+                if reading.promised is not None:  # Mostly it is to be seen what it gets.
+                    stays_away = program.finishing and (self.world.seed + len(topic) + program.count) % 8 == 1
                 self.intend(topic, reading, on=not stays_away)
             else:
                 self._again(topic)
@@ -115,12 +117,14 @@ class Subscriber:
     def intend(self, topic: str, reading: Reading, *, on: bool) -> None:
         """Subscribe to a topic, or leave it."""
         was, asked = reading.wanted, reading.asked
+        fresh = on and self._wants_the_end(topic, reading)
         if not on or reading.asked is None or not was:
             reading.confirmed = None
             if on:
-                # What is renewed is subscribed already, from whenever the client has made it anew.
-                reading.asked = 0.0 if self._is_on(topic) else self.world.now
-        reading.wanted = on
+                self._begin(topic, reading, fresh=fresh)
+        if not on:
+            reading.unsure, reading.promised = True, None
+        reading.wanted, reading.settled = on, None
         self.taking.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
         # From now until it is told it may go above a later opening, for all its topics.
@@ -132,10 +136,30 @@ class Subscriber:
             if self._told(topic, reading, error, on=on):
                 return
             if error is not None and not on and self._is_on(topic):
-                reading.wanted, reading.asked = True, asked  # Nothing of it happened.
+                reading.wanted, reading.asked, reading.unsure = True, asked, False  # Nothing of it happened.
             self._again(topic)
 
-        self.node.call(self.node.calls.subscribing.intend(topic, on, None), then)
+        self.node.call(self.node.calls.subscribing.intend(topic, on, None, fresh=fresh), then)
+
+    def _wants_the_end(self, topic: str, reading: Reading) -> bool:
+        """Whether it drops what waits for its client; some do, where there is nothing, so that they need not wait."""
+        if topic in self.node.calls.subscribing.subscriptions():
+            return False
+        return self.world.random.random() < (0.15 if reading.carries else 0.5)
+
+    def _begin(self, topic: str, reading: Reading, *, fresh: bool) -> None:
+        """It is about to subscribe, and was not before: from this directory."""
+        carries, known = reading.carries, topic in self.node.calls.subscribing.subscriptions()
+        if fresh or known or not carries:
+            reading.begin_line(self.world.now)
+            # What is renewed is subscribed already, from whenever the client has made it anew.
+            reading.asked = 0.0 if self._is_on(topic) else self.world.now
+        elif carries == "either":
+            reading.begin_line(self.world.now)
+            reading.asked = reading.open_since or 0.0
+        reading.carries = ""
+        assert reading.asked is not None
+        reading.open_since = min(reading.asked, self.world.now if reading.open_since is None else reading.open_since)
 
     def _is_on(self, topic: str) -> bool:
         """Whether the client knows a subscription."""
@@ -147,8 +171,10 @@ class Subscriber:
         if never and not self.program.life:
             self.history.violate(f"{self.name} wants to leave {topic} and is told that it was never subscribed")
         if error is None or never:
+            reading.unsure, reading.open_since = False, reading.asked if on else None
             if on:
-                reading.confirmed = self.world.now
+                reading.settled = self.world.now
+                reading.confirmed = self.world.now if reading.promised is None else reading.promised
             elif self.program.finishing:
                 self.drained.add(topic)
                 self.taking.left.add(topic)
@@ -172,9 +198,14 @@ class Subscriber:
         if isinstance(error, NotSubscribed) and reading.wanted and reading.confirmed is not None:
             self.history.violate(f"{self.name} is not subscribed to {topic} any more")
         if isinstance(error, Superseded):
-            if not self.program.life:
+            if not (self.program.life or self.program.replicas):
                 self.history.violate(f"{self.name}: {error}")
+            if self.program.replicas:  # Whoever goes on, goes on with what this one has.
+                reading.promised = reading.confirmed if reading.promised is None else reading.promised
             reading.confirmed = None
+            if self.program.replicas and not self.program.finishing:  # Its user comes back sooner or later.
+                self.node.later(self.world.random.choice((0.0, 1.5)) * self.world.random.random(), again)
+                return
         if error is None and not taken and self.program.finishing:
             self.drained.add(topic)
             self.node.later(0.3, partial(self._read, topic))

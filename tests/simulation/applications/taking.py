@@ -9,7 +9,7 @@ from typing import Any
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.message import Batch, Message
-from pubsub.errors import StorageError
+from pubsub.errors import StorageError, Unavailable
 from tests.simulation.applications.program import Program
 from tests.simulation.clients import Call, HandlerError
 from tests.simulation.history import Put, Reading, Seen
@@ -65,7 +65,7 @@ class Taking:
         left: topics of which it was told at the end that it has left: nothing more of them may come.
         iterating: what iterations under way have taken, by topic.
         tried: what a handler was given, by topic and body.
-        first_asked: since when it was subscribed when it handled something, by topic and body.
+        first_asked: since when it was subscribed when it handled something, by topic and body; lines: in which line.
         opened: since when the opening counted that took something, by topic and body.
     """
 
@@ -77,6 +77,7 @@ class Taking:
         self.iterating: dict[str, list[Chunk]] = {}
         self.tried: set[tuple[str, str]] = set()
         self.first_asked: dict[str, dict[str, float]] = {}
+        self.lines: dict[str, dict[str, int]] = {}
         self.opened: dict[tuple[str, str], float] = {}
         self._getting: dict[Call, tuple[str, int]] = {}
         self._iterated: dict[str, float] = {}
@@ -144,14 +145,20 @@ class Taking:
         """A message was returned: write it down."""
         body = message.body.decode()
         self.node.operations += 1
-        self._check(reading.topic, body, message.counter)
-        stamp = message.stamp / 1e6 - EPOCH
-        reading.parts[-1].append(Seen(reading.topic, body, message.id, stamp, reading.asked or 0.0))
+        self._check(reading, body, message)
+        stamp, asked = message.stamp / 1e6 - EPOCH, reading.asked or 0.0
+        seen = Seen(
+            reading.topic, body, message.id, stamp, asked, message.doubtful, reading.line, reading.directory
+        )  # fmt: skip
+        reading.parts[-1].append(seen)
 
-    def _check(self, topic: str, body: str, counter: int) -> None:
-        if topic in self.left:
-            self.history.violate(f"{self.name} got {body} of {topic}, which it was told that it has left")
-        self.history.check_counter(self.name, body, counter)
+    def _check(self, reading: Reading, body: str, message: Message) -> None:
+        if reading.topic in self.left:
+            self.history.violate(f"{self.name} got {body} of {reading.topic}, which it was told that it has left")
+        self.history.check_counter(self.name, body, message.counter)
+        if message.doubtful:
+            self.history.counters["messages that came marked"] += 1
+            self.history.check_mark(reading, body, reading.settled)
 
     # Iterations
 
@@ -195,26 +202,37 @@ class Taking:
         timeout = 0.6 if finishing else random.choice((0.0, 0.1, 1.0))
         most = 50 if finishing else random.choice((1, 3, 20))
 
+        began = self.node.session.now
+
         def then(taken: Any, error: Exception | None) -> None:
             self._relaying = False
             if taken or error:
                 self.world.note(f"{self.name} processed {taken} of {topic}: {type(error).__name__}")
+            elif self._is_unheard(topic, began):  # A loop lives through that; here it is no sign that all was taken.
+                error = Unavailable("get", topic, timeout, "no answer")
             received(taken, error)
 
         handle = partial(self._handle, topic, reading)
         self.node.call(self.node.processing.process(topic, handle, timeout, most), then)
 
+    def _is_unheard(self, topic: str, began: float) -> bool:
+        """Whether a call that began then does not know if a topic has anything."""
+        sub = self.node.session.core.subscriptions.get(topic)
+        return sub is not None and (not sub.settled or sub.unheard_since(began))
+
     def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any) -> None:
         """Record a message in the application's own table; it may be put on, and the handler may fail."""
         body = message.body.decode()
-        self._check(topic, body, message.counter)
+        self._check(reading, body, message)
         self.tried.add((topic, body))
         self._relaying = False
         self.node.operations += 1
         stamp = message.stamp / 1e6 - EPOCH
         transaction.execute(
-            "insert into seen (topic, body, id, stamp) values (?, ?, ?, ?)", (topic, body, message.id, stamp)
+            "insert into seen (topic, body, id, stamp, doubtful) values (?, ?, ?, ?, ?)",
+            (topic, body, message.id, stamp, message.doubtful),
         )
+        self.lines.setdefault(topic, {})[body] = reading.line
         self.first_asked.setdefault(topic, {})[body] = reading.asked or 0.0
         self.opened[topic, body] = self._opening.since
         if not self.program.finishing and self.world.random.random() < self.world.fate.handler_fails:

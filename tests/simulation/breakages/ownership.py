@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
+import pubsub.server.ownership.proxies
 import pubsub.server.ownership.sole_owner
 import pubsub.server.ownership.unheard
 import pubsub.server.requests.puts
@@ -43,6 +45,24 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("whole always true for a named subscription")
 def _(stack: contextlib.ExitStack) -> None:
     always_whole(stack, pubsub.server.requests.subscriptions.Subscriptions, "subscribe_named")
+
+
+@breakage("answered before a second proxy has heard of the topic")
+def _(stack: contextlib.ExitStack) -> None:
+    original = pubsub.server.ownership.proxies.quorums
+    substitute(stack, pubsub.server.ownership.proxies, "quorums", lambda proxies: (1, original(proxies)[1]))
+
+
+@breakage("which topics too few proxies have heard of is forgotten")
+def _(stack: contextlib.ExitStack) -> None:
+    unheard = pubsub.server.ownership.unheard.Unheard
+    original = unheard.__init__
+
+    def begin(self: Any, *args: Any) -> None:
+        original(self, *args)
+        self._topics = {}
+
+    substitute(stack, unheard, "__init__", begin)
 
 
 @breakage("answered before a proxy has heard of the topic")

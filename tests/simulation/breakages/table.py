@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from tests.simulation.breakages import (
     calls,
     client,
+    continuing,
     groups,
     messenger,
     moves,
@@ -19,7 +20,7 @@ from tests.simulation.breakages import (
 )
 from tests.simulation.breakages.room import Breakage
 
-ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups)
+ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups, continuing)
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
 

@@ -10,6 +10,7 @@ from tests.simulation.faults.kinds import Fault
 from tests.simulation.faults.operators import Operators
 from tests.simulation.nodes import ProxyNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.replicas import Replica
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.twins import Twin
 
@@ -25,7 +26,13 @@ class Directories:
 
     def faults(self) -> dict[str, Fault]:
         """By name."""
-        return {"empty": self.empty, "copy": self.copy, "twin": self.twin, "lose routes": self.lose_routes}
+        return {
+            "empty": self.empty,
+            "copy": self.copy,
+            "twin": self.twin,
+            "replica": self.replica,
+            "lose routes": self.lose_routes,
+        }
 
     # Of clients
 
@@ -76,6 +83,23 @@ class Directories:
         self.world.note(f"{node.name} is a copy of {of.name}")
         node.start()
         self.world.after(4.0 * self.random.random(), node.end, "over")
+
+    def replica(self) -> None:
+        """A second directory of a client is opened on another host while the client goes on."""
+        of = self.random.choice(self.cast.applications)
+        known = any(one.of is of and one.node.alive for one in self.cast.replicas)
+        if of.program.habits.bare or not of.program.habits.reads or known:
+            return
+        number = len(self.cast.replicas) + 1
+        # Whose clock is behind may be told that it is superseded where nothing of it took effect.
+        host = self.world.host(f"{of.name}r{number}", of.node.host.skew)
+        disks().disks[host.name] = host.disk
+        node = ClientNode(self.world, host, self.cast.proxy_names(), power_safe=False, client=of.name)
+        of.program.replicas += 1
+        self.cast.replicas.append(Replica(self.world, of, node, number))
+        self.world.note(f"{node.name} is another directory of {of.name}")
+        node.start()
+        self.world.after(4.0 * self.random.random(), self.cast.replicas[-1].end)
 
     # Of proxies
 

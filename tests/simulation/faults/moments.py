@@ -10,7 +10,7 @@ from tests.simulation.cast import Cast
 from tests.simulation.faults.kinds import Fault
 from tests.simulation.faults.operators import Operators
 from tests.simulation.members import MemberNode, Paired, Server
-from tests.simulation.nodes import ServerNode
+from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.supervisor import Supervisor
 
 LOOK_SECONDS = 0.002
@@ -35,6 +35,7 @@ class Moments:
             "turn receiver": self.turn_receiver,
             "kill maker": self.kill_maker,
             "unheard": self.unheard,
+            "one witness": self.one_witness,
             "close midway": self.close_midway,
             "cancel": self.cancel,
         }
@@ -168,6 +169,38 @@ class Moments:
         self.supervisor.kill_for(server, AWAY_SECONDS * (0.5 + self.random.random()))
         for proxy in self.cast.proxies:
             self.supervisor.kill(proxy)
+
+    def one_witness(self) -> None:
+        """Of a topic that a server has begun one proxy alone hears; the server starts anew, and then both are away."""
+        self._until_heard_by_one(LOOKS_MAX)
+
+    def _until_heard_by_one(self, looks: int) -> None:
+        if self.world.over or not looks:
+            return
+        for topic, server in self._given():
+            knows = [one for one in self.cast.proxies if one.alive and topic in one.core.table.assignments.tentative]
+            witness = self.random.choice(knows)
+            self.world.note(f"of {topic} at {server.name} only {witness.name} hears")
+            self.cast.counters["new topics of which one proxy alone heard"] += 1
+            for proxy in self.cast.proxies:
+                if proxy is not witness:
+                    self.world.network.part(server.name, proxy.name, 3.0)
+            self.world.after(0.1 + 0.3 * self.random.random(), self._anew, server, witness)
+            return
+        self.world.after(LOOK_SECONDS, self._until_heard_by_one, looks - 1)
+
+    def _anew(self, server: ServerNode, witness: ProxyNode) -> None:
+        if self.world.over or not server.alive or server.restarting:
+            return
+        self.supervisor.kill_for(server, 0.05)
+        self.world.after(0.5 + 1.5 * self.random.random(), self._away_with, server, witness)
+
+    def _away_with(self, server: ServerNode, witness: ProxyNode) -> None:
+        if self.world.over or server.restarting or witness.restarting:
+            return
+        seconds = AWAY_SECONDS * (0.5 + self.random.random())
+        for node in (server, witness):
+            self.supervisor.kill_for(node, seconds)
 
     # Closes
 

@@ -112,7 +112,7 @@ class Broker(BaseCore):
         service = self.services.get(name)
         if service is None:
             if name.startswith(MANAGEMENT):
-                self._manage(name, request)
+                self._manage(name, request, now)
                 return
             service = self._add_service(name, "request")
             if service is None:
@@ -123,15 +123,15 @@ class Broker(BaseCore):
             self.counters["requests_refused"] += 1
             self._drop_if_unused(service)
 
-    def _manage(self, name: bytes, request: Request) -> None:
+    def _manage(self, name: bytes, request: Request, now: float) -> None:
         self.counters["managed"] += 1
-        self._answer(request, name, management.answer(name, request.body, self))
+        self._answer(request, name, management.answer(name, request.body, self, request.client, now))
 
     def _answer(self, request: Request, name: bytes, body: Frames) -> None:
         self._sends.append(Send(PORT, request.client, (*request.dialect.final, name, *body)))
 
     def _assign(self, worker: Worker, request: Request, now: float) -> None:
-        worker.request, worker.sent = request, now
+        worker.request, worker.sent, request.begun = request, now, now
         self._sends.append(Send(PORT, worker.peer, (*worker.dialect.to_worker, request.client, b"", *request.body)))
 
     # Workers
@@ -261,6 +261,7 @@ class Broker(BaseCore):
         service.idle.pop(worker.peer, None)
         if request is not None:
             self.counters["requests_given_up"] += 1
+            service.given_up += 1
             self._parts_bytes -= request.parts_bytes
             self._notice(service, f"a worker of {name(service)} is lost with a request, which is given up")
         self._drop_if_unused(service)

@@ -1,8 +1,9 @@
 """What a broker tells of itself: the services whose names begin with `mmi.` (RFC 8).
 
-`mmi.service NAME` is answered with 200 or 404, as the RFC has it. Two are added: `mmi.workers NAME` with 200 and how
-many workers the service has, and `mmi.report` with 200 and all that `pubsub service list` shows, as JSON. What else
-begins so is answered with 501.
+`mmi.service NAME` is answered with 200 or 404, as the RFC has it. Three are added: `mmi.workers NAME` with 200 and how
+many workers the service has; `mmi.pending NAME` with 200 and how many requests to the service, of those that came by
+the connection that asks, wait or are with a worker; and `mmi.report` with 200 and all that `pubsub service list` shows,
+as JSON. What else begins so is answered with 501.
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ class Managed(Protocol):
     def counters(self) -> Counter[str]: ...  # noqa: D102
 
 
-def answer(name: bytes, body: Frames, broker: Managed) -> Frames:
+def answer(name: bytes, body: Frames, broker: Managed, client: bytes, now: float) -> Frames:
     """What a service of the broker's own answers.
 
     Args:
         name: of the service, with `mmi.`.
         body: of the request.
         broker: who is asked.
+        client: routing ID of who asks.
+        now: seconds on the monotonic clock.
     """
     if name == b"mmi.service":
         service = broker.services.get(body[-1])
@@ -50,27 +53,44 @@ def answer(name: bytes, body: Frames, broker: Managed) -> Frames:
     if name == b"mmi.workers":
         service = broker.services.get(body[-1])
         return OK, b"%d" % (service.workers if service is not None else 0)
+    if name == b"mmi.pending":
+        return OK, b"%d" % _pending(body[-1], client, broker)
     if name == b"mmi.report":
-        return OK, json.dumps(report(broker)).encode()
+        return OK, json.dumps(report(broker, now)).encode()
     return (NOT_IMPLEMENTED,)
 
 
-def report(broker: Managed) -> dict[str, object]:
+def _pending(name: bytes, client: bytes, broker: Managed) -> int:
+    service = broker.services.get(name)
+    if service is None:
+        return 0
+    taken = (worker.request for worker in broker.workers.values() if worker.service is service)
+    return sum(one is not None and one.client == client for one in (*service.requests, *taken))
+
+
+def report(broker: Managed, now: float) -> dict[str, object]:
     """What a broker knows of itself."""
     names = sorted(broker.services)[:SHOWN_MAX]
+    since: dict[bytes, float] = {}
+    for worker in broker.workers.values():
+        if worker.request is not None:
+            name = worker.service.name
+            since[name] = min(since.get(name, now), worker.request.begun)
     return {
-        "services": [_described(broker.services[name]) for name in names],
+        "services": [_described(broker.services[name], now - since.get(name, now)) for name in names],
         "services_in_all": len(broker.services),
         "workers": len(broker.workers),
         "counters": dict(sorted(broker.counters.items())),
     }
 
 
-def _described(service: Service) -> dict[str, object]:
+def _described(service: Service, longest: float) -> dict[str, object]:
     return {
         "name": service.name.decode(errors="replace"),
         "workers": service.workers,
         "idle": len(service.idle),
         "waiting": len(service.requests),
+        "longest_seconds": round(longest, 1),
         "answered": service.answered,
+        "given_up": service.given_up,
     }

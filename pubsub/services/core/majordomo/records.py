@@ -18,10 +18,12 @@ class Request:
         expires: when it is given up if no worker has begun it, on the monotonic clock in seconds.
     """
 
-    __slots__ = ("body", "client", "dialect", "expires", "parts", "parts_bytes", "size", "whole")
+    __slots__ = ("begun", "body", "client", "dialect", "expires", "parts", "parts_bytes", "size", "whole")
 
     def __init__(self, client: bytes, dialect: ClientDialect, body: Frames, expires: float) -> None:
         self.client, self.dialect, self.body, self.expires = client, dialect, body, expires
+        self.begun = 0.0
+        """When a worker got it, on the monotonic clock in seconds."""
         self.size = 0
         self.parts: list[bytes] | None = None
         """Parts of the reply that are kept until it is whole, for a client whose version knows none."""
@@ -62,12 +64,13 @@ class Service:
         idle: those without work, the least recently used one first.
         requests: what waits, the oldest first.
         answered: replies that were whole.
+        given_up: requests whose worker was lost.
     """
 
-    __slots__ = ("answered", "idle", "name", "requests", "workers")
+    __slots__ = ("answered", "given_up", "idle", "name", "requests", "workers")
 
     def __init__(self, name: bytes) -> None:
         self.name = name
-        self.workers = self.answered = 0
+        self.workers = self.answered = self.given_up = 0
         self.idle: OrderedDict[bytes, Worker] = OrderedDict()
         self.requests: deque[Request] = deque()

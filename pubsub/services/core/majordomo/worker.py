@@ -6,9 +6,12 @@ what came by an earlier connection it does not register, so nothing is given to 
 
     |                 | REQUEST    | HEARTBEAT      | DISCONNECT     | silence        | reply, fail               |
     | registered      | works      | heard          | registers anew | registers anew |                           |
-    | works           | works on   | heard          | off            | off            | sent, registered · anew   |
+    | works           | works on   | heard          | off            | works on       | sent, registered · anew   |
     | off, still busy |            |                |                |                | dropped, registers anew   |
     | waits to dial   |            |                |                |                |                           |
+
+An idle worker that *stood still* (`heartbeats`) registers anew, whatever it finds in its socket: the broker has given
+it up, and what it was sent may be with another worker.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pubsub.services.core.heartbeats import Heartbeats
 from pubsub.services.core.interface import BaseCore, Dial, Frames, HangUp, Noticed, Requested, Send
 from pubsub.services.core.majordomo.messages import WORKER_DIALECTS, ready, reply, wrong_with_reply
 
@@ -63,13 +67,12 @@ class MajordomoWorker(BaseCore):
         super().__init__()
         self._service, self._address, self._port = service, address, port
         self._dialect, self._times = WORKER_DIALECTS[version], times or WorkerTimes()
-        self._patience = self._times.heartbeat_seconds * self._times.liveness
+        self._heartbeats = Heartbeats(self._times.heartbeat_seconds, self._times.liveness)
         self._next_token = token
         self._connected = False
         self._connection = 0
         self._dialled_at = float("-inf")
         self._dial_at: float | None = None
-        self._heard = self._sent = 0.0
         self._requests: dict[int, tuple[int, bytes, list[bytes]]] = {}
         """Token -> the connection by which it came, the client's address, and parts that wait for the last one."""
 
@@ -81,7 +84,7 @@ class MajordomoWorker(BaseCore):
         self._dial_at, self._dialled_at = None, now
         self._connected = True
         self._connection += 1
-        self._heard = self._sent = now
+        self._heartbeats.begin(now)
         self._sends.append(Dial(self._port, self._address))
         self._sends.append(Send(self._port, b"", ready(self._dialect, self._service.encode())))
 
@@ -105,22 +108,33 @@ class MajordomoWorker(BaseCore):
             self.counters["invalid_header"] += 1
             return
         command = frames[at]
+        if not self._requests and self._stood_still(now):
+            return
         if command == dialect.request:
             if wrong := wrong_with_reply(dialect, frames):
                 self.counters["invalid_request_" + wrong] += 1
                 return
-            self._heard = now
+            self._heartbeats.heard(now)
+            if self._heartbeats.beat_due(now):  # Before the handler runs, since the broker is about to give us up.
+                self._beat(now)
             self._take(frames[at + 1], tuple(frames[at + 3 :]))
         elif command == dialect.heartbeat and len(frames) == at + 1:
-            self._heard = now
-            # While both are awake: so the broker is woken once for many workers, and this process once for two beats.
-            if now >= self._sent + self._times.heartbeat_seconds / 2:
+            if self._heartbeats.heard_beat(now):
                 self._beat(now)
         elif command == dialect.disconnect and len(frames) == at + 1:
             self.counters["disconnected"] += 1
             self._leave(now, now)
         else:
             self.counters["invalid_command"] += 1
+
+    def _stood_still(self, now: float) -> bool:
+        """Register anew where this worker was silent for so long that the broker has given it up; whether it was."""
+        seconds = self._heartbeats.stood_still(now)
+        if seconds:
+            self.counters["stood_still"] += 1
+            self._events.append(Noticed(f"this worker stood still for {seconds:.3g} s; registering anew", warning=True))
+            self._leave(now, now)
+        return seconds > 0
 
     def _take(self, client: bytes, body: Frames) -> None:
         if len(self._requests) >= REQUESTS_MAX:
@@ -132,14 +146,16 @@ class MajordomoWorker(BaseCore):
         self._events.append(Requested(token, body, self._service))
 
     def _beat(self, now: float) -> None:
-        self._sent = now
+        self._heartbeats.said = now
         self._sends.append(Send(self._port, b"", self._dialect.beat))
 
     def reply(self, token: int, body: Frames, now: float) -> None:
         """Answer a request; nothing where it is not known any more."""
         connection, client, parts = self._requests.pop(token, (0, b"", []))
+        if connection and not self._requests:
+            self._heartbeats.idle(now)
         if connection == self._connection and self._connected:
-            self._sent = now
+            self._heartbeats.said = now
             frames = reply(self._dialect, self._dialect.final, client, (*parts, *body) or (b"",))
             self._sends.append(Send(self._port, b"", frames))
             self.counters["replied"] += 1
@@ -153,7 +169,7 @@ class MajordomoWorker(BaseCore):
         if not self._dialect.partial:
             parts.extend(body)
         elif connection == self._connection and self._connected:
-            self._sent = now
+            self._heartbeats.said = now
             self._sends.append(Send(self._port, b"", reply(self._dialect, self._dialect.partial, client, body)))
 
     def fail(self, token: int, reason: str, now: float) -> None:
@@ -178,17 +194,20 @@ class MajordomoWorker(BaseCore):
         """Send a heartbeat, take a silent broker for dead, register anew."""
         if not self._connected:
             self._dial_if_due(now)
-        elif now >= self._heard + self._patience:
+        elif not self._requests and self._stood_still(now):  # What the broker said meanwhile may not be read yet.
+            return
+        elif not self._requests and self._heartbeats.silent(now):
             self.counters["broker_silent"] += 1
             self._events.append(Noticed(f"the broker at {self._address} is silent; registering anew", warning=True))
+            self._heartbeats.give_up()
             self._leave(now, now)
-        elif now >= self._sent + self._times.heartbeat_seconds:
+        elif self._heartbeats.beat_due(now):
             self._beat(now)
 
     def timer(self) -> float | None:
         """When `tick` is to be called next; None: not before a reply."""
         if self._connected:
-            return min(self._heard + self._patience, self._sent + self._times.heartbeat_seconds)
+            return self._heartbeats.due(busy=bool(self._requests))
         return None if self._requests else self._dial_at
 
     def leave(self, now: float) -> None:

@@ -32,6 +32,8 @@ class Entry:
         token: by which it is under way; 0: it is not.
         tries: how often it was run without a reply.
         due: when it may be run again, on the monotonic clock in seconds.
+        answered: whether its reply came; it may not be in the store yet.
+        late: tokens by which it was run before, of brokers that could not tell what became of it.
     """
 
     id: bytes
@@ -45,6 +47,8 @@ class Entry:
     token: int = 0
     tries: int = 0
     due: float = 0.0
+    answered: bool = False
+    late: list[int] = field(default_factory=list)
 
 
 # Changes, in the order in which they are to be made

@@ -3,6 +3,10 @@
 The broker is asked how many workers a service has (`mmi.workers`, or `mmi.service` of a broker that knows no more) once
 a second while something waits for it. A request is sent only where a worker is there, so none waits in the broker while
 its time runs out and is then run twice.
+
+A request is sent again once the broker says that it has it no more (`carrying`). A broker that cannot tell is believed
+to have lost it after `reply_seconds`; each further time after twice as long, up to 2 ** DOUBLINGS_MAX times as long. A
+reply of any of them is the reply.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Final
 
 from pubsub.services.core.interface import NEVER, Answered, Event, Frames, Patience
 from pubsub.services.core.lockstep import LockstepCaller
+from pubsub.services.core.titanic.carrying import Carrier, Outcome
 from pubsub.services.core.titanic.protocol import OK, UNKNOWN, code
 from pubsub.services.core.titanic.requests import Entry, Load, State
 
@@ -27,6 +32,8 @@ BACKOFF_SECONDS: Final = 1.0
 """Before a request that got no reply is run again; it doubles up to BACKOFF_SECONDS_MAX."""
 
 BACKOFF_SECONDS_MAX: Final = 32.0
+
+DOUBLINGS_MAX: Final = 5
 
 _NOT_IMPLEMENTED: Final = b"501"
 
@@ -41,18 +48,21 @@ class _Service:
 
 
 class Running:
-    """Runs requests by way of a caller, whose events are given to `take`.
+    """Runs requests by way of a carrier, whose outcomes are given to `ended`.
 
     Args:
-        caller: of the broker.
-        reply_seconds: how long a worker may take for one request.
+        caller: of the broker's own services; its events are given to `take`.
+        carrier: of requests.
+        reply_seconds: after which the broker is asked what became of a request.
         parallel: requests that are run at a time.
         counters: how often what happened.
     """
 
-    def __init__(self, caller: LockstepCaller, reply_seconds: float, parallel: int, counters: Counter[str]) -> None:
-        self._caller, self._patience, self._parallel = caller, Patience(reply_seconds, 1), parallel
-        self._counters = counters
+    def __init__(
+        self, caller: LockstepCaller, carrier: Carrier, reply_seconds: float, parallel: int, counters: Counter[str]
+    ) -> None:
+        self._caller, self._carrier, self._counters = caller, carrier, counters
+        self._reply_seconds, self._parallel = reply_seconds, parallel
         self._services: dict[bytes, _Service] = {}
         self._able: OrderedDict[bytes, _Service] = OrderedDict()
         """Those that have a request and a worker for it; the one that had its turn longest ago is first."""
@@ -60,6 +70,7 @@ class Running:
         self._later: list[tuple[float, int, Entry]] = []
         self._tokens = count(1)
         self._runs: dict[int, Entry] = {}
+        self._late: dict[int, Entry] = {}
         self._asked: dict[int, _Service] = {}
         self._knows_numbers = True
 
@@ -69,7 +80,9 @@ class Running:
         return len(self._runs)
 
     def add(self, entry: Entry, now: float) -> None:
-        """Run a request when it can be."""
+        """Run a request when it can be; nothing where its reply came."""
+        if entry.answered:
+            return
         if entry.due > now:
             heappush(self._later, (entry.due, next(self._tokens), entry))
             return
@@ -84,27 +97,46 @@ class Running:
 
     def cancel(self, entry: Entry, now: float) -> None:
         """A request is not to be run any more."""
+        self._forget_late(entry)
         if entry.token:
-            self._caller.cancel(entry.token, now)
+            self._carrier.cancel(entry.token)
             self._end(entry)
         elif (service := self._services.get(entry.service)) is not None:
             service.queue.pop(entry.id, None)
             self._note(service)
 
-    def take(self, event: Event, now: float) -> tuple[Entry, Frames] | None:
-        """Something that the caller tells; a request and its reply, where that is what it is."""
-        token = getattr(event, "token", 0)
-        if (service := self._asked.pop(token, None)) is not None:
+    def take(self, event: Event, now: float) -> None:
+        """An answer of the broker about a service."""
+        service = self._asked.pop(getattr(event, "token", 0), None)
+        if service is not None:
             self._told(service, event, now)
-        elif (entry := self._runs.get(token)) is not None:
-            self._end(entry)
-            if isinstance(event, Answered):
-                return entry, event.body
-            self._counters["runs_without_reply"] += 1
-            entry.tries += 1
-            entry.due = now + min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(entry.tries - 1, 10))
-            self.add(entry, now)
+
+    def ended(self, outcome: Outcome, now: float) -> tuple[Entry, Frames] | None:
+        """What came of a request; the request and its reply, where there is one."""
+        entry = self._runs.get(outcome.token) or self._late.get(outcome.token)
+        if entry is None:
+            return None
+        if outcome.body is not None:
+            if entry.token != outcome.token:
+                self._counters["replies_late"] += 1
+            self.cancel(entry, now)
+            entry.answered = True
+            return entry, outcome.body
+        self._end(entry)
+        if outcome.kept:
+            entry.late.append(outcome.token)
+            self._late[outcome.token] = entry
+        self._counters["runs_without_reply"] += 1
+        entry.tries += 1
+        entry.due = now + min(BACKOFF_SECONDS_MAX, BACKOFF_SECONDS * 2.0 ** min(entry.tries - 1, 10))
+        self.add(entry, now)
         return None
+
+    def _forget_late(self, entry: Entry) -> None:
+        for token in entry.late:
+            self._late.pop(token, None)
+            self._carrier.cancel(token)
+        entry.late.clear()
 
     def _end(self, entry: Entry) -> None:
         del self._runs[entry.token]
@@ -140,7 +172,8 @@ class Running:
         entry = self._runs.get(token)
         if entry is not None:
             self._counters["runs"] += 1
-            self._caller.call(token, entry.service.decode(), body, self._patience, now)
+            seconds = self._reply_seconds * 2.0 ** min(len(entry.late), DOUBLINGS_MAX)
+            self._carrier.run(token, entry.service.decode(), body, seconds, now)
 
     def lost(self, token: int) -> None:
         """The body of a request that was begun cannot be read."""

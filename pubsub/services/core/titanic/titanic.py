@@ -24,6 +24,7 @@ from pubsub.services.core.lockstep import LockstepCaller
 from pubsub.services.core.majordomo.client import majordomo_caller
 from pubsub.services.core.majordomo.worker import MajordomoWorker, WorkerTimes
 from pubsub.services.core.titanic import protocol
+from pubsub.services.core.titanic.carrying import PORT_LEAD, Carrier
 from pubsub.services.core.titanic.protocol import ERROR, OK, PENDING, UNKNOWN
 from pubsub.services.core.titanic.requests import (
     Accepted,
@@ -105,7 +106,10 @@ class Titanic(BaseCore):
                 port = f"{service} {index + 1}"
                 self._workers[port] = MajordomoWorker(service, address, 1, times, port)
         self._caller: LockstepCaller = majordomo_caller([address])
-        self._running = Running(self._caller, self._limits.reply_seconds, self._limits.parallel, self.counters)
+        self._carrier = Carrier(address)
+        self._running = Running(
+            self._caller, self._carrier, self._limits.reply_seconds, self._limits.parallel, self.counters
+        )
         self._changes: list[Change] = []
         self._loads: list[Load] = []
         self._accepting: dict[bytes, list[Waiter]] = {}
@@ -138,7 +142,10 @@ class Titanic(BaseCore):
         self._gather(now)
 
     def _of(self, port: str) -> Core:
-        return self._workers.get(port) or self._caller
+        return self._carrier if port.startswith(PORT_LEAD) else self._workers.get(port) or self._caller
+
+    def _connected(self) -> tuple[Core, ...]:
+        return (*self._workers.values(), self._caller, self._carrier)
 
     def ended(self, port: str, now: float) -> None:
         """A connection to the broker has ended."""
@@ -163,11 +170,13 @@ class Titanic(BaseCore):
                 else:
                     self._events.append(event)
         for event in self._caller.take_events():
-            replied = self._running.take(event, now)
+            self._running.take(event, now)
+        for outcome in self._carrier.take_outcomes():
+            replied = self._running.ended(outcome, now)
             if replied is not None:
                 self._changes.append(Replied(*replied))
         self._loads += self._running.start(now)
-        for core in (*self._workers.values(), self._caller):
+        for core in self._connected():
             self._sends += core.take_sends()
 
     # What clients ask
@@ -330,7 +339,7 @@ class Titanic(BaseCore):
 
     def tick(self, now: float) -> None:
         """Do what is due."""
-        for core in (*self._workers.values(), self._caller):
+        for core in self._connected():
             due = core.timer()
             if due is not None and due <= now:
                 core.tick(now)
@@ -362,7 +371,7 @@ class Titanic(BaseCore):
 
     def timer(self) -> float | None:
         """When `tick` is to be called next."""
-        dues = [core.timer() for core in (*self._workers.values(), self._caller)]
+        dues = [core.timer() for core in self._connected()]
         due = min([due for due in dues if due is not None], default=NEVER)
         return min(due, self._running.timer(), self._again_at, self._expire_at, self._age_at)
 
@@ -370,5 +379,5 @@ class Titanic(BaseCore):
         """Tell the broker that it ends; requests under way are run again by its next start."""
         for worker in self._workers.values():
             worker.leave(now)
-        for core in (*self._workers.values(), self._caller):
+        for core in self._connected():
             self._sends += core.take_sends()

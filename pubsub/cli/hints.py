@@ -1,0 +1,80 @@
+"""What to call instead of a command that there is not, where it can be guessed what was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+
+def _each(names: Iterable[str], *commands: str) -> dict[str, tuple[str, ...]]:
+    """The same answer to each of these names; `{}` in it stands for the name."""
+    return {name: tuple(command.format(name) for command in commands) for name in names}
+
+
+_OF_CLIENT: Final = (
+    *("put", "get", "subscribe", "unsubscribe", "flush", "discard", "renew"),
+    *("dead-letters", "export", "call", "replies", "serve"),
+)
+_OF_SERVER: Final = ["drain", "switch", "forget", "promote", "restored", "remove", "check", "import"]
+_OF_KEYS: Final = ["authorize", "revoke"]
+
+_LOOKS: Final = (
+    *("topics", "servers", "proxies", "subscribers", "clients", "list", "ls", "ps"),
+    *("info", "report", "health", "dashboard", "cluster"),
+)
+
+HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    "pubsub": {
+        **_each(_LOOKS, "pubsub status", "pubsub top"),
+        **_each(_OF_CLIENT, "pubsub client ID {} …"),
+        **_each(("pub", "publish", "produce", "producer", "send", "post"), "pubsub client ID put TOPIC FILE"),
+        **_each(
+            ("sub", "consume", "consumer", "receive", "recv", "poll", "read", "tail", "listen"),
+            "pubsub client ID subscribe TOPIC",
+            "pubsub client ID get TOPIC",
+        ),
+        **_each(("move", "abandon"), "pubsub topic {} TOPIC …"),
+        "peek": ("GET /topics/TOPIC/messages of pubsub gateway start",),
+        **_each(_OF_SERVER, "pubsub server {} …"),
+        **_each(_OF_KEYS, "pubsub keys {} …"),
+        **_each(("start", "run", "init"), "pubsub up --dir DIR", "pubsub proxy start", "pubsub server start"),
+        **_each(("stop", "shutdown", "kill"), "pubsub down --dir DIR"),
+        **_each(("key", "authorized"), "pubsub keys"),
+        **_each(("webhooks", "hook", "hooks"), "pubsub webhook"),
+        **_each(("broker", "worker", "queue", "work"), "pubsub service"),
+        **_each(("spark", "archive", "audit"), "pubsub pipeline"),
+        **_each(("settings", "setting", "configuration"), "pubsub config"),
+        "version": ("pubsub --version",),
+        "help": ("pubsub --help",),
+    },
+    "pubsub topic": {
+        **_each(("list", "ls", "show", "status", "info", "describe"), "pubsub status"),
+        **_each(("create", "make", "new", "add", "put"), "pubsub client ID put TOPIC FILE"),
+        **_each(("get", "subscribe"), "pubsub client ID {} TOPIC"),
+    },
+    "pubsub server": {
+        **_each(("list", "ls", "show", "status", "info"), "pubsub status"),
+        **_each(("stop",), "pubsub down --dir DIR", "SIGTERM to its process"),
+    },
+    "pubsub proxy": {
+        **_each(("list", "ls", "show", "status", "info"), "pubsub status"),
+        **_each(("stop",), "pubsub down --dir DIR", "SIGTERM to its process"),
+    },
+    "pubsub client": {
+        **_each(("list", "ls"), "pubsub status"),
+        **_each(("send", "publish", "produce"), "pubsub client ID put TOPIC FILE"),
+        **_each(("receive", "consume", "read", "poll"), "pubsub client ID get TOPIC"),
+    },
+    "pubsub gateway": _each(("run", "serve", "up"), "pubsub gateway start"),
+}
+"""Of which group -> which name -> what to call instead. A topic is made by the first put, or subscribe."""
+
+
+def hint(group: str, name: str) -> str:
+    """What to call instead; "" where nobody knows.
+
+    Args:
+        group: as it was typed, "pubsub topic".
+        name: of the command that it does not have.
+    """
+    return " or ".join(HINTS.get(group, {}).get(name.lower(), ()))

@@ -1,0 +1,46 @@
+"""The help of commands where Python has dropped their docstrings (`-OO`, PYTHONOPTIMIZE=2), from their source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final
+
+import typer
+
+_NO_SOURCE: Final = "(Python runs without docstrings, -OO, and the source that holds this help is not there.)"
+
+
+def restore(app: typer.Typer) -> None:
+    """Have each command of an application say what it does, without docstrings too."""
+    if sys.flags.optimize < 2:
+        return
+    callback = app.registered_callback
+    for command in (*app.registered_commands, *([] if callback is None else [callback])):
+        function = command.callback
+        if function is not None and not function.__doc__:
+            function.__doc__ = docstring(function)
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            restore(group.typer_instance)
+
+
+def docstring(function: Callable[..., Any]) -> str | None:
+    """A function's docstring, from its source where Python has dropped it; None: it has none."""
+    if function.__doc__ or sys.flags.optimize < 2:
+        return function.__doc__
+    return _docstrings(function.__module__).get(function.__name__, _NO_SOURCE)
+
+
+@cache
+def _docstrings(module: str) -> dict[str, str]:
+    """By name, those of a module's functions; none where there is no source."""
+    try:
+        tree = ast.parse(inspect.getsource(sys.modules[module]))
+    except (OSError, TypeError, SyntaxError):
+        return {}
+    functions = [node for node in tree.body if isinstance(node, ast.FunctionDef)]
+    return {node.name: ast.get_docstring(node) or "" for node in functions}

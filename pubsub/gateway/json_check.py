@@ -1,0 +1,106 @@
+"""Whether bytes are JSON, found out without recursion and without holding every other thread up.
+
+`json.loads` descends by recursion, so that 1 KB of `[` raises RecursionError. It also holds the interpreter's lock from
+a document's first byte to its last, on a thread too: for seconds, where the document is large and has many small parts.
+A publisher chooses these bytes. A document beyond PARSED_BYTES_MAX is looked at in pieces: a regular expression takes
+some parts at a time, a stack of bytes has the brackets that are open, and other threads run in between.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final
+
+from pubsub.gateway.limits import PARSED_BYTES_MAX
+
+PARTS_AT_ONCE: Final = 64
+"""Parts of an array or an object that one regular expression takes."""
+
+STEPS_MAX: Final = 1_000_000
+"""Steps, each of up to PARTS_AT_ONCE parts, after which a document is called no JSON: some seconds of one thread."""
+
+_SPACE: Final = r"[ \t\n\r]*+"
+_STRING: Final = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'
+_NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+"
+_SCALAR: Final = rf"(?>{_STRING}|-?Infinity|NaN|{_NUMBER}|true|false|null)"
+"""NaN and Infinity are no JSON by RFC 8259, and are to Python's module."""
+
+_MEMBER: Final = rf"{_STRING}{_SPACE}:{_SPACE}"
+
+
+def _some(part: str) -> str:
+    """Nothing, or some parts with commas between them."""
+    return rf"(?:{part}{_SPACE}(?:,{_SPACE}{part}{_SPACE}){{0,{PARTS_AT_ONCE - 1}}}+)?+"
+
+
+_FLAT: Final = rf"(?>{_SCALAR}|\[{_SPACE}{_some(_SCALAR)}\]|\{{{_SPACE}{_some(_MEMBER + _SCALAR)}\}})"
+"""A value without brackets within its brackets."""
+
+_BLANK: Final = re.compile(_SPACE)
+_VALUE: Final = re.compile(_FLAT + _SPACE)
+_KEY: Final = re.compile(_MEMBER)
+_RUNS: Final = {
+    ord("["): re.compile(rf"(?:{_FLAT}{_SPACE},{_SPACE}){{0,{PARTS_AT_ONCE}}}+"),
+    ord("{"): re.compile(rf"(?:{_MEMBER}{_FLAT}{_SPACE},{_SPACE}){{0,{PARTS_AT_ONCE}}}+"),
+}
+_CLOSING: Final = {ord("["): "]", ord("{"): "}"}
+
+
+def is_json(body: bytes) -> bool:
+    """Whether bytes are JSON, of any depth, with numbers of any length, as far as STEPS_MAX; any thread may call it."""
+    if len(body) <= PARSED_BYTES_MAX:
+        try:
+            json.loads(body, parse_int=str)
+        except RecursionError:
+            pass
+        except ValueError:
+            return False
+        else:
+            return True
+    try:
+        text = body.decode(json.detect_encoding(body), "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return scan(text)
+
+
+def scan(text: str, steps_max: int = STEPS_MAX) -> bool:
+    """Whether a text is JSON.
+
+    Args:
+        text: to look at.
+        steps_max: after so many steps it is called none.
+    """
+    place, opened = _BLANK.match(text).end(), bytearray()  # type: ignore[union-attr]
+    for _ in range(steps_max):
+        if opened:
+            place = _RUNS[opened[-1]].match(text, place).end()  # type: ignore[union-attr]
+            if opened[-1] == ord("{"):
+                key = _KEY.match(text, place)
+                if key is None:
+                    return False
+                place = key.end()
+        value = _VALUE.match(text, place)
+        if value is None:
+            bracket = text[place : place + 1]
+            if not bracket or bracket not in "[{":
+                return False
+            opened.append(ord(bracket))
+            place = _BLANK.match(text, place + 1).end()  # type: ignore[union-attr]
+            continue
+        place = _closed(text, value.end(), opened)
+        if not opened:
+            return place == len(text)
+        if text[place : place + 1] != ",":
+            return False
+        place = _BLANK.match(text, place + 1).end()  # type: ignore[union-attr]
+    return False
+
+
+def _closed(text: str, place: int, opened: bytearray) -> int:
+    """Behind the brackets that close here."""
+    while opened and text[place : place + 1] == _CLOSING[opened[-1]]:
+        opened.pop()
+        place = _BLANK.match(text, place + 1).end()  # type: ignore[union-attr]
+    return place

@@ -1,0 +1,120 @@
+"""The last report of each server, kept for the time when that server is not heard.
+
+A proxy asks its servers by itself, seldom, and once more when somebody asks for its own report. The figures from before
+an outage are known then, although no other process was looking at that time. A report is kept as it came, and read only
+when its server is gone: of ten thousand topics it has megabytes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from pubsub.protocol.batch import Buffer
+from pubsub.proxy.replies import Replies
+from pubsub.proxy.server import Server
+
+CALLBACK: Final = 1 << 62
+"""The callback under which servers are asked; marks of `in_flight` are numbers of bytes, far below it."""
+
+SECONDS: Final = 10.0
+"""Between two reports that a proxy asks of one server by itself."""
+
+TOPICS_PER_SECOND: Final = 100
+"""A server with many topics is asked less often: a report of them all takes its loop a while."""
+
+FRESH_SECONDS: Final = 1.0
+"""A report at most so old is not asked for again where somebody looks at the cluster."""
+
+BYTES_MAX: Final = 4 * 1024 * 1024
+"""A longer report is not kept: its figures are unknown in an outage."""
+
+TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of all reports that are kept."""
+
+_FIGURES: Final = ("records", "bytes", "backlog", "oldest_unacknowledged_seconds")
+
+
+class _Kept:
+    """One server's last report, when it came, and what was read out of it."""
+
+    __slots__ = ("at", "body", "facts")
+
+    def __init__(self, body: bytes, at: float) -> None:
+        self.body, self.at = body, at
+        self.facts: dict[str, Any] | None = None
+
+
+class LastReports:
+    """The last report of each server.
+
+    Args:
+        replies: where questions go.
+
+    Attributes:
+        asks: whether servers are asked at all.
+    """
+
+    def __init__(self, replies: Replies) -> None:
+        self._replies = replies
+        self.asks = False
+        self._asked: dict[str, float] = {}
+        self._kept: dict[str, _Kept] = {}
+
+    def look(self, servers: list[Server], now: float, *, wanted: bool = False) -> None:
+        """Ask the servers whose last report is old.
+
+        Args:
+            servers: those that are heard.
+            now: the monotonic clock, in seconds.
+            wanted: somebody looks at the cluster at this moment.
+        """
+        if not self.asks:
+            return
+        for server in servers:
+            often = FRESH_SECONDS if wanted else SECONDS
+            pause = max(often, len(server.topics) / TOPICS_PER_SECOND)
+            asked = self._asked.setdefault(server.store, now if not wanted else float("-inf"))
+            if now - asked >= pause:
+                self._asked[server.store] = now
+                self._replies.ask_report(server, CALLBACK, now)
+
+    def take(self, server: Server, body: Buffer, now: float) -> None:
+        """A server has answered."""
+        size = len(body)
+        others = sum(len(kept.body) for store, kept in self._kept.items() if store != server.store)
+        if size and size <= BYTES_MAX and others + size <= TOTAL_BYTES_MAX:
+            self._kept[server.store] = _Kept(bytes(body), now)
+
+    def forget(self, known: dict[str, Server]) -> None:
+        """Drop what belongs to stores that are not known any more."""
+        for rows in (self._kept, self._asked):
+            for store in [store for store in rows if store not in known]:
+                del rows[store]
+
+    def of(self, server: Server, now: float) -> dict[str, Any] | None:
+        """The figures of a server's last report; None where there is none.
+
+        Returns:
+            `seconds_ago`, `standby` (as the server told it, or null) and `topics`: by name, each with `records`,
+            `bytes`, `backlog`, `oldest_unacknowledged_seconds` and `subscribers` (how many).
+        """
+        kept = self._kept.get(server.store)
+        if kept is None:
+            return None
+        if kept.facts is None:
+            kept.facts = _read(kept.body)
+        return {"seconds_ago": round(now - kept.at, 1), **kept.facts}
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """The figures of a report; none of one that cannot be read."""
+    try:
+        report = json.loads(body)
+        topics = {
+            str(name): {figure: held.get(figure) for figure in _FIGURES} | {"subscribers": len(held["subscribers"])}
+            for name, held in report["topics"].items()
+        }
+        return {"standby": report.get("standby"), "topics": topics}
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {"standby": None, "topics": {}}

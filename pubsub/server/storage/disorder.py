@@ -1,0 +1,91 @@
+"""Rows of `batch` that are out of order: on a damaged page a key may be another one, and all else of it be sound.
+
+SQLite does not notice. Where it balances such a page with those beside it, it leads to them by a wrong key afterwards,
+and rows of sound topics cannot be found any more. So nothing is written beside such a page: before a transaction, the
+rows around the places where it writes are looked at, those of two pages on each side, and each place once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+from typing import Final
+
+import apsw
+
+from pubsub.base.database import PAGE_BYTES, forget_pages
+from pubsub.base.limits import OFFSET_BITS
+from pubsub.server.topic import changes as c
+
+BESIDE_BYTES: Final = 2 * PAGE_BYTES
+"""So far from a place are the pages that are balanced with its own."""
+
+_ROW_BYTES: Final = 25
+"""Of a row but for its body, at least."""
+
+_LOCAL_BYTES: Final = 2_000
+"""Of a body that goes on elsewhere, what stands in its row at least."""
+
+
+class Disorder:
+    """What was looked at, and what is out of order.
+
+    Args:
+        db: the writing connection; it is read outside of transactions only.
+
+    Attributes:
+        logs: numbers of those that nothing can be appended to.
+    """
+
+    def __init__(self, db: apsw.Connection) -> None:
+        self._db = db
+        self._looked: set[int] = set()
+        self._ordered: dict[int, int] = {}
+        """By log number: up to which key it was looked at, from its first one on."""
+        self.logs: set[int] = set()
+
+    def find(self, changes: Iterable[c.Change]) -> list[tuple[int, int]]:
+        """The ranges of keys, of those that these changes delete, that must stay; `logs` is told of the others."""
+        found = []
+        for change in changes:
+            if isinstance(change, c.BatchAppended | c.BatchPublished | c.LogOpened):
+                # All that are opened begin at the end of the table; that is looked at once.
+                number = -1 if isinstance(change, c.LogOpened) else change.log
+                if number not in self._looked:
+                    self._looked |= {number, change.log}
+                    place = change.log << OFFSET_BITS | getattr(change, "offset", 0)
+                    if not self._is_ordered(place, place):
+                        self.logs.add(change.log)
+                self._looked.add(change.log)
+            elif isinstance(change, c.LogTrimmed | c.BatchesDiscarded | c.BodiesDropped):
+                first = change.log << OFFSET_BITS
+                high = first | (change.high if isinstance(change, c.BodiesDropped) else change.low)
+                low = max(first, self._ordered.get(change.log, 0))
+                if low < high:
+                    self._ordered[change.log] = high
+                    if not self._is_ordered(low, high):
+                        found.append((first, high))
+        return found
+
+    def _is_ordered(self, low: int, high: int) -> bool:
+        """Whether the rows from [low, high), and those beside them, are in order as far as they can be read."""
+        columns = "select key, length(body) from batch"
+        return self._walk(f"{columns} where key < ? order by key desc", low, low, -1) and self._walk(
+            f"{columns} where key >= ? order by key", low, high, 1
+        )
+
+    def _walk(self, statement: str, start: int, stop: int, way: int) -> bool:
+        size, last = 0, start - (way > 0)
+        try:
+            for key, length in self._db.execute(statement, (start,)):
+                if (key - last) * way <= 0:
+                    return False
+                last = key
+                if way < 0 or key >= stop:
+                    size += _ROW_BYTES + min(length or 0, _LOCAL_BYTES)
+                    if size > BESIDE_BYTES:
+                        break
+        except (apsw.CorruptError, UnicodeDecodeError):  # That page cannot be balanced with another one.
+            with contextlib.suppress(apsw.Error):
+                forget_pages(self._db)
+        return True

@@ -1,0 +1,234 @@
+"""Damaged state files of clients, by the thousand: what opening says of each, beside what the client does with it then.
+
+    .venv/bin/python -m tests.client.damages --count 1000
+
+A state file is made once, with every kind of row of ours and a table of the application's: a closed client's, and a
+killed one's beside its write-ahead log. Each seed damages one place of a copy, and a client is opened on it. Where that
+succeeds everything is done that needs no proxy: all is read, puts are kept, others given up, the application's table is
+written along, and it is closed and opened again. No page of ours may be found damaged after the opening, and each body
+that would be sent is what was put, or its checksum says that it is not, for which its server refuses it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from zlib import crc32
+
+import apsw
+
+from pubsub.client import Client
+from pubsub.client.storage.store import PAGE_BYTES
+from pubsub.errors import HandlerMisused, PubsubError, StorageError
+from tests.server.damages import spoil
+
+FILE = "c.db"
+LOG = f"{FILE}-wal"
+TOPICS = tuple(f"topic-{number}" for number in range(12))
+
+
+@dataclass
+class Made:
+    """The state that is damaged.
+
+    Attributes:
+        closed, killed: names and contents of the files, of a client that was closed, and of one that was killed.
+        bodies: what was put, by counter.
+        pages: numbers of the closed one's pages, by their kind.
+    """
+
+    closed: dict[str, bytes]
+    killed: dict[str, bytes]
+    bodies: dict[int, bytes]
+    pages: dict[str, list[int]] = field(default_factory=dict)
+
+
+def opened(directory: Path) -> Client:
+    """The client, whose proxy is nowhere."""
+    return Client("c", proxies=["tcp://127.0.0.1:9"], directory=directory)
+
+
+def _contents(directory: Path) -> dict[str, bytes]:
+    return {name: (directory / name).read_bytes() for name in (FILE, LOG) if (directory / name).exists()}
+
+
+def make(directory: Path) -> Made:
+    """Fill a state file."""
+    client = opened(directory)
+    for number in range(60):
+        client.put(TOPICS[number % 12], (b"body-%d " % number) * (2_000 if number % 9 == 0 else 20), wait=False)
+    with client.transaction() as transaction:
+        transaction.execute("create table orders (id integer primary key, text text)")
+        transaction.executemany("insert into orders values (?, ?)", [(one, "order " * 80) for one in range(400)])
+        transaction.execute("create table gone (body blob)")
+        transaction.execute("insert into gone values (zeroblob(400000))")
+    with client.transaction() as transaction:
+        transaction.execute("drop table gone")  # Free pages.
+    client.close()
+    db = apsw.Connection(str(directory / FILE))
+    for number in range(300):
+        topic = f"heard-{number:03}"
+        db.execute(
+            "insert into pubsub_subscriptions values (?,1,1,?,?,?,?,null,null,0)",
+            (topic, number + 1, f"{number:016x}", f"{number:016x}", number),
+        )
+        db.execute("insert into pubsub_taken values (?,?,?)", (topic, f"sender-{number}/{number:016x}", number + 7))
+    for number in range(40):
+        db.execute(
+            "insert into pubsub_dead_letters values (?,?,?,?,?,?,?,?,?,?,?)",
+            (number, "heard-001", "x.1", "x.1", "p/1", number, 5, b"letter" * 500, "no", 3, 5.0),
+        )
+    db.close()
+    client = opened(directory)
+    for number in range(3):  # These are in the killed one's log only.
+        client.put(TOPICS[number], b"late-%d" % number, wait=False)
+    killed = _contents(directory)
+    counters = [counter for counter, *_ in client._session.store.rows()]
+    bodies = {counter: client._session.store.body(counter) for counter in counters}
+    client.close()
+    made = Made(_contents(directory), killed, bodies)
+    made.pages = _kinds(directory / FILE)
+    return made
+
+
+def _kinds(path: Path) -> dict[str, list[int]]:
+    pages: dict[str, list[int]] = {"first": [1]}
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        seen = {1}
+        for name, number, kind in db.execute("select name, pageno, pagetype from dbstat"):
+            whose = "ours" if "pubsub_" in name else "the application's"
+            what = name if name in {"pubsub_outbox", "pubsub_state"} else whose
+            seen.add(number)
+            if number != 1:
+                pages.setdefault(f"{kind} of {what}", []).append(number)
+        pages["free"] = sorted({*range(1, db.pragma("page_count") + 1)} - seen)
+    return pages
+
+
+def damage(made: Made, directory: Path, seed: int) -> str:
+    """Write a copy of the state into a directory, with one damage; what it is."""
+    random = Random(seed)
+    kinds = [*made.pages, "log", "cut"]
+    kind = kinds[seed % len(kinds)]
+    killed = kind == "log" or random.random() < 0.3
+    files = {name: bytearray(raw) for name, raw in (made.killed if killed else made.closed).items()}
+    if kind == "cut":
+        size = random.choice((random.randrange(len(files[FILE])), random.randrange(200)))
+        del files[FILE][size:]
+        what = f"cut to {size}"
+    elif kind == "log":
+        raw = files[LOG]
+        start = random.choice((0, random.randrange(0, len(raw), PAGE_BYTES)))
+        what = f"log at {start}: {spoil(raw, slice(start, min(len(raw), start + PAGE_BYTES)), random)}"
+    else:
+        number = random.choice(made.pages[kind])
+        where = slice((number - 1) * PAGE_BYTES, number * PAGE_BYTES)
+        if where.stop > len(files[FILE]):
+            files = {name: bytearray(raw) for name, raw in made.closed.items()}
+        what = f"page {number}, {kind}: {spoil(files[FILE], where, random)}"
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, raw in files.items():
+        (directory / name).write_bytes(raw)
+    return f"{'killed' if killed else 'closed'}, {what}"
+
+
+def used(made: Made, directory: Path) -> str:
+    """Open a client on a state file, and do everything: what opening said, "" where it succeeded.
+
+    Raises:
+        AssertionError: something else came of it.
+        PubsubError: it ended later.
+    """
+    try:
+        client = opened(directory)
+    except StorageError as error:
+        return type(error).__name__
+    missing = made.bodies.keys() - {counter for counter, *_ in client._session.store.rows()}
+    assert len(missing) <= 1, f"{len(missing)} puts are gone without a word"  # The last commit may be torn.
+    for _ in range(2):
+        with contextlib.closing(client):
+            _see_bodies(made, client)
+            client.dead_letters()
+            client.calls()
+            client.put("topic-new", b"new", wait=False)
+            _write_along(client)
+            for topic in TOPICS[::3]:
+                client.discard(topic)
+        client = opened(directory)
+    client.close()
+    return ""
+
+
+def _see_bodies(made: Made, client: Client) -> None:
+    store = client._session.store
+    for counter, topic, _, _, _, checksum, _ in store.rows():
+        body = store.body(counter)
+        sound = made.bodies.get(counter, body) == body
+        assert sound or crc32(body) != checksum, f"{topic} would be sent a body that was never put"
+
+
+def _write_along(client: Client) -> None:
+    """The application's table may be damaged: then its transaction fails, and nothing else does."""
+    try:
+        with client.transaction() as transaction:
+            transaction.execute("update orders set text = text || '!' where id % 7 = 0")
+            transaction.put("topic-new", [b"along"])
+    except (apsw.CorruptError, apsw.SQLError, apsw.ConstraintError, UnicodeDecodeError, StorageError, HandlerMisused):
+        return
+
+
+def tried(made: Made, directory: Path, seed: int) -> tuple[str, str, str]:
+    """One seed: the damage, what opening said, and what was wrong."""
+    what = damage(made, directory, seed)
+    try:
+        return what, used(made, directory) or "opened", ""
+    except PubsubError as error:
+        return what, "", f"it ended after it was opened: {type(error).__name__}: {error}"
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+        return what, "", f"{type(error).__name__}: {error}"
+    finally:
+        shutil.rmtree(directory)
+
+
+@contextlib.contextmanager
+def workshop() -> Iterator[tuple[Made, Path]]:
+    """The state, and a directory for copies of it."""
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
+        yield make(Path(place) / "made"), Path(place) / "copy"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=1_000)
+    parser.add_argument("--seed", type=int, default=0)
+    asked = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    began = time.monotonic()
+    said: Counter[str] = Counter()
+    wrong = 0
+    with workshop() as (made, copy):
+        for seed in range(asked.seed, asked.seed + asked.count):
+            what, verdict, finding = tried(made, copy, seed)
+            said[verdict or "ended"] += 1
+            if finding:
+                wrong += 1
+                print(f"seed {seed}, {what}: {finding}", flush=True)
+    kinds = ", ".join(f"{count} {verdict}" for verdict, count in sorted(said.items()))
+    seconds = time.monotonic() - began
+    print(f"{asked.count} damaged state files in {seconds:.0f} s: {kinds}; {wrong} found something")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

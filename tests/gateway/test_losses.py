@@ -1,0 +1,155 @@
+"""Dead letters of HTTP subscribers: what they were never handed, by the gateway, on the page, and no other's."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.client.storage.tables import LETTERS_BESIDE, TABLES, UNTOLD
+from pubsub.errors import DataLoss
+from pubsub.gateway import losses
+from pubsub.gateway.limits import LOSSES_MAX
+from pubsub.gateway.mailbox import Mailbox
+from tests.faults.cluster import Cluster, until
+from tests.gateway.browser import DRIVER, REQUIRED, Browser
+from tests.gateway.serving import Gateway
+from tests.gateway.test_mailbox_rows import File
+
+in_browser = pytest.mark.skipif(
+    DRIVER is None and not REQUIRED, reason="no chromedriver is here: dead letters were not tried in a browser"
+)
+ADD = (
+    "INSERT INTO pubsub_dead_letters (topic, first, last, publisher, counter, stamp, body, error, attempts, at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+def lost(topic: str, number: int) -> tuple[Any, ...]:
+    return topic, f"a.{number}0", f"a.{number}9", "", 0, 0, None, f"disk {number} is gone", 0, 1_700_000_000.5
+
+
+class Client(File):
+    """A client's file with the client's own tables, of which a topic has lost something whenever it is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for table in (TABLES[-1], UNTOLD, LETTERS_BESIDE):
+            self.db.execute(table)
+
+    async def hand_on(self, topic: str, *_: Any) -> int:
+        self.db.execute(ADD, lost(topic, 1))
+        raise DataLoss(topic, "a.10", "a.19", "disk 1 is gone")
+
+    def numbers(self, topic: str) -> list[int]:
+        return [row[0] for row in self.read("SELECT id FROM pubsub_dead_letters WHERE topic = ? ORDER BY id", (topic,))]
+
+
+@pytest.fixture
+def client() -> Client:
+    return Client()
+
+
+def test_pages_are_by_number_and_tell_whether_there_are_more(client: Client) -> None:
+    for number in range(5):
+        client.db.execute(ADD, lost("other" if number == 2 else "t", number))
+    first, following = losses.page(client, "t", 0, 2)  # type: ignore[arg-type]
+    assert ([row[0] for row in first], following) == ([1, 2], 2)
+    second, following = losses.page(client, "t", 2, 2)  # type: ignore[arg-type]
+    assert ([row[0] for row in second], following) == ([4, 5], None)
+    assert losses.page(client, "t", 5, 2) == ([], None)  # type: ignore[arg-type]
+    assert losses.count(client, "t") == 4  # type: ignore[arg-type]
+
+
+def test_a_letter_with_a_body_has_its_key_and_headers_and_large_ones_end_a_page(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(losses, "DEAD_LETTERS_BYTES_MAX", 10)
+    for number in range(3):
+        client.db.execute(ADD, ("t", f"a.{number}", f"a.{number}", "p", number, 7, b"x" * 8, "it failed", 5, 1.0))
+    client.db.execute("INSERT INTO pubsub_letters_beside VALUES (1, x'6b', x'')")
+    ((row,), following) = losses.page(client, "t", 0, 10)  # type: ignore[arg-type]
+    assert row == (1, "a.0", "p", 0, 7, b"k", b"x" * 8, "it failed", 5, 1.0, b"")
+    assert following == 1
+
+
+def test_the_newest_stay_and_what_is_still_to_be_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(losses, "LOSSES_MAX", 3)
+    for number in range(4):
+        client.db.execute(ADD, lost("t", number))
+    client.db.execute(ADD, lost("other", 1))
+    client.db.execute("INSERT INTO pubsub_untold VALUES (1, 't')")
+    client.db.execute("INSERT INTO pubsub_letters_beside VALUES (2, x'', x'')")
+    assert asyncio.run(Mailbox(client, "t").take(1, 1.0)) == 1  # type: ignore[arg-type]
+    assert client.numbers("t") == [1, 3, 4, 6]
+    assert client.numbers("other") == [5]
+    assert client.read("SELECT id FROM pubsub_letters_beside") == []
+    assert LOSSES_MAX == 10_000
+
+
+def test_what_is_forgotten_leaves_other_topics_alone(client: Client) -> None:
+    for topic in ("t", "other"):
+        client.db.execute(ADD, lost(topic, 1))
+        client.db.execute("INSERT INTO pubsub_untold VALUES (last_insert_rowid(), ?)", (topic,))
+    client.write(lambda transaction: losses.forget(transaction, "t"))
+    assert (client.numbers("t"), client.numbers("other")) == ([], [2])
+    assert client.read("SELECT topic FROM pubsub_untold") == [("other",)]
+
+
+@pytest.fixture(scope="module")
+def losing(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
+    """A gateway of a subscriber that three ranges were lost to, of which it was told."""
+    directory: Path = tmp_path_factory.mktemp("losing") / "data"
+    gateway = Gateway(cluster, directory)
+    with gateway:
+        for topic in ("losing", "shown"):
+            gateway.subscribe(topic, "s")
+            gateway.put(topic, b"x")
+    with closing(sqlite3.connect(directory / "subscribers" / "http.s.db")) as db, db:
+        db.executemany(ADD, [lost(topic, number) for topic in ("losing", "shown") for number in range(3)])
+    with gateway:
+        yield gateway
+
+
+def letters(gateway: Gateway, query: str = "") -> dict[str, Any]:
+    answer = gateway.ask("GET", f"/topics/losing/subscribers/s/dead-letters{query}")
+    assert answer.status_code == 200, answer.text
+    return dict(answer.json())
+
+
+@pytest.mark.slow
+def test_what_a_subscriber_lost_is_told_until_it_is_removed(losing: Gateway) -> None:
+    found = letters(losing, "?max=2")
+    assert found["dead_letters"][0] == {
+        "id": "lost-a.00..a.09", "lost": "disk 0 is gone", "position": "a.00..a.09", "number": 1, "attempts": 0,
+        "error": "disk 0 is gone", "failed_at": 1_700_000_000_500_000,
+    }  # fmt: skip
+    assert found["next"] == 2
+    assert letters(losing, "?max=2&after=2&beginnings=true")["next"] is None
+    path = "/topics/losing/subscribers/s"
+    assert losing.ask("GET", path).json()["dead_letters"] == 3
+    for query in ("max=0", "after=x", "beginnings=1", "mxa=1"):
+        assert losing.ask("GET", f"{path}/dead-letters?{query}").status_code == 400
+    assert losing.ask("GET", "/topics/losing/subscribers/nobody/dead-letters").status_code == 404
+    assert losing.ask("DELETE", path).status_code == 204
+    losing.subscribe("losing", "s")
+    assert letters(losing) == {"dead_letters": [], "next": None}
+    losing.put("losing", b"y")
+    assert [message["body"] for message in losing.take("losing", "s", 1)] == ["y"]
+
+
+@in_browser
+@pytest.mark.slow
+def test_the_page_shows_what_a_subscriber_lost(losing: Gateway) -> None:
+    with Browser() as browser:
+        browser.go(f"{losing.url}/#/topics/shown")
+        until(lambda: "Dead letters" in browser.text("#subscribers"), "the subscriber has a link to them")
+        browser.click("#subscribers a[data-key='letters subscribers s']")
+        until(lambda: "lost: disk 2 is gone" in browser.text("#dead"), "what is lost is shown")
+        assert browser.text("#whose") == "s"
+        assert browser.complaints() == []

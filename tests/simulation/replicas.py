@@ -1,0 +1,114 @@
+"""A second directory of a client, opened under its ID on another host while the client goes on: two replicas at once.
+
+Each goes on with the one subscription whenever its user subscribes, and the other is told that it is superseded. What
+either of them has processed counts for the client: nothing may be lost, and nothing may come to both without the mark.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import apsw
+
+from pubsub.errors import DataLoss, Superseded
+from tests.simulation.applications.application import Application
+from tests.simulation.clients import ClientNode
+from tests.simulation.disk import NAME
+from tests.simulation.history import Seen
+from tests.simulation.world import EPOCH, World
+
+
+class Replica:
+    """A process on an empty directory, which takes what it is given for a while.
+
+    Args:
+        of: the application whose client it is.
+        node: the process; it has not been started.
+        number: which one of the run it is.
+    """
+
+    def __init__(self, world: World, of: Application, node: ClientNode, number: int) -> None:
+        self.world, self.of, self.node = world, of, node
+        self._directory = -number
+        """Lower than those that the client itself has one after the other."""
+        self._lines: dict[str, tuple[int, float]] = {}
+        """When it asked last: the line in which the client was, and since when that is subscribed at the earliest."""
+        self._given: dict[tuple[str, str], tuple[int, float]] = {}
+        self._settled: dict[str, float | None] = {}
+        node.on_start = self._started
+
+    def _started(self) -> None:
+        for reading in self.of.program.readings():
+            self.node.later(0.01, partial(self._subscribe, reading.topic))
+
+    def _subscribe(self, topic: str) -> None:
+        reading = self.of.program.reading(topic)
+        # Where the client has left, or knows nothing, the replica's own subscription may be from any time.
+        asked = reading.asked if reading.wanted and reading.asked is not None else 0.0
+        self._lines[topic], self._settled[topic] = (reading.line, asked), None
+        if reading.asked is None:
+            reading.asked = self.world.now  # From now on its client may go on with what this one has begun.
+
+        def then(_: Any, error: Exception | None) -> None:
+            self.world.note(f"{self.node.name} is told about {topic}: {type(error).__name__}")
+            self._settled[topic] = self.world.now if error is None else None
+            # What is marked waits for it now, and may go to another server before it asks.
+            seconds = self.world.random.choice((0.01, 0.5)) * self.world.random.random()
+            self.node.later(seconds, partial(self._take if error is None else self._subscribe, topic))
+
+        self.node.call(self.node.calls.subscribing.intend(topic, True, None), then)
+
+    def _take(self, topic: str) -> None:
+        def handle(message: Any, transaction: Any) -> None:
+            self.node.operations += 1
+            body = message.body.decode()
+            self._given[topic, body] = self._lines[topic]
+            transaction.execute(
+                "insert into seen (topic, body, id, stamp, doubtful) values (?, ?, ?, ?, ?)",
+                (topic, body, message.id, message.stamp / 1e6 - EPOCH, message.doubtful),
+            )
+            if message.doubtful:
+                self.of.program.history.check_mark(self.of.program.reading(topic), body, self._settled[topic])
+
+        def then(taken: Any, error: Exception | None) -> None:
+            self.world.note(f"{self.node.name} took {taken} of {topic}: {type(error).__name__}")
+            if isinstance(error, DataLoss):
+                self._lack(topic, error)
+            again = self._subscribe if isinstance(error, Superseded) else self._take
+            self.node.later(0.05 + 0.3 * self.world.random.random(), partial(again, topic))
+
+        self.node.call(self.node.processing.process(topic, handle, 0.5, 3), then)
+
+    def _lack(self, topic: str, error: DataLoss) -> None:
+        """It was told of a loss in its client's place."""
+        reading = self.of.program.reading(topic)
+        if error.first not in reading.lost and self.world.fate.tight:
+            first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
+            reading.excused += last - first + 1
+        reading.lost.setdefault(error.first, -1)
+
+    def end(self) -> None:
+        """It is gone, with its directory: what it has processed is written down."""
+        self.node.end("over")
+        name = self.node.name
+        path = f"/{name}/{self.node.client}.db"
+        if path not in self.node.host.disk.files:
+            return
+        db = apsw.Connection(path, vfs=NAME)
+        db.pragma("locking_mode", "exclusive")
+        try:
+            tables = {table for (table,) in db.execute("select name from sqlite_schema")}
+            statement = "select topic, body, id, stamp, doubtful from seen order by n"
+            rows = list(db.execute(statement)) if "seen" in tables else []
+        finally:
+            db.close()
+        self.node.host.disk.restore({})
+        parts: dict[str, list[Seen]] = {}
+        for topic, body, place, stamp, doubtful in rows:
+            line, asked = self._given[topic, body]
+            seen = Seen(topic, body, place, stamp, asked, bool(doubtful), line, self._directory)
+            parts.setdefault(topic, []).append(seen)
+        for topic, part in parts.items():
+            self.of.program.reading(topic).parts.insert(0, part)
+        self.of.program.history.counters["messages that a replica took"] += len(rows)
