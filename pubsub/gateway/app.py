@@ -163,6 +163,7 @@ class Gateway:
 
         told: Send = sending
         try:
+            _check_single(scope)  # Before any of them is believed.
             told = sites.telling(self._sites, sites.check(self._sites, scope), sending)
             response = sites.preflight(scope)
             if response is None:
@@ -183,8 +184,6 @@ class Gateway:
         return found
 
     def _exchange(self, scope: Scope, receive: Receive, path: str) -> Exchange:
-        if twice := doubled(scope["headers"]):
-            raise Problem("bad-request", f"{twice} is given twice; a request has one.")
         request = Request(scope, receive)
         token = _token(request, path)
         user = self.sessions.users.find(token)
@@ -224,6 +223,11 @@ class Gateway:
             "pubsub_gateway_webhook_dead_letters": (hooks["dead_letters"], "Messages that webhooks gave up."),
         }
         return counters, gauges
+
+
+def _check_single(scope: Scope) -> None:
+    if twice := doubled(scope["headers"]):
+        raise Problem("bad-request", f"{twice} is given twice; a request has one.")
 
 
 def _token(request: Request, path: str) -> str | None:

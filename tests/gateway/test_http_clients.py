@@ -18,7 +18,7 @@ from tests.gateway.serving import CLIENT, LINES, Gateway
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 60.0
+SECONDS = 100.0
 OFFER = ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA"]
 
 PUT_JAVA = """

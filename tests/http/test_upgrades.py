@@ -76,7 +76,7 @@ def test_a_body_is_stored_whole_or_the_request_is_refused(
     fields, content = BODIES[body]
 
     def request(offer: bytes) -> list[bytes]:
-        head = b"POST /message HTTP/1.1\r\nHost: x\r\nIdempotency-Key: one\r\n" + offer + fields + b"\r\n"
+        head = b"POST /message HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: one\r\n" + offer + fields + b"\r\n"
         return [head + content] if packets == 1 else [head, content]
 
     async def main() -> None:
@@ -96,7 +96,9 @@ def test_a_result_that_was_lost_is_refused_too(tmp_path: Path, http: str) -> Non
     async def main() -> None:
         settings = HttpSettings(backoff_seconds=0.02, try_seconds=5.0)
         async with AsyncReliableHttp(tmp_path, settings=settings) as sender, own(sender.results, http) as port:
-            head = b"POST /results/x HTTP/1.1\r\nHost: x\r\nIdempotency-Key: one\r\n" + OFFER + BODIES["length"][0]
+            head = (
+                b"POST /results/x HTTP/1.1\r\nHost: localhost\r\nIdempotency-Key: one\r\n" + OFFER + BODIES["length"][0]
+            )
             # There is no such job; but the body is looked at before.
             assert await answered(port, head + b"\r\nhello") == (501 if http == "httptools" else 404)
 
