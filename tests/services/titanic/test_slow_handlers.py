@@ -23,6 +23,7 @@ from pubsub.services.titanic.disk import Disk
 from pubsub.services.titanic.store import Store
 from pubsub.services.worker import Request, Worker
 from tests.faults.cluster import until
+from tests.faults.relay import Relay
 from tests.services.guide import MdBroker
 from tests.services.running import Running, Town
 
@@ -41,9 +42,9 @@ class Slow:
         return request.body.upper()
 
 
-def titanic(running: Running, broker: str, directory: Path) -> Titanic:
+def titanic(running: Running, broker: str, directory: Path, reply_seconds: float = REPLY_SECONDS) -> Titanic:
     store = Store(directory)
-    limits = TitanicLimits(reply_seconds=REPLY_SECONDS)
+    limits = TitanicLimits(reply_seconds=reply_seconds)
     core = Titanic(broker, lambda: secrets.token_hex(16).encode(), store.entries(), store.age(), limits)
     running._ends.append(store.close)
     running.engine(Engine(core, commit=Disk(core, store, SystemClock()).commit))
@@ -137,3 +138,20 @@ def test_a_worker_that_was_stopped_with_a_request_in_its_socket_does_not_begin_i
             worker.running.send_signal(signal.SIGTERM)
             assert worker.wait() == 0
         assert effects.read_text() == ""
+
+
+def test_a_reply_finds_titanic_after_its_connection_broke_and_nothing_is_run_twice(tmp_path: Path) -> None:
+    slow = Slow()
+    with Running() as running, brokers(running, "ours") as broker, Relay(broker) as relay:
+        core = titanic(running, relay.endpoint, tmp_path, reply_seconds=60.0)
+        running.worker(Worker("slow", broker=broker, handler=slow, heartbeat=0.1))
+        with ServiceClient(broker, timeout=30.0, tries=2) as client:
+            _, name = client.call(REQUEST, [b"slow", b"hello"]).frames
+            until(lambda: slow.begun, "the handler runs")
+            relay.cut()
+            relay.heal()
+            runs = core._carrier._runs
+            until(lambda: [run for run in runs.values() if run.asked and not run.unanswered], "the broker has it")
+            slow.go.set()
+            assert fetched(client, name) == (b"200", b"HELLO")
+        assert (slow.begun, core.counters["runs"]) == (1, 1)

@@ -5,8 +5,8 @@ the disk: a change is left in `take_changes`, and its answer goes out when the s
 request is on disk before its client gets the ID, and its reply before anybody is told of it; whatever is killed when,
 it is either there, and run until it has a reply, or its client was told nothing, and asks again under the same key.
 
-A request may be run more than once (a worker, the broker or Titanic dies before the reply is on disk), and never again
-once its reply is.
+A request may be run more than once (a worker, the broker or Titanic dies before the reply is on disk), and is not sent
+again once its reply is. While the broker says that it has the request, or a worker, a late reply is waited for.
 
 What is kept is kept for `keep_seconds` of Titanic's *age*: the time that it has run, as the monotonic clock counts it,
 added up over its starts on disk. A wall clock that is set forward by a year makes nothing older, and one set back
@@ -61,7 +61,7 @@ class TitanicLimits:
     """What Titanic waits for, and holds.
 
     Attributes:
-        reply_seconds: how long a worker may take for one request.
+        reply_seconds: within which a reply is expected; then the broker is asked whether it still has the request.
         parallel: requests that are run at a time.
         keep_seconds: how long a request, its reply and its key are kept, in Titanic's age.
         requests_max: that are kept.
