@@ -214,15 +214,23 @@ class StoreNewer(StorageError):
 
 
 class StoreInUse(StorageError):
-    """Another process, or THIS_PROCESS, has the directory open."""
+    """Another process, or THIS_PROCESS, has the directory open.
+
+    Attributes:
+        remedy: what is said besides, where more is known of how this comes about; "" otherwise.
+    """
 
     exit_code = 9
+    remedy = ""
 
     def __init__(self, path: str, owner: str) -> None:
         self.owner = owner
         here = "in use by this very process; share what has it open there (any thread may), or close it first"
         super().__init__(path, here if owner == THIS_PROCESS else f"in use by another process ({owner}); one at a time")
         self.args = path, owner
+
+    def __str__(self) -> str:
+        return f"{super().__str__()}{self.remedy if self.owner != THIS_PROCESS else ''}"
 
 
 class StateCopied(StorageError):

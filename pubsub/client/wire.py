@@ -25,6 +25,9 @@ _NOBODY: Final = "key"
 Who is connected stays who it was: where its line was mended since, it is let in by another connection only.
 """
 
+NEWS_SECONDS: Final = 2.0
+"""A proxy that refuses for so long while another one does not is written down, once."""
+
 _log: Final = logging.getLogger("pubsub.client")
 
 
@@ -58,6 +61,8 @@ class Wire:
         self.inbox: deque[tuple[int, Status]] = deque()
         self.doors: deque[tuple[int, str]] = deque()
         self._registered: dict[int, int] = {}
+        self._refusing: dict[int, tuple[str, float]] = {}
+        """What each proxy that refuses says, and since when; when that was written down, it is no news any more."""
         self._peers = [self._connect(proxy, index, keys) for index, proxy in enumerate(proxies)]
 
     def _connect(self, proxy: str, index: int, keys: ClientKeys | None) -> Peer:
@@ -79,12 +84,16 @@ class Wire:
         while self.doors:
             proxy, text = self.doors.popleft()
             if not text:
+                self._refusing.pop(proxy, None)
                 let_in(core, proxy)
                 continue
-            news = core.doors.shut.get(proxy) != text
+            if self._refusing.get(proxy, ("", 0.0))[0] != text:
+                self._refusing[proxy] = text, now
             refused(core, proxy, text, now)
-            if news:  # Where all of them refuse, the calls say so.
-                _log.log(logging.INFO if core.doors.closed else logging.WARNING, "client %s: %s", self._name, text)
+            # Who was authorized just now is refused until each proxy has looked. Where all refuse, the calls say so.
+            if now - self._refusing[proxy][1] >= NEWS_SECONDS and not core.doors.closed:
+                self._refusing[proxy] = text, float("inf")
+                _log.warning("client %s: %s", self._name, text)
 
     def send(self, token: int, proxy: int, message: Message) -> None:
         """Send a message to a proxy, whose answer comes in under `token`."""

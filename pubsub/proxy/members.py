@@ -58,6 +58,9 @@ class Members:
             self._counters["registers_asked_by_others"] += 1
             self._replies.tell(link, prefix, Outcome.REFUSED, "the_store_is_of_another_server")
             return
+        server = self._table.servers.get(said.store)
+        if server is not None and isinstance(said, Prepare) and said.kind == "hand":
+            server.handing = now
         self._look_up(said.store, link, now)
         vote = self.registers.handle(said, now)
         self._counters[f"votes_{vote.outcome.value}"] += 1

@@ -40,7 +40,7 @@ class Presence:
     def heard(self, server: Server, now: float, again: str = "") -> None:
         """The server counts as alive from now on. `again`: what is added to the line that says so."""
         if not server.was_alive:
-            server.was_alive, server.gone = True, None
+            server.was_alive, server.gone, server.handing = True, None, None
             self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard{again}"), now)
             self._notices.settled(f"silent {server.store}")
 
@@ -53,19 +53,30 @@ class Presence:
 
     def died(self, server: Server, now: float, *, left: bool = False) -> None:
         """The server counts as dead from now on. `left`: it said so itself."""
-        if server.was_alive:
+        overdue = server.handing is not None and not server.hands_over(now)
+        if server.was_alive or overdue:
+            if server.was_alive:
+                silence = server.liveness.silence(now)
+                server.gone = now - silence if not left and isfinite(silence) else now
             server.was_alive = False
-            silence = server.liveness.silence(now)
-            server.gone = now - silence if not left and isfinite(silence) else now
-            tail = f"topics that it alone holds are unavailable: {len(server.topics)}"
-            text = (
-                Routine(f"server {server.id} has left; {tail}") if left else f"server {server.id} is not heard; {tail}"
-            )
-            self._notices.say(f"silent {server.store}", text, now)
+            subject = "hands over" if server.hands_over(now) else "silent"
+            self._notices.say(f"{subject} {server.store}", self._silence(server, now, left=left), now)
             self._notices.settled(f"heard {server.store}")
+            server.handing = None if overdue else server.handing
         if server.newcomer is not None:
             self._replies.tell(server.newcomer, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_other_one_is_gone")
             server.newcomer = None
+
+    def _silence(self, server: Server, now: float, *, left: bool) -> str:
+        """What is said of a server that is not heard any more; a routine, where nothing is unavailable for that."""
+        if server.hands_over(now):
+            return Routine(f"server {server.id} changes its primary, as planned; requests wait for the other member")
+        what = f"server {server.id} has left" if left else f"server {server.id} is not heard"
+        alone = sum(self._table.single.get(topic) is server for topic in server.topics)
+        if not server.topics:
+            return Routine(f"{what}; it holds no topic")
+        said = f"{what}; topics that it alone holds are unavailable: {alone}"
+        return Routine(said) if left else said
 
     def tick(self, now: float) -> None:
         """Do what is due: heartbeats, and deaths.

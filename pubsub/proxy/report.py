@@ -200,7 +200,7 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
             f" topics are unavailable until it comes, or pubsub server forget {server.id or server.store}"
         )
     for server in table.servers.values():
-        if server.topics and not server.alive(now):
+        if server.topics and not server.alive(now) and not server.hands_over(now):
             count = sum(table.single.get(topic) is server for topic in server.topics)
             yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
         if server.overflow:

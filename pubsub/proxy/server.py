@@ -30,6 +30,7 @@ class Server:
             and came back without a start.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: whether it was alive when that was looked at last.
+        handing: when its other member said that it takes over as planned, by the monotonic clock; None: it does not.
         gone: since when it is not heard, by the monotonic clock; None while it is, or where that is not known.
         heard: whether it has ever said all it holds.
         back: whether it has said all it holds since this proxy started, and since anything of it was given up.
@@ -48,6 +49,7 @@ class Server:
         "draining",
         "given",
         "gone",
+        "handing",
         "heard",
         "id",
         "in_flight",
@@ -84,11 +86,16 @@ class Server:
         self.newcomer: bytes | None = None
         self.was_alive = False
         self.gone: float | None = None
+        self.handing: float | None = None
         self.alone = (self,)
 
     def alive(self, now: float) -> bool:
         """Whether it is connected and was heard within its patience."""
         return self.link is not None and self.liveness.alive(now)
+
+    def hands_over(self, now: float) -> bool:
+        """Whether its other member is taking over as planned: that it is not heard is no news for its patience."""
+        return self.handing is not None and now - self.handing < self.liveness.patience
 
     def row(self) -> StoreRow:
         """What the routes file keeps of it."""

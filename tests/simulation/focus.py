@@ -214,6 +214,9 @@ def redeployed_left(seed: int) -> Fate:
         heartbeat=0.2,
         loss=0.02,
         faults=_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
+    )
+
+
 def spoiled(seed: int) -> Fate:
     """Topics of which some cannot be read at a server that others are put to."""
     random = Random(f"spoiled {seed}")

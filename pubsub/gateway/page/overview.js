@@ -88,7 +88,7 @@ function showStandbys(rows) {
   fill(find("standbys"), [
     ["server", (row) => row.server], ["standby", stands], ["for", (row) => span(row.since_seconds)], ["lag", lag],
     ["primary", (row) => row.primary], ["at", (row) => row.address], ["in sync", (row) => row.in_sync.join(" ")],
-    ["term", (row) => number(row.term), "number"], ["votes", (row) => row.votes.join(" of ")],
+    ["term", (row) => row.term, "number"], ["votes", (row) => row.votes.join(" of ")],
   ], rows, "");
 }
 

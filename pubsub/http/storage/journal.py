@@ -22,7 +22,7 @@ from pubsub.client.core.retries import Retries
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.store import Store
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import AfterFork, CallerError, StorageError, StoreNewer
+from pubsub.errors import AfterFork, CallerError, StorageError, StoreInUse, StoreNewer
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.elapsed import Anchor, resume
 from pubsub.http.storage import inbox, outbox
@@ -46,6 +46,10 @@ class Place(Protocol):
         """No more is read or written."""
 
 
+WORKERS: Final = "; of a web server with several workers each needs a name of its own: docs/http.md, *Several workers*"
+"""What to do where the other process is another worker of the same web server."""
+
+
 class OwnFile:
     """A state file without a client: `DIR/http.db`.
 
@@ -59,7 +63,11 @@ class OwnFile:
     """
 
     def __init__(self, directory: Path, boot: str, vfs: str | None = None) -> None:
-        self._store = Store(directory / FILE, boot, power_safe=True, vfs=vfs)
+        try:
+            self._store = Store(directory / FILE, boot, power_safe=True, vfs=vfs)
+        except StoreInUse as error:
+            error.remedy = WORKERS
+            raise
         self.path = self._store.path
         # No topic is put to from here; a client says of a transaction with another outbox that it is not its own.
         numbers = Numbers(0, lambda: 0.0, Random(0), lambda _: None, [0])
