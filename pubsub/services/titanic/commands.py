@@ -22,10 +22,7 @@ def titanic(
     broker: Annotated[str, typer.Option("--broker", metavar="ADDR", help="Address of the Majordomo broker.")],
     data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where requests and replies are kept.")],
     reply_seconds: Annotated[
-        float,
-        typer.Option(
-            "--reply-timeout", metavar="SECONDS", help="Then the broker is asked what became of a request.", min=0.01
-        ),
+        float, typer.Option("--reply-timeout", metavar="SECONDS", help="Then the broker is asked about it.", min=0.01)
     ] = TitanicLimits.reply_seconds,
     parallel: Annotated[
         int, typer.Option("--parallel", metavar="N", help="Requests run at a time.", min=1, max=48)
