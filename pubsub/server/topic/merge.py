@@ -114,8 +114,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
             # stays due to a subscriber where it was due.
             rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
-        if not name.startswith(KEY):  # A named one has no epochs, but who it is bound to, under its own number.
-            subscription.epoch = max(one.epoch for one in (mine, its) if one is not None)
+        subscription.epoch = _epoch(name, subscription, mine, its)
         subscription.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
     # A restored copy's counters go beyond its records, so its history is the one that watermarks restrict.
@@ -135,6 +134,11 @@ def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, gro
     for name, subscription in topic.subscriptions.items():
         if grown or subscription is not before.get(name):
             topic.suppose_all_handed_out(subscription)
+
+
+def _epoch(name: str, chosen: Subscription, mine: Subscription | None, its: Subscription | None) -> int:
+    """The higher epoch of both; a named subscription has none, and keeps what it is bound to under its own number."""
+    return chosen.epoch if name.startswith(KEY) else max(one.epoch for one in (mine, its) if one is not None)
 
 
 def _is_newer(name: str, mine: Subscription, its: Subscription, behind: bool) -> bool:
