@@ -99,9 +99,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     ours, theirs = watermarks.store(topic.last), watermarks.store(other.last)
     own = cut(topic.history, topic.open.id, end)
     foreign = _without(cut(other.history, other.open.id, other.open.end), known)
-    tail = Span(topic.open.id, end)
-
-    before = dict(topic.subscriptions)
+    tail, before = Span(topic.open.id, end), dict(topic.subscriptions)
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
         if mine is not None and (its is None or _is_newer(name, mine, its, bool(behind))):
