@@ -134,11 +134,6 @@ def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, gro
             topic.suppose_all_handed_out(subscription)
 
 
-def _epoch(name: str, chosen: Subscription, mine: Subscription | None, its: Subscription | None) -> int:
-    """The higher epoch of both; a named subscription has none, and keeps what it is bound to under its own number."""
-    return chosen.epoch if name.startswith(KEY) else max(one.epoch for one in (mine, its) if one is not None)
-
-
 def _is_newer(name: str, mine: Subscription, its: Subscription, behind: bool) -> bool:
     """Whether our own of two subscriptions of one name goes on, which it does where they are as new."""
     if mine.number != its.number or behind:
@@ -171,6 +166,11 @@ def outdated(topic: Topic, other: Topic) -> frozenset[str]:
     if topic.ended & there <= other.ended:
         return frozenset()
     return frozenset((topic.merged | topic.logs.keys()) & there)
+
+
+def _epoch(name: str, chosen: Subscription, mine: Subscription | None, its: Subscription | None) -> int:
+    """The higher epoch of both; a named subscription has none, and keeps what it is bound to under its own number."""
+    return chosen.epoch if name.startswith(KEY) else max(one.epoch for one in (mine, its) if one is not None)
 
 
 def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
