@@ -85,7 +85,7 @@ def test_both_members_addresses_are_named_where_the_primary_told_them_before() -
         proxy["registers"][0]["in_sync"] = [A, B]
     found = status(None, *proxies)
     (warning,) = (text for text in found["warnings"] if "start member" in text)
-    assert f"is not heard since 00:01:12: start member {A} at tcp://a:1 or {B} at tcp://b:1, which is in sync" in warning
+    assert f"since 00:01:12: start member {A} at tcp://a:1 or {B} at tcp://b:1, which is in sync" in warning
     assert found["standbys"][0]["since_seconds"] == 72.0
 
 
