@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Final
 
 import typer
@@ -189,8 +191,23 @@ def call(
             broker, kind=kind, timeout=timeout, tries=tries, key_file=key_file, broker_key=broker_key or ()
         ) as client,
         telling_obstacles(broker, console.note),
+        _looking(broker),
     ):
         call_many(client, name, request, count, parallel, Output(as_json, alone=count == 1))
+
+
+@contextmanager
+def _looking(addresses: Sequence[str]) -> Iterator[None]:
+    """Where a call gets no reply, say what keeps connections from being made."""
+    from pubsub.base.reachability import obstacle
+    from pubsub.services.errors import CallTimeout
+
+    try:
+        yield
+    except CallTimeout as error:
+        found = {address: obstacle(address) for address in addresses}
+        error.obstacles = "; ".join(f"{address}: {why}" for address, why in found.items() if why)
+        raise
 
 
 # Commands of other modules: each has `def add_to(app)`.

@@ -23,15 +23,23 @@ class CallError(PubsubError):
 
 
 class CallTimeout(CallError):
-    """Nobody at `addresses` answered a call within `seconds`, sent `tries` times: whether it was done is not known."""
+    """Nobody at `addresses` answered a call within `seconds`, sent `tries` times: whether it was done is not known.
+
+    Attributes:
+        obstacles: what keeps connections from being made, where a command has looked; "" otherwise.
+    """
 
     exit_code = 23
+    obstacles = ""
 
     def __init__(self, service: str, tries: int, seconds: float, addresses: Sequence[str]) -> None:
         self.tries, self.seconds, self.addresses = tries, seconds, tuple(addresses)
         where = ", ".join(self.addresses[:ADDRESSES_MAX])
         super().__init__(service, f"no reply from {where} within {seconds:.3g} s, sent {tries} times")
         self.args = service, tries, seconds, self.addresses
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} ({self.obstacles})" if self.obstacles else super().__str__()
 
 
 class NoWorker(CallError):

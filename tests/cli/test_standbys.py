@@ -79,6 +79,18 @@ def test_where_nobody_serves_it_says_whom_to_start() -> None:
     console.print_table(_standbys(found))
 
 
+def test_both_members_addresses_are_named_where_the_primary_told_them_before() -> None:
+    told = {"seconds_ago": 9.0, "topics": {}, "standby": {"addresses": {A: "tcp://old:1", B: "tcp://b:1"}}}
+    proxies = [voting(name, alive=False) for name in ("p1", "p2", "p3")]
+    for proxy in proxies:
+        proxy["servers"][0] |= {"gone_seconds": 72.0, "last_report": told}
+        proxy["registers"][0]["in_sync"] = [A, B]
+    found = status(None, *proxies)
+    (warning,) = (text for text in found["warnings"] if "start member" in text)
+    assert f"since 00:01:12: start member {A} at tcp://a:1 or {B} at tcp://b:1, which is in sync" in warning
+    assert found["standbys"][0]["since_seconds"] == 72.0
+
+
 def test_the_latest_term_that_a_proxy_knows_is_told() -> None:
     found = status(None, voting("p1", term=9), voting("p2", term=7), voting("p3", term=8))
     assert found["standbys"][0]["term"] == 9

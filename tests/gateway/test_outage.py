@@ -12,6 +12,7 @@ from pubsub.cli.reports import gather
 from pubsub.config.settings import ClientSettings
 from tests.cli.standbys import pubsub
 from tests.faults.cluster import Cluster, until
+from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.serving import CLIENT, Gateway, parsed
 
 pytestmark = pytest.mark.slow
@@ -41,6 +42,8 @@ def test_an_outage_does_not_look_like_an_empty_topic(tmp_path: Path) -> None:
             (row,) = json.loads(pubsub("top", "--once", "--every", "0.5", "--json", *words(cluster)).stdout)["topics"]
             assert (row["backlog"], row["puts"], row["last_known"]["records"]) == (None, None, 3)
             _looked_at_through(gateway)
+            if DRIVER is not None or REQUIRED:
+                _looked_at_in_a_browser(gateway)
 
 
 def _looked_at_through(gateway: Gateway) -> None:
@@ -61,6 +64,18 @@ def _looked_at_through(gateway: Gateway) -> None:
     with CLIENT.stream("GET", f"{gateway.url}/live") as answer:
         events = parsed(answer.iter_lines())
         until(lambda: json.loads(next(events)["data"])["history"]["backlog"][-1:] == [None], "the plot has a gap")
+
+
+def _looked_at_in_a_browser(gateway: Gateway) -> None:
+    with Browser() as browser:
+        browser.go(f"{gateway.url}/")
+        until(lambda: "3 messages, backlog 3" in browser.text("#topics"), "the figures known last are there")
+        assert "?" in browser.text("#topics tbody")
+        until(lambda: "not heard for" in browser.text("#servers"), "and since when the server is not heard")
+        until(lambda: browser.text("#plots").count("?") == 4, "the plots say that nothing is known now")
+        browser.run("location.hash = '#/topics/orders'")
+        until(lambda: "not known for" in browser.text("#facts"), "so does the topic's own page")
+        assert "Not known." in browser.text("#subscribers")
 
 
 def words(cluster: Cluster) -> list[str]:

@@ -90,6 +90,7 @@ def test_a_wrong_address_is_named_soon_and_the_call_gives_up():
     assert first == f"pubsub: {nobody} cannot be reached: Connection refused; it is tried again and again"
     # 3 s, or a little more on a busy machine.
     assert re.match(rf"pubsub: error: call of x: no reply from {nobody} within [0-9.]+ s, sent 2 times", last)
+    assert last.endswith(f" ({nobody}: Connection refused)")
 
 
 def test_calls_of_many_that_fail_are_counted():

@@ -63,3 +63,12 @@ def test_a_copy_says_how_far_it_is() -> None:
     assert watched.run(1.0, copying=True) == ["copying"]
     assert watched.facts()["copied_percent"] == 41
     assert float(str(watched.facts()["without_seconds"])) > float(str(watched.facts()["since_seconds"]))
+
+
+def test_a_primary_names_the_addresses_of_both_members() -> None:
+    watched = Watched()
+    watched.run(1.0)
+    told = watched.standing.report(watched.duo.a.member, "tcp://a:1", 0, watched.duo.now)
+    other = watched.duo.b.member.identity
+    assert told["addresses"] == {"a" * 16: "tcp://a:1", other.member: other.address}
+    assert other.address
