@@ -29,7 +29,7 @@ from tests.simulation.clients import Call, ClientNode
 from tests.simulation.damage import flip
 from tests.simulation.disk import NAME, Disk, File, Handle, disks, untidy
 from tests.simulation.fate import Fate
-from tests.simulation.history import History
+from tests.simulation.history import History, Reading
 from tests.simulation.nodes import ServerNode
 from tests.simulation.simulation import Simulation
 from tests.simulation.tasks import Sink, Then
@@ -380,6 +380,11 @@ def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away
     """Its backlog fills the topic, and nobody who knows of it is there any more."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
     (server,), last = simulation.cast.servers, simulation.cast.applications[-1]
+
+    def stays_away(topic: str, reading: Reading, *, on: bool) -> None:
+        intend(topic, reading, on=on and not last.program.finishing)
+
+    intend, last.subscriber.intend = last.subscriber.intend, stays_away  # type: ignore[method-assign]
     simulation.world.at(2.9, simulation.faults.directories.replace, last, None, {})
     result = simulation.run()
     assert result.violations == []

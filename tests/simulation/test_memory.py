@@ -67,7 +67,13 @@ def test_a_difference_is_found(what: str) -> None:
 def test_nothing_is_left_out_that_is_not_there(server: ServerNode) -> None:
     core = server.core
     objects = [core, core.state, topic_of(server), core.state.publishers, core.operations]
-    objects += [core.retention, core.staging, core.proxies, core.contested]
+    objects += [
+        next(iter(topic_of(server).subscriptions.values())),
+        core.retention,
+        core.staging,
+        core.proxies,
+        core.contested,
+    ]
     assert {type(one).__name__ for one in objects} == MEMORY_ONLY.keys()
     for one in objects:
         for name in MEMORY_ONLY[type(one).__name__]:

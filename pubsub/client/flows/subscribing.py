@@ -24,12 +24,15 @@ from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, S
 from pubsub.protocol import check_new_topic, check_topic, format_position
 from pubsub.protocol.names import is_reply_topic, service_topic
 
+NOT_WHOLE: Final = "topic is not known to be whole"
+"""A server's reason why it does not take a request that only a topic's sole owner may take."""
+
 NOT_CONTINUED: Final = (
     "a first subscribe from a state directory needs answers from most proxies: too many are down or have just started,"
     " or the topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and"
     " drops what waits for this client ID"
 )
-"""Why a subscription that is to be continued may not be confirmed in time."""
+"""What is behind that, for a subscription that is to be continued."""
 
 
 class Subscribing:
@@ -167,7 +170,7 @@ class Subscribing:
         if not sub.settled or sub.unchecked:
             seconds = session.settings.timeout_seconds if timeout is None else timeout
             reason = sub.trouble or session.silence
-            if on and not sub.settled and not sub.fresh:
+            if on and not sub.settled and sub.trouble == NOT_WHOLE:
                 reason = f"{reason}; {NOT_CONTINUED}"
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, reason)
 
