@@ -18,9 +18,10 @@ def restore(app: typer.Typer) -> None:
     """Have each command of an application say what it does, without docstrings too."""
     if sys.flags.optimize < 2:
         return
-    callback = app.registered_callback
-    for command in (*app.registered_commands, *([] if callback is None else [callback])):
-        function = command.callback
+    functions = [command.callback for command in app.registered_commands]
+    if app.registered_callback is not None:
+        functions.append(app.registered_callback.callback)
+    for function in functions:
         if function is not None and not function.__doc__:
             function.__doc__ = docstring(function)
     for group in app.registered_groups:
