@@ -256,7 +256,7 @@ def _draw(told: dict[str, Any], picture: Path) -> None:
     try:
         from soak_picture import draw
     except ImportError as error:
-        print(f"no picture: {error}; pip install 'pirate-pubsub[plot]'")
+        print(f"no picture: {error}; pip install '.[plot]' in a clone")
         return
     draw(told, picture)
     print(f"the picture is {picture}")

@@ -26,7 +26,10 @@ class StillRunning(StorageError):
     exit_code = 9
 
     def __init__(self, path: str, processes: str) -> None:
-        super().__init__(path, f"this cluster is running already: {processes or 'its processes are not known'}")
+        named = processes or "its processes are not known"
+        super().__init__(
+            path, f"this cluster is running already: {named}; to start it with other options (--keys), stop it first"
+        )
 
 
 class Running:

@@ -119,7 +119,7 @@ class Counting:
 
 def _can_plot(file: str) -> None:
     if find_spec("matplotlib") is None:
-        raise ConfigurationError("--plot needs matplotlib: pip install 'pirate-pubsub[plot]'")
+        raise ConfigurationError("--plot needs matplotlib: pip install '.[plot]' in a clone")
     folder = Path(file).absolute().parent
     if not folder.is_dir() or Path(file).suffix not in {".png", ".svg", ".pdf"}:
         raise CallerError(f"--plot {file}: a .png, .svg or .pdf file in a directory that is there")

@@ -79,7 +79,7 @@ def start(
     try:
         from pubsub.gateway.process import GatewaySettings, run_gateway
     except ImportError as error:
-        raise ConfigurationError(f"the gateway needs pip install 'pirate-pubsub[http]' ({error})") from None
+        raise ConfigurationError(f"the gateway needs pip install '.[http]' in a clone ({error})") from None
 
     console.end_with_parent(lifeline)
     console.keep_log("gateway", bind)

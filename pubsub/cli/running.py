@@ -79,7 +79,7 @@ def check_installed() -> None:
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
             raise ConfigurationError(
-                f"pipelines need {module}, which is not installed: pip install 'pirate-pubsub[spark]'"
+                f"pipelines need {module}, which is not installed: pip install '.[spark]' in a clone"
             )
 
 

@@ -147,7 +147,7 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
     try:
         import httpx2
     except ImportError as error:
-        raise ConfigurationError(f"webhooks need pip install 'pirate-pubsub[http]' ({error})") from None
+        raise ConfigurationError(f"webhooks need pip install '.[http]' in a clone ({error})") from None
 
     url = gateway or os.environ.get("PUBSUB_GATEWAY") or "http://127.0.0.1:8080"
     shown = masked(url)

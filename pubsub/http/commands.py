@@ -252,7 +252,7 @@ def check_installed() -> None:
     for module in ("httpx2", "starlette", "uvicorn"):
         if find_spec(module) is None:
             raise ConfigurationError(
-                f"reliable HTTP needs {module}, which is not installed: pip install 'pirate-pubsub[http]'"
+                f"reliable HTTP needs {module}, which is not installed: pip install '.[http]' in a clone"
             )
 
 

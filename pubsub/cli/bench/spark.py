@@ -41,7 +41,7 @@ def measures() -> Iterator[list[Measure]]:
         ConfigurationError: it is not installed.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise ConfigurationError("--spark needs PySpark: pip install 'pirate-pubsub[spark]'")
+        raise ConfigurationError("--spark needs PySpark: pip install '.[spark]' in a clone")
     with ExitStack() as stack:
         found = Spark(stack)
         yield [

@@ -124,7 +124,7 @@ def open_record(path: Path | str) -> RecordSink:
     try:
         made: RecordSink = import_module(_PARQUET_MODULE).ParquetRecord(Path(path))
     except ImportError:
-        raise ConfigurationError(f"{path}: a record in Parquet needs: pip install 'pirate-pubsub[spark]'") from None
+        raise ConfigurationError(f"{path}: a record in Parquet needs: pip install '.[spark]' in a clone") from None
     return made
 
 
