@@ -19,16 +19,17 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base import forks
-from pubsub.base.database import CAREFUL, find_damage
-from pubsub.base.wal import begins_damaged, commits_behind
+from pubsub.base.database import CAREFUL
+from pubsub.base.wal import begins_damaged
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
-from pubsub.client.storage.disk_errors import open_here, storage_errors
+from pubsub.client.storage.disk_errors import open_here, row_errors, storage_errors
 from pubsub.client.storage.reading import Reading
+from pubsub.client.storage.soundness import check_log, check_pages
 from pubsub.client.storage.space import Space
 from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, TABLES, UNTOLD
-from pubsub.errors import AfterFork, StorageError, StoreDamaged, StoreFull, StoreNewer
+from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 4_000
@@ -82,7 +83,7 @@ class Store(Reading):
             self.db = apsw.Connection(self.path, vfs=vfs)
             self.db.execute(CAREFUL)
         try:
-            with storage_errors(self.path):
+            with storage_errors(self.path), row_errors(self.path):
                 self._prepare()
         except BaseException:
             self.db.close()
@@ -108,8 +109,9 @@ class Store(Reading):
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(self.path, found, FORMAT)
-        self._check_pages(found)
-        self._check_log(found)
+        check_pages(self.db, self.path, found)
+        if found and self._folder is not None and self._boot and self.state("boot") == self._boot:
+            check_log(self.db, self.path, headless=self._headless)
         try:
             self._begin_life(found)
         except StoreFull:
@@ -118,40 +120,6 @@ class Store(Reading):
             self._begin_life(found)
         if self._space is not None:
             self._space.make()
-
-    def _check_log(self, found: int) -> None:
-        """See that all commits of the last owner are there, where nothing but damage may have taken one.
-
-        After a power cut some may be gone, and `cuts` counts it. In the boot in which they were made none is.
-
-        Raises:
-            StoreDamaged: some are gone.
-        """
-        log = Path(f"{self.path}-wal")
-        if not found or self._folder is None or not self._boot or self.state("boot") != self._boot or not log.exists():
-            return
-        sound, _ = self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-        if self._headless or commits_behind(log, max(0, sound)) > 1:  # One may not have been finished.
-            self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
-            reason = f"is damaged ({log.name} cannot be read to its end)"
-            raise StoreDamaged(self.path, f"{reason}; restore it, or start with an empty directory")
-
-    def _check_pages(self, found: int) -> None:
-        """See that the pages of our tables, and the free ones, are sound; the application's are its own matter.
-
-        SQLite refuses the commit of each transaction that meets a damaged page: nothing would go on, some time later.
-
-        Raises:
-            StoreDamaged: one is not.
-        """
-        ours = "select name from sqlite_schema where type = 'table' and name like 'pubsub\\_%' escape '\\'"
-        tables = [name for (name,) in self.db.execute(ours)]
-        findings = find_damage(self.db, ("sqlite_schema", *tables))
-        if tables and found <= 0:
-            findings.append("it has tables, and no format")
-        if findings:
-            reason = f"is damaged ({findings[0]})"
-            raise StoreDamaged(self.path, f"{reason}; restore it, or start with an empty directory")
 
     def _begin_life(self, found: int) -> None:
         """Note that the file is open, and make the tables where they are missing (format 0)."""
