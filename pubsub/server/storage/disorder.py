@@ -9,8 +9,9 @@ and each place once.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -20,6 +21,9 @@ from pubsub.server.topic import changes as c
 
 BESIDE_BYTES: Final = 2 * PAGE_BYTES
 """So far from a place are the pages that are balanced with its own."""
+
+ROWS_MAX: Final = 10_000
+"""Rows that are looked at for one place: a deletion of more must not hold up the loop."""
 
 _ROW_BYTES: Final = 25
 """Of a row but for its body, at least."""
@@ -84,10 +88,11 @@ class Disorder:
     def _are_pieces_ordered(self, statement: str, bind: tuple[int, ...]) -> bool:
         """The same of the pieces that are deleted."""
         try:
-            ((low, high),) = self._db.execute(statement, bind).fetchall()
+            rows: list[Any] = self._db.execute(statement, bind).fetchall()
         except apsw.CorruptError:
             forget_pages(self._db)
             return True
+        ((low, high),) = rows
         return low is None or self._is_ordered(low, high + 1, "staged", "id")
 
     def _is_ordered(self, low: int, high: int, table: str = "batch", key: str = "key") -> bool:
@@ -100,7 +105,8 @@ class Disorder:
     def _walk(self, statement: str, start: int, stop: int, way: int) -> bool:
         size, last = 0, start - (way > 0)
         try:
-            for key, length in self._db.execute(statement, (start,)):
+            rows: Iterable[Any] = self._db.execute(statement, (start,))
+            for key, length in itertools.islice(rows, ROWS_MAX):
                 if (key - last) * way <= 0:
                     return False
                 last = key
