@@ -154,7 +154,8 @@ def used(made: Made, directory: Path) -> str:
     except StorageError as error:
         return type(error).__name__
     missing = made.bodies.keys() - {counter for counter, *_ in client._session.store.rows()}
-    assert len(missing) <= 1, f"{len(missing)} puts are gone without a word"  # The last commit may be torn.
+    # The last commit may be torn; and what is no frame at the very end of the log may as well lie behind its end.
+    assert len(missing) <= 2, f"{len(missing)} puts are gone without a word"
     for _ in range(2):
         with contextlib.closing(client):
             _see_bodies(made, client)

@@ -47,7 +47,8 @@ def row_errors(path: str) -> Iterator[None]:
     """
     try:
         yield
-    except (ValueError, TypeError, KeyError, AttributeError) as error:  # The first: also a text that is none.
+    except (apsw.SQLError, ValueError, TypeError, KeyError, AttributeError) as error:
+        # A column's name may be another one, and a text be none.
         reason = str(error).split("\n", 1)[0][:200]
         raise StoreDamaged(path, f"is damaged ({reason}); restore it, or start with an empty directory") from None
 

@@ -24,9 +24,9 @@ from pubsub.base.wal import begins_damaged
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
-from pubsub.client.storage.disk_errors import open_here, storage_errors
+from pubsub.client.storage.disk_errors import open_here, row_errors, storage_errors
 from pubsub.client.storage.reading import Reading
-from pubsub.client.storage.sound import check_log, check_pages
+from pubsub.client.storage.soundness import check_log, check_pages
 from pubsub.client.storage.space import Space
 from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, MIGRATIONS, TABLES, UNTOLD
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
@@ -92,7 +92,7 @@ class Store(Reading):
         if opened is not None:
             opened.append(self)
         try:
-            with storage_errors(self.path):
+            with storage_errors(self.path), row_errors(self.path):
                 self.db = apsw.Connection(self.path, vfs=vfs)
                 self.db.execute(CAREFUL)
                 self._prepare()
@@ -130,7 +130,6 @@ class Store(Reading):
         if found > FORMAT:
             raise StoreNewer(self.path, found, FORMAT)
         check_pages(self.db, self.path, found)
-        # After a power cut commits may be gone, and `cuts` counts it. In the boot in which they were made none is.
         if found and self._folder is not None and self._boot and self.state("boot") == self._boot:
             check_log(self.db, self.path, headless=self._headless)
         try:

@@ -385,6 +385,8 @@ def _check_row(
         wrong = "are of a publisher that the store does not know"
     elif body is None and db.execute("select 1 from quarantine where key = ?", (key,)).fetchall():
         wrong = "were found damaged earlier"
+    elif body is None and db.execute("select 1 from published where key = ?", (key,)).fetchall():
+        wrong = "cannot be found where they were staged"
     elif body is not None:
         wrong = _wrong(body, count, checksum)
     if wrong:

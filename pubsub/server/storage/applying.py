@@ -247,8 +247,14 @@ class Applying:
         self.db.execute("delete from rival where topic = ?", (change.topic,))
         self.db.execute("update log set receiver = state, state = ? where topic = ?", (c.LogState.ASIDE, change.topic))
 
+    def _stage(self, change: c.PieceStaged) -> None:
+        if None in self._disorder.stages:
+            raise apsw.CorruptError("pieces are out of order where it would be written")
+        staged.stage(self.db, change)
+
     def _delete_staged(self, change: c.StagedDeleted) -> None:
-        self._spared(("stage", change.stage), staged.dropping(change))
+        if change.stage not in self._disorder.stages:
+            self._spared(("stage", change.stage), staged.dropping(change))
         if change.last:
             self.db.execute("delete from stage where id = ?", (change.stage,))
 
@@ -306,5 +312,6 @@ class Applying:
         c.ChangeCounted: _counted,
         c.BatchPublished: _publish,
         c.StagedDeleted: _delete_staged,
+        c.PieceStaged: _stage,
         **{kind: _on_database(apply) for kind, apply in staged.APPLY.items()},
     }

@@ -1,15 +1,17 @@
-"""Rows of `batch` that are out of order: on a damaged page a key may be another one, and all else of it be sound.
+"""Rows of `batch` or `staged` that are out of order: on a damaged page a key may be another one.
 
-SQLite does not notice. Where it balances such a page with those beside it, it leads to them by a wrong key afterwards,
-and rows of sound topics cannot be found any more. So nothing is written beside such a page: before a transaction, the
-rows around the places where it writes are looked at, those of two pages on each side, and each place once.
+All else of it may be sound, and SQLite does not notice. Where it balances such a page with those beside it, it leads to
+them by a wrong key afterwards, and rows of sound topics cannot be found any more. So nothing is written beside such a
+page: before a transaction, the rows around the places where it writes are looked at, those of two pages on each side,
+and each place once.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterable
-from typing import Final
+from typing import Any, Final
 
 import apsw
 
@@ -20,11 +22,17 @@ from pubsub.server.topic import changes as c
 BESIDE_BYTES: Final = 2 * PAGE_BYTES
 """So far from a place are the pages that are balanced with its own."""
 
+ROWS_MAX: Final = 10_000
+"""Rows that are looked at for one place: a deletion of more must not hold up the loop."""
+
 _ROW_BYTES: Final = 25
 """Of a row but for its body, at least."""
 
 _LOCAL_BYTES: Final = 2_000
 """Of a body that goes on elsewhere, what stands in its row at least."""
+
+_PUBLISHED: Final = "select min(source), max(source) from published where key >= ? and key < ?"
+_STAGED: Final = "select min(id), max(id) from staged where stage = ?"
 
 
 class Disorder:
@@ -35,6 +43,7 @@ class Disorder:
 
     Attributes:
         logs: numbers of those that nothing can be appended to.
+        stages: numbers of those whose pieces must stay; None among them: no piece can be added.
     """
 
     def __init__(self, db: apsw.Connection) -> None:
@@ -43,6 +52,8 @@ class Disorder:
         self._ordered: dict[int, int] = {}
         """By log number: up to which key it was looked at, from its first one on."""
         self.logs: set[int] = set()
+        self.stages: set[int | None] = set()
+        self._looked_at_pieces = False
 
     def find(self, changes: Iterable[c.Change]) -> list[tuple[int, int]]:
         """The ranges of keys, of those that these changes delete, that must stay; `logs` is told of the others."""
@@ -63,21 +74,39 @@ class Disorder:
                 low = max(first, self._ordered.get(change.log, 0))
                 if low < high:
                     self._ordered[change.log] = high
-                    if not self._is_ordered(low, high):
+                    if not (self._is_ordered(low, high) and self._are_pieces_ordered(_PUBLISHED, (low, high))):
                         found.append((first, high))
+            elif isinstance(change, c.StagedDeleted):
+                if not self._are_pieces_ordered(_STAGED, (change.stage,)):
+                    self.stages.add(change.stage)
+            elif isinstance(change, c.PieceStaged) and not self._looked_at_pieces:
+                self._looked_at_pieces = True
+                if not self._is_ordered(change.piece, change.piece, "staged", "id"):
+                    self.stages.add(None)
         return found
 
-    def _is_ordered(self, low: int, high: int) -> bool:
+    def _are_pieces_ordered(self, statement: str, bind: tuple[int, ...]) -> bool:
+        """The same of the pieces that are deleted."""
+        try:
+            rows: list[Any] = self._db.execute(statement, bind).fetchall()
+        except apsw.CorruptError:
+            forget_pages(self._db)
+            return True
+        ((low, high),) = rows
+        return low is None or self._is_ordered(low, high + 1, "staged", "id")
+
+    def _is_ordered(self, low: int, high: int, table: str = "batch", key: str = "key") -> bool:
         """Whether the rows from [low, high), and those beside them, are in order as far as they can be read."""
-        columns = "select key, length(body) from batch"
-        return self._walk(f"{columns} where key < ? order by key desc", low, low, -1) and self._walk(
-            f"{columns} where key >= ? order by key", low, high, 1
+        columns = f"select {key}, length(body) from {table}"  # noqa: S608 - our own words
+        return self._walk(f"{columns} where {key} < ? order by {key} desc", low, low, -1) and self._walk(
+            f"{columns} where {key} >= ? order by {key}", low, high, 1
         )
 
     def _walk(self, statement: str, start: int, stop: int, way: int) -> bool:
         size, last = 0, start - (way > 0)
         try:
-            for key, length in self._db.execute(statement, (start,)):
+            rows: Iterable[Any] = self._db.execute(statement, (start,))
+            for key, length in itertools.islice(rows, ROWS_MAX):
                 if (key - last) * way <= 0:
                     return False
                 last = key

@@ -116,7 +116,8 @@ def _open(db: apsw.Connection, change: c.StageOpened) -> None:
     )
 
 
-def _stage(db: apsw.Connection, change: c.PieceStaged) -> None:
+def stage(db: apsw.Connection, change: c.PieceStaged) -> None:
+    """Store a piece."""
     db.execute(
         "insert into staged values (?,?,?,?,?,?)",
         (change.piece, change.stage, change.first, change.count, change.checksum, change.body),
@@ -141,7 +142,6 @@ def dropping(change: c.StagedDeleted) -> tuple[str, tuple[Any, ...]]:
 
 APPLY: Final[dict[type[Any], Callable[[apsw.Connection, Any], object]]] = {
     c.StageOpened: _open,
-    c.PieceStaged: _stage,
     c.StageMerged: lambda db, x: db.execute("update stage set topic = ? where id = ?", (x.topic, x.stage)),
     c.StagePublished: lambda db, x: db.execute("delete from stage where id = ?", (x.stage,)),
     c.StageDropped: lambda db, x: db.execute("update stage set topic = 0 where id = ?", (x.stage,)),

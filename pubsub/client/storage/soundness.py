@@ -1,17 +1,16 @@
-"""What is looked at before a client's file is used: its pages, and whether its log can be read to the end."""
+"""Whether a client's state file is what was written: looked at when it is opened, before anything is changed."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import apsw
 
 from pubsub.base.database import find_damage
-from pubsub.base.wal import commits_behind
+from pubsub.base.wal import frames
 from pubsub.errors import StoreDamaged
 
-_REMEDY: Final = "restore it, or start with an empty directory"
+_REMEDY = "restore it, or start with an empty directory"
 
 
 def check_pages(db: apsw.Connection, path: str, found: int) -> None:
@@ -20,10 +19,10 @@ def check_pages(db: apsw.Connection, path: str, found: int) -> None:
     SQLite refuses the commit of each transaction that meets a damaged page: nothing would go on, some time later.
 
     Args:
-        found: the format that the file says it has.
+        found: the format that the file says it has; 0 for none.
 
     Raises:
-        StoreDamaged: a page is not sound.
+        StoreDamaged: one is not.
     """
     ours = "select name from sqlite_schema where type = 'table' and name like 'pubsub\\_%' escape '\\'"
     tables = [name for (name,) in db.execute(ours)]
@@ -37,8 +36,10 @@ def check_pages(db: apsw.Connection, path: str, found: int) -> None:
 def check_log(db: apsw.Connection, path: str, *, headless: bool) -> None:
     """See that all commits of the last owner are there, where nothing but damage may have taken one.
 
+    After a power cut some may be gone, and `cuts` counts it. In the boot in which they were made none is.
+
     Args:
-        headless: the log began damaged.
+        headless: whether the log began damaged before it was opened.
 
     Raises:
         StoreDamaged: some are gone.
@@ -47,6 +48,8 @@ def check_log(db: apsw.Connection, path: str, *, headless: bool) -> None:
     if not log.exists():
         return
     sound, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
-    if headless or commits_behind(log, max(0, sound)) > 1:  # One may not have been finished.
+    behind = [frame for index, frame in enumerate(frames(log, checked=False)) if index >= sound]
+    # One may not have been finished; a frame that is none any more (page 0) may have been another one.
+    if headless or sum(bool(frame.pages) or not frame.page for frame in behind) > 1:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         raise StoreDamaged(path, f"is damaged ({log.name} cannot be read to its end); {_REMEDY}")
