@@ -79,7 +79,7 @@ def make(directory: Path) -> Made:
     for number in range(300):
         topic = f"heard-{number:03}"
         db.execute(
-            "insert into pubsub_subscriptions values (?,1,1,?,?,?,?,null,null,0)",
+            "insert into pubsub_subscriptions values (?,1,1,?,?,?,?,null,null,0,1)",
             (topic, number + 1, f"{number:016x}", f"{number:016x}", number),
         )
         db.execute("insert into pubsub_taken values (?,?,?)", (topic, f"sender-{number}/{number:016x}", number + 7))
