@@ -144,8 +144,11 @@ def see_begun(path: Path) -> None:
 
 def _is_logged(path: Path) -> bool:
     """Whether the write-ahead log has something, where its first page may be."""
-    log = Path(f"{path}-wal")
-    return log.exists() and log.stat().st_size > 0
+    try:
+        with Path(f"{path}-wal").open("rb") as log:
+            return any(log.read(32))  # A head of zeros is one of a log that is kept for its space.
+    except OSError:
+        return False
 
 
 def forget_pages(db: apsw.Connection) -> None:
