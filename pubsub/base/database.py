@@ -18,6 +18,9 @@ from pubsub.errors import THIS_PROCESS, ConfigurationError, StorageError, StoreD
 
 PAGE_BYTES: Final = 16 * 1024
 
+LEAST_BYTES: Final = 512
+"""Size of a database's smallest page."""
+
 CAREFUL: Final = "pragma cell_size_check = on"
 """Has SQLite look at the sizes of the cells of each page that it reads. Without that a deletion may spread a damaged
 page's noise over the sound pages beside it, and rows vanish that nobody deleted. It looks once, when a page comes into
@@ -102,6 +105,8 @@ def open_database(
         StoreDamaged: the file is not a database.
         StorageError: it cannot be opened, or a pragma did not take.
     """
+    if vfs is None:
+        see_begun(path)
     try:
         db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
         db.set_busy_timeout(5_000)
@@ -117,6 +122,33 @@ def open_database(
     except apsw.Error as error:
         raise StorageError(str(path), f"cannot be opened: {error}") from None
     return db
+
+
+def see_begun(path: Path) -> None:
+    """See that a file is none that was cut down to its begin, which SQLite takes for a new one.
+
+    Raises:
+        StoreDamaged: it is.
+    """
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        size = 0
+    except OSError:
+        return  # Opening it says why.
+    if size <= 1 and _is_logged(path):  # SQLite takes one byte for none, and then deletes the log.
+        raise StoreDamaged(str(path), "damaged: it is empty, and its write-ahead log is not; put a backup back")
+    if 0 < size < LEAST_BYTES and not _is_logged(path):
+        raise StoreDamaged(str(path), f"damaged: it was cut to {size} bytes; put a backup back")
+
+
+def _is_logged(path: Path) -> bool:
+    """Whether the write-ahead log has something, where its first page may be."""
+    try:
+        with Path(f"{path}-wal").open("rb") as log:
+            return any(log.read(32))  # A head of zeros is one of a log that is kept for its space.
+    except OSError:
+        return False
 
 
 def forget_pages(db: apsw.Connection) -> None:

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.base.database import CAREFUL
+from pubsub.base.database import CAREFUL, see_begun
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
@@ -123,6 +123,8 @@ class RoutesStore:
             raise StorageError(str(directory), f"cannot be used: {error.strerror}") from None
         self.identity = identity or secrets.token_hex(8)
         self._db: apsw.Connection | None = None
+        if vfs is None:
+            see_begun(Path(self.path))
         try:
             with self._translated():
                 self._db = apsw.Connection(self.path, vfs=vfs)

@@ -134,7 +134,14 @@ def test_a_store_that_was_cut_short_is_broken(data: Path, kept: float) -> None:
     assert f"cut short: {int(size * kept):,} bytes are left of {size:,}" in found.problems.said[0]
 
 
-@pytest.mark.parametrize("raw", [b"", b"short", b"noise" * 10_000])
+def test_an_empty_file_is_a_store_that_a_server_begins(data: Path) -> None:
+    (data / FILE).write_bytes(b"")
+    found = checked(data)
+    assert found.verdict is Verdict.DAMAGED
+    assert "a server begins a new store here" in found.problems.said[0]
+
+
+@pytest.mark.parametrize("raw", [b"s", b"short", b"noise" * 10_000])
 def test_what_is_no_database_is_broken(data: Path, raw: bytes) -> None:
     (data / FILE).write_bytes(raw)
     found = checked(data)

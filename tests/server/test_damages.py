@@ -201,3 +201,22 @@ def test_a_damaged_index_of_what_sinks_have_staged_is_their_topics_alone(bench: 
     assert [served[name].ended for name in TOPICS] == [
         Outcome.UNAVAILABLE if name == "published" else Outcome.EMPTY for name in TOPICS
     ]
+
+
+@pytest.mark.parametrize("size", [0, 1, 60, 300, 20_000])
+@pytest.mark.parametrize("logged", [False, True])
+def test_what_check_says_of_a_file_that_was_cut_is_what_a_server_does(
+    bench: tuple[Made, Path], store: Path, size: int, logged: bool
+) -> None:
+    if logged:
+        for name, raw in bench[0].killed.items():
+            (store / name).write_bytes(raw)
+    with (store / FILE).open("r+b") as file:
+        file.truncate(size)
+    refuses = check(store).verdict is Verdict.BROKEN
+    try:
+        Store(store).close()
+    except StoreDamaged:
+        assert refuses
+    else:
+        assert not refuses

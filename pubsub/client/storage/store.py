@@ -19,7 +19,7 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base import forks
-from pubsub.base.database import CAREFUL
+from pubsub.base.database import CAREFUL, see_begun
 from pubsub.base.wal import begins_damaged
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
@@ -87,6 +87,8 @@ class Store(Reading):
         except OSError as error:
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         # Its own head is looked at before SQLite writes over it.
+        if vfs is None:
+            see_begun(path)
         self._headless = vfs is None and begins_damaged(Path(f"{path}-wal"))
         self._place, self._pid, self._ours = os.path.realpath(self.path), path.with_suffix(".pid"), False
         if opened is not None:

@@ -30,7 +30,7 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.base.database import CAREFUL, find_damage, forget_pages
+from pubsub.base.database import CAREFUL, find_damage, forget_pages, see_begun
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
 from pubsub.base.wal import begins_damaged, first_page, frames
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
@@ -70,6 +70,16 @@ def check(directory: Path) -> Found:
     if found.member:
         found.notes.append(f"it is member {found.member} of two, whose newest changes may be in its stream file only")
     with _kept_out(directory):
+        if len(header) <= 1:
+            try:
+                see_begun(path)
+            except StoreDamaged as error:
+                found.problems.add(f"{FILE} is {_plain(error)}")
+                found.verdict = Verdict.BROKEN
+            else:
+                found.problems.add("it holds nothing: a server begins a new store here")
+                found.verdict = Verdict.DAMAGED
+            return found
         header = first_page(Path(f"{path}-wal"))[:100] or header
         if len(header) < 100 or not header.startswith(_SQLITE):
             found.problems.add(f"{FILE} does not begin as a database does")
