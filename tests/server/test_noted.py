@@ -59,8 +59,8 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
 }
 """Everything that changes a topic."""
 
-ASKING = {"note_all", "reading", "waiting", "floors"}
-"""What only asks, and what only notes."""
+ASKING = {"suppose_all_handed_out", "note_all", "reading", "waiting", "floors"}
+"""What only asks, only notes, or changes only what no store holds."""
 
 
 def test_every_method_of_a_topic_is_tried_here() -> None:

@@ -188,7 +188,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         found.problems.add("it holds nothing: a server begins a new store here")
         found.verdict = Verdict.DAMAGED
         return
-    if db.pragma("application_id") != APPLICATION_ID or not version:
+    if db.pragma("application_id") != APPLICATION_ID or version < 1:
         found.problems.add("it is a database, but not a server's store")
         found.verdict = Verdict.BROKEN
         return
