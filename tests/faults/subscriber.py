@@ -4,8 +4,9 @@ It takes what comes, on every topic in turn, and leaves and rejoins those it is 
 `orders`), it subscribes to all and says `finishing`; it ends, with `ended N`, when the end of every topic came.
 
 Facts: name, directory, proxies, topics, seed; fresh: it begins at the end; leaves: topics that it leaves and rejoins;
-leaving: how likely a round; attempts: of a handler; timeout: of a call; boot, record: see `Client`; die: see `dying`; poison: a body at which its
-handler kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats; beside:
+leaving: how likely a round; attempts: of a handler; timeout: of a call; boot, record: see `Client`; die: see `dying`;
+poison: a body at which its handler kills it; clumsy: how often its handler raises; forgetful: without the client's own
+net against repeats; beside:
 what threads of their own do through the same client until it is told to finish: `process`, `get` or `iterate`. Who
 gets or iterates writes down afterwards what it was handed, so such a subscriber is not to be killed, nor to leave.
 """
