@@ -131,7 +131,7 @@ class Taking:
             self.taken = transaction.execute("select count(*) from history_seen").get
             self.ended = {topic for (topic,) in transaction.execute("select topic from history_ends")}
 
-    def intend(self, topic: str, on: bool, timeout: float | None = None) -> None:
+    def intend(self, topic: str, on: bool, timeout: float | None = None, *, fresh: bool = False) -> None:
         """Subscribe or unsubscribe; one that did not end is ended by the same call, made again."""
         with self.client.transaction() as transaction:
             last = list(
@@ -145,7 +145,7 @@ class Taking:
                     (topic, int(on), time.monotonic()),
                 )
         if on:
-            self.client.subscribe(topic, timeout=timeout)
+            self.client.subscribe(topic, timeout=timeout, fresh=fresh)
         else:
             self.client.unsubscribe(topic, timeout=timeout)
         with self.client.transaction() as transaction:

@@ -3,9 +3,10 @@
 It takes what comes, on every topic in turn, and leaves and rejoins those it is told to. When it is told to finish (see
 `orders`), it subscribes to all and says `finishing`; it ends, with `ended N`, when the end of every topic came.
 
-Facts: name, directory, proxies, topics, seed; leaves: topics that it leaves and rejoins; leaving: how likely a round;
-attempts: of a handler; timeout: of a call; boot, record: see `Client`; die: see `dying`; poison: a body at which its
-handler kills it; clumsy: how often its handler raises; forgetful: without the client's own net against repeats; beside:
+Facts: name, directory, proxies, topics, seed; fresh: it begins at the end; leaves: topics that it leaves and rejoins;
+leaving: how likely a round; attempts: of a handler; timeout: of a call; boot, record: see `Client`; die: see `dying`;
+poison: a body at which its handler kills it; clumsy: how often its handler raises; forgetful: without the client's own
+net against repeats; beside:
 what threads of their own do through the same client until it is told to finish: `process`, `get` or `iterate`. Who
 gets or iterates writes down afterwards what it was handed, so such a subscriber is not to be killed, nor to leave.
 """
@@ -64,7 +65,9 @@ class Subscriber(Taking):
         """Until it is so."""
         while True:
             try:
-                self.intend(topic, on)
+                # Where its directory knows nothing of the topic; it waits for no proxy then.
+                fresh = bool(self.facts.get("fresh")) and topic not in self.client.subscriptions()
+                self.intend(topic, on, fresh=on and fresh)
             except Unavailable:
                 continue
             return

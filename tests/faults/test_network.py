@@ -92,7 +92,8 @@ def test_a_topic_that_was_split_by_deaf_proxies_is_joined_without_loss_or_repeat
     cluster.wait_ready()
     sides = [[net.clients[0].endpoint], [net.clients[1].endpoint]]
     subscribers = [
-        cluster.subscriber(name, TOPICS, proxies=side) for name, side in zip(("bob", "eve"), sides, strict=True)
+        cluster.subscriber(name, TOPICS, proxies=side, fresh=True)
+        for name, side in zip(("bob", "eve"), sides, strict=True)
     ]
     for process in subscribers:
         process.wait_line("subscribed")

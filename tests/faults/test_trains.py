@@ -153,7 +153,8 @@ def test_a_topic_that_was_split_among_trains_is_joined_without_loss_or_repeat(cl
         cluster.server()
     cluster.wait_ready()
     sides = [[net.clients[0].endpoint], [net.clients[1].endpoint]]
-    subscribers = [process for n in (0, 1) for process in takers(cluster, ("bob", "eve")[n], proxies=sides[n])]
+    names = "bob", "eve"
+    subscribers = [one for n in (0, 1) for one in takers(cluster, names[n], proxies=sides[n], fresh=True)]
     publishers = [streams(cluster, ("alice", "carl")[n], proxies=sides[n]) for n in (0, 1)]
     for number, name in enumerate(("s1", "s2")):
         until(lambda name=name, n=number: cluster.report(name, n)["counters"].get("trains"), "each side has its own")

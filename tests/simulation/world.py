@@ -16,7 +16,7 @@ Fault model. Nothing here is random but by the seed.
 * A disk is full for a while, or fails once. A bit of a batch that a server has stored flips while it is down.
 * A wall clock jumps, by hours where that may not matter (clients), within
   the bound where it does (servers). A client's directory is emptied, put back to an older copy, or copied and opened
-  elsewhere while the client goes on.
+  elsewhere while the client goes on; or a second, empty one is opened under its ID on another host.
 * A server is away for seconds while every proxy is started anew. In some runs each proxy is alone with a server, then
   pairs of them are together, then all; in some the limits in bytes are so low that they are reached.
 * Operators move topics and drain servers at random, give up what a dead server holds, which then comes back, and lose a
