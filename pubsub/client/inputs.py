@@ -171,7 +171,8 @@ def put_lines(
                 publisher.flush()
     except (KeyboardInterrupt, CallerError, StorageError) as error:
         if not isinstance(error, KeyboardInterrupt) and not interrupts.came:
-            console.note(_went(opened, topic, done))
+            if done:
+                console.note(_went(opened, topic, done))
             raise
         console.complain(f"interrupted: {_went(opened, topic, done)}")
         raise KeyboardInterrupt from None
