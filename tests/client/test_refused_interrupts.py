@@ -128,11 +128,10 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_proxy_while_the_other_refuses(cl
     wait_until(lambda: cluster.proxy.count("handshakes_refused_key"))
     assert process.stderr is not None
     refused = f"client stranger: proxy {cluster.proxy.address} does not know the key"
-    said = []
-    for line in process.stderr:
-        said.append(line)
-        if line.startswith(refused):  # The warning: it is waiting now.
-            break
+    said = [process.stderr.readline()]
+    while said[-1] and not said[-1].startswith(refused):  # The warning: it is waiting now.
+        said.append(process.stderr.readline())
+    assert said[-1]
     process.send_signal(signal.SIGINT)
     _, rest = process.communicate(timeout=SECONDS)
     assert process.returncode == 130
