@@ -199,4 +199,4 @@ def _error(status: int, path: str, reason: str) -> PubsubError:
         return NotKnown(reason)
     if status == 503:
         return Unavailable("webhook", path, SECONDS, reason)
-    return CallerError(reason) if 400 <= status < 500 else PubsubError(reason)
+    return CallerError(reason) if status < 500 else PubsubError(reason)

@@ -218,7 +218,8 @@ def site(page: Callable[[], str]) -> Iterator[str]:
 def page_of(gateway: Gateway) -> str:
     """What docs/http.md has of JavaScript, for this gateway, with what it prints in the page's title."""
     text = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
-    script = text.partition("```js\n")[2].partition("```")[0]
+    script = "".join(part.partition("```")[0] for part in text.split("```js\n")[1:3])
+    assert "await fetch" in script
     assert "new EventSource" in script
     script = script.replace("http://127.0.0.1:8080", gateway.url).replace("console.log(", "said(")
     return f"""<title></title><script type="module">
@@ -238,6 +239,8 @@ def test_in_a_browser_a_foreign_site_puts_nothing_and_an_allowed_one_receives(
             wanted["page"] = page_of(allowed)
             browser.go(origin)
             until(lambda: '{\\"order\\": 21}' in browser.run("return document.title"), "what was put comes back")
+            allowed.put("orders", b'{"order": 22}')
+            until(lambda: '{\\"order\\": 22}' in browser.run("return document.title"), "the stream has it")
         gateway.subscribe("browsed", "s")
         url = json.dumps(f"{gateway.url}/topics/browsed/messages")
         wanted["page"] = f"""<title>no</title><script>

@@ -38,7 +38,7 @@ class Gets:
         """GET of a client's own subscription.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         topic = state.topics.get(get.topic)

@@ -58,7 +58,7 @@ class Reads:
         """READ: it waits for the loop's changes to be in the store.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         whose = origin.link, origin.origin
         if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:

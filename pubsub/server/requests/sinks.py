@@ -109,7 +109,7 @@ class Sinks:
         """PUBLISH: append what is named, in one step.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         wanted = request.stages or {}

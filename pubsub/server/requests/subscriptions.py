@@ -50,7 +50,7 @@ class Subscriptions:
         """SUBSCRIBE and UNSUBSCRIBE of a client's own subscription.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         if not request.number:
@@ -95,7 +95,7 @@ class Subscriptions:
         """SUBSCRIBE or UNSUBSCRIBE with a name.
 
         Args:
-            sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
         """
         state = self._state
         if not request.number:
