@@ -330,7 +330,9 @@ class Unavailable(PubsubError):
         super().__init__(operation, topic, seconds, reason)
 
     def __str__(self) -> str:
-        tail = f" ({self.reason.replace('_', ' ')})" if self.reason else ""
+        # A server's reason is one word of a header; what is said in several may name a variable.
+        reason = self.reason if " " in self.reason else self.reason.replace("_", " ")
+        tail = f" ({reason})" if reason else ""
         return f"{self.operation} on {self.topic}: no success within {self.seconds:g} s{tail}"
 
 

@@ -1,8 +1,7 @@
 """`pubsub up`: a local cluster, every role a process of its own, in the foreground.
 
-A directory that was used before starts again at the same addresses, which its proxies file names: the proxies of a
-cluster are fixed, and clients hold their addresses. In an empty directory there is no owner to wait for, so the proxies
-assign topics at once.
+A directory that was used before starts again at the same addresses, which its proxies file names, since clients hold
+them. In an empty directory there is no owner to wait for, so the proxies assign topics at once.
 
 No process outlives this one: whatever signal can be caught ends all of them in order, and where this process is killed
 its children see the end of a pipe that only it holds open. A directory runs one cluster: a lock on `DIR/running`, which
@@ -441,9 +440,8 @@ def _announce(
         console.announce(f"{child.ready} (pid {child.process.pid})")
     if keys is not None:
         words = {"PUBSUB_CLIENT_KEY_FILE": keys.client, "PUBSUB_AUTHORIZED": keys.authorized}
-        console.announce(
-            "keys: export " + " ".join(f"{name}={quote(str(path.absolute()))}" for name, path in words.items())
-        )
+        named = " ".join(f"{name}={quote(str(path.absolute()))}" for name, path in words.items())
+        console.announce(f"keys: export {named}")
     console.announce(f"proxies file: {listing}")
 
 

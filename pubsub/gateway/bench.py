@@ -129,7 +129,7 @@ def post(path: str, bodies: Sequence[bytes], *, lines: bool = False, key: Callab
     """POSTs of one body, or of lines, to a path; each with a key of its own where `key` makes them."""
     body = b"\n".join(bodies)
     kind = b"content-type: application/x-ndjson\r\n" if lines else b""
-    head = b"POST %s HTTP/1.1\r\nhost: bench\r\n%scontent-length: %d\r\n" % (path.encode(), kind, len(body))
+    head = b"POST %s HTTP/1.1\r\nhost: localhost\r\n%scontent-length: %d\r\n" % (path.encode(), kind, len(body))
     whole = head + b"\r\n" + body
 
     def plain() -> bytes:
