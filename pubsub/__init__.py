@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     )
     from pubsub.services.aio import AsyncServiceClient
     from pubsub.services.client import ServiceClient
-    from pubsub.services.errors import CallError, CallRefused, CallTimeout, NoWorker
+    from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerOverran, NoWorker
     from pubsub.services.worker import Worker
 
 _ERRORS = (
@@ -74,6 +74,7 @@ _ERRORS = (
     "DataLoss",
     "DecodeError",
     "HandlerMisused",
+    "HandlerOverran",
     "InDoubt",
     "Interrupted",
     "InvalidKey",
@@ -100,7 +101,7 @@ _ERRORS = (
     "Unavailable",
 )
 _CALL_ERRORS = ("CallDiscarded", "CallExpired", "CallFailed", "CallKept", "CallOver", "NoSuchCall")
-_SERVICE_ERRORS = ("CallError", "CallRefused", "CallTimeout", "NoWorker")
+_SERVICE_ERRORS = ("CallError", "CallRefused", "CallTimeout", "HandlerOverran", "NoWorker")
 _CLIENT = (
     "AsyncCallHandler",
     "AsyncClient",
@@ -159,6 +160,7 @@ __all__ = [
     "Embedded",
     "Handler",
     "HandlerMisused",
+    "HandlerOverran",
     "InDoubt",
     "Interrupted",
     "InvalidKey",

@@ -214,6 +214,8 @@ class Embedded:
                 with suppress(PubsubError):
                     client._calls.close(0.0)
         finally:  # Ctrl-C may strike, and who calls once more is told that it is closed.
+            for client in tuple(self._clients):
+                client._session.disconnect()  # No thread may be in a socket that ends with the context.
             self._stack.close()
 
     def forked(self, parent: int) -> None:

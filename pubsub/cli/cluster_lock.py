@@ -121,7 +121,7 @@ def _stat(pid: int) -> tuple[str, str]:
     """State and start of a process, as of proc(5), `/proc/PID/stat`; "" where there is no such file."""
     try:
         # The name of the program stands before them, in brackets, and may hold anything.
-        words = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return words[0], words[19]
     except (OSError, IndexError):
         return "", ""

@@ -34,7 +34,7 @@ def down(
     """
     path = directory / "running"
     try:
-        file = path.open("r+") if directory.is_dir() and path.exists() else None
+        file = path.open("r+", encoding="utf-8") if directory.is_dir() and path.exists() else None
     except OSError as error:
         raise ConfigurationError(f"{path}: {error.strerror}") from None
     if file is None and not directory.is_dir():

@@ -130,11 +130,11 @@ def test_it_does_not_listen_without_keys_where_others_reach_it(tmp_path: Path, f
 
 
 def test_who_insists_listens_without_keys_and_that_is_written_down(tmp_path: Path) -> None:
-    # The address is this host's own, but not written as one that nobody else can reach.
-    address = "tcp://[::ffff:127.0.0.1]:0"
+    # An address for documents, which no host has (RFC 5737).
+    address = "tcp://203.0.113.1:0"
     chosen = settings(directory=tmp_path, bind=address, insecure=True, audit_file=tmp_path / "audit")
     process = ProxyProcess(chosen)
-    with suppress(ConfigurationError):  # Where there is no IPv6; then it is not the doors that it fails at.
+    with suppress(ConfigurationError):  # It has no such address; the doors are not what it fails at.
         process.start()
     process.close()
     assert noted(tmp_path, "insecure")[0]["address"] == address

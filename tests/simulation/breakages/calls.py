@@ -102,13 +102,8 @@ def _(stack: contextlib.ExitStack) -> None:
         stack,
         admission.Admission,
         "subscription",
-        lambda self, topic, key, *, on: subscription(self, topic, key, on=on).replace("another_client_serves_this", ""),
+        lambda self, *about, **more: subscription(self, *about, **more).replace("another_client_serves_this", ""),
     )
-
-
-@breakage("calls gone with an earlier number of their worker")
-def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.topic.topic, "is_service_topic", lambda topic: False)
 
 
 @breakage("call not durable before it is sent")
