@@ -231,6 +231,9 @@ def spoiled(seed: int) -> Fate:
     )
 
 
+RARE = {"rest of an iteration dropped by who goes on"}
+"""Breakages that no family of small runs shows often enough; a test of the client has the rule."""
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -239,7 +242,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "announced after the answer": unheard,
     "answered before a second proxy has heard of the topic": thirds,
     "which topics too few proxies have heard of is forgotten": thirds,
-    **dict.fromkeys(continuing.breakage.breakages, redeployed),
+    **dict.fromkeys(continuing.breakage.breakages.keys() - RARE, redeployed),
     "continued though the topic may be split": redeployed_split,
     "a move forgets what was handed out": redeployed_moves,
     "who has left continues": redeployed_left,

@@ -212,7 +212,7 @@ SEEDS = {
     "answer before the standby has it": 2,
     "answer before the own commit": 11,
     "hold skipped for one answer": 6,
-    "what changes nothing is not held": 4,
+    "what changes nothing is not held": 0,
     "deposed, and answers": 1,
     "acknowledged before it is synced": 3,
     "taken-back loop not cut": 9,
