@@ -242,7 +242,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "announced after the answer": unheard,
     "answered before a second proxy has heard of the topic": thirds,
     "which topics too few proxies have heard of is forgotten": thirds,
-    **dict.fromkeys(continuing.breakage.breakages.keys() - RARE, redeployed),
+    **{title: redeployed for title in continuing.breakage.breakages if title not in RARE},
     "continued though the topic may be split": redeployed_split,
     "a move forgets what was handed out": redeployed_moves,
     "who has left continues": redeployed_left,

@@ -226,7 +226,7 @@ SEEDS = {
     "goes on alone without asking the register": 3,
     "in sync before it has caught up": 4,
     "register forgets what it promised and accepted": 2,
-    "a proxy without a memory votes": 19,
+    "a proxy without a memory votes": 5,
     "a promise is not kept": 1,
     "a member is removed without the register": 1,
     "two members have one ID": 1,

@@ -12,6 +12,7 @@ import pytest
 
 from tests.simulation.breakages.table import BREAKAGES, ROOMS, broken
 from tests.simulation.fate import Fate, complete, draw
+from tests.simulation.focus import FOCUSED
 from tests.simulation.simulation import Result, Simulation, shortened, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -86,7 +87,8 @@ def test_a_seed_is_one_history_in_every_process() -> None:
 
 def test_each_fault_that_a_run_may_have_is_in_the_table_and_no_other() -> None:
     drawn = {fault for seed in range(400) for fault in complete(draw(Random(seed)), seed).faults}
-    assert drawn == Simulation(1, Fate()).faults.by_name.keys()
+    focused = {fault for made in FOCUSED.values() for seed in range(20) for fault in made(seed).faults}
+    assert drawn | focused == Simulation(1, Fate()).faults.by_name.keys()
 
 
 def test_another_seed_is_another_history() -> None:

@@ -69,7 +69,7 @@ def test_a_loss_that_is_not_passed_on_the_disk_is_objected_to() -> None:
 
 
 def test_damage_where_nothing_was_damaged_is_objected_to() -> None:
-    def invented(self: Topic, *_: object) -> None:
+    def invented(self: Topic, *_: object, **__: object) -> None:
         raise StoreDamaged("/s1", "so it says")
 
     with mock.patch.object(Topic, "subscribe", invented), pytest.raises(StoreDamaged):
