@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
+from typing import Final
 
 from pubsub.services.calling import Body, Reply
 from pubsub.services.shared import ServiceClientBase
+
+LOOK_SECONDS: Final = 0.5
+"""A signal may come just before a wait, and its handler then runs when the wait ends: none takes longer than this."""
 
 
 class ServiceClient(ServiceClientBase):
@@ -56,6 +61,9 @@ class ServiceClient(ServiceClientBase):
         """
         future = self.submit(service, body, timeout=timeout, tries=tries, on_part=on_part)
         try:
+            while not future.done():
+                with suppress(TimeoutError):
+                    future.exception(LOOK_SECONDS)
             return future.result()
         finally:
             future.cancel()  # Where an interrupt ends the wait; else it has no effect.
