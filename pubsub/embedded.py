@@ -26,6 +26,7 @@ import zmq
 from pubsub.base import forks
 from pubsub.client.aio import AsyncClient
 from pubsub.client.client import Client
+from pubsub.client.closing import disconnect
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
 from pubsub.errors import AfterFork, CallerError, PubsubError
 from pubsub.protocol.names import check_id
@@ -215,7 +216,7 @@ class Embedded:
                     client._calls.close(0.0)
         finally:  # Ctrl-C may strike, and who calls once more is told that it is closed.
             for client in tuple(self._clients):
-                client._session.disconnect()  # No thread may be in a socket that ends with the context.
+                disconnect(client._session)  # No thread may be in a socket that ends with the context.
             self._stack.close()
 
     def forked(self, parent: int) -> None:

@@ -77,3 +77,8 @@ def _uncount(session: Session) -> None:
         session.commit([Tried(sub.topic, position, sub.attempts - 1) for sub, position in found])
     for sub, position in found:
         sub.attempted(position, sub.attempts - 1)
+
+
+def disconnect(session: Session) -> None:
+    """Close the sockets and leave the rest as it is: their context is about to end. More than once is fine."""
+    session._messenger.close()

@@ -376,10 +376,6 @@ class Session(Steps):
 
     # The end
 
-    def disconnect(self) -> None:
-        """Close the sockets and leave the rest as it is: their context is about to end. More than once is fine."""
-        self._messenger.close()
-
     def release(self) -> None:
         """Close the sockets, then the store; a call in another thread ends. More than once is fine.
 

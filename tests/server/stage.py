@@ -105,6 +105,7 @@ class Stage:
         self.core = self.group_commit.core
         if self.hears:
             hear_everything(self.core.proxies)
+            self.core.unheard.confirmed()
 
     def close(self) -> None:
         self.store.close()

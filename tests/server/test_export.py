@@ -21,7 +21,7 @@ from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log
-from tests.server.stage import STORE, Stage, bodies
+from tests.server.stage import STORE, Stage, bodies, put
 
 
 @pytest.fixture
@@ -96,6 +96,16 @@ def test_everything_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) ->
     assert bodies(stage.get("carol", "t", got.message, 6)) == [b"new"]
     assert stage.subscribe("dave", "t", 6).outcome is Outcome.SUPERSEDED
     assert stage.get("bob", "empty", None, 5).outcome is Outcome.EMPTY
+
+
+def test_a_topic_that_was_imported_waits_until_its_proxies_have_heard_of_it(stage: Stage, tmp_path: Path) -> None:
+    stage.put("t", 100, [b"a"])
+    stage.hears = False
+    stage = moved(stage, tmp_path)
+    assert list(stage.core.state.unheard) == ["t"]
+    callback = stage.say(put("t", 100, [b"a"]))
+    stage.loop()
+    assert stage.answer(callback) is None
 
 
 def test_keys_survive_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:

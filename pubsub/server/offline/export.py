@@ -63,6 +63,7 @@ from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
+from pubsub.server.topic.notes import UNHEARD
 from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import ALWAYS, Span
 from pubsub.server.topic.topic import Topic
@@ -324,7 +325,8 @@ class _Import:
         log_id = token_hex(8)
         self._store.apply([c.LogOpened(log, log_id, number)])
         offsets, history, end = self._order(folder, log, log_id)
-        self._store.apply([c.TopicChanged(number, name, log, history, "")])
+        # No proxy has heard of it here: answers about it wait for its witnesses.
+        self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
         for words in _lines(folder / "publishers"):
             publisher, last = _parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
             self._store.apply([c.LastMoved(number, self._publisher(publisher), _number(folder / "publishers", last))])
