@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -97,6 +98,9 @@ def test_a_command_that_gets_no_file_says_so(
         raise OSError(24, "Too many open files")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
+    monkeypatch.setattr(
+        signal, "signal", lambda *_: None
+    )  # It would end a cluster by the signals of this very process.
     assert main(["up", "--dir", str(tmp_path)]) == 8
     error = capsys.readouterr().err
     assert "ulimit -n 1024" in error
