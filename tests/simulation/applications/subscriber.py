@@ -152,8 +152,10 @@ class Subscriber:
         carries, known = reading.carries, topic in self.node.calls.subscribing.subscriptions()
         if fresh or known or not carries:
             reading.begin_line(self.world.now)
+            # A directory that was put back, as it was before it subscribed, goes on with what may still be on.
+            since = None if fresh or known else reading.open_since
             # What is renewed is subscribed already, from whenever the client has made it anew.
-            reading.asked = 0.0 if self._is_on(topic) else self.world.now
+            reading.asked = 0.0 if self._is_on(topic) else self.world.now if since is None else since
         elif carries == "either":
             reading.begin_line(self.world.now)
             reading.asked = reading.open_since or 0.0
