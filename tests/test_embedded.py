@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -56,16 +57,26 @@ def test_two_clusters_in_one_process_do_not_meet(tmp_path: Path) -> None:
 def test_a_close_that_ctrl_c_strikes_ends_the_cluster_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster = embedded(tmp_path)
-    client = cluster.client("c")
+    destroy, closed, clients = zmq.Context.destroy, [], []
+
+    def destroyed(context: zmq.Context[Any], linger: int | None = None) -> None:
+        # A thread in a socket that ends with its context would end the process.
+        closed.extend(one._session._messenger.closed for one in clients)
+        destroy(context, linger)
 
     def struck(seconds: float) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
+        patch.setattr(zmq.Context, "destroy", destroyed)
+        cluster = embedded(tmp_path)
+        client = cluster.client("c")
+        clients.append(client)
         patch.setattr(client._calls, "close", struck)
         with pytest.raises(KeyboardInterrupt):
             cluster.close()
+        clients.clear()
+    assert closed == [True]
     client.close()
     with embedded(tmp_path) as again, again.client("c") as other:
         other.put("t", b"x")
