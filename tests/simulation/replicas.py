@@ -45,7 +45,8 @@ class Replica:
     def _subscribe(self, topic: str) -> None:
         reading = self.of.program.reading(topic)
         # Where the client has left, or knows nothing, the replica's own subscription may be from any time.
-        asked = reading.asked if reading.wanted and reading.asked is not None else 0.0
+        # Where the client has begun anew and has no answer yet, it may be the one that it had before.
+        asked = reading.open_since if reading.wanted and reading.open_since is not None else 0.0
         self._lines[topic], self._settled[topic] = (reading.line, asked), None
         if reading.asked is None:
             reading.asked = self.world.now  # From now on its client may go on with what this one has begun.
