@@ -17,8 +17,11 @@ from typing import Final
 from tests.simulation.situations import SITUATIONS
 
 OPERATIONS: Final = 30_000_000
-CODE: Final = ("pubsub", "tests/simulation")
-"""What a run depends on."""
+NOT_SIMULATED: Final = ("cli", "gateway", "http", "monitoring", "services", "spark", "web")
+"""Rooms of the package that no run imports."""
+
+CODE: Final = ("pubsub", "tests/simulation", *(f":(exclude)pubsub/{room}" for room in NOT_SIMULATED))
+"""The files that a run depends on."""
 
 
 @dataclass

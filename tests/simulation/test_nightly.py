@@ -8,7 +8,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.simulation.nightly import SITUATIONS, Night, commit_of
+from tests.simulation.nightly import NOT_SIMULATED, SITUATIONS, Night, commit_of
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_SECONDS = 60.0
@@ -74,8 +74,20 @@ def test_only_what_a_run_depends_on_begins_a_new_count(tmp_path: Path) -> None:
     git("init", "-q")
     first = commit("pubsub/a.py")
     assert commit("docs/a.md") == first
+    assert commit(f"pubsub/{NOT_SIMULATED[0]}/a.py") == first
     assert commit("tests/simulation/a.py") != first
     (tmp_path / "docs" / "a.md").write_text("changed")
     assert not commit_of(tmp_path)[1]
     (tmp_path / "pubsub" / "a.py").write_text("changed")
     assert commit_of(tmp_path)[1]
+
+
+def test_a_run_imports_nothing_of_the_rooms_that_do_not_count() -> None:
+    program = (
+        "import sys; from tests.simulation.simulation import shortened, simulate; simulate(7, shortened(7));"
+        "print(*{name.split('.')[1] for name in sys.modules if name.startswith('pubsub.')})"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
+    imported = set(ran.stdout.split())
+    assert {"client", "proxy", "server"} <= imported
+    assert not imported & set(NOT_SIMULATED)
