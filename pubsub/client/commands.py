@@ -174,22 +174,23 @@ def _hand_on(
     fsync: bool,
 ) -> int:
     """Have up to `count` messages written and then taken, `most` together, until none comes in time; how many."""
-    taken = 0
+    taken, patience = 0, seconds
     asked = time.monotonic()
     deadline = asked + seconds
     while taken < count:
-        patience = max(0.0, deadline - time.monotonic())
         flow = opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=fsync)
         try:
             found = opened._run(flow)
         except Unavailable:  # A topic is empty only once the service has said so, however short the wait.
             if time.monotonic() >= asked + min(ANSWER_SECONDS, opened.settings.timeout_seconds):
                 raise
+            patience = QUESTION_SECONDS  # Not what is left of it: a call without patience looks, and asks nobody.
             deadline = time.monotonic() + QUESTION_SECONDS
             continue
         if not found:
             break
         taken += found
+        patience = max(0.0, deadline - time.monotonic())
     return taken
 
 

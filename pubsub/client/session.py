@@ -199,12 +199,12 @@ class Session(Steps):
 
     def tick(self, now: float) -> None:
         """A turn on the thread that drives the sockets (the Messenger's ticker)."""
-        for timer in tuple(self.timers):
-            if timer.deadline() <= now:
-                timer.tick(now)
-        if (now < self._next and not self._wire.inbox and not self._wire.doors) or self.over:
-            return
         try:
+            for timer in tuple(self.timers):
+                if timer.deadline() <= now:
+                    timer.tick(now)
+            if (now < self._next and not self._wire.inbox and not self._wire.doors) or self.over:
+                return
             with self.entered():
                 self.follow()
         except CallerError:

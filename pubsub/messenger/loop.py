@@ -18,6 +18,7 @@ from zmq.backend import zmq_poll
 from pubsub.base.clock import Clock
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
+from pubsub.errors import PubsubError
 from pubsub.messenger.core import MessengerCore
 from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.driving import Driving
@@ -39,7 +40,11 @@ Action = Callable[[float], None]
 
 
 class Ticker(Protocol):
-    """Timers of the application that the driving thread looks after."""
+    """Timers of the application that the driving thread looks after.
+
+    An application with a ticker has its callbacks raise nothing but PubsubErrors. Another exception is one that a
+    signal's handler raises, or a bug: it leaves the `wait` or the `look` of the caller that drives.
+    """
 
     def deadline(self) -> float | None:
         """When `tick` is to be called next, on the monotonic clock in seconds; None: not now."""
@@ -321,13 +326,16 @@ class Loop:
             if call is not None:
                 self._call(*call)
 
-    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
-        """Call the application; whether it did not raise."""
+    def _call(self, function: Callable[..., object], arguments: tuple[Any, ...], *, ends_here: bool = False) -> bool:
+        """Call the application; whether it did not raise. `ends_here`: nobody else gets it (see `Ticker`)."""
         self._midway = False  # What a callback does is its own: we are between two messages.
         try:
             function(*arguments)
             self._midway = True
-        except Exception:  # noqa: BLE001 - what an application's callback raises is logged and counted, and ends there.
+        except Exception as error:  # What an application's callback raises is logged and counted, and ends there.
+            foreign = self.ticker is not None and not isinstance(error, PubsubError)
+            if foreign and not ends_here and get_ident() != self.thread:
+                raise
             self._core.counters.callback_errors += 1
             self._midway = True
             _LOG.exception("callback %r raised", function)
@@ -335,10 +343,13 @@ class Loop:
         return True
 
     def _tell(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
-        """As `_call`, also from within a `flush_if_free`: who is told may close then too, and may not wait."""
+        """As `_call`, also from within a `flush_if_free`: who is told may close then too, and may not wait.
+
+        What is raised ends here: behind it in the queue there may be messages.
+        """
         before, self.driver = self.driver, get_ident()
         try:
-            return self._call(function, arguments)
+            return self._call(function, arguments, ends_here=True)
         finally:
             self.driver = before
 

@@ -102,7 +102,7 @@ class Messenger:
     """Messages with callbacks between processes and threads, over `tcp://`, `ipc://` and `inproc://`.
 
     A callback or a server loop runs on whichever thread drives the sockets: the I/O thread, or a caller inside `wait`.
-    It must not block. One that raises is logged and counted. In the child of a fork every call raises AfterFork.
+    It must not block; one that raises is logged and counted (see `Ticker`). In a forked child calls raise AfterFork.
 
     An exception that a signal raises (Ctrl-C) while the caller's thread moves messages may leave one sent in part. Then
     nothing is sent or received any more, and every call but `close` raises Interrupted. It does not while he waits.

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from pubsub.errors import StorageError
 from tests.messenger.asking import ask, echo, soon
 
 
@@ -91,3 +92,49 @@ def test_a_look_within_a_callback_does_nothing(make, until):
     client.send(server.listen("inproc://here", echo), b"", callback)
     until(lambda: looked)
     assert ask(client, server.listen("inproc://there", echo), b"x")[1] == b"x"
+
+
+class Struck(Exception):
+    """What a signal's handler raises within a callback."""
+
+
+def strikes() -> None:
+    raise Struck
+
+
+def looks(client, peer) -> None:
+    client.look()
+
+
+def waits(client, peer) -> None:
+    client.wait(lambda: False, soon())
+
+
+def gets_an_answer(client, peer) -> None:
+    client.ticker = Timed(lambda: None)
+    client.send(peer, b"", lambda *_: strikes())
+    client.wait(lambda: False, soon())
+
+
+@pytest.mark.parametrize("drives", [looks, waits, gets_an_answer])
+def test_what_strikes_a_callback_of_a_tickers_application_is_what_the_caller_gets_that_drives(make, drives):
+    server, client = make(), make(grace_seconds=3600)
+    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
+    client.ticker = Timed(strikes)
+    with pytest.raises(Struck):
+        drives(client, peer)
+    assert not client.driven_here
+    assert not client.counters.callback_errors
+    assert ask(client, peer, b"x")[1] == b"x"
+
+
+def test_an_error_of_ours_that_a_ticker_raises_is_no_callers(make):
+    def fails() -> None:
+        raise StorageError("file", "is full")
+
+    server, client = make(), make(grace_seconds=3600)
+    peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
+    client.ticker = Timed(fails)
+    client.look()
+    assert client.counters.callback_errors == 1
+    assert ask(client, peer, b"x")[1] == b"x"

@@ -49,19 +49,22 @@ class Gets:
         """By topic: for how many seconds calls of `first_of` have waited without an answer, and until when."""
 
     def available(
-        self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None
+        self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None, started: float | None = None
     ) -> Flow[Subscription | None]:
         """Wait until there is something to take on a topic; None where nothing came.
 
         Args:
             also: ends the wait too; given by who takes from the topics of calls, which are for nobody else.
+            started: when the call began, where that was before. One that was kept from asking until its time was over
+                needs an answer, too, to say that a topic is empty.
 
         Raises:
             NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, NotLetIn, StorageError: see
                 `Client.get`.
         """
         session, core = self.session, self.core
-        started = session.now
+        now = session.now
+        started = now if started is None else started
         until = started + (session.settings.timeout_seconds if timeout is None else timeout)
         if also is None:
             check_not_of_calls(topic)
@@ -69,7 +72,7 @@ class Gets:
             ready = self._subscription(topic)
             if ready.available and not ready.busy and not ready.has_news:
                 return ready
-            self._want(ready, until, started)
+            self._want(ready, until, now)
 
         def done() -> bool:
             ended = ready.failure is not None or ready.has_news or not ready.on or core.doors.closed
@@ -222,9 +225,10 @@ class Gets:
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
         """Take up to `most` messages."""
         check_count("max", most)
-        until = self.session.until(timeout)
+        started = self.session.now
+        self.session.until(timeout, started)
         while True:
-            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            sub = yield from self.available(topic, timeout, started=started)
             if sub is None:
                 return Batch(topic)
             with self.session.entered():
@@ -240,9 +244,10 @@ class Gets:
         They are taken when it has returned, in one commit with the rows that it writes, fsynced or not. Where it
         raises, none of it happened, and the same messages are there for the next call.
         """
-        until = self.session.until(timeout)
+        started = self.session.now
+        self.session.until(timeout, started)
         while True:
-            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            sub = yield from self.available(topic, timeout, started=started)
             if sub is None:
                 return 0
             with self.session.entered():
@@ -274,9 +279,10 @@ class Gets:
 
     def get_chunk(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
         """Take messages to hand out one by one; None where nothing came. `end_chunk` must follow."""
-        until = self.session.until(timeout)
+        started = self.session.now
+        self.session.until(timeout, started)
         while True:
-            sub = yield from self.available(topic, max(0.0, until - self.session.now))
+            sub = yield from self.available(topic, timeout, started=started)
             if sub is None:
                 return None
             with self.session.entered():

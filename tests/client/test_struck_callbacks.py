@@ -1,0 +1,102 @@
+"""What a signal raises within a callback of the thread that drives: the caller gets it, as anywhere else."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pubsub.client import Client
+from pubsub.embedded import Embedded
+from pubsub.errors import Interrupted
+from tests.client.opened import PATIENCE, names
+
+
+class Alarm(Exception):
+    """What the signal's handler raises: a time-out of the application, and no BaseException."""
+
+
+def struck(call: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
+    """A function that is struck as it begins, or as it ends; on the main thread, which alone handles signals."""
+
+    def strikes(*arguments: Any, **named: Any) -> Any:
+        main = threading.current_thread() is threading.main_thread()
+        if main and before:
+            raise Alarm
+        result = call(*arguments, **named)
+        if main:
+            raise Alarm
+        return result
+
+    return strikes
+
+
+def put_on(client: Client, topic: str) -> None:
+    """Put until one is struck: another thread may drive when an answer comes, and then that put is not."""
+    while True:
+        client.put(topic, b"x", timeout=PATIENCE)
+
+
+def put_until_struck(client: Client, topic: str) -> None:
+    with pytest.raises(Alarm):
+        put_on(client, topic)
+
+
+@pytest.fixture
+def writer(cluster: Embedded, topic: str) -> Client:
+    """A client that has put to the topic; the test closes it."""
+    made = cluster.client(f"struck{next(names)}")
+    made.put(topic, b"first", timeout=PATIENCE)
+    return made
+
+
+def test_a_strike_as_an_answer_is_taken_reaches_the_caller_and_the_client_goes_on(
+    writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with writer, monkeypatch.context() as patch:
+        patch.setattr(writer._session._wire, "_answered", struck(writer._session._wire._answered, before=True))
+        put_until_struck(writer, topic)
+        patch.undo()
+        assert writer.put(topic, b"after", timeout=PATIENCE).done
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["begins", "ends"])
+def test_a_strike_within_a_turn_reaches_the_caller_and_the_next_call_says_that_a_step_was_cut_off(
+    writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    with writer, monkeypatch.context() as patch:
+        patch.setattr(writer._session, "turn", struck(writer._session.turn, before=before))
+        put_until_struck(writer, topic)
+        patch.undo()
+        with pytest.raises(Interrupted):
+            writer.put(topic, b"after", timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["begins", "ends"])
+def test_a_strike_within_a_timer_leaves_no_lock_taken(
+    writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """As it ends the timer has the lock, as where an exception strikes between taking it and the `with` block."""
+    session = writer._session
+
+    class Due:
+        def tick(self, now: float) -> None:
+            if threading.current_thread() is threading.main_thread():
+                session.timers.remove(self)  # type: ignore[arg-type]
+                if not before:
+                    session.lock.acquire()
+                raise Alarm
+
+        def deadline(self) -> float:
+            return float("-inf")
+
+        def give_back(self) -> None:
+            """It has none."""
+
+    with writer:
+        session.timers.append(Due())  # type: ignore[arg-type]
+        put_until_struck(writer, topic)
+        assert not session.held_here
+        assert writer.put(topic, b"after", timeout=PATIENCE).done
