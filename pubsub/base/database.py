@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
+import secrets
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,6 +16,7 @@ from weakref import WeakValueDictionary
 import apsw
 
 from pubsub.base import forks
+from pubsub.base.wal import log_of
 from pubsub.errors import THIS_PROCESS, ConfigurationError, StorageError, StoreDamaged, StoreFull, StoreInUse
 
 PAGE_BYTES: Final = 16 * 1024
@@ -103,10 +106,10 @@ def open_database(
 
     Raises:
         StoreDamaged: the file is not a database.
-        StorageError: it cannot be opened, or a pragma did not take.
+        StorageError: it cannot be made or opened, or a pragma did not take.
     """
     if vfs is None:
-        see_begun(path)
+        begin_file(path, page_bytes)
     try:
         db = apsw.Connection(str(path), vfs=vfs, statementcachesize=200)
         db.set_busy_timeout(5_000)
@@ -124,6 +127,58 @@ def open_database(
     return db
 
 
+def begin_file(path: Path, page_bytes: int = PAGE_BYTES, mode: int = 0o644) -> None:
+    """Make the file of a database that is not there; see that one that is there is none that was cut to its begin.
+
+    SQLite takes an empty file for a new database. It would leave one too, where the process dies as it makes it or the
+    disk is full. So a file gets its name here, and with it its first page. An empty file is then one that was emptied.
+
+    Args:
+        page_bytes: of a file that is made; mode: its permissions, from which the umask is taken.
+
+    Raises:
+        StoreDamaged: it was cut.
+        StorageError: it cannot be made; StoreFull says that there is no space.
+    """
+    see_begun(path)
+    if path.exists():
+        return
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    try:
+        try:
+            _write_first_page(beside, page_bytes, mode)
+            _link(beside, path)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+            raise StoreFull(str(path), "no space to make it") from None
+        raise StorageError(str(path), f"cannot be made: {error.strerror}") from None
+
+
+def _write_first_page(path: Path, page_bytes: int, mode: int) -> None:
+    with contextlib.closing(apsw.Connection(":memory:")) as db:
+        db.pragma("page_size", page_bytes)
+        db.pragma("user_version", 0)  # It has no page before something is written.
+        page = db.serialize("main")
+    with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
+        file.write(page)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _link(path: Path, target: Path) -> None:
+    """Give a file its name; not where another process, or thread, was faster."""
+    try:
+        os.link(path, target)
+    except FileExistsError:
+        return
+    except OSError as error:
+        # A file system without hard links: SQLite makes the file, as long as it can.
+        if error.errno not in {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EINVAL}:
+            raise
+
+
 def see_begun(path: Path) -> None:
     """See that a file is none that was cut down to its begin, which SQLite takes for a new one.
 
@@ -133,19 +188,22 @@ def see_begun(path: Path) -> None:
     try:
         size = path.stat().st_size
     except FileNotFoundError:
-        size = 0
+        if _is_logged(path):
+            raise StoreDamaged(str(path), "is gone, and its write-ahead log is not; put a backup back") from None
+        return
     except OSError:
         return  # Opening it says why.
     if size <= 1 and _is_logged(path):  # SQLite takes one byte for none, and then deletes the log.
         raise StoreDamaged(str(path), "damaged: it is empty, and its write-ahead log is not; put a backup back")
-    if 0 < size < LEAST_BYTES and not _is_logged(path):
-        raise StoreDamaged(str(path), f"damaged: it was cut to {size} bytes; put a backup back")
+    if size < LEAST_BYTES and not _is_logged(path):
+        was = f"was cut to {size} bytes" if size else "is empty"
+        raise StoreDamaged(str(path), f"damaged: it {was}; put a backup back, or delete it to begin anew")
 
 
 def _is_logged(path: Path) -> bool:
     """Whether the write-ahead log has something, where its first page may be."""
     try:
-        with Path(f"{path}-wal").open("rb") as log:
+        with log_of(path).open("rb") as log:
             return any(log.read(32))  # A head of zeros is one of a log that is kept for its space.
     except OSError:
         return False

@@ -8,13 +8,16 @@ where there are more the log is damaged.
 
 from __future__ import annotations
 
+import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 _HEADER = struct.Struct(">IIIIIIII")
 _FRAME = struct.Struct(">IIIIII")
+_LOCKED_BYTE: Final = 1 << 30
+"""SQLite never writes the page that this byte of a file is on."""
 
 
 class Frame(NamedTuple):
@@ -29,6 +32,11 @@ class Frame(NamedTuple):
     page: int
     pages: int
     sound: bool
+
+
+def log_of(path: Path) -> Path:
+    """Where a database's write-ahead log is: beside the file itself, where its path is a symbolic link to that."""
+    return Path(f"{os.path.realpath(path)}-wal")
 
 
 def frames(path: Path, *, checked: bool) -> Iterator[Frame]:
@@ -106,9 +114,47 @@ def begins_damaged(path: Path) -> bool:
     return magic & ~1 != 0x377F0682 or _summed(header[:24], (0, 0), ">" if magic & 1 else "<") != (first, second)
 
 
+def missing_pages(size: int, pages: int, page_bytes: int, logged: Iterable[int]) -> int:
+    """How many pages of a database are neither in its file nor in its log; SQLite reads them as zeros, in silence.
+
+    Args:
+        size: of the file, in bytes.
+        pages: that it should have.
+        page_bytes: size of each.
+        logged: numbers of those that the log has.
+    """
+    here, locked = size // page_bytes, _LOCKED_BYTE // page_bytes + 1
+    known = {*logged, locked}
+    return max(0, pages - here) - sum(here < page <= pages for page in known)
+
+
 def commits_behind(path: Path, count: int) -> int:
     """How many commits the log holds behind its first `count` frames."""
     return sum(bool(frame.pages) for index, frame in enumerate(frames(path, checked=False)) if index >= count)
+
+
+def blank_behind(path: Path, count: int) -> None:
+    """Blank the heads of the frames behind the first `count`, which commits that failed have left.
+
+    SQLite writes over them. Where the next commit is shorter, what is left of them would look like commits that damage
+    has cut off.
+
+    Raises:
+        OSError: it could not be done.
+    """
+    with path.open("r+b") as file:
+        header = file.read(_HEADER.size)
+        if len(header) < _HEADER.size:
+            return
+        _, _, page_bytes, _, *salts, _, _ = _HEADER.unpack(header)
+        size = os.fstat(file.fileno()).st_size
+        step = _FRAME.size + page_bytes
+        for place in range(_HEADER.size + count * step, size - _FRAME.size + 1, step):
+            file.seek(place)
+            _, _, *own, _, _ = _FRAME.unpack(file.read(_FRAME.size))
+            if own == salts:
+                file.seek(place)
+                file.write(bytes(_FRAME.size))
 
 
 def _summed(data: bytes, sums: tuple[int, int], words: str) -> tuple[int, int]:

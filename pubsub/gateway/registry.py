@@ -16,7 +16,7 @@ from typing import Final
 
 import apsw
 
-from pubsub.base.database import CAREFUL, see_begun
+from pubsub.base.database import CAREFUL, begin_file
 from pubsub.errors import StorageError, StoreDamaged, StoreFull, StoreInUse
 from pubsub.gateway.limits import SUBSCRIBERS_MAX, WEBHOOKS_MAX
 from pubsub.gateway.problems import Problem
@@ -90,10 +90,9 @@ class Registry:
         self._path = directory / "gateway.db"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            self._path.touch(mode=0o600)  # It has the webhooks' secrets.
         except OSError as error:
             raise StorageError(str(directory), error.strerror or str(error)) from None
-        see_begun(self._path)
+        begin_file(self._path, mode=0o600)  # It has the webhooks' secrets.
         with self._opening():
             self._db = apsw.Connection(str(self._path))
             self._db.execute(CAREFUL)

@@ -23,8 +23,9 @@ from typing import Any, Final
 
 import apsw
 
-from pubsub.base.database import CAREFUL, see_begun
+from pubsub.base.database import CAREFUL, begin_file
 from pubsub.base.limits import NUMBER_MAX
+from pubsub.base.wal import log_of
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
 from pubsub.protocol.register import View
@@ -71,6 +72,8 @@ LOOK_WRITES: Final = 500
 
 AHEAD_PAGES: Final = 256
 """Free pages that the file is given before they are needed, of 4 KiB: for 10,000 topics or more."""
+
+_PAGE_BYTES: Final = 4 * 1024
 
 _CHECKPOINT_PAGES: Final = 256
 """Pages of the log after which it is copied back, so that it stays within what it has."""
@@ -124,7 +127,7 @@ class RoutesStore:
         self.identity = identity or secrets.token_hex(8)
         self._db: apsw.Connection | None = None
         if vfs is None:
-            see_begun(Path(self.path))
+            begin_file(Path(self.path), _PAGE_BYTES)
         try:
             with self._translated():
                 self._db = apsw.Connection(self.path, vfs=vfs)
@@ -190,7 +193,7 @@ class RoutesStore:
             log.warning("no space to let %s grow ahead: where the disk is full the proxy routes nothing", self.path)
 
     def _grow_log(self, db: apsw.Connection) -> None:
-        wal = Path(f"{self.path}-wal")
+        wal = log_of(Path(self.path))
         if wal.exists() and wal.stat().st_size >= AHEAD_LOG_BYTES:
             return
         cache = db.pragma("cache_size")
@@ -321,7 +324,7 @@ class RoutesStore:
                 copied = pages == done >= 0
         db.close()
         if copied:  # The log stays for its space alone: a file that is put in this one's place must not be given it.
-            with suppress(OSError), Path(f"{self.path}-wal").open("r+b") as log_file:
+            with suppress(OSError), log_of(Path(self.path)).open("r+b") as log_file:
                 log_file.write(bytes(_LOG_HEAD_BYTES))
 
     @contextmanager

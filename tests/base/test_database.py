@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import resource
 import threading
 from pathlib import Path
+from unittest import mock
 
 import apsw
 import pytest
 
-from pubsub.base.database import Turns, lock_directory, open_database, translate
+from pubsub.base.database import Turns, begin_file, lock_directory, open_database, translate
 from pubsub.errors import StorageError, StoreDamaged, StoreFull
 
 
@@ -34,9 +38,93 @@ def test_every_pragma_is_set_and_read_back(tmp_path: Path) -> None:
     db.close()
 
 
-def test_a_pragma_that_does_not_take_is_an_error() -> None:
-    with pytest.raises(StorageError, match="journal_mode is 'memory' where 'wal' was set"):
-        open_database(Path(":memory:"), (("journal_mode", "wal"),))
+def test_a_pragma_that_does_not_take_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="journal_mode is 'delete' where 'none' was set"):
+        open_database(tmp_path / "x.db", (("journal_mode", "none"),))
+
+
+def test_a_file_gets_its_name_and_its_first_page_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    begin_file(path, 8_192, 0o600)
+    assert path.stat().st_size == 8_192
+    assert path.stat().st_mode & 0o777 == 0o600
+    before = path.read_bytes()
+    begin_file(path)
+    assert path.read_bytes() == before
+    assert list(tmp_path.iterdir()) == [path]
+    with contextlib.closing(apsw.Connection(str(path))) as db:
+        assert (db.pragma("page_size"), db.pragma("integrity_check"), db.pragma("user_version")) == (8_192, "ok", 0)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
+@pytest.mark.parametrize("call", ["fsync", "link"])
+def test_a_file_that_could_not_be_made_is_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
+) -> None:
+    monkeypatch.setattr(os, call, mock.Mock(side_effect=error))
+    with pytest.raises(KeyboardInterrupt if isinstance(error, KeyboardInterrupt) else StorageError):
+        open_database(tmp_path / "x.db", ())
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.undo()
+    open_database(tmp_path / "x.db", ()).close()
+
+
+def test_a_disk_that_is_full_as_a_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(StoreFull, match="no space to make it"):
+        open_database(tmp_path / "x.db", ())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_without_hard_links_has_sqlite_make_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "link", mock.Mock(side_effect=OSError(errno.EPERM, "Operation not permitted")))
+    db = open_database(tmp_path / "x.db", (("journal_mode", "wal"),))
+    assert db.pragma("page_size") == 16_384
+    db.close()
+    assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
+
+
+def test_a_file_that_another_process_made_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = os.link
+
+    def late(source: Path, target: Path) -> None:
+        target.write_bytes(b"the other's")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", late)
+    begin_file(tmp_path / "x.db")
+    assert (tmp_path / "x.db").read_bytes() == b"the other's"
+    assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
+
+
+@pytest.mark.parametrize(
+    ("size", "logged", "says"),
+    [
+        (0, False, "damaged: it is empty; put a backup back, or delete it to begin anew"),
+        (1, False, "damaged: it was cut to 1 bytes; put a backup back, or delete it to begin anew"),
+        (511, False, "damaged: it was cut to 511 bytes; put a backup back, or delete it to begin anew"),
+        (0, True, "damaged: it is empty, and its write-ahead log is not; put a backup back"),
+        (1, True, "damaged: it is empty, and its write-ahead log is not; put a backup back"),
+        (None, True, "is gone, and its write-ahead log is not; put a backup back"),
+    ],
+)
+def test_a_file_that_was_cut_to_its_begin_is_not_taken_for_a_new_one(
+    tmp_path: Path, size: int | None, logged: bool, says: str
+) -> None:
+    path = tmp_path / "x.db"
+    if size is not None:
+        path.write_bytes(b"S" * size)
+    if logged:
+        (tmp_path / "x.db-wal").write_bytes(b"\x37\x7f\x06\x82" * 30)
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir()}
+    with pytest.raises(StoreDamaged) as error:
+        open_database(path, ())
+    assert str(error.value) == f"{path}: {says}"
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
 def test_what_sqlite_says_becomes_ours() -> None:

@@ -1,12 +1,14 @@
 """Damaged state files of clients, by the thousand: what opening says of each, beside what the client does with it then.
 
     .venv/bin/python -m tests.client.damages --count 1000
+    .venv/bin/python -m tests.client.damages --count 1000 --mishaps
 
 A state file is made once, with every kind of row of ours and a table of the application's: a closed client's, and a
-killed one's beside its write-ahead log. Each seed damages one place of a copy, and a client is opened on it. Where that
-succeeds everything is done that needs no proxy: all is read, puts are kept, others given up, the application's table is
-written along, and it is closed and opened again. No page of ours may be found damaged after the opening, and each body
-that would be sent is what was put, or its checksum says that it is not, for which its server refuses it.
+killed one's beside its write-ahead log. Each seed damages one place of a copy, or does to it what environments do
+(`tests.mishaps`), and a client is opened on it. Where that succeeds everything is done that needs no proxy: all is
+read, puts are kept, others given up, the application's table is written along, and it is closed and opened again. No
+page of ours may be found damaged after the opening, and each body that would be sent is what was put, or its checksum
+says that it is not, for which its server refuses it.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -30,11 +32,14 @@ import apsw
 from pubsub.client import Client
 from pubsub.client.storage.store import PAGE_BYTES
 from pubsub.errors import HandlerMisused, PubsubError, StorageError
+from tests.mishaps import Generations, befall, contents
 from tests.server.damages import spoil
 
 FILE = "c.db"
 LOG = f"{FILE}-wal"
 TOPICS = tuple(f"topic-{number}" for number in range(12))
+SAME_MOMENT = ("memory of another boot", "journal of another file", "moved away, with a link")
+"""Mishaps after which every put is there."""
 
 
 @dataclass
@@ -42,15 +47,22 @@ class Made:
     """The state that is damaged.
 
     Attributes:
-        closed, killed: names and contents of the files, of a client that was closed, and of one that was killed.
+        earlier, closed, killed: names and contents of the files: of a client in the middle of its life, of one that was
+            closed, and of one that was killed.
         bodies: what was put, by counter.
         pages: numbers of the closed one's pages, by their kind.
     """
 
+    earlier: dict[str, bytes]
     closed: dict[str, bytes]
     killed: dict[str, bytes]
     bodies: dict[int, bytes]
     pages: dict[str, list[int]] = field(default_factory=dict)
+
+    @property
+    def generations(self) -> Generations:
+        """The same as `tests.mishaps` has it."""
+        return Generations(FILE, PAGE_BYTES, self.earlier, self.closed, self.killed)
 
 
 def opened(directory: Path) -> Client:
@@ -58,15 +70,14 @@ def opened(directory: Path) -> Client:
     return Client("c", proxies=["tcp://127.0.0.1:9"], directory=directory)
 
 
-def _contents(directory: Path) -> dict[str, bytes]:
-    return {name: (directory / name).read_bytes() for name in (FILE, LOG) if (directory / name).exists()}
-
-
 def make(directory: Path) -> Made:
     """Fill a state file."""
     client = opened(directory)
     for number in range(60):
         client.put(TOPICS[number % 12], (b"body-%d " % number) * (2_000 if number % 9 == 0 else 20), wait=False)
+        if number == 40:
+            client._session.store._checkpoint()
+    earlier = contents(directory, FILE)
     with client.transaction() as transaction:
         transaction.execute("create table orders (id integer primary key, text text)")
         transaction.executemany("insert into orders values (?, ?)", [(one, "order " * 80) for one in range(400)])
@@ -92,11 +103,11 @@ def make(directory: Path) -> Made:
     client = opened(directory)
     for number in range(3):  # These are in the killed one's log only.
         client.put(TOPICS[number], b"late-%d" % number, wait=False)
-    killed = _contents(directory)
+    killed = contents(directory, FILE)
     counters = [counter for counter, *_ in client._session.store.rows()]
     bodies = {counter: client._session.store.body(counter) for counter in counters}
     client.close()
-    made = Made(_contents(directory), killed, bodies)
+    made = Made(earlier, contents(directory, FILE), killed, bodies)
     made.pages = _kinds(directory / FILE)
     return made
 
@@ -142,8 +153,16 @@ def damage(made: Made, directory: Path, seed: int) -> str:
     return f"{'killed' if killed else 'closed'}, {what}"
 
 
-def used(made: Made, directory: Path) -> str:
+def mishap(made: Made, directory: Path, seed: int) -> str:
+    """Write a copy of the state into a directory, to which something happened; what."""
+    return befall(made.generations, directory, seed)
+
+
+def used(made: Made, directory: Path, *, may_be_earlier: bool = False) -> str:
     """Open a client on a state file, and do everything: what opening said, "" where it succeeded.
+
+    Args:
+        may_be_earlier: some of it may be of a time before most puts, which no file says of itself.
 
     Raises:
         AssertionError: something else came of it.
@@ -155,14 +174,14 @@ def used(made: Made, directory: Path) -> str:
         return type(error).__name__
     missing = made.bodies.keys() - {counter for counter, *_ in client._session.store.rows()}
     # The last commit may be torn; and what is no frame at the very end of the log may as well lie behind its end.
-    assert len(missing) <= 2, f"{len(missing)} puts are gone without a word"
+    assert may_be_earlier or len(missing) <= 2, f"{len(missing)} puts are gone without a word"
     for _ in range(2):
         with contextlib.closing(client):
             _see_bodies(made, client)
             client.dead_letters()
             client.calls()
             client.put("topic-new", b"new", wait=False)
-            _write_along(client)
+            _write_along(client, may_be_foreign=may_be_earlier)
             for topic in TOPICS[::3]:
                 client.discard(topic)
         client = opened(directory)
@@ -178,9 +197,11 @@ def _see_bodies(made: Made, client: Client) -> None:
         assert sound or crc32(body) != checksum, f"{topic} would be sent a body that was never put"
 
 
-def _write_along(client: Client) -> None:
+def _write_along(client: Client, *, may_be_foreign: bool) -> None:
     """The application's table may be damaged: then its transaction fails, and nothing else does."""
     try:
+        if may_be_foreign and client._session.store.db.pragma("integrity_check") != "ok":
+            return  # Pages of the application may be ours as well: to write to them is to damage ours.
         with client.transaction() as transaction:
             transaction.execute("update orders set text = text || '!' where id % 7 = 0")
             transaction.put("topic-new", [b"along"])
@@ -188,11 +209,13 @@ def _write_along(client: Client) -> None:
         return
 
 
-def tried(made: Made, directory: Path, seed: int) -> tuple[str, str, str]:
+def tried(
+    made: Made, directory: Path, seed: int, spoiled: Callable[[Made, Path, int], str] = damage
+) -> tuple[str, str, str]:
     """One seed: the damage, what opening said, and what was wrong."""
-    what = damage(made, directory, seed)
+    what = spoiled(made, directory, seed)
     try:
-        return what, used(made, directory) or "opened", ""
+        return what, used(made, directory, may_be_earlier=spoiled is mishap and what not in SAME_MOMENT) or "opened", ""
     except PubsubError as error:
         return what, "", f"it ended after it was opened: {type(error).__name__}: {error}"
     except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
@@ -213,6 +236,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mishaps", action="store_true")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
     began = time.monotonic()
@@ -220,7 +244,7 @@ def main() -> int:
     wrong = 0
     with workshop() as (made, copy):
         for seed in range(asked.seed, asked.seed + asked.count):
-            what, verdict, finding = tried(made, copy, seed)
+            what, verdict, finding = tried(made, copy, seed, mishap if asked.mishaps else damage)
             said[verdict or "ended"] += 1
             if finding:
                 wrong += 1

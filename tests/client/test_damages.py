@@ -9,11 +9,14 @@ from typing import Any
 import apsw
 import pytest
 
+from pubsub.cli import main
+from pubsub.client.core import changes as c
 from pubsub.client.storage.store import Store
-from pubsub.errors import StoreDamaged, StoreInUse
+from pubsub.errors import StorageError, StoreDamaged, StoreInUse
 from pubsub.gateway.registry import Registry
 from pubsub.proxy.routes_file import RoutesStore
-from tests.client.damages import FILE, LOG, PAGE_BYTES, Made, opened, tried, used, workshop
+from tests.client.damages import FILE, LOG, PAGE_BYTES, Made, mishap, opened, tried, used, workshop
+from tests.mishaps import contents
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +37,7 @@ def test_what_opening_says_of_a_damaged_state_is_what_the_client_does(bench: tup
 
 
 def copied(files: dict[str, bytes], directory: Path) -> Path:
+    directory.mkdir(exist_ok=True)
     for name, raw in files.items():
         (directory / name).write_bytes(raw)
     return directory / FILE
@@ -75,6 +79,92 @@ def test_after_another_boot_the_last_commits_may_be_gone(bench: tuple[Made, Path
     copied(bench[0].killed, tmp_path)
     spoil(tmp_path / LOG, 32 + 24 + 10, b"\xee")
     Store(tmp_path / FILE, "another boot").close()
+
+
+def test_a_state_that_was_emptied_is_refused_and_an_empty_directory_is_not(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What waits in it, and what was taken, would be forgotten without a word."""
+    opened(tmp_path).close()
+    path = tmp_path / FILE
+    path.write_bytes(b"")
+    says = f"{path}: damaged: it is empty; put a backup back, or delete it to begin anew"
+    for _ in range(2):
+        with pytest.raises(StoreDamaged) as error:
+            opened(tmp_path)
+        assert str(error.value) == says
+    for command in (["get", "t"], ["flush"], ["dead-letters"]):
+        where = ["--proxy", "tcp://127.0.0.1:9", "--directory", str(tmp_path)]
+        assert main(["client", "c", *command, *where]) == 7
+        printed = capsys.readouterr().err
+        assert says in printed
+        assert printed.count("\n") == 1
+    assert path.read_bytes() == b""
+    path.unlink()
+    opened(tmp_path).close()
+
+
+class Failing(apsw.VFS):
+    """The operating system's, of which no fsync succeeds while `fails` is set."""
+
+    def __init__(self) -> None:
+        self.fails = False
+        super().__init__("failing", "unix", makedefault=True)
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:  # noqa: N802
+        return FailingFile(self, name, flags)
+
+
+class FailingFile(apsw.VFSFile):
+    """A file of it."""
+
+    def __init__(self, disk: Failing, name: Any, flags: list[int]) -> None:
+        super().__init__("unix", name, flags)
+        self._disk = disk
+
+    def xSync(self, flags: int) -> None:  # noqa: N802
+        if self._disk.fails:
+            raise apsw.IOError("says the test")
+        super().xSync(flags)
+
+
+@pytest.mark.parametrize("heals", [False, True])
+def test_commits_that_failed_one_after_the_other_are_not_taken_for_commits_that_were_lost(
+    tmp_path: Path, heals: bool
+) -> None:
+    """Each is written over the one before, and leaves what the next one, which is shorter, does not reach."""
+    disk = Failing()
+    store = Store(tmp_path / FILE, "this boot")
+    store.commit([row(1, 10)], fsync=True)
+    disk.fails = True
+    for counter, size in ((2, 90_000), (3, 50_000), (4, 10)):
+        with pytest.raises(StorageError, match="cannot be used"):
+            store.commit([row(counter, size)], fsync=True)
+    disk.fails = False
+    if heals:
+        store.commit([row(5, 10)], fsync=True)
+    copied(contents(tmp_path, FILE), tmp_path / "killed")
+    again = Store(tmp_path / "killed" / FILE, "this boot")
+    assert [counter for counter, *_ in again.rows()] == [1, 5] if heals else [1]
+    again.close()
+    store.close()
+    disk.unregister()
+
+
+def row(counter: int, size: int) -> c.RowAdded:
+    return c.RowAdded("t", counter, counter - 1, 1, 0, 7, b"x" * size)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 45])
+def test_what_opening_says_after_a_mishap_is_what_the_client_does(bench: tuple[Made, Path], first: int) -> None:
+    made, copy = bench
+    findings = {}
+    for seed in range(first, first + 45):
+        what, _, found = tried(made, copy, seed, mishap)
+        if found:
+            findings[f"seed {seed}, {what}"] = found
+    assert findings == {}
 
 
 def test_a_file_whose_format_is_gone_is_not_taken_for_a_new_one(bench: tuple[Made, Path], tmp_path: Path) -> None:

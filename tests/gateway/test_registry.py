@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.errors import StorageError, StoreInUse
+from pubsub.errors import StorageError, StoreDamaged, StoreInUse
 from pubsub.gateway import registry as module
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.registry import ENDED, Registry, Subscriber, Webhook
@@ -52,3 +52,12 @@ def test_their_number_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(Problem):
         registry.put(HOOK)
     registry.close()
+
+
+def test_a_registry_that_was_emptied_is_refused_and_a_new_one_is_its_users_alone(tmp_path: Path) -> None:
+    Registry(tmp_path).close()
+    path = tmp_path / "gateway.db"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_bytes(b"")
+    with pytest.raises(StoreDamaged, match="it is empty"):
+        Registry(tmp_path)

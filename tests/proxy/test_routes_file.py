@@ -279,3 +279,13 @@ def test_a_directory_that_cannot_be_made_is_one_clear_line(tmp_path: Path) -> No
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(StorageError, match="cannot be used"):
         RoutesStore(tmp_path / "file" / "below")
+
+
+def test_an_emptied_file_stops_the_proxy_and_a_missing_one_does_not(tmp_path: Path) -> None:
+    """With what it remembered, it would forget what operators gave up too."""
+    RoutesStore(tmp_path).close()
+    (tmp_path / FILE_NAME).write_bytes(b"")
+    with pytest.raises(StoreDamaged, match="it is empty; put a backup back, or delete it to begin anew"):
+        RoutesStore(tmp_path)
+    (tmp_path / FILE_NAME).unlink()
+    RoutesStore(tmp_path).close()

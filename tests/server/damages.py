@@ -1,12 +1,14 @@
 """Damaged stores, by the thousand: what `pubsub server check` says of each, beside what a server does with it.
 
     .venv/bin/python -m tests.server.damages --count 1000
+    .venv/bin/python -m tests.server.damages --count 1000 --mishaps
 
 A store is made once, with every kind of page: leaves and inner pages of tables and of indexes, overflow pages, free
 ones, the first one; a stopped server's, and a killed one's beside its write-ahead log. Each seed damages one place of a
-copy, has `check` look at it, and then a server: it starts, everything of every topic is asked for and acknowledged, in
-loops that also change something: clients were opened anew, and records are put to another topic. A record is put to
-each, sinks publish, and time passes until what was consumed goes; then it is started again, and what was put is there.
+copy, or does to it what environments do (`tests.mishaps`). It has `check` look at that, and then a server: it starts,
+everything of every topic is asked for and acknowledged, in loops that also change something: clients were opened anew,
+and records are put to another topic. A record is put to each, sinks publish, and time passes until what was consumed
+goes; then it is started again, and what was put is there.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -34,6 +36,7 @@ from pubsub.server.offline.check import check
 from pubsub.server.offline.found import Found, Verdict
 from pubsub.server.storage.checkpoint import grow_log
 from pubsub.server.storage.schema import FILE
+from tests.mishaps import Generations, befall, contents
 from tests.server.stage import STORE, Stage, bodies, put
 
 PAGE = 16_384
@@ -49,17 +52,21 @@ class Made:
     """The store that is damaged.
 
     Attributes:
-        stopped, killed: names and contents of its files, of a server that was stopped, and of one that was killed.
+        earlier, stopped, killed, busy: names and contents of its files: of a server in the middle of its life, of one
+            that was stopped, of one that was killed, and of one that was killed soon after its log was copied back.
         pages: numbers of the stopped one's pages, by their kind.
     """
 
+    earlier: dict[str, bytes]
     stopped: dict[str, bytes]
     killed: dict[str, bytes]
+    busy: dict[str, bytes]
     pages: dict[str, list[int]] = field(default_factory=dict)
 
-
-def _contents(directory: Path) -> dict[str, bytes]:
-    return {name: (directory / name).read_bytes() for name in (FILE, LOG) if (directory / name).exists()}
+    @property
+    def generations(self) -> Generations:
+        """The same as `tests.mishaps` has it."""
+        return Generations(FILE, PAGE, self.earlier, self.stopped, self.busy)
 
 
 def make(directory: Path) -> Made:
@@ -78,6 +85,9 @@ def make(directory: Path) -> Made:
         if number % 7 == 0:
             stage.say(put("large", 1 + number, [b"l%d" % number + b"x" * 40_000]))
         stage.loop()
+        if number == 40:
+            _copy_back(directory / "made")
+    earlier = contents(directory / "made", FILE)
     for number in range(600):  # So many that the small tables have inner pages.
         stage.say(put("many", 1, [b"m%d" % number], sender=f"publisher-{number:05}"))
         if number % 2:
@@ -96,14 +106,25 @@ def make(directory: Path) -> Made:
     assert stage.store.free_bytes() > 10 * PAGE
     for number in range(5):  # These are only in the log of the one that was killed.
         stage.put("small", 1000 + number, [b"late"])
-    killed = _contents(directory / "made")
-    with contextlib.closing(apsw.Connection(str(directory / "made" / FILE))) as other:
-        other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    killed = contents(directory / "made", FILE)
+    _copy_back(directory / "made")
+    for number in range(5):
+        stage.put("small", 2000 + number, [b"later"])
+        stage.put("large", 2000 + number, [b"later" * 9_000])
+    busy = contents(directory / "made", FILE)
+    _copy_back(directory / "made")
     stage.close()
-    made = Made(_contents(directory / "made"), killed)
+    made = Made(earlier, contents(directory / "made", FILE), killed, busy)
     assert LOG not in made.stopped
     made.pages = _kinds(directory / "made" / FILE)
     return made
+
+
+def _copy_back(directory: Path) -> None:
+    """Copy the write-ahead log back, and empty it."""
+    with contextlib.closing(apsw.Connection(str(directory / FILE))) as other:
+        other.pragma("user_version")  # A connection that has not read yet does nothing.
+        other.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
 
 
 def _kinds(path: Path) -> dict[str, list[int]]:
@@ -332,9 +353,16 @@ def compared(found: Found, served: dict[str, Served] | str) -> list[str]:
     return out
 
 
-def tried(made: Made, directory: Path, seed: int) -> tuple[str, str, list[str]]:
+def mishap(made: Made, directory: Path, seed: int) -> str:
+    """Write a copy of the store into a directory, to which something happened; what."""
+    return befall(made.generations, directory, seed)
+
+
+def tried(
+    made: Made, directory: Path, seed: int, spoiled: Callable[[Made, Path, int], str] = damage
+) -> tuple[str, str, list[str]]:
     """One seed: the damage, check's verdict, and where the server did something else."""
-    what = damage(made, directory, seed)
+    what = spoiled(made, directory, seed)
     try:
         found = check(directory)
         verdict = str(found.verdict)
@@ -364,6 +392,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mishaps", action="store_true")
     asked = parser.parse_args()
     logging.disable(logging.CRITICAL)
     began = time.monotonic()
@@ -371,7 +400,7 @@ def main() -> int:
     wrong = 0
     with workshop() as (made, copy):
         for seed in range(asked.seed, asked.seed + asked.count):
-            what, verdict, findings = tried(made, copy, seed)
+            what, verdict, findings = tried(made, copy, seed, mishap if asked.mishaps else damage)
             verdicts[verdict] += 1
             wrong += bool(findings)
             for finding in findings:

@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 from pubsub import embedded
+from pubsub.base.database import begin_file
 from pubsub.cli import main
 from pubsub.errors import ConfigurationError, StoreDamaged, StoreInUse
 from pubsub.protocol import Outcome
@@ -134,11 +135,26 @@ def test_a_store_that_was_cut_short_is_broken(data: Path, kept: float) -> None:
     assert f"cut short: {int(size * kept):,} bytes are left of {size:,}" in found.problems.said[0]
 
 
-def test_an_empty_file_is_a_store_that_a_server_begins(data: Path) -> None:
+def test_an_empty_file_is_one_that_was_emptied_and_a_server_refuses_it(data: Path) -> None:
     (data / FILE).write_bytes(b"")
+    found = checked(data)
+    assert found.verdict is Verdict.BROKEN
+    assert found.problems.said == [f"{FILE} is damaged: it is empty; put a backup back, or delete it to begin anew"]
+    with pytest.raises(StoreDamaged, match="it is empty"):
+        Store(data)
+    assert (data / FILE).read_bytes() == b""
+    (data / FILE).unlink()
+    Store(data).close()
+
+
+def test_a_store_that_was_begun_and_not_described_yet_is_one_that_a_server_begins(data: Path) -> None:
+    (data / FILE).unlink()
+    begin_file(data / FILE)  # The process died then.
     found = checked(data)
     assert found.verdict is Verdict.DAMAGED
     assert "a server begins a new store here" in found.problems.said[0]
+    Store(data).close()
+    assert checked(data).verdict is Verdict.INTACT
 
 
 @pytest.mark.parametrize("raw", [b"s", b"short", b"noise" * 10_000])

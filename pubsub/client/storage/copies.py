@@ -20,6 +20,7 @@ from typing import Final
 import apsw
 
 from pubsub.base.database import find_damage
+from pubsub.base.wal import log_of
 from pubsub.client.storage.disk_errors import open_here, storage_errors
 from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.tables import FORMAT
@@ -82,7 +83,7 @@ def copied(path: Path) -> Iterator[Copied]:
 
 def _copy(path: Path, target: Path) -> None:
     """Copy file and log at a moment at which the one was not written to, nor the other begun anew."""
-    log, copy = path.with_name(f"{path.name}-wal"), target.with_name(f"{target.name}-wal")
+    log, copy = log_of(path), log_of(target)
     deadline, unsound = time.monotonic() + SECONDS, 0
     while True:
         before = _state(path, log)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 
 from pubsub.base.database import find_damage
-from pubsub.base.wal import frames
+from pubsub.base.wal import blank_behind, frames, log_of
 from pubsub.errors import StoreDamaged
 
 _REMEDY = "restore it, or start with an empty directory"
@@ -44,7 +45,7 @@ def check_log(db: apsw.Connection, path: str, *, headless: bool) -> None:
     Raises:
         StoreDamaged: some are gone.
     """
-    log = Path(f"{path}-wal")
+    log = log_of(Path(path))
     if not log.exists():
         return
     sound, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
@@ -53,3 +54,15 @@ def check_log(db: apsw.Connection, path: str, *, headless: bool) -> None:
     if headless or sum(bool(frame.pages) or not frame.page for frame in behind) > 1:
         db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         raise StoreDamaged(path, f"is damaged ({log.name} cannot be read to its end); {_REMEDY}")
+
+
+def blank_failed(db: apsw.Connection, path: str) -> None:
+    """Take a commit that failed out of the write-ahead log, as far as the disk lets it.
+
+    Commits that fail are written over each other. Where the last one is the shortest, what is left of the others would
+    count as commits that were lost (`check_log`), and the next start be refused.
+    """
+    with suppress(apsw.Error, OSError):
+        pages, _ = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+        if pages >= 0:
+            blank_behind(log_of(Path(path)), pages)

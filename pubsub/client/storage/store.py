@@ -19,14 +19,14 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base import forks
-from pubsub.base.database import CAREFUL, see_begun
-from pubsub.base.wal import begins_damaged
+from pubsub.base.database import CAREFUL, begin_file
+from pubsub.base.wal import begins_damaged, log_of
 from pubsub.client.core import changes as c
 from pubsub.client.core.numbers import and_then
 from pubsub.client.storage.applying import APPLY
 from pubsub.client.storage.disk_errors import open_here, row_errors, storage_errors
 from pubsub.client.storage.reading import Reading
-from pubsub.client.storage.soundness import check_log, check_pages
+from pubsub.client.storage.soundness import blank_failed, check_log, check_pages
 from pubsub.client.storage.space import Space
 from pubsub.client.storage.tables import CALLS, FORMAT, LETTERS_BESIDE, MIGRATIONS, TABLES, UNTOLD
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
@@ -88,8 +88,8 @@ class Store(Reading):
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         # Its own head is looked at before SQLite writes over it.
         if vfs is None:
-            see_begun(path)
-        self._headless = vfs is None and begins_damaged(Path(f"{path}-wal"))
+            begin_file(path, PAGE_BYTES)
+        self._headless = vfs is None and begins_damaged(log_of(path))
         self._place, self._pid, self._ours = os.path.realpath(self.path), path.with_suffix(".pid"), False
         if opened is not None:
             opened.append(self)
@@ -280,9 +280,11 @@ class Store(Reading):
         """Roll back what could not be committed; raises what SQLite said as one of our errors."""
         with storage_errors(self.path):
             self.rollback()
-            # Where the disk failed in the middle, what was rolled back may stand in the WAL, and would come back
-            # after a crash, until the next commit has overwritten it.
-            self.failed = self.failed or isinstance(error, apsw.FullError | apsw.IOError)
+            # What was rolled back may stand in the WAL, and would come back after a crash.
+            if isinstance(error, apsw.FullError | apsw.IOError):
+                self.failed = True
+                if self._folder is not None:
+                    blank_failed(self.db, self.path)
             self.has_room = self._made_room(error)
             if isinstance(error, apsw.Error):
                 raise error

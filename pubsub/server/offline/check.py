@@ -32,7 +32,7 @@ import apsw
 
 from pubsub.base.database import CAREFUL, find_damage, forget_pages, see_begun
 from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
-from pubsub.base.wal import begins_damaged, first_page, frames
+from pubsub.base.wal import begins_damaged, first_page, frames, log_of, missing_pages
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
@@ -70,17 +70,13 @@ def check(directory: Path) -> Found:
     if found.member:
         found.notes.append(f"it is member {found.member} of two, whose newest changes may be in its stream file only")
     with _kept_out(directory):
-        if len(header) <= 1:
-            try:
-                see_begun(path)
-            except StoreDamaged as error:
-                found.problems.add(f"{FILE} is {_plain(error)}")
-                found.verdict = Verdict.BROKEN
-            else:
-                found.problems.add("it holds nothing: a server begins a new store here")
-                found.verdict = Verdict.DAMAGED
+        try:
+            see_begun(path)
+        except StoreDamaged as error:
+            found.problems.add(f"{FILE} is {_plain(error)}")
+            found.verdict = Verdict.BROKEN
             return found
-        header = first_page(Path(f"{path}-wal"))[:100] or header
+        header = first_page(log_of(path))[:100] or header
         if len(header) < 100 or not header.startswith(_SQLITE):
             found.problems.add(f"{FILE} does not begin as a database does")
             found.verdict = Verdict.BROKEN
@@ -163,7 +159,7 @@ def _kept_out(directory: Path) -> Iterator[None]:
 
 def _open(path: Path) -> apsw.Connection:
     """The file, so that nothing is written: not the file, not its log, and no shared memory beside them."""
-    log = Path(f"{path}-wal")
+    log = log_of(path)
     logged = log.exists() and log.stat().st_size > 0
     name = path.absolute().as_uri() + ("?mode=ro" if logged else "?mode=ro&immutable=1")
     flags = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
@@ -213,7 +209,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
     found.store, found.server = store.store_id, store.server_id
     found.incarnation, found.change = store.incarnation(), store.change()
     load(store)
-    publishers = len(store.publishers())
+    publishers = store.publishers()
     for name in store.names("topic"):
         found.topics.append(_check_topic(store, name, publishers, aside=False))
     for name in dict.fromkeys(store.names("aside")):
@@ -243,13 +239,12 @@ def _check_length(found: Found, path: Path, header: bytes) -> bool:
     if page_bytes < 512:
         return True  # SQLite will say so.
     logged: set[int] = set()
-    for frame in frames(Path(f"{path}-wal"), checked=True):
+    for frame in frames(log_of(path), checked=True):
         if frame.sound:
             logged.add(frame.page)
             pages = frame.pages or pages
     size = path.stat().st_size
-    here = size // page_bytes
-    missing = pages - here - sum(here < page <= pages for page in logged)
+    missing = missing_pages(size, pages, page_bytes, logged)
     if missing > 0:
         found.problems.add(
             f"{FILE} was cut short: {size:,} bytes are left of {pages * page_bytes:,}; {missing:,} pages are gone"
@@ -259,11 +254,11 @@ def _check_length(found: Found, path: Path, header: bytes) -> bool:
 
 def _check_log(found: Found, path: Path) -> bool:
     """Whether the write-ahead log is whole."""
-    if begins_damaged(Path(f"{path}-wal")):
+    if begins_damaged(log_of(path)):
         found.problems.add(f"{FILE}-wal is damaged where it begins: its commits are lost, though they were answered")
         return False
     sound = unsound = after = 0
-    for frame in frames(Path(f"{path}-wal"), checked=True):
+    for frame in frames(log_of(path), checked=True):
         sound += bool(frame.pages and frame.sound)
         unsound += not frame.sound
         after += bool(frame.pages and not frame.sound)
@@ -295,7 +290,7 @@ def _plain(error: Exception) -> str:
     return str(error).split(": ", 1)[-1]
 
 
-def _check_topic(store: _Reading, name: str, publishers: int, *, aside: bool) -> TopicFound:
+def _check_topic(store: _Reading, name: str, publishers: Sequence[str], *, aside: bool) -> TopicFound:
     found = TopicFound(name, aside=aside)
     try:
         topics = list(store.topics(name, aside=aside))
@@ -310,20 +305,18 @@ def _check_topic(store: _Reading, name: str, publishers: int, *, aside: bool) ->
     return found
 
 
-def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Log, publishers: int) -> None:
+def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Log, publishers: Sequence[str]) -> None:
     """Every batch of a log; where one cannot be read it goes on with the next one that can."""
-    if any(not 0 < number < publishers for number in topic.last):
-        found.problems.add("it has counters of publishers that the store does not know")
     base = log.number << OFFSET_BITS
     end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
-    place = log.low
+    place, floor = log.low, topic.floors().get(log.id, OFFSET_MAX)
     for _ in range(PROBLEMS_MAX):
         torn = False
         for row in _rows(db, base | place, base | end):
             if row is None:
                 torn = True
                 break
-            place = _check_row(found, db, log, place, row, publishers)
+            place = _check_row(found, db, log, place, row, publishers, floor)
         if not torn:
             break
         if not found.stops:
@@ -383,20 +376,32 @@ def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | 
 
 
 def _check_row(
-    found: TopicFound, db: apsw.Connection, log: Log, place: int, row: Sequence[Any], publishers: int
+    found: TopicFound,
+    db: apsw.Connection,
+    log: Log,
+    place: int,
+    row: Sequence[Any],
+    publishers: Sequence[str],
+    floor: int,
 ) -> int:
-    """One batch; where the next one is to begin."""
+    """One batch; where the next one is to begin.
+
+    Args:
+        floor: the offset below which all have had everything, so that bytes may be gone on purpose.
+    """
     key, count, publisher, _, _, checksum, _, body = row
     offset = int(key) & _OFFSET
     if offset > place:
         _lost(found, log, place, offset, "are missing")
     wrong = ""
-    if not 0 < publisher < publishers:
+    if not 0 < publisher < len(publishers) or not publishers[publisher]:
         wrong = "are of a publisher that the store does not know"
     elif body is None and db.execute("select 1 from quarantine where key = ?", (key,)).fetchall():
         wrong = "were found damaged earlier"
     elif body is None and db.execute("select 1 from published where key = ?", (key,)).fetchall():
         wrong = "cannot be found where they were staged"
+    elif body is None and offset + count > floor:
+        wrong = "have no bytes, and not all have received them"
     elif body is not None:
         wrong = _wrong(body, count, checksum)
     if wrong:

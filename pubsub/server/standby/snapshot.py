@@ -17,12 +17,12 @@ import contextlib
 import struct
 from collections.abc import Iterator
 from hashlib import blake2b
-from pathlib import Path
 from typing import Final
 
 import apsw
 
 from pubsub.base.database import open_database, translate
+from pubsub.base.wal import log_of
 from pubsub.protocol.standby import Copy
 from pubsub.server.standby.stored import applied_entry
 from pubsub.server.storage.store import Store
@@ -65,7 +65,7 @@ class Snapshot:
 
     def __init__(self, store: Store) -> None:
         self._path = store.path
-        self._log_path = Path(f"{store.path}-wal")
+        self._log_path = log_of(store.path)
         self._db = open_database(store.path, (("wal_autocheckpoint", 0),))
         try:
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -9,7 +10,7 @@ from typing import Any, Final
 import apsw
 
 from pubsub.base.database import forget_pages
-from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX
+from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
@@ -20,6 +21,12 @@ from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Subscription, Topic
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
+
+NUMBERS_MAX: Final = 1 << 48
+"""Above all numbers of topics, pieces and copies of `last` that are given out."""
+
+LOGS_MAX: Final = 1 << 62 - OFFSET_BITS
+"""The same of logs: half of those for which there are keys."""
 
 
 class Loading:
@@ -38,7 +45,7 @@ class Loading:
         self.path, self.db = path, db
         self.reader = Reader(db)
         self.store_id = str(self._meta("store") or "")
-        self._newest_stamp = 0
+        self._newest_stamp = self._newest_publisher = 0
 
     # Of the server
 
@@ -64,11 +71,21 @@ class Loading:
         return str(self._meta("server") or "")
 
     def publishers(self) -> list[str]:
-        """Every publisher's name, by its number."""
+        """Every publisher's name, by its number; "" where none has it, and a new one must not get it either.
+
+        Raises:
+            StoreDamaged: a number is none that is given.
+        """
         names = [""]
         for number, name in self._rows("select id, name from publisher order by id"):
+            if not len(names) <= number <= STORE_PUBLISHERS_MAX:
+                raise StoreDamaged(str(self.path), f"damaged: a publisher has the number {number}")
             names.extend([""] * (number - len(names)))
             names.append(name)
+        # Where the table of publishers is of an earlier time, a new one would go on with another one's counters.
+        last = max(self._newest_publisher, self._highest("last", "publisher", STORE_PUBLISHERS_MAX + 1))
+        names.extend([""] * (last + 1 - len(names)))
+        self.reader.nameless = {number for number, name in enumerate(names) if number and not name}
         return names
 
     def topics(self, name: str | None = None, *, aside: bool = False, unreadable: bool = False) -> Iterator[Topic]:
@@ -119,6 +136,9 @@ class Loading:
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
+        unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
+        if self._rows(unknown, (number,)):  # What they put again would be taken for new.
+            raise StoreDamaged(str(self.path), f"topic {title} has counters of publishers that the store does not know")
         for row in self._rows(
             "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
             (number,),
@@ -207,7 +227,7 @@ class Loading:
             (topic, *states),
         ):
             newest = self._row(
-                "select key, count, total, length(body), stamp from batch"
+                "select key, count, total, length(body), stamp, publisher from batch"
                 " where key >= ? and key < ? order by key desc limit 1",
                 (number << OFFSET_BITS, number + 1 << OFFSET_BITS),
             )
@@ -216,11 +236,13 @@ class Loading:
                 raise StoreDamaged(str(self.path), f"what the store says of log {name} cannot be read")
             stored = low  # A damaged batch may have been left behind below that offset.
             if newest is not None:
-                key, count, before, size, stamp = newest
-                sound = all(type(value) is int for value in (count, before, stamp))
+                key, count, before, size, stamp, publisher = newest
+                sound = all(type(value) is int for value in (count, before, stamp, publisher))
                 if not sound or key >> OFFSET_BITS != number:
                     raise StoreDamaged(str(self.path), f"the newest batch of log {name} cannot be read")
                 self._newest_stamp = max(self._newest_stamp, stamp)
+                if publisher <= STORE_PUBLISHERS_MAX:
+                    self._newest_publisher = max(self._newest_publisher, publisher)
                 stored = max(low, (key & _OFFSET) + count)
                 log.end = max(end, stored)
                 log.total = max(total, before + (size or staged.size_of(self.db, key)))
@@ -228,21 +250,38 @@ class Loading:
             yield log
 
     def next_numbers(self) -> tuple[int, int, int]:
-        """The first numbers of a topic, a log and a copy of `last` that are free."""
-        topic = max(self._row(f"select coalesce(max(id), 0) + 1 from {table}")[0] for table in ("topic", "aside"))  # noqa: S608
-        log = self._row("select coalesce(max(id), 0) + 1 from log")[0]
+        """The first numbers of a topic, a log and a copy of `last` that are free: above all that any table refers to.
+
+        Where a table is of an earlier time (a page that the disk did not write, a file that was copied in part), what
+        gets a number that others refer to would go on with another one's counters and batches.
+        """
+        referring = ("last", "entry", "log", "rival", "stage")
+        columns = [("topic", "id"), ("aside", "id"), *((table, "topic") for table in referring)]
+        topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
         # What was found damaged stays where its log is deleted: another log would run into it.
-        log = max(log, (max(self.reader.damaged, default=0) >> OFFSET_BITS) + 1)
-        watermark = self._row("select coalesce(max(id), 0) + 1 from skip")[0]
-        return topic, log, watermark
+        damaged = max(self.reader.damaged, default=0)
+        key = max(damaged, self._highest("batch", "key", LOGS_MAX << OFFSET_BITS))
+        log = max(self._highest("log", "id", LOGS_MAX), key >> OFFSET_BITS)
+        return topic + 1, log + 1, self._highest("skip", "id", NUMBERS_MAX) + 1
 
     def next_staged(self) -> tuple[int, int]:
-        """The first numbers of a stage and of a piece of one that are free."""
+        """The first numbers of a stage and of a piece of one that are free, as in `next_numbers`."""
         try:
-            return staged.next_numbers(self.db)
+            stage, piece = staged.next_numbers(self.db)
         except apsw.CorruptError:  # Of the index, where only what sinks have staged needs it.
             forget_pages(self.db)
-            return staged.next_numbers(self.db, indexed=False)
+            stage, piece = staged.next_numbers(self.db, indexed=False)
+        return stage, max(piece, self._highest("published", "source", NUMBERS_MAX) + 1)
+
+    def _highest(self, table: str, column: str, bound: int) -> int:
+        """The highest number in a column below a bound, as far as it can be read; 0 where there is none.
+
+        On a damaged page a number may be any other one: none is given out that is so high.
+        """
+        statement = f"select max({column}) from {table} where {column} < ?"  # noqa: S608 - our own words
+        with contextlib.suppress(apsw.CorruptError):
+            return int(self._row(statement, (bound,))[0] or 0)
+        return 0
 
     def dropped_stages(self) -> list[tuple[int, int]]:
         """Number and pieces of the stages that are nobody's."""
@@ -288,6 +327,8 @@ def load(store: Loading) -> Loaded:
     store.reader.begin()
     next_topic, next_log, next_watermark = store.next_numbers()
     topics = {topic.name: topic for topic in store.topics(unreadable=True)}
+    referred = (number for topic in topics.values() for number in topic.watermarks)
+    next_watermark = max(next_watermark, 1 + max(referred, default=0))
     return Loaded(
         store.store_id,
         store.incarnation(),

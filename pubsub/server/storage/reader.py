@@ -62,6 +62,8 @@ class Reader:
         self._db = db
         self.damaged: set[int] = set()
         """Keys of batches that are not what was written: they are given as they were repaired, else without bytes."""
+        self.nameless: set[int] = set()
+        """Numbers that no publisher has, since the store's table of them is damaged: their batches have no bytes."""
         self.begin()
 
     def begin(self) -> None:
@@ -146,6 +148,7 @@ class Reader:
                     size += len(piece[-1][-1] or b"")
                     continue
                 body = body_of(self._db, row[0]) if row[-1] is None else row[-1]
+                body = None if row[2] in self.nameless else body
                 piece.append((*row[:-1], body))
                 size += len(body or b"")
                 if size >= PIECE_BYTES_MAX:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from pubsub.base.database import find_damage, forget_pages, lock_directory, open_database, translate
-from pubsub.base.wal import begins_damaged, commits_behind
+from pubsub.base.wal import begins_damaged, commits_behind, frames, log_of, missing_pages
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
 from pubsub.server.storage.applying import Applying
 from pubsub.server.storage.barred import InTheWay
@@ -56,14 +57,13 @@ class Store(Loading):
         self._lock_file = lock_directory(directory) if vfs is None else None
         try:
             alone = () if vfs is None else (("locking_mode", "exclusive"),)
-            log = Path(f"{self.path}-wal")
+            log = log_of(self.path)
             if vfs is None and begins_damaged(log):
                 raise StoreDamaged(str(self.path), f"damaged: {log.name} cannot be read, see: pubsub server check")
             self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
             if vfs is None:
-                self._check_log(log)
-            if self._open_format() and vfs is None:
-                self._check_length()
+                self._check_files(log)
+            self._open_format()
             if bytes_max:
                 self.db.pragma("max_page_count", max(64, bytes_max // self.db.pragma("page_size")))
             super().__init__(self.path, self.db)
@@ -74,8 +74,8 @@ class Store(Loading):
             raise
         self._applying = Applying(self.db, self.reader)
 
-    def _open_format(self) -> bool:
-        """Read the format, or make a new store; whether there was one."""
+    def _open_format(self) -> None:
+        """Read the format, or make a new store."""
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(str(self.path), found, FORMAT)
@@ -86,7 +86,7 @@ class Store(Loading):
                 raise StoreDamaged(str(self.path), f"damaged: {finding}, see: pubsub server check")
             self._add_tables()
             self._migrate(found)
-            return True
+            return
         if self._row("select 1 from sqlite_schema"):
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
         try:
@@ -98,7 +98,6 @@ class Store(Loading):
                 self.db.execute(f"pragma user_version = {FORMAT}")
         except apsw.FullError:
             raise StoreFull(str(self.path), "no space for a new store") from None
-        return False
 
     def _add_tables(self) -> None:
         if self._row("select count(*) from sqlite_schema where name in ('rival', 'aside')")[0] < len(ADDED):
@@ -112,42 +111,28 @@ class Store(Loading):
             with self.db:
                 self.db.execute(f"pragma user_version = {FORMAT}")
 
-    def _check_length(self) -> None:
-        """See that nothing was cut off the file: SQLite reads the rest of a page that is missing as zeros, in silence.
+    def _check_files(self, log: Path) -> None:
+        """See that SQLite takes all of the write-ahead log, and that nothing was cut off the file that it has not.
+
+        What is found damaged stays as it is: the log is copied back later.
 
         Raises:
-            StoreDamaged: something was.
+            StoreDamaged: it leaves out more than a commit that was not finished, or pages are missing.
         """
+        # A connection that has not read yet does not know how long the log is.
         pages, page_bytes = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
-        if self.path.stat().st_size >= pages * page_bytes:
-            return
-        logged, copied = self._checkpoint()  # The rest may be in the log.
-        size = self.path.stat().st_size
-        if logged == copied and size < pages * page_bytes:
-            raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages * page_bytes}")
-
-    def _check_log(self, log: Path) -> None:
-        """See that SQLite takes all of the write-ahead log, before anything is written over the rest.
-
-        Raises:
-            StoreDamaged: it leaves out more than a commit that was not finished.
-        """
-        if not log.exists() or not log.stat().st_size:
-            return
-        self.db.pragma("user_version")  # A connection that has not read yet does not know how long the log is.
-        sound, _ = self._checkpoint()
-        lost = commits_behind(log, max(0, sound))
-        if lost > 1:
-            self.keep_log()
-            reason = f"damaged: {lost:,} commits at the end of {log.name} cannot be read, see: pubsub server check"
-            raise StoreDamaged(str(self.path), reason)
-
-    def _checkpoint(self) -> tuple[int, int]:
-        """Copy the write-ahead log back, as far as there is space: how many frames it has, and how many are copied."""
+        sound = max(0, self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
         try:
-            return self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-        except apsw.FullError:
-            return self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            if (lost := commits_behind(log, sound)) > 1:
+                reason = f"{lost:,} commits at the end of {log.name} cannot be read, see: pubsub server check"
+                raise StoreDamaged(str(self.path), f"damaged: {reason}")
+            size = self.path.stat().st_size
+            logged = (frame.page for frame in islice(frames(log, checked=False), sound))
+            if size < pages * page_bytes and missing_pages(size, pages, page_bytes, logged) > 0:
+                raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages * page_bytes}")
+        except StoreDamaged:
+            self.keep_log()
+            raise
 
     # Writing
 
@@ -243,7 +228,7 @@ class Store(Loading):
 
     def sizes(self) -> dict[str, int]:
         """Bytes on the disk: of the file, and of its write-ahead log."""
-        wal = Path(f"{self.path}-wal")
+        wal = log_of(self.path)
         return {
             "store": int(self.db.pragma("page_count")) * int(self.db.pragma("page_size")),
             "log": wal.stat().st_size if wal.exists() else 0,
