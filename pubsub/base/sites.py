@@ -103,6 +103,12 @@ def asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
     return Asked(*(tuple(values) for values in found.values()))
 
 
+def opens_document(headers: Iterable[tuple[bytes, bytes]]) -> bool:
+    """Whether a person goes to what is asked for, by a link of any page: that page gets nothing of the answer."""
+    named = dict(headers)
+    return (named.get(b"sec-fetch-mode"), named.get(b"sec-fetch-dest")) == (b"navigate", b"document")
+
+
 @dataclass(frozen=True)
 class Sites:
     """Whose requests are answered.

@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.responses import Response
 from starlette.types import Scope, Send
 
-from pubsub.base.sites import Asked, Sites, asked
+from pubsub.base.sites import Asked, Sites, asked, opens_document
 from pubsub.gateway.problems import Problem
 
 METHODS: Final = "GET, HEAD, POST, PUT, DELETE"
@@ -47,10 +47,7 @@ def check(sites: Sites, scope: Scope) -> Asked:
 
 
 def _opens_the_page(scope: Scope) -> bool:
-    if scope["method"] != "GET" or scope["path"] != "/":
-        return False
-    named = dict(scope["headers"])
-    return (named.get(b"sec-fetch-mode"), named.get(b"sec-fetch-dest")) == (b"navigate", b"document")
+    return scope["method"] == "GET" and scope["path"] == "/" and opens_document(scope["headers"])
 
 
 def preflight(scope: Scope) -> Response | None:

@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from pubsub.base.sites import Sites, asked
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.http.asgi import (
     ASGIReceive,
@@ -66,7 +67,12 @@ class Results:
         place = parts.hostname or "", parts.port or 80
         if place in self._servers:
             return
-        self._servers[place] = server = Server(self, listening_socket(*place, insecure=insecure))
+        sites = Sites.of((), (), bound=place[0])
+
+        async def app(scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
+            await self._serve(sites, scope, receive, send)
+
+        self._servers[place] = server = Server(app, listening_socket(*place, insecure=insecure))
         try:
             await server.start()
         except BaseException:
@@ -80,14 +86,18 @@ class Results:
             await server.stop()
 
     async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
-        """ASGI: takes a result."""
+        """ASGI: takes a result. The server that this is mounted in knows by which names it may be asked."""
+        await self._serve(Sites(any_host=True), scope, receive, send)
+
+    async def _serve(self, sites: Sites, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
         if scope["type"] == "lifespan":
             await _live(receive, send)
             return
         if scope["type"] != "http":
             return
         with suppress(Disconnected):
-            await respond(send, await self._answer(scope, receive))
+            reason = sites.refusal(asked(scope["headers"]), str((scope.get("server") or ("",))[0]))
+            await respond(send, problem(403, reason) if reason else await self._answer(scope, receive))
 
     async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
         try:

@@ -10,6 +10,7 @@ from typing import Any, Final
 from pubsub.base.addresses import join_place, split_place
 from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
+from pubsub.base.sites import Sites
 from pubsub.errors import ConfigurationError
 from pubsub.metrics.handover import Handover
 from pubsub.metrics.limits import BACKLOG
@@ -43,7 +44,7 @@ class Metrics:
         host, port = listening.getsockname()[:2]
         self.url = f"http://{join_place(host, port)}/metrics"
         self.handover = Handover(wake)
-        self._pages = Pages(listening, self.handover, exposition, MEDIA_TYPE)
+        self._pages = Pages(listening, self.handover, exposition, MEDIA_TYPE, sites_of(address))
         self._pages.start()
         if reaches_out(f"tcp://{address}"):
             _log.warning("metrics are told at %s to anyone who reaches it", self.url)
@@ -70,6 +71,18 @@ def open_metrics(
     made = Metrics(address, wake, insecure=insecure)
     closers.append(made.close)
     return made
+
+
+def sites_of(address: str) -> Sites:
+    """Whose requests are answered there.
+
+    A port that only this host reaches knows all names that it has, so that no page reads it by DNS rebinding. One that
+    others reach does not know by which names Prometheus asks, and what it tells anyone may ask for: any name will do.
+    """
+    host, _ = split_place(address)
+    return Sites(
+        frozenset({socket.gethostname().lower()}), bound=host.lower(), any_host=reaches_out(f"tcp://{address}")
+    )
 
 
 def listen(address: str, *, insecure: bool) -> socket.socket:

@@ -3,6 +3,7 @@
 The thread knows nothing of the process but the `Handover`. Each connection carries one request and is closed; it has so
 long to send it, and so long to read its answer, and there are only so many (`limits`). Who asks for a page waits for
 the loop's next turn, and all who ask meanwhile get the same snapshot: to scrape more often costs the loop no more.
+Pages of other sites read nothing (`base.sites`).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from pubsub.base.listening import quiet
+from pubsub.base.sites import Asked, Sites, asked, opens_document
 from pubsub.metrics.handover import Handover
 from pubsub.metrics.limits import (
     ANSWER_SECONDS,
@@ -32,6 +34,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 _REASONS: Final = {
     200: "OK",
     400: "Bad Request",
+    403: "Forbidden",
     404: "Not Found",
     405: "Method Not Allowed",
     431: "Request Header Fields Too Large",
@@ -61,12 +64,19 @@ class Pages:
         handover: gives snapshots of the process.
         written: makes the text of one.
         media_type: of that text.
+        sites: whose requests are answered.
     """
 
     def __init__(
-        self, listening: socket.socket, handover: Handover, written: Callable[[Snapshot], bytes], media_type: str
+        self,
+        listening: socket.socket,
+        handover: Handover,
+        written: Callable[[Snapshot], bytes],
+        media_type: str,
+        sites: Sites,
     ) -> None:
         self._socket, self._handover, self._written, self._media_type = listening, handover, written, media_type
+        self._sites = sites
         self._open: dict[asyncio.StreamWriter, None] = {}
         """Connections, the one that has been open for longest first."""
         self._silent: dict[asyncio.StreamWriter, None] = {}
@@ -128,11 +138,22 @@ class Pages:
             return
         self._silent.pop(writer, None)
         method, path = _request(head)
-        if method not in {b"GET", b"HEAD"}:
+        reason = self._refusal(method, head, writer.get_extra_info("sockname")[0])
+        if reason:
+            page = Page(403, f"{reason}\n".encode())
+        elif method not in {b"GET", b"HEAD"}:
             page = Page(405 if method else 400, b"GET /metrics, /livez or /readyz\n")
         else:
             page = await self._page(path)
         await _answer(writer, page, body=method != b"HEAD")
+
+    def _refusal(self, method: bytes, head: bytes, reached: str) -> str:
+        """Why a request is not answered; "": it is."""
+        headers = _headers(head)
+        request = asked(headers)
+        if method == b"GET" and opens_document(headers):
+            request = Asked(request.host, request.origin, ())
+        return self._sites.refusal(request, reached)
 
     async def _page(self, path: bytes) -> Page:
         if path not in {b"/metrics", b"/livez", b"/readyz"}:
@@ -195,6 +216,12 @@ def _request(head: bytes) -> tuple[bytes, bytes]:
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
         return b"", b""
     return words[0], words[1].split(b"?", 1)[0]
+
+
+def _headers(head: bytes) -> list[tuple[bytes, bytes]]:
+    """Names, in lower case, and values of a request's header fields."""
+    fields = (line.partition(b":") for line in head.split(b"\r\n")[1:] if line)
+    return [(name.strip().lower(), value.strip()) for name, _, value in fields]
 
 
 async def _answer(writer: asyncio.StreamWriter, page: Page, *, body: bool = True) -> None:

@@ -22,7 +22,7 @@ from pubsub.metrics.snapshot import Snapshot
 from tests.metrics.reading import connect, read, samples
 from tests.metrics.reading import said as heard
 
-GET = b"GET /metrics HTTP/1.1\r\nhost: h\r\n\r\n"
+GET = b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Turning:

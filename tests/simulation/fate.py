@@ -47,6 +47,7 @@ class Fate:
         attempts: that a client's handler has at a message.
         callers: clients that call a service, which has a worker then.
         bursts: how many of a client's puts are followed by others at once, so that they wait together.
+        iterates: clients take by iterations, in the midst of which another thread subscribes again.
         older: servers of a release that knows no trains; upgrades: whether one is upgraded when it is started again.
     """
 
@@ -82,6 +83,7 @@ class Fate:
     bursts: float = 0.0
     older: int = 0
     upgrades: bool = False
+    iterates: bool = False
 
 
 def draw(random: Random) -> Fate:

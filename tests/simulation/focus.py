@@ -217,6 +217,41 @@ def redeployed_left(seed: int) -> Fate:
     )
 
 
+def iterated(seed: int) -> Fate:
+    """Clients that iterate and subscribe again meanwhile, of which another directory takes over now and then."""
+    random = Random(f"rest {seed}")
+    return Fate(
+        servers=1,
+        proxies=1,
+        clients=2,
+        topics=1,
+        seconds=5.0,
+        think=random.choice((0.05, 0.1, 0.2)),
+        heartbeat=0.2,
+        bursts=random.choice((0.3, 0.7)),
+        iterates=True,
+        faults={"replica": random.choice((1.0, 3.0))},
+    )
+
+
+def iterated_moves(seed: int) -> Fate:
+    """The same where the topic goes from server to server, between a subscribe and the next GET too."""
+    random = Random(f"mark {seed}")
+    return Fate(
+        servers=2,
+        proxies=1,
+        clients=2,
+        topics=1,
+        seconds=5.0,
+        think=random.choice((0.05, 0.1, 0.2)),
+        delay=random.choice((0.002, 0.02)),
+        heartbeat=0.2,
+        bursts=random.choice((0.3, 0.7)),
+        iterates=True,
+        faults={"replica": random.choice((2.0, 5.0)), "move": random.choice((3.0, 8.0))},
+    )
+
+
 def spoiled(seed: int) -> Fate:
     """Topics of which some cannot be read at a server that others are put to."""
     random = Random(f"spoiled {seed}")
@@ -231,9 +266,6 @@ def spoiled(seed: int) -> Fate:
     )
 
 
-RARE = {"rest of an iteration dropped by who goes on"}
-"""Breakages that no family of small runs shows often enough; a test of the client has the rule."""
-
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -242,9 +274,11 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "announced after the answer": unheard,
     "answered before a second proxy has heard of the topic": thirds,
     "which topics too few proxies have heard of is forgotten": thirds,
-    **{title: redeployed for title in continuing.breakage.breakages if title not in RARE},
+    **dict.fromkeys(continuing.breakage.breakages, redeployed),
     "continued though the topic may be split": redeployed_split,
     "a move forgets what was handed out": redeployed_moves,
+    "mark left out of a transfer": iterated_moves,
+    "rest of an iteration dropped by who goes on": iterated,
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
 }

@@ -6,8 +6,9 @@ They know the client's documented calls and errors and nothing else.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
+from typing import Any, Final
 
 import apsw
 
@@ -18,6 +19,17 @@ from tests.simulation.world import World
 
 GIVING_UP = {"abandon", "put back"}
 """After these a client may see again what it had of a log that is gone: its second net is needed."""
+
+
+ITERATES: Final[dict[str, Any]] = {
+    "publishes": True,
+    "reads": True,
+    "by_get": True,
+    "relays": False,
+    "bare": False,
+    "beside": ["iterate", "subscribe"],
+}
+"""Habits of clients that iterate, and subscribe again meanwhile without having been told that they must."""
 
 
 @dataclass
@@ -76,6 +88,8 @@ class Program:
         self.world, self.node, self.history, self.topics = world, node, history, topics
         self.name = node.name
         self.habits = draw(world.random, self.name, gives_up=bool(GIVING_UP & world.fate.faults.keys()))
+        if world.fate.iterates:
+            self.habits = replace(self.habits, **ITERATES)
         self.life = self.replicas = self.count = 0
         self.copied = 0.0
         self.finishing = False

@@ -95,7 +95,7 @@ class Subscriber:
                 self.intend(topic, reading, on=not stays_away)
             else:
                 self._again(topic)
-        elif chance < 0.03 and not program.finishing and not program.habits.bare:
+        elif chance < 0.03 and not (program.finishing or program.habits.bare or self.world.fate.iterates):
             self.intend(topic, reading, on=False)
         else:
             way = "get" if program.habits.by_get else "process"
@@ -107,15 +107,18 @@ class Subscriber:
             return
         reading = self.program.reading(topic)
         again = partial(self.program.next, partial(self._read_beside, topic, way))
-        if reading.wanted and reading.confirmed is not None:
+        if reading.wanted and reading.confirmed is not None and way == "subscribe":
+            reading.promised = reading.confirmed if reading.promised is None else reading.promised
+            self.intend(topic, reading, on=True, again=again)
+        elif reading.wanted and reading.confirmed is not None:
             self._take(way, topic, reading, again)
         else:
             again()
 
     # Subscribing and leaving
 
-    def intend(self, topic: str, reading: Reading, *, on: bool) -> None:
-        """Subscribe to a topic, or leave it."""
+    def intend(self, topic: str, reading: Reading, *, on: bool, again: Callable[[], None] | None = None) -> None:
+        """Subscribe to a topic, or leave it; `again`: how the thread goes on, where it is not the topic's own."""
         was, asked = reading.wanted, reading.asked
         fresh = on and self._wants_the_end(topic, reading)
         if not on or reading.asked is None or not was:
@@ -137,7 +140,7 @@ class Subscriber:
                 return
             if error is not None and not on and self._is_on(topic):
                 reading.wanted, reading.asked, reading.unsure = True, asked, False  # Nothing of it happened.
-            self._again(topic)
+            (again or partial(self._again, topic))()
 
         self.node.call(self.node.calls.subscribing.intend(topic, on, None, fresh=fresh), then)
 

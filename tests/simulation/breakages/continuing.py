@@ -8,6 +8,7 @@ from typing import Any
 import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
 import pubsub.client.flows.subscribing
+import pubsub.server.moves.chunks
 import pubsub.server.moves.moves
 import pubsub.server.requests.subscriptions
 import pubsub.server.state.state
@@ -111,6 +112,11 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("mark not stored")
 def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, pubsub.server.storage.schema, "row_of", unmarked)
+
+
+@breakage("mark left out of a transfer")
+def _(stack: contextlib.ExitStack) -> None:
+    substitute(stack, pubsub.server.moves.chunks, "row_of", unmarked)
 
 
 @breakage("mark left out of a commit to a standby")
