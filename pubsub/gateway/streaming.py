@@ -36,10 +36,12 @@ class Stream:
         self._sent = 0
         self._marks: deque[tuple[int, int]] = deque()
         self._droppable = 0
+        self._begun = False
         self.events = 0
 
     async def start(self) -> None:
         """The answer's beginning."""
+        self._begun = True
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
             (b"cache-control", b"no-store"),
@@ -67,6 +69,8 @@ class Stream:
 
     async def end(self, why: PubsubError | Problem | None = None) -> None:
         """The last event says why there are no more, where there is a reason."""
+        if not self._begun:
+            await self.start()
         if why is not None:
             problem = why if isinstance(why, Problem) else problem_of(why)
             await self._write(b"event: problem\ndata: " + body(problem.name, problem.detail) + b"\n\n")
@@ -105,20 +109,19 @@ def last_event_id(header: str | None) -> int:
 
 
 async def stream(
-    mailbox: Mailbox, send: Send, after: int, ended: list[asyncio.Future[Any]], check: Callable[[], None]
-) -> int:
-    """Send events until one of `ended` is done; how many were sent.
+    one: Stream, after: int, ended: list[asyncio.Future[Any]], check: Callable[[], None]
+) -> PubsubError | Problem | None:
+    """Send events until one of `ended` is done; why there are no more, for the stream's end.
+
+    The end is not sent here: a reader that takes nothing would keep its subscriber from all others meanwhile.
 
     Args:
-        mailbox: the subscriber's.
-        send: sends a message of ASGI.
+        one: the stream.
         after: what the reader has seen.
         ended: what ends it: the reader is gone, another takes its place, the gateway stops, its right is lost.
         check: raises a Problem where the right is lost, which the last event then tells.
     """
-    one = Stream(mailbox, send)
-    await one.start()
-    running = asyncio.ensure_future(one.run(after))
+    running = asyncio.ensure_future(_run(one, after))
     try:
         await asyncio.wait([running, *ended], return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -132,5 +135,9 @@ async def stream(
             check()
         except Problem as problem:
             why = problem
-    await one.end(why)
-    return one.events
+    return why
+
+
+async def _run(one: Stream, after: int) -> None:
+    await one.start()
+    await one.run(after)

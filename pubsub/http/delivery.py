@@ -22,6 +22,7 @@ from pubsub.http.core.outgoing import Kind, Outgoing
 from pubsub.http.pump import Pump, StoreThread
 from pubsub.http.sending import Sending
 from pubsub.http.settings import HttpSettings
+from pubsub.web.answers import answer_pieces
 
 _NOT_KEPT: Final = frozenset({"connection", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding"})
 
@@ -182,7 +183,7 @@ class Delivery:
         async with asyncio.timeout(self._settings.try_seconds):
             sent = {"accept-encoding": "identity", **headers}
             async with self._client(url).stream(method, url, headers=sent, content=body) as response:
-                async for part in response.aiter_raw():
+                async for part in answer_pieces(response):
                     size += len(part)
                     if size > self._settings.response_bytes_max:
                         raise _TooLong

@@ -25,7 +25,7 @@ from pubsub.web.parsing import Parser
 MEDIA_TYPE: Final = "application/problem+json"
 
 LINGER_SECONDS: Final = 2.0
-"""A peer that sent no request has so long to read why, and to close."""
+"""A peer that still sends where nothing more is read has so long to read why, and to close."""
 
 FULL_SECONDS: Final = 1
 """A client that met a full server is asked to wait so long."""
@@ -112,6 +112,16 @@ class Room:
         return head.encode("ascii") + content
 
 
+class _Transport:
+    """A connection's transport whose `close` is the connection's: uvicorn closes it while the peer may still send."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport, self.close = transport, close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class _Phase(Enum):
     NEW = auto()
     HEAD = auto()  # Part of a request is owed.
@@ -133,13 +143,17 @@ class Connection(H11Protocol):
         self._phase = _Phase.NEW
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
-        self._refused = False
+        self._deaf = False  # What comes is thrown away.
+        self._ended = False  # The peer has sent its last byte, and reads.
+        self._app, self.app = self.app, self._serve
 
     # asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A peer has connected."""
         super().connection_made(transport)
+        self._wire = transport
+        self.transport: Any = _Transport(transport, self._close)
         if self._room.enter(self):
             self._settle()
         else:
@@ -154,10 +168,21 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come."""
-        if self._refused or self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
         super().data_received(data)
         self._settle()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The peer has sent its last byte; True: it may read what is answered still (RFC 9112, 9.6)."""
+        if self._deaf or not self._wire.can_write_eof():  # TLS ends both directions at once.
+            return False
+        if self._answering() and not self.cycle.more_body:
+            self._ended = True
+            self.cycle.message_event.set()
+            return True
+        self._check_end()
+        return False
 
     def pause_writing(self) -> None:
         """The peer does not read as fast as it is written to."""
@@ -173,6 +198,28 @@ class Connection(H11Protocol):
 
     # uvicorn
 
+    async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
+        """The application, to which a peer that has sent its last byte is gone, though it is answered."""
+        whole = False
+
+        async def receiving() -> Any:
+            nonlocal whole
+            if not (whole and self._ended):
+                message = await receive()
+                if not (whole and self._ended):
+                    whole = not message.get("more_body", False)
+                    return message
+            return {"type": "http.disconnect"}
+
+        await self._app(scope, receiving, send)
+
+    def _close(self) -> None:
+        """An answer was the last one. While its peer still sends a body, it is closed in two steps."""
+        if not self._wire.is_closing() and self.cycle is not None and self.cycle.more_body:
+            self._linger()
+        else:
+            self._wire.close()
+
     def _should_upgrade(self) -> bool:
         """No offer is taken, and the application sees none: uvicorn's own warns of each."""
         if any(name == b"upgrade" for name, _ in self.headers):
@@ -182,6 +229,8 @@ class Connection(H11Protocol):
     def on_response_complete(self) -> None:
         """A request is answered."""
         self.server_state.total_requests += 1
+        if self._deaf:
+            return
         if self.transport.is_closing():
             self._expect_reading()
             return
@@ -209,14 +258,26 @@ class Connection(H11Protocol):
 
     def end(self) -> None:
         """Close it; what was written still leaves, if the peer takes it in time."""
-        self.transport.close()
+        self._wire.close()
         self._expect_reading()
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _check_end(self) -> None:
+        """Say what a peer left unfinished that has sent its last byte."""
+        if self._answering() or self.conn.trailing_data[0].strip(b"\r\n"):
+            self._refuse(400, "The request ended in its midst.")
 
     def _settle(self) -> None:
         """Give the peer a deadline for what it owes now."""
-        if self._refused or self.transport.is_closing():
+        if self._deaf or self.transport.is_closing():
             return
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._ended and not (self._answering() and not self.cycle.more_body):
+            self._check_end()
+            self.end()
+            return
+        if self._answering():
             phase = _Phase.WORK
         elif self.cycle is None or self.conn.their_state is not h11.IDLE or self.conn.trailing_data[0]:
             phase = _Phase.HEAD
@@ -241,28 +302,42 @@ class Connection(H11Protocol):
 
     def _expect_reading(self) -> None:
         if self._unread is None:
-            self._unread = self.loop.call_later(self._room.limits.write_seconds, self._nobody_reads)
+            self._look_later()
 
-    def _nobody_reads(self) -> None:
+    def _look_later(self) -> None:
+        left = self._wire.get_write_buffer_size()
+        self._unread = self.loop.call_later(self._room.limits.write_seconds, self._look_for_reading, left)
+
+    def _look_for_reading(self, before: int) -> None:
+        if 0 < self._wire.get_write_buffer_size() < before:  # Slowly, but it reads.
+            self._look_later()
+            return
         closed["unread"] += 1
-        self.transport.abort()
+        self._wire.abort()
 
     def _refuse(self, status: int, reason: str) -> None:
-        self._refused = True
+        self._deaf = True
         begun = False
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._answering():
             begun = self.cycle.response_started
             self.cycle.disconnected = True
             self.cycle.message_event.set()
         if not begun:
             self.transport.write(self._room.refusal(status, reason))
-        if begun or status == 503 or not self.transport.can_write_eof():
+        if begun or status == 503:
+            self.end()
+        else:
+            self._linger()
+
+    def _linger(self) -> None:
+        """Throw away what the peer still sends: closed at once, it would be reset, and not see why (RFC 9112, 9.6)."""
+        self._deaf = True
+        if not self._wire.can_write_eof():
             self.end()
             return
-        # What the peer still sends is thrown away: closed at once, it would be reset, and not see why (RFC 9112, 9.6).
         try:
             self.flow.resume_reading()
-            self.transport.write_eof()
+            self._wire.write_eof()
         except OSError:  # It is gone.
             self.end()
             return

@@ -64,7 +64,8 @@ class Parser(h11.Connection):
             h11.RemoteProtocolError: the request is refused; `status` and `reason` say how.
         """
         beginning = self.their_state is h11.IDLE
-        before = self._skipped() if beginning else b""
+        # Behind a request too: where more waits nothing is read, and that the peer is gone is not noticed.
+        before = self._skipped() if beginning or self.their_state is h11.DONE else b""
         try:
             event = super().next_event()
         except h11.RemoteProtocolError as error:
@@ -78,6 +79,20 @@ class Parser(h11.Connection):
         if beginning and isinstance(event, h11.Request):
             return self._checked(event, before[: len(before) - len(self.trailing_data[0])])
         return event
+
+    def send(self, event: Any) -> Any:
+        """The bytes of an event; None: the connection is over.
+
+        Raises:
+            h11.LocalProtocolError: this event is not to be sent now.
+        """
+        if isinstance(event, h11.Response) and self.they_are_waiting_for_100_continue:
+            # RFC 9110, 10.1.1: the peer may leave the body out then, and what follows would be taken for it.
+            headers = [field for field in event.headers if field[0] != b"connection"]
+            event = h11.Response(
+                status_code=event.status_code, headers=[*headers, (b"connection", b"close")], reason=event.reason
+            )
+        return super().send(event)
 
     def _skipped(self) -> bytes:
         """What waits to be read, without empty lines; some clients send one behind a body (RFC 9112, 2.2)."""

@@ -13,6 +13,7 @@ import pytest
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.webhooks import posting
 from pubsub.gateway.webhooks.posting import Outcome, make_poster, post
+from tests.web.rig import answering
 
 SECRET = "whsec_" + "A" * 32
 SECONDS = 0.5
@@ -137,6 +138,26 @@ def test_a_receiver_that_does_not_take_the_body_ends_with_its_time(monkeypatch: 
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
         assert asyncio.run(deliver(url, b"\x00" * (32 << 20))) == LATE
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        b"HTTP/1.1 204 No Content\r\n\r\nOK",
+        b"HTTP/1.1 204 No Content\r\ncontent-length: 2\r\n\r\nOK",
+        b"HTTP/1.1 204 No Content\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 1\r\n\r\nOK\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nOK" + TAKEN,
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + TAKEN,
+    ],
+)
+def test_what_a_receiver_sends_behind_an_answer_is_not_the_next_one(behind: bytes) -> None:
+    async def main() -> list[Outcome]:
+        refused = b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"
+        async with answering(behind, refused, TAKEN) as url, make_poster() as poster:
+            return [await post(poster, url, [SECRET], f"a-{number}", "t", b"{}", {}) for number in range(3)]
+
+    assert asyncio.run(main()) == [Outcome(delivered=True), Outcome(reason="status 500"), Outcome(delivered=True)]
 
 
 @pytest.mark.parametrize(

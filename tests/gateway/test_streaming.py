@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from itertools import islice
 from typing import Any
 
@@ -62,6 +63,23 @@ def test_a_stream_that_comes_back_takes_over_from_its_own_broken_connection(gate
             gateway.put("over", b"next")
             assert bodies([next(second)]) == ["next"]
             assert list(first) == []
+
+
+def test_a_stream_takes_over_from_one_whose_reader_takes_nothing(gateway: Gateway) -> None:
+    gateway.subscribe("stalled", "s")
+    for _ in range(3):
+        gateway.put("stalled", b"x" * (8 << 20))  # More than a connection holds.
+    held = "/topics/stalled/subscribers/s"
+    with socket.create_connection(("127.0.0.1", gateway.port), 20) as peer:
+        peer.sendall(b"GET /topics/stalled/stream?subscriber=s HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n")
+        until(lambda: gateway.ask("GET", held).json()["taken"] > 0, "its reader has something to take")
+        with gateway.events("stalled", "s", last_event_id="0") as events:
+            assert [len(body) for body in bodies(list(islice(events, 3)))] == [8 << 20] * 3
+    with socket.create_connection(("127.0.0.1", gateway.port), 20) as peer:
+        head = b"GET /topics/stalled/stream?subscriber=s HTTP/1.1\r\nhost: 127.0.0.1\r\nlast-event-id: 0\r\n\r\n"
+        peer.sendall(head)
+        assert peer.recv(12) == b"HTTP/1.1 200"
+        assert gateway.ask("DELETE", held).status_code == 204
 
 
 def test_another_stream_is_refused_while_one_reads(gateway: Gateway) -> None:

@@ -18,6 +18,7 @@ from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestRe
 from pubsub.http.serving import Tls
 from tests.http.rig import QUICK, Clock, both, counting, effects, serving, until
 from tests.ports import free_port
+from tests.web.rig import answering
 
 
 class Scripted:
@@ -347,6 +348,21 @@ def test_over_tls_who_is_not_trusted_is_not_spoken_to(tmp_path: Path) -> None:
                 assert (await http.put(f"{url}/put", b"x")).json() == {"count": 1}
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("behind", [b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstale", b"OK"])
+def test_what_comes_behind_an_answer_settles_no_other_request(tmp_path: Path, behind: bytes) -> None:
+    def said(text: bytes) -> bytes:
+        return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text)
+
+    async def main() -> list[str]:
+        async with (
+            answering(said(b"one") + behind, said(b"two"), said(b"three")) as url,
+            AsyncReliableHttp(tmp_path / "sender", settings=QUICK) as http,
+        ):
+            return [(await http.put(url, b"x", timeout=20)).text for _ in range(3)]
+
+    assert asyncio.run(main()) == ["one", "two", "three"]
 
 
 def test_a_try_that_an_error_of_ours_ends_counts_and_is_made_again(

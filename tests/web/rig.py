@@ -8,8 +8,8 @@ import re
 import socket
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -99,3 +99,27 @@ def spoken(port: int, *parts: bytes) -> bytes:
 def statuses(answers: bytes) -> list[int]:
     """Of each answer of a connection."""
     return [int(status) for status in re.findall(rb"HTTP/1\.1 ([0-9]{3}) ", answers)]
+
+
+@asynccontextmanager
+async def answering(*answers: bytes) -> AsyncIterator[str]:
+    """A server that keeps its connections and writes one of these bytes for each request, in order; its URL."""
+    left = list(answers)
+
+    async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while left:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0] or 0))
+                writer.write(left.pop(0))
+                await writer.drain()
+        except (OSError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    try:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    finally:
+        server.close()

@@ -22,7 +22,7 @@ from pubsub.gateway.problems import Problem
 from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.gateway.sessions import Needs
-from pubsub.gateway.streaming import last_event_id, stream
+from pubsub.gateway.streaming import Stream, last_event_id, stream
 from pubsub.gateway.webhooks.letters import as_json
 from pubsub.protocol import check_id, check_new_topic
 
@@ -175,8 +175,11 @@ class Subscribers:
             if stream_.after > place.confirmed:
                 await mailbox.confirm(stream_.after)
             async with self._ends(exchange, reader.told) as ends:
+                events = Stream(mailbox, send)
                 after = max(stream_.after, place.confirmed)
-                self.streamed += await stream(mailbox, send, after, ends, lambda: exchange.check(_receiving(exchange)))
+                why = await stream(events, after, ends, lambda: exchange.check(_receiving(exchange)))
+                self.streamed += events.events
+        await events.end(why)
 
     @asynccontextmanager
     async def _ends(self, exchange: Exchange, told: asyncio.Event) -> AsyncIterator[list[asyncio.Future[Any]]]:

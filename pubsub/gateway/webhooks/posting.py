@@ -16,6 +16,7 @@ from pubsub.base.urls import mask_logged_urls, scrubbed
 from pubsub.gateway.json_check import is_json
 from pubsub.gateway.limits import PARSED_BYTES_MAX, WEBHOOK_SECONDS
 from pubsub.gateway.webhooks.signing import parse_secret, signature
+from pubsub.web.answers import answer_pieces
 
 ANSWER_BYTES_MAX = 64 * 1024
 """Bytes of a receiver's answer that are read; nothing in them counts."""
@@ -94,7 +95,7 @@ async def post(
 async def _read(answer: httpx2.Response) -> None:
     """Read an answer's body, so that its connection can be used again; one that is larger closes it."""
     size = 0
-    async for piece in answer.aiter_raw():
+    async for piece in answer_pieces(answer):
         size += len(piece)
         if size > ANSWER_BYTES_MAX:
             return
