@@ -48,12 +48,17 @@ class Replica:
         # Where the client has begun anew and has no answer yet, it may be the one that it had before.
         asked = reading.open_since if reading.wanted and reading.open_since is not None else 0.0
         self._lines[topic], self._settled[topic] = (reading.line, asked), None
+        began = self.world.now
         if reading.asked is None:
-            reading.asked = self.world.now  # From now on its client may go on with what this one has begun.
+            reading.asked = began  # From now on its client may go on with what this one has begun.
+        if reading.open_since is None:
+            reading.open_since = began
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.node.name} is told about {topic}: {type(error).__name__}")
             self._settled[topic] = self.world.now if error is None else None
+            if error is None and reading.open_since is None:  # Its client was told meanwhile that it has left.
+                reading.open_since = began
             # What is marked waits for it now, and may go to another server before it asks.
             seconds = self.world.random.choice((0.01, 0.5)) * self.world.random.random()
             self.node.later(seconds, partial(self._take if error is None else self._subscribe, topic))
