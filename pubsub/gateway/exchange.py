@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
+import re
 from contextlib import AbstractContextManager, aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from starlette.datastructures import QueryParams
 from starlette.requests import Request
@@ -18,6 +20,7 @@ from pubsub.gateway.sessions import Needs, Sessions
 from pubsub.gateway.tokens import User
 from pubsub.web.bodies import BodyGone, BodyRefused, pieces
 
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")  # Python's numbers have more forms.
 _CLOSE = {"connection": "close"}
 _REFUSED = {413: "too-large", 415: "unsupported-media-type", 501: "not-implemented"}
 
@@ -78,10 +81,7 @@ class Exchange:
         text = self.request.query_params.get(name)
         if text is None:
             return default
-        try:
-            value = float(text)
-        except ValueError:
-            value = -1.0
+        value = float(text) if _NUMBER.fullmatch(text) else math.nan
         if not least <= value < 1e18:
             raise Problem("bad-request", f"{name} is a number from {least:g} to {most:g}.")
         return min(value, most)

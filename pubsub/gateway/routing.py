@@ -6,6 +6,7 @@ requests are found by and what the OpenAPI document is held against.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable
 from typing import Final, Generic, TypeVar
 from urllib.parse import unquote_to_bytes
@@ -20,6 +21,8 @@ ENDLESS: Final = frozenset(
 
 Everywhere else HEAD is GET without its content (RFC 9110, 9.3.2), which health checks ask for.
 """
+
+_NO_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
 
 Handler = TypeVar("Handler")
 Answering = Callable[..., Awaitable[None]]
@@ -49,7 +52,7 @@ class Routes(Generic[Handler]):
         """The handler of a request, and what stands for the names in its path.
 
         Raises:
-            Problem: 404, 405, or 400 where a name is no ASCII.
+            Problem: 404, 405, or 400 where a name is no ASCII or has a % that is no escape.
         """
         try:
             parts = raw_path.decode("ascii").split("/")[1:]
@@ -81,6 +84,8 @@ def _match(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
 
 
 def _unquoted(part: str) -> str:
+    if _NO_ESCAPE.search(part):
+        raise Problem("bad-request", "In a path a % is followed by two hexadecimal digits, and itself written %25.")
     try:
         return unquote_to_bytes(part).decode("ascii")
     except UnicodeDecodeError:

@@ -12,13 +12,15 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 from pubsub.errors import PubsubError, Unavailable
 from pubsub.gateway.limits import HEARTBEAT_SECONDS, STREAM_KEPT_BYTES, STREAM_RECORDS
 from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.problems import Problem, body, problem_of
+
+NUMBER_DIGITS_MAX: Final = 18
+"""Digits of an event's number, which SQLite can hold."""
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -101,10 +103,8 @@ def last_event_id(header: str | None) -> int:
     """
     if not header:
         return 0
-    with suppress(ValueError):
-        number = int(header)
-        if 0 <= number < 1 << 62:
-            return number
+    if header.isascii() and header.isdecimal() and len(header) <= NUMBER_DIGITS_MAX:
+        return int(header)
     raise Problem("bad-request", "Last-Event-ID is the id of an event of this stream.")
 
 

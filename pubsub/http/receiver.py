@@ -377,7 +377,7 @@ class Receiver:
             return problem(404, "nothing is received here")
         if method in methods:
             return problem(400, f"a job names its Response URL in the header {RESPONSE_URL}")
-        answer = problem(405, f"{method} is not received here")
+        answer = problem(405, f"{method[:20]} is not received here")
         return Answer(405, {**answer.headers, "allow": ", ".join(methods)}, answer.body)
 
     def _check_response_url(self, url: str) -> None:

@@ -17,28 +17,49 @@ from h11._receivebuffer import ReceiveBuffer
 _SEVERAL_LENGTHS: Final = re.compile(rb"\ncontent-length:(?:[^\n]*,|.*\ncontent-length:)", re.IGNORECASE | re.DOTALL)
 _ODD_LINE: Final = re.compile(rb"(?<!\r)\n|\n[ \t]|\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-_WHOLE_URL: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*://.+")
+_WHOLE_URL: Final = re.compile(rb"https?://.+", re.IGNORECASE)
 
 REASON_LENGTH_MAX: Final = 200
 """Characters of the parser's own words in an answer: they may hold what the peer has sent."""
 
 
 class _Chunks(ChunkedReader):
-    """Reads chunks, and refuses a line that another reader takes for two (RFC 9112, 7.1.1)."""
+    """Reads chunks, and refuses a line that another reader takes for two (RFC 9112, 7.1.1), and trailers that are many.
+
+    Args:
+        bytes_max: of the line before a chunk, and of trailers; fields_max: of trailers.
+    """
+
+    def __init__(self, bytes_max: int, fields_max: int) -> None:
+        super().__init__()
+        self._bytes_max, self._fields_max = bytes_max, fields_max
 
     def __call__(self, buf: ReceiveBuffer) -> h11.Data | h11.EndOfMessage | None:
         if not self._reading_trailer and not self._bytes_in_chunk:
-            begin = len(self._bytes_to_discard)
-            end = buf._data.find(b"\r\n", begin)
-            if end > 0 and _CONTROL.search(buf._data, begin, end):
-                raise h11.LocalProtocolError("a control character in a chunk's size or extension")
+            self._check_line(buf._data)
         if not self._reading_trailer:
             return super().__call__(buf)
         before = bytes(buf)
         event = super().__call__(buf)
-        if event is not None and _ODD_LINE.search(before[: len(before) - len(buf)]):
+        if event is None:
+            return None
+        trailers = before[: len(before) - len(buf)]
+        if len(trailers) > self._bytes_max or trailers.count(b"\n") > self._fields_max + 1:
+            raise h11.LocalProtocolError("too many trailers", 431)
+        if _ODD_LINE.search(trailers):
             raise h11.LocalProtocolError("a trailer whose lines do not end with CR LF")
         return event
+
+    def _check_line(self, data: bytearray) -> None:
+        """The line that says a chunk's size, whole or not."""
+        begin = len(self._bytes_to_discard)
+        end = data.find(b"\r\n", begin)
+        if end < 0:
+            end = len(data) - data.endswith(b"\r")
+        if end - begin > self._bytes_max:
+            raise h11.LocalProtocolError("a chunk's extension is too large", 431)
+        if begin < end and _CONTROL.search(data, begin, end):
+            raise h11.LocalProtocolError("a control character in a chunk's size or extension")
 
 
 class Parser(h11.Connection):
@@ -120,7 +141,7 @@ class Parser(h11.Connection):
             # h11 takes them as they are meant; whoever forwarded the request may have read other headers.
             raise self._refused(400, "Lines end with CR LF, hold no control character, and are not folded.")
         if type(self._reader) is ChunkedReader:
-            self._reader = _Chunks()
+            self._reader = _Chunks(self._bytes_max, self._fields_max)
         if request.target[:1] == b"/" or (request.target == b"*" and request.method == b"OPTIONS"):
             return request
         if _WHOLE_URL.fullmatch(request.target) is None:
@@ -133,10 +154,12 @@ class Parser(h11.Connection):
             parts = urlsplit(request.target.decode("ascii"))
         except ValueError:
             raise self._refused(400, "The request names no URL.") from None
+        host = parts.netloc.rpartition("@")[2].encode("ascii")
+        if not host:  # RFC 9110, 4.2.1: there is none without.
+            raise self._refused(400, "The request names a URL without a host.")
         target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
         # RFC 9112, 3.2.2: the host of the URL is meant, whatever Host says.
         headers = [(name, value) for name, value in request.headers if name != b"host"]
-        host = parts.netloc.rpartition("@")[2].encode("ascii")
         return h11.Request(
             method=request.method,
             headers=[(b"host", host), *headers],

@@ -92,7 +92,9 @@ def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float
     assert exchange([], Held(), query=query).number("n", 7.0, 100.0) == value
 
 
-@pytest.mark.parametrize("query", ["n=0", "n=0.5", "n=-1", "n=x", "n=", "n=nan", "n=inf"])
+@pytest.mark.parametrize(
+    "query", ["n=0", "n=0.5", "n=-1", "n=x", "n=", "n=nan", "n=inf", "n=1_0", "n=%EF%BC%91", "n=%201", "n=1e1"]
+)
 def test_a_count_of_the_query_is_at_least_one(query: str) -> None:
     with pytest.raises(Problem, match="n is a number from 1 to 100"):
         exchange([], Held(), query=query).count("n", 7, 100)

@@ -33,8 +33,10 @@ def test_a_method_that_is_not_there_is_told_which_are() -> None:
     assert (raised.value.status, raised.value.headers) == (405, {"allow": "DELETE, PUT"})
 
 
-@pytest.mark.parametrize("path", [b"/topics/\xff", b"/topics/%FF", b"/topics/%C3%A4"])
-def test_a_name_that_is_no_ascii_is_refused(path: bytes) -> None:
+@pytest.mark.parametrize(
+    "path", [b"/topics/\xff", b"/topics/%FF", b"/topics/%C3%A4", b"/topics/%", b"/topics/a%2", b"/topics/%zz"]
+)
+def test_a_name_that_is_no_ascii_or_escaped_wrongly_is_refused(path: bytes) -> None:
     with pytest.raises(Problem) as raised:
         routes().find("GET", path)
     assert raised.value.status == 400

@@ -107,9 +107,10 @@ def test_the_last_event_is_a_number(header: str | None, number: int) -> None:
     assert last_event_id(header) == number
 
 
-def test_the_last_event_is_nothing_else() -> None:
+@pytest.mark.parametrize("header", ["seven", "1_0", "+1", "-1", " 1", "\u0661", "9" * 19])
+def test_the_last_event_is_nothing_else(header: str) -> None:
     with pytest.raises(Problem):
-        last_event_id("seven")
+        last_event_id(header)
 
 
 def test_an_event_is_read_as_the_standard_says() -> None:

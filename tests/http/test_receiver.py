@@ -114,6 +114,7 @@ def test_what_is_asked_of_the_wrong_place_says_what_is_right(tmp_path: Path) -> 
         assert (await client.put("/nothing", headers=key("a"))).status_code == 404
         wrong = await client.get("/put")
         assert (wrong.status_code, wrong.headers["allow"]) == (405, "PUT")
+        assert len((await client.request("G" * 500, "/put")).json()["title"]) < 100
         lacking = await client.post("/only-job", headers=key("a"))
         assert lacking.status_code == 400
         assert "reliable-response-url" in lacking.json()["title"]

@@ -88,6 +88,11 @@ REFUSED = {
     "a control character": b"GET / HTTP/1.1\r\nHost: x\r\nA: b\x01\r\n\r\n",
     "no path": b"GET a HTTP/1.1\r\nHost: x\r\n\r\n",
     "a URL of no scheme": b"GET 1:a://x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a URL of another scheme": b"GET ftp://x/ HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a URL without a host": b"GET http:///x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "a URL with a user and no host": b"GET http://a@/x HTTP/1.1\r\nHost: x\r\n\r\n",
+    "LF behind a chunk's size": CHUNKED + b"3\nhel\n0\n\n",
+    "LF behind a later chunk's size": CHUNKED + b"3\r\nhel\r\n0\n\n",
     "LF in a chunk's extension": CHUNKED + b"3;\nabc\r\nhel\r\n0\r\n\r\n",
     "LF in a later chunk's extension": CHUNKED + b"3\r\nhel\r\n2;\nab\r\nlo\r\n0\r\n\r\n",
     "CR in a chunk's extension": CHUNKED + b"3;\rabc\r\nhel\r\n0\r\n\r\n",
@@ -182,6 +187,15 @@ def test_many_small_fields_are_counted_before_the_application_sees_them(port: in
     fields = b"".join(b"a%d: b\r\n" % number for number in range(101))
     assert statuses(spoken(port, b"GET / HTTP/1.1\r\nHost: x\r\n" + fields + b"\r\n")) == [431]
     assert numbers()["headers_too_large"] == before + 1
+
+
+@pytest.mark.parametrize("trailers", [b"a: b\r\n" * 101, b"a: " + b"b" * 33_000 + b"\r\n"])
+def test_trailers_have_the_limits_of_headers(port: int, trailers: bytes) -> None:
+    assert statuses(spoken(port, CHUNKED + b"3\r\nhel\r\n0\r\n" + trailers + b"\r\n")) == [431]
+
+
+def test_a_chunks_line_has_the_limit_of_headers(port: int) -> None:
+    assert statuses(spoken(port, CHUNKED + b"3;" + b"a" * 33_000 + b"\r\nhel\r\n0\r\n\r\n")) == [431]
 
 
 def test_head_is_answered_without_content(port: int) -> None:
