@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import faulthandler
 import signal
+import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -30,10 +32,25 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_opened: dict[threading.Thread, str] = {}
+"""Threads for which the end of Python waits, each with the test behind which it was first seen."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Note threads that a test leaves open."""
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            _opened.setdefault(thread, item.nodeid)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_unconfigure() -> None:
     """Let SIGABRT print stacks until Python has ended: a thread that a test leaves open hangs behind the last test."""
     faulthandler.enable()
+    for thread, test in _opened.items():
+        if thread.is_alive():
+            print(f"\na thread is still open: {thread.name}, first seen behind {test}", file=sys.stderr)
 
 
 @pytest.fixture(scope="session", autouse=True)
