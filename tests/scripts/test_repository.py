@@ -97,6 +97,18 @@ def test_every_test_that_a_mark_takes_out_of_one_part_is_in_the_part_of_that_mar
     assert outside == set(elsewhere.split())
 
 
+def test_each_folder_of_a_part_of_its_own_is_left_out_of_the_rest_and_run() -> None:
+    script = (ROOT / "scripts/test").read_text()
+    (apart,) = re.findall(r"^apart=\((.*)\)$", script, re.MULTILINE)
+    groups = dict(re.findall(r"^(of_\w+)=\((.*)\)$", script, re.MULTILINE))
+    assert re.findall(r"\$\{(\w+)\[@\]/#/--ignore=\}", apart) == sorted(groups)
+    folders = [folder for group in groups.values() for folder in group.split()]
+    assert len(set(folders)) == len(folders)
+    assert [folder for folder in folders if not (ROOT / folder).is_dir()] == []
+    for name in groups:  # Once for --quick, once for all.
+        assert len(re.findall(rf'^    part .* pytest "\$\{{{name}\[@\]\}}" -m "\$rest"', script, re.MULTILINE)) == 2
+
+
 @pytest.mark.parametrize("room", ["proxy", "server", "client", "config"])
 def test_the_rooms_are_seen_at_the_top_level(room: str) -> None:
     assert (ROOT / room).is_symlink()

@@ -12,6 +12,14 @@ SEEDS = range(3)
 FAMILIES = {made.__name__: made for made in FOCUSED.values()}
 TRIES_MAX = 120
 
+SHOWN = {
+    "stale announcement accepted": 7,
+    "to whom a topic was given is not said": 1,
+    "whole always true for a named subscription": 1,
+}
+"""A seed that showed a breakage. It is tried first; the others of TRIES_MAX follow as ever, so that the verdict is the
+same. A change of the product makes another history of each seed: then another one may be named here."""
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_found_in_runs_made_for_a_rule(family: str) -> None:
@@ -23,10 +31,15 @@ def test_each_breakage_that_needs_such_runs_is_known() -> None:
     assert FOCUSED.keys() <= BREAKAGES.keys()
 
 
+def test_a_seed_that_is_tried_first_is_one_of_those_that_are_tried_anyway() -> None:
+    assert FOCUSED.keys() >= SHOWN.keys()
+    assert set(SHOWN.values()) <= set(range(TRIES_MAX))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("title", FOCUSED)
 def test_a_breakage_is_caught(title: str) -> None:
-    for seed in range(TRIES_MAX):
+    for seed in sorted(range(TRIES_MAX), key=lambda seed: seed != SHOWN.get(title)):
         with broken(title):
             violations = simulate(seed, FOCUSED[title](seed)).violations
         if violations and not simulate(seed, FOCUSED[title](seed)).violations:
