@@ -175,6 +175,7 @@ def rounds() -> int:
         for seed in range(asked.seed, asked.seed + asked.count):
             with tempfile.TemporaryDirectory() as place:
                 what, code, findings = tried(made, Path(place), seed)
+            print(f"seed {seed}, {what}: check ends with {code}, {len(findings)} found", flush=True)
             codes[code] += 1
             wrong += bool(findings)
             for finding in findings:
