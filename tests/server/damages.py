@@ -69,6 +69,11 @@ class Made:
         return Generations(FILE, PAGE, self.earlier, self.stopped, self.busy)
 
 
+def long(number: int) -> bytes:
+    """A body that goes on over several pages, none of which is like another: a page in its place would not be told."""
+    return (b"x%010d" % number) * 4_000
+
+
 def make(directory: Path) -> Made:
     """Fill a store.
 
@@ -83,7 +88,7 @@ def make(directory: Path) -> Made:
     for number in range(60):
         stage.say(put("small", 1 + 3 * number, [b"s%d" % number, b"t" * 200, b"u"]))
         if number % 7 == 0:
-            stage.say(put("large", 1 + number, [b"l%d" % number + b"x" * 40_000]))
+            stage.say(put("large", 1 + number, [long(number)]))
         stage.loop()
         if number == 40:
             _copy_back(directory / "made")
@@ -110,7 +115,7 @@ def make(directory: Path) -> Made:
     _copy_back(directory / "made")
     for number in range(5):
         stage.put("small", 2000 + number, [b"later"])
-        stage.put("large", 2000 + number, [b"later" * 9_000])
+        stage.put("large", 2000 + number, [long(2000 + number)])
     busy = contents(directory / "made", FILE)
     _copy_back(directory / "made")
     stage.close()

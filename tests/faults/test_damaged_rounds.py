@@ -1,0 +1,24 @@
+"""Damaged stores by the commands: what `pubsub server check` says is what processes do, beside a sound topic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.damaged_rounds import tried
+from tests.server.damages import Made, workshop
+
+
+@pytest.fixture(scope="module")
+def made() -> Iterator[Made]:
+    with workshop() as (store, _):
+        yield store
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(2, 10))
+def test_what_check_says_by_the_commands_is_what_processes_do(made: Made, tmp_path: Path, seed: int) -> None:
+    what, _, findings = tried(made, tmp_path, seed)
+    assert findings == [], what
