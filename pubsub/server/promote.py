@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import SystemClock
+from pubsub.base.clock import SystemClock, sound_wall
 from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, NotNow, Unavailable
@@ -64,9 +64,10 @@ def promote(settings: ServerSettings, agree: Callable[[tuple[str, ...]], None]) 
     Raises:
         NotNow: something stands against it.
         Unavailable: not enough proxies answered; the same may be tried again.
-        ConfigurationError, StorageError: the directory is not that of a member, or cannot be used.
+        ConfigurationError, StorageError: the directory is not that of a member, or cannot be used; the clock is wrong.
     """
     allow_connections()
+    sound_wall(SystemClock().wall())  # A ballot of such a clock would stay with the proxies.
     local = LocalFile(settings.directory)
     if local.local is None:
         raise ConfigurationError(f"{settings.directory} is not the directory of a member of a server with a standby")
