@@ -6,6 +6,7 @@ import socket
 import threading
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
@@ -23,6 +24,7 @@ from pubsub.metrics.opening import listen as metrics_listen
 from pubsub.protocol.names import is_endpoint, keyed_endpoint, parse_endpoint
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
+from pubsub.server.promote import address_of
 from pubsub.spark.options import sink_options
 from tests.services.running import Running
 
@@ -52,6 +54,23 @@ def _run(stack: ExitStack, process: ProxyProcess | ServerProcess) -> None:
     thread.start()
     stack.callback(thread.join, 60)
     stack.callback(process.stop)
+
+
+@pytest.mark.parametrize(
+    ("settings", "address"),
+    [
+        ({"bind": "tcp://[::1]:0"}, "tcp://[::1]:5611"),
+        ({"bind": "tcp://[::1]:5612"}, "tcp://[::1]:5612"),
+        ({"bind": "tcp://127.0.0.1:*"}, "tcp://127.0.0.1:5611"),
+        ({"bind": "tcp://[::]:5612", "advertise": "tcp://[fd00::2]:5613", "insecure": True}, "tcp://[fd00::2]:5613"),
+        ({}, "tcp://127.0.0.1:5611"),
+    ],
+)
+def test_a_promoted_member_is_where_it_listens(settings: dict[str, Any], address: str, tmp_path: Path) -> None:
+    assert (
+        address_of(ServerSettings(id="s", proxies=("tcp://[::1]:5601",), directory=tmp_path, **settings), 5611)
+        == address
+    )
 
 
 def test_an_embedded_cluster_listens_there_with_keys(tmp_path: Path) -> None:

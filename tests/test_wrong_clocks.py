@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -10,13 +12,20 @@ from random import Random
 
 import pytest
 
-from pubsub import Client, embedded
+from pubsub import Client, ServiceClient, Worker, embedded
 from pubsub.base.clock import WALL_SECONDS_MAX, sound_wall
+from pubsub.cli import main
 from pubsub.client.core.numbers import Numbers
 from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.errors import ConfigurationError
 from pubsub.proxy.process import ProxyProcess, run_proxy
+from pubsub.security.keys import format_secret
+from pubsub.security.pairs import new_pair
 from pubsub.server.process import ServerProcess, run_server
+from pubsub.server.promote import promote
+from pubsub.services.handlers import echo
+from tests.ports import free_port
+from tests.services.running import Running
 
 YEAR_9999 = 253_402_300_799.0
 WRONG = "the clock of this machine is wrong"
@@ -100,6 +109,95 @@ def test_a_command_writes_nothing(run: Callable[[Path], None], tmp_path: Path, m
     with pytest.raises(ConfigurationError, match=WRONG):
         run(tmp_path / "place")
     assert not (tmp_path / "place").exists()
+
+
+PLACES = {
+    "queue": ("queue", "--kind", "paranoid", "--frontend", "FREE", "--backend", "FREE"),
+    "broker": ("broker", "--bind", "FREE"),
+    "titanic": ("titanic", "--broker", "FREE", "--data", "DIR/titanic"),
+    "pair": ("pair", "--primary", "--bind", "FREE", "--state", "FREE", "--peer", "FREE"),
+    "freelance": ("serve", "--kind", "freelance3", "--bind", "FREE"),
+    "lazy": ("serve", "--bind", "FREE"),
+    "worker": ("work", "shout", "--broker", "FREE"),
+    "call": ("call", "shout", "x", "--broker", "FREE"),
+    "list": ("list", "--broker", "FREE"),
+}
+
+
+def words(pattern: tuple[str, ...], place: Path) -> list[str]:
+    """A command line with free ports, and its files below `place`."""
+    made = [f"tcp://127.0.0.1:{free_port()}" if word == "FREE" else word for word in pattern]
+    return [word.replace("DIR", str(place)) for word in made]
+
+
+@pytest.mark.parametrize("name", PLACES)
+def test_a_service_does_not_start(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: YEAR_9999)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: handler)
+    monkeypatch.chdir(tmp_path)
+    assert main(["service", *words(PLACES[name], tmp_path)]) == 8
+    complained = capsys.readouterr().err
+    assert WRONG in complained
+    assert complained.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_service_with_keys_writes_no_audit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    pair = new_pair()
+    for name, text in (("key", format_secret(pair.secret)), ("authorized", "")):
+        (tmp_path / name).write_text(f"{text}\n")
+        (tmp_path / name).chmod(0o600)
+    monkeypatch.setattr(time, "time", lambda: YEAR_9999)
+    before = sorted(tmp_path.rglob("*"))
+    keys = ["--key", "key", "--authorized", "authorized", "--audit-file", "audit"]
+    assert main(["service", *words(PLACES["broker"], tmp_path), *keys]) == 8
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_service_goes_on_once_the_clock_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Running() as running:
+        at = f"tcp://127.0.0.1:{free_port()}"
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: YEAR_9999)
+            with pytest.raises(ConfigurationError, match=WRONG):
+                Worker("shout", bind=at, handler=echo).run()
+        running.worker(Worker("shout", bind=at, handler=echo))
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "time", lambda: YEAR_9999)
+            with pytest.raises(ConfigurationError, match=WRONG):
+                ServiceClient(at, kind="lazy").call("", b"x")
+        with ServiceClient(at, kind="lazy") as client:
+            assert client.call("", b"x", timeout=60).body == b"x"
+
+
+def test_a_gateway_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(time, "time", lambda: YEAR_9999)
+    port = free_port()
+    given = ["--bind", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"), "--proxy", "tcp://127.0.0.1:9"]
+    assert main(["gateway", "start", *given]) == 8
+    assert WRONG in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(OSError, match="refused"):
+        socket.create_connection(("127.0.0.1", port))
+
+
+def test_a_member_is_not_promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "time", lambda: YEAR_9999)
+        with pytest.raises(ConfigurationError, match=WRONG):
+            promote(ServerSettings(id="s", proxies=("tcp://127.0.0.1:9",), directory=tmp_path / "s"), agreed)
+    with pytest.raises(ConfigurationError, match="is not the directory of a member"):
+        promote(ServerSettings(id="s", proxies=("tcp://127.0.0.1:9",), directory=tmp_path / "s"), agreed)
+    assert not (tmp_path / "s").exists()
+
+
+def agreed(members: tuple[str, ...]) -> None:
+    """The operator agrees."""
 
 
 def test_a_cluster_goes_on_in_its_directories_once_the_clock_is_right(

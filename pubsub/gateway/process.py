@@ -15,6 +15,7 @@ from typing import Any, Final
 from prometheus_client import disable_created_metrics
 
 from pubsub.base.addresses import join_place, split_place
+from pubsub.base.clock import SystemClock, sound_wall
 from pubsub.base.listening import Listening
 from pubsub.base.loopback import reaches_out
 from pubsub.base.resources import allow_connections
@@ -176,6 +177,7 @@ def run_gateway(
     for noisy in ("uvicorn", "httpx2", "httpcore2"):  # httpx2 writes a line for each delivery, with its URL.
         logging.getLogger(noisy).setLevel(logging.WARNING)
     allow_connections()
+    sound_wall(SystemClock().wall())  # Before anything is written.
     users, allowed = read_users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import SystemClock
+from pubsub.base.clock import SystemClock, sound_wall
 from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, NotNow, Unavailable
@@ -64,9 +64,10 @@ def promote(settings: ServerSettings, agree: Callable[[tuple[str, ...]], None]) 
     Raises:
         NotNow: something stands against it.
         Unavailable: not enough proxies answered; the same may be tried again.
-        ConfigurationError, StorageError: the directory is not that of a member, or cannot be used.
+        ConfigurationError, StorageError: the directory is not that of a member, or cannot be used; the clock is wrong.
     """
     allow_connections()
+    sound_wall(SystemClock().wall())  # A ballot of such a clock would stay with the proxies.
     local = LocalFile(settings.directory)
     if local.local is None:
         raise ConfigurationError(f"{settings.directory} is not the directory of a member of a server with a standby")
@@ -89,7 +90,7 @@ def _promote(
     assert disk.store is not None
     assert local.local is not None
     random, clock, member = SystemRandom(), SystemClock(), new_member()
-    address = settings.advertise or f"tcp://127.0.0.1:{local.local.port or 1}"
+    address = address_of(settings, local.local.port)
     told = keyless_endpoint(address) if settings.key_file is None else keyed_endpoint(settings.id, address)
     identity = Identity(settings.id, disk.store.store_id, member, told)
     token, wall_ms = random.getrandbits(62), int(clock.wall() * 1000)
@@ -114,6 +115,13 @@ def _promote(
     if not promotion.done:
         raise Unavailable("promote", settings.id, settings.patience_seconds, "too few proxies took it: repeat this")
     return Promoted(member, promotion.ballot, restored)
+
+
+def address_of(settings: ServerSettings, port: int) -> str:
+    """Where a member that is started with these settings is reached; `port`: what it had, where chance chose it."""
+    if settings.advertise:
+        return settings.advertise
+    return f"{settings.bind[:-1]}{port or 1}" if settings.bind[-2:] in {":0", ":*"} else settings.bind
 
 
 def _check(promotion: Promotion, settings: ServerSettings) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base import forks
-from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.clock import Clock, SystemClock, sound_wall
 from pubsub.base.limits import BODY_BYTES_MAX
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
@@ -178,9 +178,10 @@ class Engine:
         """Bind, connect, and have the core begin.
 
         Raises:
-            ConfigurationError: an address is in use or is not one, or the keys cannot be used.
+            ConfigurationError: an address is in use or is not one, the keys cannot be used, or the clock is wrong.
         """
         try:
+            sound_wall(self._clock.wall())  # Before anything is written.
             allow_connections()
             if self._locks.listening is not None and any(_listens(port) for port in self._ports):
                 audit = self._locks.audit

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from pubsub.base.clock import SystemClock, sound_wall
 from pubsub.base.loopback import reaches_out
 from pubsub.errors import ConfigurationError
 from pubsub.security.audit import Audit
@@ -49,9 +50,10 @@ def find_locks(
         insecure: it may listen for others than this host without keys.
 
     Raises:
-        ConfigurationError: a file cannot be used, or one side has keys and the other has none.
+        ConfigurationError: a file cannot be used, one side has keys and the other has none, or the clock is wrong.
         InvalidKey: an expected key is none.
     """
+    sound_wall(SystemClock().wall())  # Before the audit is written.
     listening = None
     if binds:
         outside = next(filter(reaches_out, binds), "")

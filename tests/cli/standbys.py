@@ -24,12 +24,12 @@ FAST = ("--heartbeat-seconds", "0.2", "--standby-heartbeat-seconds", "0.05")
 class Pair:
     """Processes by their names: p1, and members a and b of server s1."""
 
-    def __init__(self, directory: Path, stack: ExitStack) -> None:
-        self.directory, self._stack = directory, stack
+    def __init__(self, directory: Path, stack: ExitStack, host: str) -> None:
+        self.directory, self._stack, self._host = directory, stack, host
         self.addresses: dict[str, str] = {}
         self._running: dict[str, AbstractContextManager[Any]] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        options = ["--bind", "tcp://127.0.0.1:0", "--data", directory / "p1", "--startup-wait-seconds", "0"]
+        options = ["--bind", f"tcp://{host}:0", "--data", directory / "p1", "--startup-wait-seconds", "0"]
         self.proxy = self._start("p1", "proxy", "start", "--id", "p1", *options, *FAST[:2])
 
     def member(self, directory: Path, server: str = "s1") -> list[str | Path]:
@@ -38,7 +38,7 @@ class Pair:
 
     def start(self, name: str, *options: str) -> None:
         """Start a member, in the directory of its name and always at the same address."""
-        address = self.addresses.setdefault(name, f"tcp://127.0.0.1:{free_port()}")
+        address = self.addresses.setdefault(name, f"tcp://{self._host}:{free_port()}")
         self._start(name, *self.member(self.directory / name), "--bind", address, *options)
 
     def _start(self, name: str, *arguments: str | Path) -> str:
@@ -84,10 +84,10 @@ class Pair:
 
 
 @contextlib.contextmanager
-def pair(directory: Path) -> Iterator[Pair]:
-    """Both members in sync, and one message that waits for the client `late`."""
+def pair(directory: Path, host: str = "127.0.0.1") -> Iterator[Pair]:
+    """Both members in sync, all on one host, and one message that waits for the client `late`."""
     with ExitStack() as stack:
-        made = Pair(directory, stack)
+        made = Pair(directory, stack, host)
         made.start("a")
         with Client("late", proxies=[made.proxy], directory=directory / "late") as client:
             client.subscribe("orders")

@@ -38,7 +38,8 @@ class Broker:
         self._settings = {"retention_hold_seconds": 3600.0, **settings}
         self._proxy = ProxyProcess(
             ProxySettings(
-                id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0.0, **proxy or {}
+                **{"id": "p1", "bind": "tcp://127.0.0.1:0", "directory": directory / "p1", "startup_wait_seconds": 0.0}
+                | (proxy or {})
             )
         )
         self._proxy.start()

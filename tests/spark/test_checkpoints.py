@@ -113,6 +113,42 @@ def test_one_that_takes_over_goes_on_and_the_other_one_is_told(broker: Broker) -
     assert rows == [], "the option is not needed a second time"
 
 
+def test_a_first_batch_that_is_planned_anew_is_the_querys_own(broker: Broker) -> None:
+    broker.put("t", numbers(0, 5))
+    one = stream(broker)
+    start = one.initialOffset()
+    _, end = batches(one, start)
+    one.commit(end)
+    with pytest.raises(DataLoss):
+        stream(broker).partitions(start, end)
+    assert stream(broker, failOnDataLoss="false").partitions(start, end) == []
+
+
+def test_one_that_takes_over_does_so_on_each_of_its_topics(broker: Broker) -> None:
+    for topic in ("t", "u"):
+        broker.put(topic, numbers(0, 5))
+    one = stream(broker, subscribe="t,u")
+    _, end = batches(one, one.initialOffset())
+    one.commit(end)
+    for topic in ("t", "u"):
+        broker.put(topic, numbers(5, 7))
+    other = stream(broker, subscribe="t,u", takeOver="true")
+    rows, later = batches(other, other.initialOffset())
+    assert sorted(rows) == sorted(numbers(5, 7) * 2)
+    other.commit(later)
+    assert {topic: stands(broker, topic) for topic in ("t", "u")} == {topic: later[topic] for topic in ("t", "u")}
+
+
+def test_rows_that_another_query_took_are_not_passed_as_lost(broker: Broker) -> None:
+    broker.put("t", numbers(0, 5))
+    one, other = stream(broker), stream(broker)
+    start = one.initialOffset()
+    (_, end), (_, others_end) = batches(one, start), batches(other, other.initialOffset())
+    one.commit(end)
+    with pytest.raises(SubscriptionTaken):
+        stream(broker, failOnDataLoss="false").partitions(start, others_end)
+
+
 def test_of_two_that_take_over_from_each_other_one_ends(broker: Broker) -> None:
     end = acknowledged_by_one(broker)
     other = stream(broker, takeOver="true")
@@ -144,6 +180,20 @@ def test_a_topic_that_is_added_belongs_to_the_checkpoint_too(broker: Broker) -> 
     assert sorted(read_offsets(later)) == ["t", "u"]
     with pytest.raises(SubscriptionTaken, match="u: subscription x"):
         stream(broker, subscribe="u").latestOffset(stream(broker, subscribe="u").initialOffset(), ALL)
+
+
+def test_a_topic_without_news_is_bound_with_those_that_have_some(broker: Broker) -> None:
+    broker.put("t", numbers(0, 3))
+    broker.put("u", numbers(0, 3))
+    both = stream(broker, subscribe="t,u", startingOffsets="latest")
+    start = both.initialOffset()
+    broker.put("u", numbers(3, 5))
+    rows, end = batches(both, start)
+    assert (rows, end["t"]) == (numbers(3, 5), start["t"])
+    both.commit(end)
+    other = stream(broker, subscribe="t")
+    with pytest.raises(SubscriptionTaken, match="t: subscription x"):
+        other.latestOffset(other.initialOffset(), ALL)
 
 
 # Topics that are taken out
