@@ -35,9 +35,9 @@ def _is_holder(text: str) -> bool:
     return bool(dot) and is_id(server) and is_hex(log)
 
 
-def join_topics(topics: dict[str, str]) -> bytes:
+def join_topics(topics: dict[str, str] | None) -> bytes:
     """The body that `split_topics` reads."""
-    return " ".join([f"{topic}={value}" for topic, value in topics.items()]).encode("ascii")
+    return " ".join([f"{topic}={value}" for topic, value in (topics or {}).items()]).encode("ascii")
 
 
 def split_stages(body: Buffer) -> dict[str, int]:
@@ -62,6 +62,6 @@ def split_stages(body: Buffer) -> dict[str, int]:
     return out
 
 
-def join_stages(stages: dict[str, int]) -> bytes:
+def join_stages(stages: dict[str, int] | None) -> bytes:
     """The body that `split_stages` reads."""
-    return " ".join([f"{attempt}={rows}" for attempt, rows in stages.items()]).encode("ascii")
+    return " ".join([f"{attempt}={rows}" for attempt, rows in (stages or {}).items()]).encode("ascii")

@@ -1,22 +1,36 @@
 """The service's messages: one dataclass each (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
 
-The positional fields are those of Pires et al., in their order; the others are ours and travel as `name=value`. A field
-that has its default value is not sent. Times within messages are milliseconds where the name ends in `_ms` and
-microseconds since 1970 where it is a stamp. Every class is a plain record: what may stand in it is checked by the
-codec, on the way in and on the way out. Those of a register are in `protocol.register`, those
-of two members in `protocol.standby`.
+The positional fields are those of Pires et al., in their order; the others are ours and travel as `name=value`. A
+field is declared here alone: `protocol.wire` derives the codec from its annotation. Times within messages are
+milliseconds where the name ends in `_ms` and microseconds since 1970 where it is a stamp. The messages of a register
+are in `protocol.register`, those of two members in `protocol.standby`.
 """
-
-from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final
 
-from pubsub.protocol.batch import Buffer
-from pubsub.protocol.names import Position
+from pubsub.protocol.fields import (
+    Action,
+    Contents,
+    Flag,
+    Hex,
+    Id,
+    Number,
+    Place,
+    Roster,
+    Rows,
+    Stages,
+    Start,
+    Target,
+    Topic,
+    Topics,
+    Word,
+    one_of,
+)
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
+from pubsub.protocol.wire import message
 
 
 class Outcome(StrEnum):
@@ -48,364 +62,344 @@ RETRY: Final = frozenset({Outcome.GAP, Outcome.UNAVAILABLE, Outcome.MOVED, Outco
 """Outcomes after which nothing has happened, and an earlier or later try may succeed."""
 
 
+@message("SUBSCRIBE", positional=2)
 @dataclass(slots=True)
 class Subscribe:
-    """SUBSCRIBE: start receiving what is put from now on.
+    """Start receiving what is put from now on."""
 
-    Attributes:
-        number: of this transmission, from the client's allocator; the highest wins.
-        opening: the first number of this open client.
-        log: the log of the client's last answer on this topic, "" for none.
-        avoid: a log whose holder answered a gap or a wrong number, "" for none.
-        name: of a named subscription, which is no client's; "": the sender's own.
-        start: where a named subscription that is not there yet begins: "earliest" or "latest".
-        continues: 1: a subscription that is on under the sender's ID keeps its place; 0: it begins at the end.
-    """
-
-    sender: str
-    topic: str
-    number: int
-    opening: int
-    log: str = ""
-    avoid: str = ""
-    name: str = ""
-    start: str = "latest"
-    continues: int = 0
+    sender: Id
+    topic: Topic
+    number: Number
+    """Of this transmission, from the client's allocator; the highest wins."""
+    opening: Number
+    """The first number of this open client."""
+    log: Hex = ""
+    """The log of the client's last answer on this topic."""
+    avoid: Hex = ""
+    """A log whose holder answered a gap or a wrong number."""
+    name: Id = ""
+    """Of a named subscription, which belongs to no client; "": the sender's own."""
+    start: Annotated[Start, "from"] = "latest"
+    """Where a new named subscription begins."""
+    continues: Annotated[Flag, "!continue"] = 0
+    """1: an open subscription under the sender's ID keeps its place; 0: it begins at the end.
+    Insisted on, since an earlier release would drop the waiting messages."""
 
 
+@message("UNSUBSCRIBE", positional=2)
 @dataclass(slots=True)
 class Unsubscribe:
-    """UNSUBSCRIBE: stop receiving, and forget what is waiting. Fields as in SUBSCRIBE."""
+    """Stop receiving, and forget what is waiting. Fields as in SUBSCRIBE."""
 
-    sender: str
-    topic: str
-    number: int
-    opening: int
-    log: str = ""
-    avoid: str = ""
-    name: str = ""
+    sender: Id
+    topic: Topic
+    number: Number
+    opening: Number
+    log: Hex = ""
+    avoid: Hex = ""
+    name: Id = ""
 
 
+@message("GET", positional=3)
 @dataclass(slots=True)
 class Get:
-    """GET: hand out records, and acknowledge up to `last`.
+    """Hand out records, and acknowledge up to `last`."""
 
-    Attributes:
-        last: the position that is durable at the client; None: from where the subscription stands.
-        number: of the subscription.
-        opening: of the client.
-        after: the position received and not durable yet; None: the same as `last`.
-        records_max, bytes_max: at most so much; one record is always handed out. 0 records: acknowledge only.
-        wait_ms: how long the server may wait for the first record.
-        name: of a named subscription, which only acknowledges by this. It has neither number nor opening: there
-            `opening` is the token of the checkpoint that acknowledges, 0 for none, and `number` 1 where that takes the
-            subscription over from another one.
-    """
-
-    sender: str
-    topic: str
-    last: Position | None
-    number: int
-    opening: int
-    after: Position | None = None
-    records_max: int = 1
-    bytes_max: int = 0
-    wait_ms: int = 0
-    log: str = ""
-    avoid: str = ""
-    name: str = ""
+    sender: Id
+    topic: Topic
+    last: Place
+    """The position that is durable at the client; none: from the subscription's own position."""
+    number: Number
+    """Of the subscription. With `name`: 1 where a checkpoint takes the subscription over from another one."""
+    opening: Number
+    """Of the client. With `name`: the token of the checkpoint that acknowledges, 0 for none."""
+    after: Place = None
+    """The position received and not durable yet; none: the same as `last`."""
+    records_max: Annotated[Number, "max"] = 1
+    """At least one record is handed out. 0: acknowledge only."""
+    bytes_max: Annotated[Number, "bytes"] = 0
+    wait_ms: Annotated[Number, "wait"] = 0
+    """The server may wait so long for the first record."""
+    log: Hex = ""
+    avoid: Hex = ""
+    name: Id = ""
+    """Of a named subscription; a GET with a name only acknowledges."""
 
 
+@message("READ", positional=3)
 @dataclass(slots=True)
 class Read:
-    """READ: hand out a range, acknowledge nothing.
+    """Hand out a range, acknowledge nothing."""
 
-    Attributes:
-        after: the position that the range begins behind; None: where the subscription, or what is stored, begins.
-        until: the last position of the range; None: the last there is.
-        name: of the named subscription along whose legs the range lies; "": along all that the topic holds.
-        records_max, bytes_max: at most so much; one record is always handed out. 0 records: hand out no record but
-            the plan of the range, as JSON.
-    """
-
-    sender: str
-    topic: str
-    after: Position | None
-    until: Position | None = None
-    name: str = ""
-    records_max: int = 0
-    bytes_max: int = 0
-    log: str = ""
-    avoid: str = ""
+    sender: Id
+    topic: Topic
+    after: Place
+    """The range begins behind this position; none: at the start of the subscription, or of the stored records."""
+    until: Place = None
+    """The last position of the range; none: the last there is."""
+    name: Id = ""
+    """Of the named subscription along whose legs the range lies; "": along all that the topic holds."""
+    records_max: Annotated[Number, "max"] = 0
+    """At least one record is handed out. 0: no record but the plan of the range, as JSON."""
+    bytes_max: Annotated[Number, "bytes"] = 0
+    log: Hex = ""
+    avoid: Hex = ""
 
 
+@message("PUT", positional=3)
 @dataclass(slots=True)
 class Put:
-    """PUT: a batch of records.
+    """A batch of records."""
 
-    Attributes:
-        counter: of the first record; the others follow one by one.
-        publisher: the client's store ID, which with the sender is the publisher.
-        count: how many records the batch holds.
-        previous: the publisher's counter before this one on this topic that was not discarded; 0: none.
-        checksum: CRC-32 of the body.
-        whole: 1: taken only while no other server holds any of the topic.
-        cumulative: 1: where several of a chain are taken together, the answer to the last is enough.
-        rows: of a train, how many rows of the chain the body holds (see `protocol.train`): counter and previous are the
-            first one's then, count is of all, checksum of their table. 0: the body is one batch.
-    """
-
-    sender: str
-    topic: str
-    counter: int
-    publisher: str
-    count: int
-    previous: int
-    checksum: int
-    whole: int = 0
-    log: str = ""
-    avoid: str = ""
-    body: Buffer = b""
-    cumulative: int = 0
-    rows: int = 0
+    sender: Id
+    topic: Topic
+    counter: Number
+    """Of the first record; the others follow one by one."""
+    publisher: Hex
+    """The client's store ID, which with the sender is the publisher."""
+    count: Number
+    """Records in the batch."""
+    previous: Number
+    """The publisher's counter before this one on this topic that was not discarded; 0: none."""
+    checksum: Annotated[Number, "crc"]
+    """CRC-32 of the body."""
+    whole: Flag = 0
+    """1: taken only while no other server holds any of the topic."""
+    cumulative: Flag = 0
+    """1: where several of a chain are taken together, the answer to the last is enough."""
+    rows: Annotated[Rows, "!rows"] = 0
+    """Rows of a train (see `protocol.train`). It has counter and previous of its first row, the count of all rows and
+    the checksum of their table; 0, which is not sent: the body is one batch."""
+    log: Hex = ""
+    avoid: Hex = ""
+    body: Contents = b""
 
 
+@message("STAGE", positional=3)
 @dataclass(slots=True)
 class Stage:
-    """STAGE: keep rows of a sink's batch, durably, which nobody sees until they are published.
+    """Keep rows of a sink's batch, durably, and show them to nobody until they are published."""
 
-    Attributes:
-        sender, publisher: the sink's name and its query's ID, which together are the publisher.
-        batch: number of the batch, from 0.
-        attempt: names the writing of one part of the batch, fresh for each try.
-        first: number of the first row within the attempt.
-        count: rows in the body.
-        checksum: CRC-32 of the body.
-    """
-
-    sender: str
-    topic: str
-    batch: int
-    publisher: str
-    attempt: str
-    first: int
-    count: int
-    checksum: int
-    log: str = ""
-    avoid: str = ""
-    body: Buffer = b""
+    sender: Id
+    """The sink's name, which with `publisher` is the publisher."""
+    topic: Topic
+    batch: Number
+    """Number of the batch, from 0."""
+    publisher: Hex
+    """The ID of the sink's query."""
+    attempt: Id
+    """Names the writing of one part of the batch, fresh for each try."""
+    first: Number
+    """Number of the first row within the attempt."""
+    count: Number
+    """Rows in the body."""
+    checksum: Annotated[Number, "crc"]
+    """CRC-32 of the body."""
+    log: Hex = ""
+    avoid: Hex = ""
+    body: Contents = b""
 
 
+@message("PUBLISH", positional=3)
 @dataclass(slots=True)
 class Publish:
-    """PUBLISH: append these stages of a sink's batch, all of them in one step, in this order.
+    """Append these stages of a sink's batch, all of them in one step, in this order. Fields as in STAGE."""
 
-    Attributes:
-        sender, publisher, batch: as in STAGE.
-        stages: attempt to its number of rows; none where the batch has no row for this topic. All that the batch has,
-            also rows whose STAGE was answered `duplicate`: another server may have answered that.
-    """
-
-    sender: str
-    topic: str
-    batch: int
-    publisher: str
-    stages: dict[str, int] | None = None
-    log: str = ""
-    avoid: str = ""
+    sender: Id
+    topic: Topic
+    batch: Number
+    publisher: Hex
+    stages: Stages = None
+    """Attempt to its number of rows; none where the batch has no row for this topic. Attempts with a STAGE that was
+    answered `duplicate` are named too, since another server may have given that answer."""
+    log: Hex = ""
+    avoid: Hex = ""
 
 
+@message("PERIODIC", positional=1)
 @dataclass(slots=True)
 class Periodic:
-    """PERIODIC: a server's announcement of the topics it holds.
+    """A server's announcement of the topics it holds."""
 
-    Attributes:
-        store: the ID of its store.
-        incarnation: rises with each of its starts.
-        change: rises with what it holds; orders announcements within an incarnation.
-        address: where other servers reach it.
-        proxies: the proxies of its configuration, sorted, separated by commas.
-        stamp: the highest stamp it gave out or heard of.
-        partial: 1: `topics` holds only what changed since the announcement before.
-        topics: topic to the ID of its open log, after which come, separated by commas, those that were ended because
-            the store was restored; "" for a topic that is no longer held. One that was given to another server has
-            `server.log,store,change`: to whom, which log, that server's store and its change number when it had joined.
-        previous: the change number of the announcement before this one to the same proxy, by which it sees that none
-            is missing; 0: not said.
-        draining: 1: it is to be given no new topic.
-        stores, gone: where all topics are named, the other stores of the cluster, see `protocol.stores`.
-        made: the server's clock when it made this (microseconds since 1970).
-        member: of a store that has a register, the ID of the member that says this, as its primary; its incarnation is
-            the term then. "": the store has none, as far as the server knows.
-    """
-
-    sender: str
-    store: str
-    incarnation: int
-    change: int
-    address: str
-    proxies: str
-    stamp: int
-    partial: int = 0
-    topics: dict[str, str] | None = None
-    previous: int = 0
-    draining: int = 0
-    stores: str = ""
-    gone: str = ""
-    made: int = 0
-    member: str = ""
+    sender: Id
+    store: Hex
+    """The ID of its store."""
+    incarnation: Number
+    """Rises with each of its starts."""
+    change: Number
+    """Rises with each change of its topics; orders announcements within an incarnation."""
+    address: Word
+    """Other servers reach it here."""
+    proxies: Word
+    """The proxies of its configuration, sorted, separated by commas."""
+    stamp: Number
+    """The highest stamp it gave out or heard of."""
+    partial: Flag = 0
+    """1: `topics` holds only what changed since the announcement before."""
+    topics: Topics = None
+    """Topic to the ID of its open log; "" for a topic that is no longer held. After the open log come, separated by
+    commas, the logs that were ended because the store was restored. A topic that was given to another server has
+    `server.log,store,change`: that server, its log, its store, and its change number after the join."""
+    previous: Number = 0
+    """The change number of the announcement before to the same proxy, which shows a missing one; 0: not said."""
+    draining: Flag = 0
+    """1: it is to be given no new topic."""
+    stores: Roster = ""
+    """With all topics, the other stores of the cluster, see `protocol.stores`."""
+    gone: Roster = ""
+    """With all topics, the stores that count as gone."""
+    made: Number = 0
+    """The server's clock when it made this (microseconds since 1970)."""
+    member: Hex = ""
+    """The member that sends this as the primary of a store with a register; the incarnation is the term then.
+    "": the store has no register, as far as the server knows."""
 
 
+@message("HEARTBEAT", positional=1)
 @dataclass(slots=True)
 class Heartbeat:
-    """HEARTBEAT: still here.
+    """Still here."""
 
-    Attributes:
-        leaving: 1: this is the last one.
-        empty: 1: and the server, which is drained, holds nothing any more.
-    """
-
-    sender: str
-    stamp: int = 0
-    leaving: int = 0
-    empty: int = 0
+    sender: Id
+    stamp: Number = 0
+    leaving: Flag = 0
+    """1: this is the last one."""
+    empty: Flag = 0
+    """1: and the server, which is drained, holds nothing any more."""
 
 
+@message("WHOLE", positional=1)
 @dataclass(slots=True)
 class Whole:
-    """WHOLE: does any other server hold any of these topics? Answered by the body of a STATUS."""
+    """Does any other server hold any of these topics? Answered by the body of a STATUS."""
 
-    sender: str
-    topics: dict[str, str] | None = None
+    sender: Id
+    topics: Topics = None
 
 
+@message("MERGE", positional=3)
 @dataclass(slots=True)
 class Merge:
-    """MERGE: give this topic to the server at `address`, which holds the log `log`."""
+    """Give this topic to the server at `address`, which holds the log `log`."""
 
-    sender: str
-    topic: str
-    address: str
-    log: str = ""
+    sender: Id
+    topic: Topic
+    address: Word
+    log: Hex = ""
 
 
+@message("TRANSFER", positional=2)
 @dataclass(slots=True)
 class Transfer:
-    """TRANSFER: one step of moving a topic from one server to another.
+    """One step of moving a topic from one server to another."""
 
-    Attributes:
-        step: offer, accepted, chunk, commit or done.
-        transfer: the ID of this transfer, 64 bits in hex.
-        chunk: number of the chunk, from 0.
-        log: the open log of the topic that is given; with `accepted` the receiver's own, "" where it holds none of it.
-        body: with `chunk`, the chunk; with `commit`, other holders that were learned of since the first chunk.
-        store, change: with `done`, the receiver's store and a change number of it that comes after the join.
-    """
-
-    sender: str
-    topic: str
-    step: str = "offer"
-    transfer: str = ""
-    chunk: int = 0
-    log: str = ""
-    body: Buffer = b""
-    store: str = ""
-    change: int = 0
+    sender: Id
+    topic: Topic
+    step: Word = "offer"
+    """One of offer, accepted, chunk, commit, done."""
+    transfer: Hex = ""
+    """The ID of this transfer."""
+    chunk: Number = 0
+    """Number of the chunk, from 0."""
+    log: Hex = ""
+    """The open log of the topic that is given; with `accepted` the receiver's own, "" if it holds none of it."""
+    body: Contents = b""
+    """With `chunk`, the chunk; with `commit`, other holders that were learned of since the first chunk."""
+    store: Hex = ""
+    """With `done`, the receiver's store."""
+    change: Number = 0
+    """With `done`, a change number of that store that comes after the join."""
 
 
+@message("REPORT", positional=2)
 @dataclass(slots=True)
 class Report:
-    """REPORT: what do you know? Asked by an operator's command, answered with JSON in the body.
+    """What do you know? Asked by an operator's command, answered with JSON in the body."""
 
-    Attributes:
-        target: a server's ID, which the proxy passes it on to; "-" for the proxy itself.
-        topic: the only one that is to be spoken of; "": as many as fit.
-    """
-
-    sender: str
-    target: str
-    topic: str = ""
+    sender: Id
+    target: Target
+    """A server's ID: the proxy passes the question on to it; "-": the proxy itself."""
+    topic: Topic = ""
+    """The answer covers this topic only; "": as many as fit."""
 
 
+@message("OPERATE", positional=3)
 @dataclass(slots=True)
 class Operate:
-    """OPERATE: an operator has something done. Answered like any request; a repeat finds it done.
+    """An operator's action. Answered like any request; a repeat finds it done."""
 
-    Attributes:
-        target: a server's ID, which the proxy passes it on to; "-" for the proxy itself.
-        action: what is to be done (docs/operations.md lists them); the fields that follow say to what.
-        server: another server, by its ID.
-        address: where that server is reached by servers.
-        log: of the topic, at that server.
-        store: that server's.
-        stop: 1: the action is to end.
-        member: of a server that has two.
-    """
-
-    sender: str
-    target: str
-    action: str
-    topic: str = ""
-    server: str = ""
-    address: str = ""
-    subscriber: str = ""
-    log: str = ""
-    store: str = ""
-    stop: int = 0
-    member: str = ""
+    sender: Id
+    target: Target
+    """As in REPORT."""
+    action: Action
+    """The action (docs/operations.md lists them); the fields that follow are its objects."""
+    topic: Topic = ""
+    server: Id = ""
+    """Another server."""
+    address: Word = ""
+    """Servers reach that server here."""
+    subscriber: Word = ""
+    log: Hex = ""
+    """Of the topic, at that server."""
+    store: Hex = ""
+    """That server's."""
+    stop: Flag = 0
+    """1: the action is to end."""
+    member: Hex = ""
+    """Of a server that has two."""
 
 
+@message("STATUS", positional=3)
 @dataclass(slots=True)
 class Status:
-    """STATUS: the answer to every other message.
+    """The answer to every other message."""
 
-    Attributes:
-        outcome: what happened.
-        message: with records, the position of the last one.
-        reason: a few words for a person, spaces written as `_`.
-        last: the highest counter held of the publisher.
-        position: where the subscription stands.
-        first: with LOST, the first lost position; `message` is the last.
-        number, opening: the subscription's, where a higher one is known.
-        log: the log that answered.
-        records, checksum: of the body.
-        change: of the announcement that is answered.
-        stamp: the highest one known.
-        server: whom the answer speaks of.
-        rows: rows staged so far, or published.
-        stores, gone: to PERIODIC: what its server lacks of the roster, see `protocol.stores`.
-        since: to WHOLE: the proxy has an announcement of all topics from every other store that it
-            knows, made at this time or later; 0: it does not.
-        term: with DEPOSED, of the primary that was heard.
-        doubtful: 1: all records of the body were handed out before, to a state directory of the client's that did not
-            acknowledge them. To SUBSCRIBE: the subscription holds such records.
-        body: records, JSON, or topics. To WHOLE: each with its other holders, as `server.log`, separated by commas. To
-            PERIODIC: those of the server's topics that have several holders, with all of them; and those that were
-            given up there, with the log alone.
-    """
-
-    sender: str
-    outcome: Outcome
-    message: Position | None = None
-    reason: str = ""
-    last: int = -1
-    position: Position | None = None
-    first: Position | None = None
-    number: int = 0
-    opening: int = 0
-    log: str = ""
-    records: int = 0
-    checksum: int = 0
-    change: int = 0
-    stamp: int = 0
-    server: str = ""
-    rows: int = 0
-    stores: str = ""
-    gone: str = ""
-    since: int = 0
-    term: int = 0
-    doubtful: int = 0
-    body: Buffer = b""
+    sender: Id
+    outcome: Annotated[Outcome, one_of("a status", Outcome)]
+    message: Place = None
+    """With records, the position of the last one."""
+    reason: Word = ""
+    """A few words for a person, spaces written as `_`."""
+    last: Number = -1
+    """The highest counter held of the publisher."""
+    position: Place = None
+    """The subscription's position."""
+    first: Place = None
+    """With LOST, the first lost position; `message` is the last."""
+    number: Number = 0
+    """The subscription's, where a higher one is known."""
+    opening: Number = 0
+    """As `number`."""
+    log: Hex = ""
+    """The log that answered."""
+    records: Number = 0
+    """Records in the body."""
+    checksum: Annotated[Number, "crc"] = 0
+    """Of the body."""
+    change: Number = 0
+    """Of the announcement that is answered."""
+    stamp: Number = 0
+    """The highest one known."""
+    server: Id = ""
+    """The answer is about this server."""
+    rows: Number = 0
+    """Rows staged so far, or published."""
+    stores: Roster = ""
+    """To PERIODIC: known stores that its server lacks, see `protocol.stores`."""
+    gone: Roster = ""
+    """To PERIODIC: gone stores that its server lacks."""
+    since: Number = 0
+    """To WHOLE: the proxy has an announcement of all topics from every other store that it knows, made at this time or
+    later; 0: it has not."""
+    term: Number = 0
+    """With DEPOSED, of the primary that was heard."""
+    doubtful: Flag = 0
+    """1: all records of the body were handed out before, to a state directory of the client's that did not acknowledge
+    them. To SUBSCRIBE: the subscription holds such records."""
+    body: Contents = b""
+    """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. To
+    PERIODIC: those of the server's topics that have several holders, with all of them; and those that were given up
+    there, with the log alone."""
 
 
 Message = (

@@ -6,7 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote, unquote
 
-from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX, TRAIN_ROWS_MAX
+from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import InvalidName
 
 Position = tuple[str, int]
@@ -164,18 +164,6 @@ def parse_number(text: str) -> int:
     ):
         raise ValueError(f"not a number from 0 to 2^63-1: {text[:40]!r}")
     return number
-
-
-def parse_rows(text: str) -> int:
-    """How many rows a train has: 1 to TRAIN_ROWS_MAX.
-
-    Raises:
-        ValueError: it is another number, or none.
-    """
-    rows = parse_number(text)
-    if not 0 < rows <= TRAIN_ROWS_MAX:
-        raise ValueError(f"a train has 1 to {TRAIN_ROWS_MAX} rows: {text[:40]!r}")
-    return rows
 
 
 def format_holder(server: str, log: str) -> str:

@@ -5,18 +5,18 @@ answered by VOTE; FORGET goes from one member to the other and is answered by it
 register*. Messages are plain records, like those of `protocol.messages`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
+from pubsub.protocol.fields import Flag, Hex, Id, Kind, Number, one_of
 from pubsub.protocol.names import is_endpoint, is_hex, parse_number
+from pubsub.protocol.wire import message
 
 MEMBERS_MAX: Final = 2
 """Members of a store."""
 
-KINDS: Final = frozenset({"take", "resume", "hand", "drop", "add", "remove", "found"})
+KINDS: Final = ("take", "resume", "hand", "drop", "add", "remove", "found")
 """What an attempt is for; see `server.standby.register`."""
 
 
@@ -81,110 +81,106 @@ class VoteOutcome(StrEnum):
     FULL = "full"  # to ADMIT: there is no room for a row more
 
 
+_VIEW: Final = Kind("a view", parse_view, format_view)
+
+
+@message("PREPARE", positional=2)
 @dataclass(slots=True)
 class Prepare:
-    """PREPARE: promise to accept no lower ballot, and say what you accepted.
+    """Promise to accept no lower ballot, and say what you accepted."""
 
-    Attributes:
-        sender: the server's ID, which both members have.
-        store: the ID of the store, which both members have.
-        member: who asks.
-        ballot: of the attempt.
-        token: random, new with each attempt: an answer counts only for the one that asked.
-        kind: what the attempt is for, of `KINDS`.
-        sticky_ms: of a "take": a proxy that has heard the primary within so many milliseconds does not promise; 0, and
-            more than its patience: within that.
-    """
-
-    sender: str
-    store: str
-    member: str
-    ballot: int
-    token: int
-    kind: str
-    sticky_ms: int = 0
+    sender: Id
+    """The server's ID, which both members have."""
+    store: Hex
+    """The ID of the store, which both members have."""
+    member: Hex
+    """The member that asks."""
+    ballot: Number
+    """Of the attempt."""
+    token: Number
+    """Random, new with each attempt: an answer counts only for the attempt that asked."""
+    kind: Annotated[str, one_of("a kind of attempt", KINDS)]
+    """The purpose of the attempt."""
+    sticky_ms: Annotated[Number, "sticky"] = 0
+    """Of a "take": a proxy that has heard the primary within so many milliseconds does not promise; 0, and more than
+    the proxy's patience: within that patience."""
 
 
+@message("ACCEPT", positional=2)
 @dataclass(slots=True)
 class Accept:
-    """ACCEPT: accept this view. Fields as in PREPARE."""
+    """Accept this view. Fields as in PREPARE."""
 
-    sender: str
-    store: str
-    member: str
-    ballot: int
-    token: int
-    view: View
+    sender: Id
+    store: Hex
+    member: Hex
+    ballot: Number
+    token: Number
+    view: Annotated[View, _VIEW]
 
 
+@message("LOOK", positional=2)
 @dataclass(slots=True)
 class Look:
-    """LOOK: what have you promised and accepted, and how long is the primary silent? Promises nothing.
+    """What have you promised and accepted, and how long is the primary silent? Promises nothing."""
 
-    Attributes:
-        token: random, given back with the answer.
-    """
-
-    sender: str
-    store: str
-    token: int
+    sender: Id
+    store: Hex
+    token: Number
+    """Random, given back with the answer."""
 
 
+@message("ADMIT", positional=2)
 @dataclass(slots=True)
 class Admit:
-    """ADMIT: to a proxy that has no row for this store, the row that gives it its vote.
+    """To a proxy that has no row for this store, the row that gives it its vote."""
 
-    Attributes:
-        identity: of the routes file that is to take it: an older or newer one ignores it.
-        promised: no lower ballot is to be accepted.
-        ballot, view: what it is to have accepted.
-    """
-
-    sender: str
-    store: str
-    token: int
-    identity: str
-    promised: int
-    ballot: int
-    view: View
+    sender: Id
+    store: Hex
+    token: Number
+    identity: Hex
+    """Of the routes file that is to take it: an older or newer one ignores it."""
+    promised: Number
+    """No lower ballot is to be accepted."""
+    ballot: Number
+    """Of the accepted view."""
+    view: Annotated[View, _VIEW]
+    """It is to have accepted this view."""
 
 
+@message("VOTE", positional=3)
 @dataclass(slots=True)
 class Vote:
-    """VOTE: a proxy's answer to PREPARE, ACCEPT, LOOK and ADMIT. Never answered.
+    """A proxy's answer to PREPARE, ACCEPT, LOOK and ADMIT. Never answered."""
 
-    Attributes:
-        sender: the proxy's ID.
-        token: of the message that is answered.
-        identity: of the proxy's routes file, made with it: one that was lost has another.
-        promised: the highest ballot that was promised.
-        ballot, view: what was accepted last; 0 and None: nothing.
-        silence_ms: since the primary was heard here; -1: it was not, since this proxy started or its connection ended.
-    """
-
-    sender: str
-    store: str
-    outcome: VoteOutcome
-    token: int
-    identity: str
-    promised: int = 0
-    ballot: int = 0
-    view: View | None = None
-    silence_ms: int = -1
+    sender: Id
+    """The proxy's ID."""
+    store: Hex
+    outcome: Annotated[VoteOutcome, one_of("what a proxy says of a ballot", VoteOutcome)]
+    token: Number
+    """Of the message that is answered."""
+    identity: Hex
+    """Of the proxy's routes file, made with it: a file that was lost has another."""
+    promised: Number = 0
+    """The highest ballot that was promised."""
+    ballot: Number = 0
+    """Of the last accepted view; 0: none was accepted."""
+    view: Annotated[View | None, _VIEW] = None
+    """The last accepted view."""
+    silence_ms: Annotated[Number, "silence"] = -1
+    """Since the primary was heard here; -1: it was not, since this proxy started or its connection ended."""
 
 
+@message("FORGET", positional=2)
 @dataclass(slots=True)
 class Forget:
-    """FORGET: from the primary to the other member: end what counts on answers of a proxy that lost its data since.
+    """From the primary to the other member: end what counts on answers of a proxy that lost its data since."""
 
-    Attributes:
-        member: who sends this.
-        identity: of that proxy's new routes file.
-        done: 1: the answer; nothing counts on them any more.
-    """
-
-    sender: str
-    store: str
-    member: str
-    identity: str
-    done: int = 0
+    sender: Id
+    store: Hex
+    member: Hex
+    """The member that sends this."""
+    identity: Hex
+    """Of that proxy's new routes file."""
+    done: Flag = 0
+    """1: the answer; nothing counts on them any more."""

@@ -9,16 +9,16 @@ ENTRY travels with frames behind its body: the entries themselves, in the order 
 frames of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, NamedTuple, TypeVar
+from typing import Annotated, Final, NamedTuple, TypeVar
 
 from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.fields import Contents, Flag, Hex, Id, Kind, Number, Word, one_of
 from pubsub.protocol.names import parse_number
+from pubsub.protocol.wire import message
 
 ENTRIES_MAX: Final = 1000
 """Entries of one ENTRY."""
@@ -61,159 +61,6 @@ class Listed(NamedTuple):
     checksum: int
 
 
-@dataclass(slots=True)
-class Entries:
-    """ENTRY: the primary to the standby: entries, and the question whether this term is still followed.
-
-    Attributes:
-        sender: the server.
-        store: its store.
-        member: who sends this.
-        term: of the primary.
-        loop: how many loops it has made in this term.
-        end: its last entry then.
-        committed: the last entry that is on the disks of all members that are waited for.
-        hand: 1: take over, if you have all up to `end`.
-        body: the list of the entries that follow, `split_entries`.
-    """
-
-    sender: str
-    store: str
-    member: str
-    term: int
-    loop: int
-    end: EntryId
-    committed: EntryId
-    hand: int = 0
-    body: Buffer = b""
-
-
-@dataclass(slots=True)
-class Follow:
-    """FOLLOW: the standby to the primary: where I stand, send me what follows. With each heartbeat, and after a gap.
-
-    Attributes:
-        sender, store, member: as in ENTRY.
-        known: the highest term it knows.
-        token: a number for this state of it; a copy counts only as the answer to the latest one.
-        gap: 1: entries came that do not follow what it has.
-        body: IDs, `split_ids`: the entry that is applied, then those behind it, at most IDS_MAX of the newest.
-        proxies: stands for those of its configuration, 16 hex digits; "": not said.
-        address: where the standby is reached as a server; "": not said.
-    """
-
-    sender: str
-    store: str
-    member: str
-    known: int
-    token: int
-    gap: int = 0
-    body: Buffer = b""
-    proxies: str = ""
-    address: str = ""
-
-
-@dataclass(slots=True)
-class Ack:
-    """ACK: the standby to the primary: this is on my disk.
-
-    Attributes:
-        sender, store, member, term: as in ENTRY.
-        loop: the ENTRY's, where all up to its `end` is; else 0.
-        durable: the last entry that is.
-        full: 1: there is no space for more.
-    """
-
-    sender: str
-    store: str
-    member: str
-    term: int
-    loop: int
-    durable: EntryId
-    full: int = 0
-
-
-_Value = TypeVar("_Value")
-STEPS: Final = frozenset({"begin", "hashes", "pages", "checked", "gone"})
-"""What a COPY is for.
-
-    begin    the primary: a copy of this snapshot, of so many pages
-    hashes   the standby: what I have of the pages of a range
-    pages    the primary: those of them that are others
-    checked  the primary: that was all of the range, and this is what is to be there then
-    gone     the primary: that snapshot is no more
-"""
-
-
-@dataclass(slots=True)
-class Copy:
-    """COPY: a copy of the store by pages, of which only those travel that the standby has otherwise.
-
-    Attributes:
-        sender, store, member: as in ENTRY.
-        step: of `STEPS`.
-        token: of the FOLLOW that the copy answers.
-        term: with `begin`, the primary's.
-        snapshot: the entry that the copy ends with.
-        first: the first page of a range, from 1.
-        pages: of the range; with `begin`, of the whole store.
-        page_bytes: with `begin`, bytes of a page.
-        body: 16 bytes for each page of the range that the standby has; or pages, each behind its number in 4 bytes; or
-            16 bytes over those of the whole range.
-    """
-
-    sender: str
-    store: str
-    member: str
-    step: str
-    token: int
-    term: int = 0
-    snapshot: EntryId = ROOT
-    first: int = 1
-    pages: int = 0
-    page_bytes: int = 0
-    body: Buffer = b""
-
-
-REPAIR_STEPS: Final = frozenset({"wanted", "batch", "none"})
-"""What a REPAIR is for.
-
-    wanted   the batch at this place is damaged here: send it
-    batch    here it is
-    none     I have all that you have, and it is not here either, or damaged as well
-"""
-
-
-@dataclass(slots=True)
-class Repair:
-    """REPAIR: the primary to the standby and back, about one batch that is not what was put.
-
-    Attributes:
-        sender, store, member, term: as in ENTRY.
-        step: of `REPAIR_STEPS`.
-        end: with `wanted`, the last entry: who has not applied all up to it does not answer yet.
-        log, offset: the batch's place, the log by its number in the store, which both members have alike.
-        count, publisher, counter, stamp, checksum, total: with `batch`, its row.
-        body: with `batch`, as it was put.
-    """
-
-    sender: str
-    store: str
-    member: str
-    step: str
-    term: int
-    log: int
-    offset: int
-    end: EntryId = ROOT
-    count: int = 0
-    publisher: int = 0
-    counter: int = 0
-    stamp: int = 0
-    checksum: int = 0
-    total: int = 0
-    body: Buffer = b""
-
-
 def format_entry(entry: EntryId) -> str:
     """`term.number`."""
     return f"{entry[0]}.{entry[1]}"
@@ -229,6 +76,147 @@ def parse_entry(text: str) -> EntryId:
     if not dot:
         raise ValueError(f"not an entry: {text[:60]!r}")
     return EntryId(parse_number(term), parse_number(number))
+
+
+_Entry = Annotated[EntryId, Kind("an entry", parse_entry, format_entry)]
+
+
+@message("ENTRY", positional=3)
+@dataclass(slots=True)
+class Entries:
+    """The primary to the standby: entries, and the question whether this term is still followed."""
+
+    sender: Id
+    """The server."""
+    store: Hex
+    """Its store."""
+    member: Hex
+    """The member that sends this."""
+    term: Number
+    """Of the primary."""
+    loop: Number
+    """The loops that the primary has made in this term."""
+    end: _Entry
+    """Its last entry then."""
+    committed: _Entry
+    """The last entry that is on the disks of all members that are waited for."""
+    hand: Flag = 0
+    """1: take over, if you have all up to `end`."""
+    body: Contents = b""
+    """The list of the entries that follow, `split_entries`."""
+
+
+@message("FOLLOW", positional=3)
+@dataclass(slots=True)
+class Follow:
+    """The standby to the primary: its position, to be sent what follows. With each heartbeat, and after a gap."""
+
+    sender: Id
+    store: Hex
+    member: Hex
+    known: Number
+    """The highest term it knows."""
+    token: Number
+    """A number for this state of it; a copy counts only as the answer to the latest one."""
+    gap: Flag = 0
+    """1: entries came that do not follow what it has."""
+    body: Contents = b""
+    """IDs, `split_ids`: the entry that is applied, then those behind it, at most IDS_MAX of the newest."""
+    proxies: Hex = ""
+    """Stands for the proxies of its configuration; "": not said."""
+    address: Word = ""
+    """The standby is reached here as a server; "": not said."""
+
+
+@message("ACK", positional=3)
+@dataclass(slots=True)
+class Ack:
+    """The standby to the primary: this is on my disk."""
+
+    sender: Id
+    store: Hex
+    member: Hex
+    term: Number
+    loop: Number
+    """The loop of ENTRY if all up to its `end` is on the disk, otherwise 0."""
+    durable: _Entry
+    """The last entry that is on the disk."""
+    full: Flag = 0
+    """1: there is no space for more."""
+
+
+_Value = TypeVar("_Value")
+STEPS: Final = ("begin", "hashes", "pages", "checked", "gone")
+"""What a COPY is for.
+
+    begin    the primary: a copy of this snapshot, of so many pages
+    hashes   the standby: what I have of the pages of a range
+    pages    the primary: those of them that are others
+    checked  the primary: that was all of the range, and this is what is to be there then
+    gone     the primary: that snapshot is no more
+"""
+
+
+@message("COPY", positional=4)
+@dataclass(slots=True)
+class Copy:
+    """A copy of the store by pages, of which only those travel that the standby has otherwise."""
+
+    sender: Id
+    store: Hex
+    member: Hex
+    step: Annotated[str, one_of("a step of a copy", STEPS)]
+    token: Number
+    """Of the FOLLOW that the copy answers."""
+    term: Number = 0
+    """With `begin`, the primary's."""
+    snapshot: _Entry = ROOT
+    """The entry that the copy ends with."""
+    first: Number = 1
+    """The first page of a range, from 1."""
+    pages: Number = 0
+    """Of the range; with `begin`, of the whole store."""
+    page_bytes: Number = 0
+    """With `begin`, bytes of a page."""
+    body: Contents = b""
+    """16 bytes for each page of the range that the standby has; or pages, each behind its number in 4 bytes; or 16
+    bytes over those of the whole range."""
+
+
+REPAIR_STEPS: Final = ("wanted", "batch", "none")
+"""What a REPAIR is for.
+
+    wanted   the batch at this place is damaged here: send it
+    batch    here it is
+    none     I have all that you have, and it is not here either, or damaged as well
+"""
+
+
+@message("REPAIR", positional=4)
+@dataclass(slots=True)
+class Repair:
+    """The primary to the standby and back, about one batch that is not what was put."""
+
+    sender: Id
+    store: Hex
+    member: Hex
+    step: Annotated[str, one_of("a step of a repair", REPAIR_STEPS)]
+    term: Number
+    end: _Entry = field(default=ROOT, kw_only=True)
+    """With `wanted`, the last entry: a member that has not applied all up to it does not answer yet."""
+    log: Number
+    """The log of the batch by its number in the store, which both members have alike."""
+    offset: Number
+    """Of the batch in the log."""
+    count: Number = 0
+    """With `batch`, of its row, as are the next five."""
+    publisher: Number = 0
+    counter: Number = 0
+    stamp: Number = 0
+    checksum: Number = 0
+    total: Number = 0
+    body: Contents = b""
+    """With `batch`, as it was put."""
 
 
 def join_ids(ids: Iterable[EntryId]) -> bytes:

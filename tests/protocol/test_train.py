@@ -68,8 +68,10 @@ def test_the_bytes_of_a_train_are_these() -> None:
 def test_each_row_is_the_put_that_it_would_be_alone() -> None:
     one, other = split_train(train(two(), log="a" * 16, avoid="b" * 16))
     rows = two()
-    assert one == Put("billing", "orders", 7, STORE, 2, 5, rows[0].checksum, 0, "a" * 16, "b" * 16, rows[0].batch)
-    assert other == Put("billing", "orders", 10, STORE, 1, 8, rows[1].checksum, 0, "a" * 16, "", rows[1].batch)
+    assert one == Put(
+        "billing", "orders", 7, STORE, 2, 5, rows[0].checksum, log="a" * 16, avoid="b" * 16, body=rows[0].batch
+    )
+    assert other == Put("billing", "orders", 10, STORE, 1, 8, rows[1].checksum, log="a" * 16, body=rows[1].batch)
 
 
 @pytest.mark.parametrize("rows", [b"0", b"65", b"-1", b"x", b"", b"9" * 20])

@@ -132,7 +132,7 @@ def test_beyond_the_limits_requests_wait_and_the_oldest_is_asked_again(
 def test_a_standby_answers_when_it_has_applied_what_the_primary_had_and_under_no_old_term() -> None:
     held = {(1, 5): Batch(5, 2, 1, 9, 8, CHECKSUM, 4, BODY)}
     answers = Answers(OTHER, lambda log, offset: held.get((log, offset)))
-    wanted = [Repair("s1", STORE, A, "wanted", 7, 1, offset, END) for offset in (5, 6)]
+    wanted = [Repair("s1", STORE, A, "wanted", 7, 1, offset, end=END) for offset in (5, 6)]
     for one in wanted:
         answers.asked(one)
     answers.asked(batch())
@@ -148,7 +148,7 @@ def test_a_standby_answers_when_it_has_applied_what_the_primary_had_and_under_no
 def test_a_standby_remembers_a_few_questions() -> None:
     answers = Answers(OTHER, lambda log, offset: None)
     for offset in range(1, UNDER_WAY_MAX + 3):
-        answers.asked(Repair("s1", STORE, A, "wanted", 7, 1, offset, END))
+        answers.asked(Repair("s1", STORE, A, "wanted", 7, 1, offset, end=END))
     assert [one.offset for one in answers.outgoing(END, 7)] == list(range(3, UNDER_WAY_MAX + 3))
 
 

@@ -98,7 +98,7 @@ class Repairs:
         for place in list(self._wanted)[:UNDER_WAY_MAX]:
             if now - self._wanted[place] >= AGAIN_BEATS * self._beat:
                 self._wanted[place] = now
-                out.append(Repair(me.server, me.store, me.member, "wanted", term, *place, end))
+                out.append(Repair(me.server, me.store, me.member, "wanted", term, *place, end=end))
         return out
 
     def heard(self, message: Repair, term: int, publishers: int) -> Settled | None:

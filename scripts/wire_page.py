@@ -1,0 +1,98 @@
+"""Write docs/reference/wire.md: every message and field, from the annotations and docstrings of the dataclasses."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from dataclasses import MISSING
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, get_args
+
+from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NAME_LENGTH_MAX, TOPIC_LENGTH_MAX
+from pubsub.protocol.fields import Kind
+from pubsub.protocol.messages import Message
+from pubsub.protocol.wire import BY_CLASS, VERSION, Codec, Field
+
+PAGE = Path(__file__).parents[1] / "docs/reference/wire.md"
+HEAD = f"""\
+# The wire
+
+<!-- Made by `python scripts/wire_page.py` from pubsub/protocol. Change it there. -->
+
+A message is a header, `CRLF CRLF`, and a body. The header is ASCII: the name of the message, its positional fields in
+the order of the table, then fields as `name=value`, separated by single spaces. A header has at most
+{HEADER_LENGTH_MAX:,} bytes and {HEADER_FIELDS_MAX} words, a body at most {BODY_BYTES_MAX:,} bytes. Every header carries
+`{VERSION}`. A field that has its default value is not sent. An unknown `name=value` is ignored, an unknown
+`!name=value` refuses the message. What the messages are for, and their answers, stand in
+[the architecture](../architecture.md#the-protocol).
+
+| value | form |
+|---|---|
+"""
+FORMS = {
+    "an ID": f"1-{NAME_LENGTH_MAX} of `A-Z a-z 0-9 . _ -`, and not `.` or `..`",
+    "an ID or -": "an ID, or `-`",
+    "a topic": f"1-{TOPIC_LENGTH_MAX} printable ASCII characters without space",
+    "16 hex digits": "of `0-9 a-f`",
+    "a word of printable ASCII": "0-8,192 characters without space",
+    "an action": "1-20 of `a-z`",
+    "a roster of stores": "`store.incarnation.server`, separated by commas, the incarnation in hex; 0-8,192 characters",
+    "a position or -1": "`log.offset`, 16 hex digits and a number; `-1` for none",
+    "a view": "`term/primary/members/in sync/address`, members separated by commas",
+    "an entry": "`term.number`",
+    "bytes": "as they are",
+    "topics": "`topic=value`, separated by single spaces",
+    "stages": "`attempt=rows`, separated by single spaces",
+}
+"""The form of each kind of value that is no number and not one of a few texts."""
+
+
+def meanings(cls: type[Any]) -> dict[str, str]:
+    """The docstring behind each field of a class."""
+    body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
+    found = {}
+    for field, text in pairwise(body):
+        if isinstance(field, ast.AnnAssign) and isinstance(text, ast.Expr):
+            found[ast.unparse(field.target)] = " ".join(ast.literal_eval(text.value).split())
+    return found
+
+
+def value(kind: Kind) -> str:
+    """The valid values of a field, as the table shows them."""
+    if kind.values:
+        return ", ".join(f"`{text}`" for text in kind.values)
+    return kind.title if kind.title in FORMS else kind.title.removeprefix("a number from ")
+
+
+def default(field: Field) -> str:
+    """The value of an absent field, as the table shows it."""
+    if field.default is MISSING:
+        return "required"
+    return f"`{field.kind.format(field.default)}`" if field.default not in {"", None} else "none"
+
+
+def section(codec: Codec) -> Iterator[str]:
+    """The lines of one message."""
+    said = meanings(codec.cls)
+    yield f"\n## {codec.name}\n"
+    yield f"{inspect.getdoc(codec.cls)}\n"
+    yield "| field | value | default | meaning |\n|---|---|---|---|"
+    for field in codec.header:
+        name = field.prefix or field.attribute
+        yield f"| `{name}` | {value(field.kind)} | {default(field)} | {said.get(field.attribute, '')} |"
+    if codec.body is not None:
+        attribute, body = codec.body
+        yield f"| body | {body.title} | | {said.get(attribute, '')} |"
+
+
+def page() -> str:
+    """The page as it has to be."""
+    forms = "\n".join(f"| {title} | {form} |" for title, form in FORMS.items())
+    sections = [line for cls in get_args(Message) for line in section(BY_CLASS[cls])]
+    return HEAD + forms + "\n" + "\n".join(sections) + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

@@ -1,0 +1,96 @@
+"""A codec is derived from a dataclass's annotations; kinds of fields take what they say and nothing more."""
+
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from typing import Annotated, Any, get_args
+
+import pytest
+
+from pubsub.errors import DecodeError
+from pubsub.protocol.fields import Contents, Number, Place, Word, matching, one_of, within
+from pubsub.protocol.messages import Message, Outcome
+from pubsub.protocol.wire import BY_CLASS, BY_NAME, Codec
+
+HEX = "0123456789abcdef"
+Sample: Any = make_dataclass(
+    "Sample",
+    [
+        ("sender", Word),
+        ("body", Contents),
+        ("place", Place, None),
+        ("count", Annotated[Number, "n"], 1),
+        ("reason", Annotated[Word, "!why"], ""),
+    ],
+)
+CODEC = Codec("SAMPLE", Sample, positional=2)
+
+
+@pytest.mark.parametrize(
+    ("message", "head"),
+    [
+        (Sample("a", b"x"), b"SAMPLE a !v=1\r\n\r\n"),
+        (Sample("a", b"x", (HEX, 7)), b"SAMPLE a 0123456789abcdef.7 !v=1\r\n\r\n"),
+        (Sample("a", b"x", count=2), b"SAMPLE a n=2 !v=1\r\n\r\n"),
+        (Sample("a", b"x", None, 0, "because"), b"SAMPLE a n=0 !why=because !v=1\r\n\r\n"),
+    ],
+)
+def test_a_message_is_written_and_read_as_its_annotations_say(message: Any, head: bytes) -> None:
+    assert CODEC.encode(message) == (head, b"x")
+    assert CODEC.decode(head[:-4].decode().split(" "), b"x") == message
+
+
+def test_a_body_is_not_copied() -> None:
+    body = memoryview(b"x")
+    assert CODEC.encode(Sample("a", body))[1] is body
+    assert CODEC.decode(["SAMPLE", "a", "!v=1"], body).body is body
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("SAMPLE", "without sender"),
+        ("SAMPLE a b !v=1", "not a position"),
+        ("SAMPLE a n !v=1", "not a position"),
+        ("SAMPLE a -1 n !v=1", "has no value: 'n'"),
+        ("SAMPLE a n=1 n=1 !v=1", "with n twice"),
+        ("SAMPLE a count=1 !n=1 !v=1", "insists on '!n=1'"),
+        ("SAMPLE a n=1", "without !v=1"),
+    ],
+)
+def test_other_words_are_refused(words: str, reason: str) -> None:
+    with pytest.raises((DecodeError, ValueError), match=reason):
+        CODEC.decode(words.split(" "), b"")
+
+
+def test_a_field_that_is_not_declared_is_ignored() -> None:
+    assert CODEC.decode(["SAMPLE", "a", "count=7", "body=7", "place=7", "!v=1"], b"") == Sample("a", b"")
+
+
+def test_every_message_is_declared_under_a_name_of_its_own() -> None:
+    assert set(BY_CLASS) == set(get_args(Message))
+    assert {codec.name: codec for codec in BY_CLASS.values()} == BY_NAME
+    assert len(BY_NAME) == len(BY_CLASS)
+
+
+def test_a_text_that_does_not_match_is_named() -> None:
+    kind = matching("a vowel", "aeiou".__contains__)
+    assert kind.parse("e") == "e"
+    with pytest.raises(ValueError, match="not a vowel: 'x'"):
+        kind.parse("x")
+
+
+def test_one_of_a_few_values_comes_back_as_that_value() -> None:
+    kind = one_of("a status", Outcome)
+    assert kind.parse("empty") is Outcome.EMPTY
+    assert kind.values[:2] == ("success", "duplicate")
+    with pytest.raises(ValueError, match="not a status: 'EMPTY'"):
+        kind.parse("EMPTY")
+
+
+def test_a_number_is_within_its_bounds() -> None:
+    kind = within(1, 64)
+    assert (kind.parse("1"), kind.parse("64")) == (1, 64)
+    for text in ("0", "65", "01", "-1", ""):
+        with pytest.raises(ValueError, match="not a number from"):
+            kind.parse(text)
