@@ -279,15 +279,25 @@ def read_plan(status: Status, *, lost: bool = False) -> Plan:
     return Plan(status.position, latest, within, legs, lost, tuple(facts.get("left_out", ())))
 
 
-def gone(topic: str, after: Position | None, until: Position | None, status: Status, name: str = "") -> RangeLost:
+def gone(
+    topic: str,
+    after: Position | None,
+    until: Position | None,
+    status: Status,
+    name: str = "",
+    *,
+    merged: bool = False,
+) -> RangeLost:
     """A range that is not there (any more), as an error.
 
     Args:
         name: of the subscription, where it is not known that no other query has it.
+        merged: whether a merge may have taken it away, or is about to bring it.
     """
     stands = f"; what is there begins behind {format_position(status.position)}" if status.position else ""
     other = f", perhaps by another query that has subscription {name} too" if name else ""
-    reason = f"they are not in the topic, or acknowledged and deleted{other}{stands} ({status.outcome})"
+    merge = ", or two servers' parts of it were merged while it was read: run the job again" if merged else ""
+    reason = f"they are not in the topic, or acknowledged and deleted{other}{merge}{stands} ({status.outcome})"
     return RangeLost(topic, format_position(after), format_position(until), reason)
 
 

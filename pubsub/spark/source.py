@@ -96,7 +96,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         while True:
             status = link.finish(pending)
             if status.outcome not in {Outcome.SUCCESS, Outcome.EMPTY, Outcome.LOST} or status.message is None:
-                lost = gone(part.topic, after, until, status, options.subscription)
+                lost = gone(part.topic, after, until, status, options.subscription, merged=bool(part.legs))
                 if options.fail_on_data_loss or not is_before(after, status.position):
                     raise lost
                 _log.warning("%s; going on with what is there", lost)

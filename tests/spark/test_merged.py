@@ -115,7 +115,7 @@ def test_a_range_that_a_merge_changed_is_an_error_and_never_other_records(split:
         except (RangeChanged, DataLoss) as error:
             told.append(str(error))
     assert len(told) == 4, "what the one that goes on has taken itself is the same"
-    assert sum("were merged while it was read" in text for text in told) >= 2
+    assert all("were merged while it was read" in text for text in told)
     again = split.reader(0)
     found = values(again, again.partitions())
     assert sorted(found) == sorted([*numbers(0, 12), *numbers(0, 4)]), "a job that begins now gets each record once"
