@@ -237,7 +237,11 @@ def cost(directory: Path, counted: Callable[[Callable[[], object]], int], measur
 def test_a_put_costs_about_two_calls_more_where_it_is_measured(tmp_path: Path) -> None:
     """Of a loop that is busy, which is where it counts; the client's share, the proxy's and the fsync's come on top."""
     puts = 64
-    without, with_ = (cost(tmp_path / name, calls, name == "on", puts) for name in ("off", "on"))
+    # A turn may also count what is done once in a process, or a collection of garbage that tools are told of.
+    tries = {
+        name: [cost(tmp_path / f"{name}{n}", calls, name == "on", puts) for n in range(3)] for name in ("off", "on")
+    }
+    without, with_ = min(tries["off"]), min(tries["on"])
     assert 0 < with_ - without < 2.2 * puts, f"of {without / puts:.0f} calls a put"
 
 
