@@ -124,6 +124,8 @@ class Reading:
             self.carries = "either"
         if self.carries == "either" or (self.carries and not strict):
             self.carries, self.promised = "either", None
+        if not strict:  # A server that is put back may have any earlier subscription, which then goes on.
+            self.open_since = 0.0
         self.directory += 1
         self.unsure, self.settled = False, None
 
