@@ -23,7 +23,7 @@ from pubsub.errors import (
     Superseded,
     Unavailable,
 )
-from tests.client.opened import bodies, create, eventually, kill, names, nothing, record, rows
+from tests.client.opened import PATIENCE, bodies, create, eventually, kill, names, nothing, record, rows
 
 # Subscriptions
 
@@ -36,22 +36,30 @@ def test_get_without_a_subscription_says_so_at_once(client: Client, topic: str) 
 
 
 def test_what_comes_just_as_a_call_ends_is_taken_by_it(
-    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+    cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between its look at what is there, and that at whether the service has answered."""
     client.subscribe(topic)
-    sub = client._session.core.subscriptions[topic]
-    heard_since = sub.unheard_since
+    session, gets = client._session, client._calls.gets
+    sub = session.core.subscriptions[topic]
 
-    def comes_now(started: float) -> bool:
-        eventually(lambda: sub.available)
-        return heard_since(started)
+    def arrived() -> bool:
+        session.drive_once()  # No call waits here that would.
+        return sub.available
 
-    client.put(topic, b"x")
-    monkeypatch.setattr(type(sub), "unheard_since", lambda self, started: comes_now(started))
-    message = client.get(topic, timeout=0.0001)
-    assert message is not None
-    assert message.body == b"x"
+    def comes_now(self: object, started: float) -> bool:
+        with cluster.client(f"client{next(names)}") as other:
+            other.put(topic, b"x")
+        eventually(arrived)
+        return False
+
+    monkeypatch.setattr(type(sub), "unheard_since", comes_now)
+    now = session.now
+    with session.entered():
+        gets._want(sub, now + PATIENCE, now)
+    found = gets._found(sub, now, now + PATIENCE, over=True)
+    sub.waiting -= 1
+    assert found is sub
 
 
 def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, topic: str) -> None:

@@ -110,6 +110,6 @@ def test_a_peer_that_reads_slowly_reads_all() -> None:
         began, size = time.monotonic(), 0
         while piece := peer.recv(1 << 16):
             size += len(piece)
-            while size > (time.monotonic() - began) * (2 << 20):  # Two megabytes a second: much longer than its patience.
+            while size > (time.monotonic() - began) * (2 << 20):  # 2 MB/s: much longer than its patience.
                 time.sleep(0.01)
         assert size > len(LARGE)
