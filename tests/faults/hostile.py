@@ -33,6 +33,7 @@ from tests.faults.cluster import Cluster, Process, until
 
 MIB: Final = 1024 * 1024
 LOG: Final = "0123456789abcdef"
+PAUSE_SECONDS: Final = 0.02
 PORTS: Final = ("clients", "servers", "other servers")
 
 KEYS: Final = (False, True)
@@ -47,7 +48,8 @@ def with_keys(keys: bool) -> str:
 class Well:
     """A client that puts and gets all the time, on a thread of its own: what it puts comes back once, in order.
 
-    A call that fails, or a message that is not the next one, ends it; `served` then says so.
+    A call that fails, or a message that is not the next one, ends it; `served` then says so. Unless `served` waits, it
+    pauses between rounds, because it would take every processor from the processes under test.
     """
 
     def __init__(self, cluster: Cluster, name: str, topic: str) -> None:
@@ -57,12 +59,14 @@ class Well:
         self.rounds = 0
         self.error: BaseException | None = None
         self._stopping = False
+        self._hurried = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
             while not self._stopping:
+                self._hurried.wait(PAUSE_SECONDS)
                 body = b"%d" % self.rounds
                 self._client.put(self._topic, body)
                 got = self._client.get(self._topic)
@@ -81,7 +85,11 @@ class Well:
                 raise AssertionError("the well-behaved client lost its service") from self.error
             return self.rounds >= wanted
 
-        until(done, "the well-behaved client is served")
+        self._hurried.set()
+        try:
+            until(done, "the well-behaved client is served")
+        finally:
+            self._hurried.clear()
 
     def stop(self) -> None:
         """After the round it is in."""
