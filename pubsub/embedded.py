@@ -213,10 +213,10 @@ class Embedded:
         try:
             for client in tuple(self._clients):
                 with suppress(PubsubError):
-                    client._calls.close(0.0)
+                    client._held.calls.close(0.0)
         finally:  # Ctrl-C may strike, and who calls once more is told that it is closed.
             for client in tuple(self._clients):
-                disconnect(client._session)  # No thread may be in a socket that ends with the context.
+                disconnect(client._held.calls.session)  # No thread may be in a socket that ends with the context.
             self._stack.close()
 
     def forked(self, parent: int) -> None:

@@ -102,7 +102,7 @@ class AfterFork(CallerError):
 
 
 class Interrupted(CallerError):
-    """A call of this client was ended in the midst of a step, by what a signal raised; only closing it is left."""
+    """An exception of a signal's handler cut a step of the client off, and ended this call; the next one goes on."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -110,8 +110,8 @@ class Interrupted(CallerError):
 
     def __str__(self) -> str:
         return (
-            f"{self.what} was interrupted in the midst of a step, so what it remembers may not be what is on its disk; "
-            "close it and open it again, and it goes on from there: unfinished puts are kept"
+            f"an exception of a signal's handler interrupted {self.what} in a step, which ended this call; "
+            "the next call goes on from what is on the disk: unfinished puts are kept"
         )
 
 

@@ -53,7 +53,8 @@ class Mutant:
         wrong: what goes wrong by it.
         group: "chosen", "blind", "third", "fourth"; "reserve", which stand in for those that turned out to change
             nothing; "earlier"; "doors": checks of keys; "trains"; "standby": what two members of a server rest on;
-            "calls"; or "binding": what binds a Spark subscription to a checkpoint.
+            "calls"; "binding": what binds a Spark subscription to a checkpoint; or "reopening": how a client opens
+            itself again.
         equivalent: why this one changes nothing; "" where it does.
     """
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
 from pubsub.client.awaited import Awaited
@@ -31,14 +31,12 @@ from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.publisher import BatchTicket, Publisher
+from pubsub.client.reopening import Reopening
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
-
-if TYPE_CHECKING:
-    pass
 
 BREATH_SECONDS: Final = 0.005
 """Calls that find all they want without waiting let other coroutines have their turn so often."""
@@ -48,9 +46,9 @@ class AsyncPublisher:
     """Messages of one topic in batches; made by `AsyncClient.publisher`."""
 
     def __init__(
-        self, publisher: Publisher, calls: Calls, run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]]
+        self, publisher: Publisher, held: Reopening, run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]]
     ) -> None:
-        self._publisher, self._calls, self._run = publisher, calls, run
+        self._publisher, self._held, self._run = publisher, held, run
 
     async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
         """Put one message; waits only where a window of batches is unfinished; cancelled then, it has not put."""
@@ -62,7 +60,7 @@ class AsyncPublisher:
     async def flush(self, timeout: float | None = None) -> None:
         """Send the open batch and wait until everything put so far is on the server's disk."""
         self._publisher.close_batch()
-        await self._run(self._calls.puts.flush_topic(self._publisher.topic, timeout))
+        await self._run(self._held.current().puts.flush_topic(self._publisher.topic, timeout))
 
     async def __aenter__(self) -> AsyncPublisher:
         return self
@@ -86,22 +84,25 @@ class AsyncClient(ClientBase):
 
     _breathed = 0.0
 
-    def _opened(self) -> None:
-        self._awaited = Awaited(self._session)
-        self._calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
+    @staticmethod
+    def _opened(calls: Calls) -> Awaited:
+        calls.puts.soon = lambda write: asyncio.get_running_loop().call_soon(write)
+        return Awaited(calls.session)
 
     async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
         """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
 
         What is awaited ends with a cancellation wherever that strikes. `breathes`: it may find all without waiting.
         """
-        held = self._session.held_here
+        session = self._held.calls.session  # The flow is on it: a call finds its calls first.
+        awaited: Awaited = self._held.beside
+        held = session.held_here
         try:
             if breathes:
                 await self._breathe()
             wait = next(flow)
             while True:
-                done = await self._awaited.wait(wait)
+                done = await awaited.wait(wait)
                 self._breathed = monotonic()
                 wait = flow.send(done)
         except StopIteration as stop:
@@ -110,17 +111,17 @@ class AsyncClient(ClientBase):
         except BaseException as error:
             flow.close()
             if not (held and within_call()):
-                self._session.recover()
-                name_options(self._session.settings, error)
-            if is_silence(self._session, error):
-                await asyncio.to_thread(add_obstacles, self._session, error)
+                session.recover()
+                name_options(session.settings, error)
+            if is_silence(session, error):
+                await asyncio.to_thread(add_obstacles, session, error)
             raise
 
     async def _breathe(self) -> None:
         """Let others have their turn, and a cancellation its effect, where calls find all they want without waiting."""
         now = monotonic()
         # Inside a transaction nobody else can have a turn.
-        if now - self._breathed >= BREATH_SECONDS and self._session.owner != get_ident():
+        if now - self._breathed >= BREATH_SECONDS and self._held.calls.session.owner != get_ident():
             self._breathed = now
             await asyncio.sleep(0)
 
@@ -168,7 +169,7 @@ class AsyncClient(ClientBase):
     ) -> AsyncPublisher:
         """Put messages one at a time and send them in batches; `async with` flushes at its end."""
         return AsyncPublisher(
-            Publisher(self._calls, self._run, topic, records=records, size=size, linger=linger), self._calls, self._run
+            Publisher(self._held, self._run, topic, records=records, size=size, linger=linger), self._held, self._run
         )
 
     async def flush(self, timeout: float | None = None) -> None:
@@ -203,7 +204,8 @@ class AsyncClient(ClientBase):
         """Message after message, until none comes for `timeout` seconds; None: without end."""
         self._check_free(topic)
         while True:
-            found = await self._run(self._calls.gets.get_on(topic, timeout))
+            calls = self._calls
+            found = await self._run(calls.gets.get_on(topic, timeout))
             if found is None:
                 return
             batch, chunk = found
@@ -211,7 +213,7 @@ class AsyncClient(ClientBase):
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(self._session, self._calls.gets.end_chunk, topic, chunk)
+                guarded(calls.session, calls.gets.end_chunk, topic, chunk)
 
     async def process(
         self,
@@ -247,11 +249,12 @@ class AsyncClient(ClientBase):
         """
         check_handler(handler, awaits=True)
         check_count("max", max)
-        topics, gets = check_topics(topic), self._calls.gets
+        topics, calls = check_topics(topic), self._calls
+        session, gets = calls.session, calls.gets
         self._check_free(*topics)
-        processing = AsyncProcessing(self._session, gets)
-        started = self._session.now
-        until = self._session.until(timeout, started)
+        processing = AsyncProcessing(session, gets)
+        started = session.now
+        until = session.until(timeout, started)
         while True:
             ready = await self._run(gets.first_of(topics, started, until))
             turns = Turns(gets, topics, ready, max)
@@ -259,7 +262,7 @@ class AsyncClient(ClientBase):
                 try:
                     turns.taken += await processing.batch(sub, handler, number, self._breathe)
                 except BaseException:
-                    self._session.recover(handled=True)
+                    session.recover(handled=True)
                     raise
             if turns.taken or not ready:
                 return turns.taken
@@ -318,12 +321,14 @@ class AsyncClient(ClientBase):
         check_handler(handler, awaits=True)
         if max is not None:
             check_count("max", max)
-        serving = AsyncServing(self._session, self._calls.gets, self._calls.subscribing, service, part, parts)
+        calls = self._calls
+        session = calls.session
+        serving = AsyncServing(session, calls.gets, calls.subscribing, service, part, parts)
         self._check_free(serving.topic)
-        self._session.until(timeout)
+        session.until(timeout)
         await self._run(serving.begin_serving())
         while (left := serving.left(max)) > 0:
-            sub = await self._run(serving.next(inf if timeout is None else self._session.now + timeout))
+            sub = await self._run(serving.next(inf if timeout is None else session.now + timeout))
             if sub is None:
                 break
             try:
@@ -331,7 +336,7 @@ class AsyncClient(ClientBase):
             except TryLater as later:
                 await self._run(serving.pause(later.seconds))
             except BaseException:
-                self._session.recover(handled=True)
+                session.recover(handled=True)
                 raise
         return serving.served
 
@@ -348,9 +353,10 @@ class AsyncClient(ClientBase):
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
+        calls = self._held.last()
         with suppress(StorageError):  # The other thread tries it once more, and raises it.
-            guarded(self._session, self._calls.close_here)
-        closing = asyncio.ensure_future(asyncio.to_thread(self._calls.close, ACKNOWLEDGE_SECONDS))
+            guarded(calls.session, calls.close_here)
+        closing = asyncio.ensure_future(asyncio.to_thread(calls.close, ACKNOWLEDGE_SECONDS))
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:

@@ -56,7 +56,7 @@ class Client(ServiceCalls):
     """
 
     def _run(self, flow: Flow[Result]) -> Result:
-        session = self._session
+        session = self._held.calls.session  # The flow is on it: a call finds its calls first.
         held = session.held_here
         try:
             wait = next(flow)
@@ -157,7 +157,7 @@ class Client(ServiceCalls):
             records: messages in a batch; size: bytes of a batch; linger: seconds until an open batch is sent. None:
                 the client's settings.
         """
-        return Publisher(self._calls, self._run, topic, records=records, size=size, linger=linger)
+        return Publisher(self._held, self._run, topic, records=records, size=size, linger=linger)
 
     def flush(self, timeout: float | None = None) -> None:
         """Finish every unfinished put.
@@ -243,7 +243,8 @@ class Client(ServiceCalls):
         Raises as `get`; without a time-out it waits on where nobody answers.
         """
         while True:
-            found = self._run(self._calls.gets.get_on(topic, timeout))
+            calls = self._calls
+            found = self._run(calls.gets.get_on(topic, timeout))
             if found is None:
                 return
             batch, chunk = found
@@ -251,7 +252,7 @@ class Client(ServiceCalls):
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(self._session, self._calls.gets.end_chunk, topic, chunk)
+                guarded(calls.session, calls.gets.end_chunk, topic, chunk)
 
     def process(
         self,
@@ -290,7 +291,8 @@ class Client(ServiceCalls):
 
     def close(self) -> None:
         """Fsync, acknowledge, and release everything; what is unfinished is kept. More than once is fine."""
-        guarded(self._session, self._calls.close, ACKNOWLEDGE_SECONDS)
+        calls = self._held.last()
+        guarded(calls.session, calls.close, ACKNOWLEDGE_SECONDS)
 
     def __enter__(self) -> Client:
         return self

@@ -1,4 +1,4 @@
-"""What is done for a client of which a step was cut off, before it is closed (see `steps`)."""
+"""What is done for a client of which a step was cut off, before it is closed or opened again (see `steps`)."""
 
 from __future__ import annotations
 
@@ -16,17 +16,28 @@ def mend(session: Session) -> None:
     """
     with session.lock:
         session.enter_alone()
-        session.store.rollback()
-        positions = {topic: position for topic, _, _, _, _, _, position, _, _ in session.store.subscriptions()}
-        for sub in session.core.subscriptions.values():
-            chunk = sub.chunk
-            if chunk is not None:
-                chunk.stop()
-                # The chunk was acknowledged as a whole, so what was not handed out must be given back.
-                if positions.get(sub.topic) == chunk.after:
-                    session.store.commit([chunk.give_back(sub.topic)])
-        for topic, _, _, _, _, _, _, tried, attempts in session.store.subscriptions():
-            # The handler was at no fault, and the attempt does not count.
-            if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
-                session.store.commit([Tried(topic, tried, attempts - 1)])
+        settle(session)
         session.core = load_core(session.name, session.settings, session.store, session.clock, SystemRandom())
+
+
+def settle(session: Session) -> None:
+    """Roll back an open transaction, give back the messages of an iteration, and uncount interrupted attempts.
+
+    The session's lock is held.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    session.store.rollback()
+    positions = {topic: position for topic, _, _, _, _, _, position, _, _ in session.store.subscriptions()}
+    for sub in session.core.subscriptions.values():
+        chunk = sub.chunk
+        if chunk is not None:
+            chunk.stop()
+            # The chunk was acknowledged as a whole, so what was not handed out must be given back.
+            if positions.get(sub.topic) == chunk.after:
+                session.store.commit([chunk.give_back(sub.topic)])
+    for topic, _, _, _, _, _, _, tried, attempts in session.store.subscriptions():
+        # The handler was at no fault, and the attempt does not count.
+        if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
+            session.store.commit([Tried(topic, tried, attempts - 1)])

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 import zmq
 
 from pubsub.base.clock import Clock
 from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.core.chain import Row
 from pubsub.client.core.core import ClientCore, CoreSettings
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.storage.places import key_path
@@ -118,7 +120,14 @@ def open_sink(record: RecordSink | Path | str | None) -> tuple[RecordSink | None
     return open_record(record), True
 
 
-def load_core(name: str, settings: ClientSettings, store: Store, clock: Clock, random: Random) -> ClientCore:
+def load_core(
+    name: str,
+    settings: ClientSettings,
+    store: Store,
+    clock: Clock,
+    random: Random,
+    known: Mapping[int, Row] = MappingProxyType({}),
+) -> ClientCore:
     """The core of a client with what its store holds.
 
     Args:
@@ -127,12 +136,13 @@ def load_core(name: str, settings: ClientSettings, store: Store, clock: Clock, r
         store: opened.
         clock: where the time comes from.
         random: where numbers start.
+        known: by counter, rows that stand for those of the store.
 
     Raises:
         StorageError: new numbers could not be made durable.
     """
-    known = store.known_milliseconds()
-    numbers = Numbers(known[-1], clock.wall, random, store.save_milliseconds, known)
+    used = store.known_milliseconds()
+    numbers = Numbers(used[-1], clock.wall, random, store.save_milliseconds, used)
     core = ClientCore(
         CoreSettings(
             client=name,
@@ -151,7 +161,7 @@ def load_core(name: str, settings: ClientSettings, store: Store, clock: Clock, r
         store.taken,
         clock.wall,
     )
-    core.outbox.load(store.chains(), store.rows())
+    core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())
     core.load_losses(store.untold())
     return core

@@ -30,6 +30,7 @@ from pubsub.client.core.chain import DISCARDED, DONE, Row
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.puts import Puts
+from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
 from pubsub.protocol import batch_size
@@ -73,6 +74,15 @@ class Filling:
         self._drafted = puts.row(chain, contents)
         puts.enter(chain, self._drafted, until)
         self.row = self._drafted
+
+    def moved(self, topic: str, calls: Calls) -> bool:
+        """The client was opened again; return True if the store has this batch."""
+        chain, drafted = calls.puts.chain(topic), self._drafted
+        found = [row for row in chain.rows if drafted is not None and row.counter == drafted.counter]
+        self._drafted = None
+        if found:
+            (self.row,) = found
+        return self.row is not None
 
     def _column(self, values: dict[int, bytes]) -> list[bytes]:
         return [values.get(at, b"") for at in range(len(self.bodies))] if values else []
@@ -159,6 +169,16 @@ class Lingering:
         if publisher is not None:
             publisher.give_back()
 
+    def move(self, calls: Calls) -> None:
+        """The client was opened again: look after the batch there."""
+        publisher = self._publisher()
+        self._calls = calls
+        calls.session.timers.append(self)
+        if publisher is not None:
+            publisher.move(calls)
+        elif self.filling is not None and self.filling.moved(self.topic, calls):
+            self.filling = None
+
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it."""
         self.filling = None
@@ -175,7 +195,7 @@ class Publisher:
 
     def __init__(
         self,
-        calls: Calls,
+        held: Reopening,
         run: Callable[[Flow[Any]], Any],
         topic: str,
         *,
@@ -184,6 +204,7 @@ class Publisher:
         linger: float | None,
     ) -> None:
         self._inherited: AfterFork | None = None
+        calls = held.current()
         settings = calls.session.settings
         calls.session.check_open()
         for argument, value in (("records", records), ("size", size)):
@@ -192,13 +213,16 @@ class Publisher:
         check_seconds("linger", linger)
         calls.puts.check_put(topic)
         self.topic = topic
-        self._calls, self._run, self._session = calls, run, calls.session
+        self._held, self._run = held, run
+        self._calls, self._session = calls, calls.session
         self._records = min(settings.publisher_records if records is None else records, BATCH_RECORDS_MAX)
         self._size = min(settings.publisher_bytes if size is None else size, BATCH_BYTES_MAX)
         self._linger = settings.linger_seconds if linger is None else linger
         self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
         self._tables = 2 * END_BYTES * self._records
-        self._last, self._small = self._records - 1, min(self._size, self._full - self._tables)
+        self._last = self._records - 1
+        """Messages before the last one of a batch; 0 where no put may take the short way."""
+        self._small = min(self._size, self._full - self._tables)
         self._lock = threading.RLock()
         self._filling = Filling()
         self._deadline = _NEVER
@@ -235,6 +259,7 @@ class Publisher:
             except BaseException:
                 self._session.recover()
                 raise
+        self._held.current()
         if self.crowded:  # Before the message is taken: who is told that there is no room may put it once more.
             check_contents([body], [key], [headers])
             self._run(self.room())
@@ -244,6 +269,7 @@ class Publisher:
         """As `put`, without ever waiting: the caller looks after `crowded`."""
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
+        self._held.current()
         self._session.check_outside()
         self._check_free()
         return guarded(self._session, self._add, body, check_key(key), check_headers(headers))
@@ -313,10 +339,25 @@ class Publisher:
         if not filling.bodies:
             self._deadline = _NEVER
             return
-        with session.entered():
-            filling.put(self.topic, self._calls.puts, session.until(None))
-            self._filling, self._deadline = Filling(), _NEVER
-            filling.bodies = []
+        # An exception of a signal's handler may leave the batch here and in the outbox: no message may join it then.
+        self._last = 0
+        try:
+            with session.entered():
+                filling.put(self.topic, self._calls.puts, session.until(None))
+                self._begin_batch()
+        except PubsubError:
+            self._open_short_way()
+            raise
+
+    def _begin_batch(self) -> None:
+        """Have the next message open a batch."""
+        filling = self._filling
+        self._filling, self._deadline = Filling(), _NEVER
+        filling.bodies = []
+        self._open_short_way()
+
+    def _open_short_way(self) -> None:
+        self._last = 0 if self._closed else self._records - 1
 
     def deadline(self) -> float:
         """When the open batch is to be sent, on the monotonic clock."""
@@ -351,6 +392,7 @@ class Publisher:
         """Flush, and put no more. In the child of a fork it does nothing."""
         if self._inherited is not None:
             return
+        self._held.current()
         self._session.check_outside()
         self._check_free()
         try:
@@ -360,6 +402,7 @@ class Publisher:
 
     def close_batch(self) -> None:
         """Send what the open batch holds, whatever that is."""
+        self._held.current()
         self._session.check_outside()
         self._check_free()
         guarded(self._session, self._close_locked)
@@ -372,6 +415,17 @@ class Publisher:
         """An exception came from anywhere: have the lock be free of this thread."""
         while self._lock._is_owned():  # type: ignore[attr-defined]
             self._lock.release()
+
+    def move(self, calls: Calls) -> None:
+        """The client was opened again: go on there, with the open batch if the store does not have it."""
+        with self._lock:
+            self._calls, self._session = calls, calls.session
+            self._chain = calls.puts.chain(self.topic)
+            self._open_short_way()
+            if self._filling.moved(self.topic, calls):
+                self._begin_batch()
+            elif self._filling.bodies:
+                self._deadline = calls.session.now + self._linger
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it; its open batch is the parent's."""

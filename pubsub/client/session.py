@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random, SystemRandom
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import zmq
@@ -20,6 +21,7 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.client.arguments import check_seconds
+from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
@@ -58,6 +60,7 @@ class Session(Steps):
         record: where to write down what it does; None: where the settings say, if they do.
         keys: its own and its proxies'; None: where the settings say, if they do.
         opened: gets the session before anything of it is open; the caller, where it is struck, has it give up.
+        known: by counter, the unfinished rows of the session before, which their callers still look at.
 
     Attributes:
         keys: its own and its proxies'; None: it has none.
@@ -85,6 +88,7 @@ class Session(Steps):
         record: RecordSink | Path | str | None = None,
         keys: ClientKeys | None = None,
         opened: list[Session] | None = None,
+        known: Mapping[int, Row] = MappingProxyType({}),
     ) -> None:
         super().__init__(check_id("client ID", name))
         check_proxies(settings.proxies)
@@ -106,7 +110,7 @@ class Session(Steps):
             path = state_path(name, settings.directory)
             self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._opening.stores)
             with storage_errors(self.store.path), row_errors(self.store.path):
-                self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom())
+                self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
                 self._record(sink, boot, owned=sink is self._opening.sink)
             self._messenger = self._opening.messenger = messenger or Messenger(context, self.clock)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, NoReturn
@@ -27,6 +28,7 @@ from pubsub.client.core.calling import CallState
 from pubsub.client.dead_letters import DeadLetter, dead_letters
 from pubsub.client.export import export_client
 from pubsub.client.flows.calls import Calls
+from pubsub.client.reopening import Reopening
 from pubsub.client.session import Session
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Transaction
@@ -113,40 +115,46 @@ class ClientBase:
         check_surroundings(recorder, clock, random, boot)
         sound_wall((clock or SystemClock()).wall())
         made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
-        opened: list[Session] = []
         options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
+        opened: list[Session] = []
         try:
-            self._session = Session(name, made, **options, record=recorder, opened=opened)
-            self._calls = Calls(self._session)
-            self._opened()
-            leaving.opened(self._calls)
+            self._held = Reopening(partial(Session, name, made, **options, record=recorder), self._opened, opened)
         except BaseException:
             for session in opened:  # Also one that was struck when all of it was open, and that nobody has.
                 session.give_up()
             raise
 
-    def _opened(self) -> None:
-        """Add what only this kind of client has."""
+    @staticmethod
+    def _opened(calls: Calls) -> Any:
+        """Add to the calls of a session everything that only this kind of client has."""
+
+    @property
+    def _calls(self) -> Calls:
+        return self._held.current()
+
+    @property
+    def _session(self) -> Session:
+        return self._held.current().session
 
     @property
     def name(self) -> str:
         """The client ID."""
-        return self._session.name
+        return self._held.calls.session.name
 
     @property
     def settings(self) -> ClientSettings:
         """What it may do."""
-        return self._session.settings
+        return self._held.calls.session.settings
 
     @property
     def path(self) -> Path:
         """The file of its state."""
-        return Path(self._session.store.path)
+        return Path(self._held.calls.session.store.path)
 
     @property
     def record_problem(self) -> str:
         """Why the record lacks something at present; "" where it does not, or there is none."""
-        recorder = self._session.recorder
+        recorder = self._held.calls.session.recorder
         return "" if recorder is None else recorder.problem
 
     @property
@@ -218,7 +226,8 @@ class ClientBase:
         guarded(self._session, self._calls.renew, keep=keep)
 
     def __del__(self) -> None:
-        leaving.collected(getattr(self, "_calls", None))
+        held = getattr(self, "_held", None)
+        leaving.collected(None if held is None else held.calls)
 
     def __reduce__(self) -> NoReturn:
         forks.no_pickling(f"client {self.name}")

@@ -4,20 +4,23 @@ A signal handler that raises (Ctrl-C is one) does so between any two instruction
 and before the memory has taken note of it, or between taking a lock and the `try` that gives it back. So a step says
 that it has begun and, last, that it has ended. Only its orderly end takes that back: by its last line, by one of our
 own errors, or by an error of the caller's own block once that is rolled back. Who then finds a step begun and nobody
-within knows that one was cut off, and refuses: what is on the disk counts, and whoever opens the client anew has it.
+within knows that one was cut off, and refuses: the disk counts, and the client opens itself again from there.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Final, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 from pubsub.client.explaining import name_options
 from pubsub.client.guards import guards, within_call, within_guard
 from pubsub.client.storage.transaction import Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
+
+if TYPE_CHECKING:
+    from pubsub.client.flows.calls import Calls
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -70,6 +73,9 @@ class Timer(Protocol):
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it: be of no use."""
 
+    def move(self, calls: Calls) -> None:
+        """The client was opened again: look after these calls' session from now on."""
+
 
 class Step:
     """A step as a `with` block: made once for a session, since it holds nothing of its own."""
@@ -96,8 +102,10 @@ class Steps:
         lock: orders everything.
         owner: the thread that is inside a transaction; transaction: which one.
         midway: a step has begun and has not ended. Where nobody has the lock it never will.
-        torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`.
+        torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`, and
+            the client opens itself again (`pubsub.client.reopening`).
         closed: every call raises; inherited: what, in a child of the process that opened it.
+        reopens: it is closed because its client opens itself again.
         block: stands for the caller's `with` block whose transaction is open; None: there is none.
         timers: what wants to be looked at when its time has come.
         watchers: called whenever something may have come about that is waited for.
@@ -111,7 +119,7 @@ class Steps:
         self.lock = threading.RLock()
         self.owner: int | None = None
         self.transaction: Transaction | None = None
-        self.midway = self.torn = self.closed = False
+        self.midway = self.torn = self.closed = self.reopens = False
         self.block: object = None
         self.inherited: AfterFork | None = None
         self.timers: list[Timer] = []
@@ -294,9 +302,17 @@ class Steps:
             CallerError: it is closed; AfterFork: it is the parent's.
         """
         if self.closed:
+            if self.reopens and self.inherited is None:
+                raise Interrupted(f"client {self.name}")
             raise self.inherited or CallerError(f"client {self.name} is closed")
 
     def cut_off(self) -> bool:
         """Whether a step was cut off, found out already or not."""
         self.give_back()
         return self.torn
+
+    def found_cut_off(self) -> bool:
+        """Whether a step was cut off, and this thread is in none: then the client can be opened again."""
+        if self.inherited is not None or (self.closed and not self.reopens):
+            return False
+        return not self.held_here and self.cut_off()

@@ -20,7 +20,6 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Final
 
 from pubsub.client.files import file_error, file_errors, sync
-from pubsub.client.mending import mend
 from pubsub.errors import CallerError
 
 if TYPE_CHECKING:
@@ -96,9 +95,6 @@ class FileTarget:
         if self._stream is None:
             return
         self._stream.close()
-        session = client._session
-        if session.cut_off():  # Ctrl-C struck within a commit: what is on the disk says how far it came.
-            mend(session)
         if self.path not in finish_interrupted(client):
             with suppress(OSError):
                 self.part.unlink()

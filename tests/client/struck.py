@@ -7,7 +7,6 @@ from contextlib import closing
 
 from pubsub.client import Client, Message, Transaction
 from pubsub.embedded import Embedded
-from pubsub.errors import Interrupted
 from tests.client.opened import PATIENCE
 
 END = "end"
@@ -71,17 +70,9 @@ class Writing:
                 publisher.put(body)
                 self.sure.add(body.decode())  # Its ticket is here; only a process that is killed loses it.
 
-    def again(self) -> bool:
-        """Go on: with the same client, or where that refuses with another of its name; whether it refused."""
-        refused = False
-        try:
-            self.put()
-        except Interrupted:
-            refused = True
-            self.client.close()
-            self.client = self.cluster.client(self.name)
-            self.put()
-        return refused
+    def again(self) -> None:
+        """Go on with the same client."""
+        self.put()
 
     def check(self) -> None:
         self.client.flush(timeout=PATIENCE)
@@ -144,16 +135,10 @@ class Reading:
                 if count == 3:
                     break
 
-    def again(self) -> bool:
-        refused = False
-        try:
-            self.client.put(f"{self.topic}-other", b"still here", timeout=PATIENCE)
-        except Interrupted:
-            refused = True
-            self.client.close()
-            self.client = self.cluster.client(self.name)
+    def again(self) -> None:
+        """Go on with the same client."""
+        self.client.put(f"{self.topic}-other", b"still here", timeout=PATIENCE)
         self._supply()
-        return refused
 
     def check(self, kind: str) -> None:
         if kind == "process":

@@ -1,4 +1,4 @@
-"""Alarms as time-outs of puts: nothing acknowledged is lost or doubled, and how often a client is opened anew."""
+"""Alarms as time-outs of puts: nothing acknowledged is lost or doubled, and the client goes on after each."""
 
 from __future__ import annotations
 
@@ -14,13 +14,10 @@ import pytest
 
 from pubsub.client import Client
 from pubsub.embedded import Embedded
-from pubsub.errors import Interrupted
 from tests.client.opened import PATIENCE
 from tests.client.struck import END, until_end
 
 PUTS: Final = 400
-REOPENED_MAX: Final = 30
-"""Of PUTS. About one put in four that is struck leaves a client that has to be opened anew."""
 ALARM_PUTS: Final = (0.1, 18.0)
 """When an alarm rings, in times of a put. Most puts succeed before: about one in ten is struck."""
 MEASURED: Final = 10
@@ -43,11 +40,7 @@ class Alarms:
             raise Alarm
 
     def put(self, client: Client, topic: str, body: bytes, seconds: float) -> bool:
-        """Put, cut off after so long; whether it was acknowledged.
-
-        Raises:
-            Interrupted: the client is of no use.
-        """
+        """Put, cut off after so long; whether it was acknowledged."""
         try:
             self.armed = True
             signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -85,34 +78,20 @@ def test_puts_under_alarms_lose_and_double_nothing_that_was_acknowledged(cluster
     reader, client = cluster.client("alarms-reader"), cluster.client("alarms-writer")
     reader.subscribe(topic)
     sure: set[str] = set()
-    struck = reopened = 0
+    struck = 0
     seconds = seconds_of_a_put(client, "others")
 
-    def again() -> Client:
-        client.close()
-        return cluster.client("alarms-writer")
-
     for number in range(PUTS):
-        try:
-            if not number % MEASURED:
-                seconds = seconds_of_a_put(client, "others")
-            if alarms.put(client, topic, f"{number}".encode(), seconds * chance.uniform(*ALARM_PUTS)):
-                sure.add(f"{number}")
-            else:
-                struck += 1
-        except Interrupted:  # An earlier put was cut off, or this one: nobody knows whether it is kept.
-            reopened += 1
-            client = again()
-    try:
-        client.put(topic, END.encode(), timeout=PATIENCE)
-    except Interrupted:
-        reopened += 1
-        client = again()
-        client.put(topic, END.encode(), timeout=PATIENCE)
+        if not number % MEASURED:
+            seconds = seconds_of_a_put(client, "others")
+        if alarms.put(client, topic, f"{number}".encode(), seconds * chance.uniform(*ALARM_PUTS)):
+            sure.add(f"{number}")
+        else:
+            struck += 1
+    client.put(topic, END.encode(), timeout=PATIENCE)
     got = Counter(until_end(reader, topic, END))
     client.close()
     reader.close()
     assert not {body for body, times in got.items() if times > 1}, "twice"
     assert not sure - got.keys(), "lost"
-    assert struck + reopened >= PUTS // 40
-    assert reopened <= REOPENED_MAX, f"{struck} struck"
+    assert struck >= PUTS // 40

@@ -20,7 +20,6 @@ from pubsub.embedded import Embedded
 from pubsub.errors import (
     CallerError,
     InDoubt,
-    Interrupted,
     InvalidName,
     StateCopied,
     StorageError,
@@ -86,10 +85,11 @@ def test_a_put_that_does_not_wait_writes_nothing_where_the_state_is_a_copy(clien
     assert not session.core.outbox.chains[topic].rows
 
 
-def test_a_put_that_does_not_wait_and_is_cut_off_leaves_a_client_that_says_so(
+def test_a_put_that_does_not_wait_and_is_cut_off_leaves_a_client_that_goes_on(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client.put(topic, b"first")
+    client.subscribe(topic)
+    ticket = client.put(topic, b"first", wait=False)
 
     def struck(*_: object) -> None:
         monkeypatch.undo()
@@ -98,8 +98,9 @@ def test_a_put_that_does_not_wait_and_is_cut_off_leaves_a_client_that_says_so(
     monkeypatch.setattr(client._calls.puts, "enter", struck)
     with pytest.raises(KeyboardInterrupt):
         client.put(topic, b"x", wait=False)
-    with pytest.raises(Interrupted, match="close it and open it again"):
-        client.put(topic, b"y", wait=False)
+    assert client.put(topic, b"y").done
+    assert ticket.done
+    assert bodies(client, topic, 2) == [b"first", b"y"]
 
 
 def test_threads_may_put_at_once_each_in_its_own_order(client: Client, topic: str) -> None:

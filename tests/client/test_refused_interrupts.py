@@ -17,7 +17,7 @@ import pytest
 from keyed import BOB, EVERYTHING, SECONDS, Keyed, keyed, line, pair, public, wait_until
 from striking import Strike, Striker
 
-from pubsub.errors import AfterFork, Interrupted, NotAllowed, NotLetIn
+from pubsub.errors import AfterFork, NotAllowed, NotLetIn
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_secret
 
@@ -59,11 +59,7 @@ def test_a_call_that_is_refused_and_struck_loses_nothing_and_does_nothing_twice(
             striker.run(put)
         except Strike:
             struck += 1
-        try:
-            put()
-        except Interrupted:
-            client.close()
-            client = cluster.client(timeout_seconds=SECONDS)
+        put()
     assert struck
     client.close()
     with cluster.client("bob") as bob:

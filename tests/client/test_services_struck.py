@@ -30,16 +30,6 @@ def effect(request: Request, transaction: Transaction) -> bytes:
     return b"%s is row %d" % (request.body, transaction.execute("select count(*) from done").get)
 
 
-def usable(cluster: Embedded, client: Client) -> Client:
-    """The same client, or where it refuses to go on another one of its name and directory."""
-    try:
-        client.put("other", b"still here", timeout=20.0)
-    except Interrupted:
-        client.close()
-        return cluster.client(client.name, settings=ClientSettings(handler_attempts=1))
-    return client
-
-
 def done(worker: Client) -> Counter[str]:
     with worker.transaction() as transaction:
         return Counter(call for (call,) in transaction.execute("select id from done"))
@@ -62,7 +52,7 @@ def test_a_caller_that_is_struck_anywhere_has_each_reply_once(cluster: Embedded)
             made.append(f"call-{at}")
             with suppress(Strike, Interrupted):
                 Striker(at).run(call)
-            caller = usable(cluster, caller)
+            caller.put("other", b"still here", timeout=20.0)
             replies[made[-1]] = call()
         assert all(caller.reply(one, timeout=30.0).body == reply for one, reply in replies.items())
     assert done(worker) == Counter(made)
@@ -90,7 +80,7 @@ def test_a_worker_that_is_struck_anywhere_does_each_call_once(cluster: Embedded)
         ask(f"call-{at}")
         with suppress(Strike, Interrupted):
             Striker(at).run(serve)
-        worker = usable(cluster, worker)
+        worker.put("other", b"still here", timeout=20.0)
     worker.flush(timeout=30.0)
     while worker.serve("struck2", effect, timeout=0.5):
         pass

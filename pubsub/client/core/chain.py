@@ -71,6 +71,11 @@ class Row:
         self.held = False
         self.tokens: list[int] = []
 
+    def loaded(self, stored: Row) -> Row:
+        """Be as the store has it: nothing of it is on its way."""
+        self.previous, self.whole, self.body, self.held, self.tokens = stored.previous, stored.whole, None, False, []
+        return self
+
     def added(self) -> RowAdded:
         """What the commit is to hold for it."""
         return RowAdded(

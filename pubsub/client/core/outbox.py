@@ -7,7 +7,8 @@ commit is about to hold; nothing here changes until the commit has succeeded and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 from zlib import crc32
 
@@ -113,8 +114,13 @@ class Outbox:
         self,
         chains: Iterable[tuple[str, int, int, str]],
         rows: Iterable[tuple[int, str, int, int, int, int, int]],
+        known: Mapping[int, Row] = MappingProxyType({}),
     ) -> None:
-        """What the store holds: chains (topic, previous, cleared, log) and rows, as `Store` gives them."""
+        """Take over the store's chains (topic, previous, cleared, log) and rows, as `Store` gives them.
+
+        Args:
+            known: by counter, rows that stand for those of the store, because callers look at them.
+        """
         for topic, previous, cleared, log in chains:
             chain = self.chain(topic)
             chain.previous = chain.finished = previous
@@ -122,6 +128,8 @@ class Outbox:
         for counter, topic, previous, count, whole, checksum, size in rows:
             chain = self.chain(topic)
             row = Row(topic, counter, previous, count, whole, checksum, None, size)
+            if (before := known.get(counter)) is not None:
+                row = before.loaded(row)
             chain.add(row)
             chain.previous = chain.loaded = max(chain.previous, row.last)
             self.bytes += size

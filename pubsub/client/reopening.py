@@ -1,0 +1,121 @@
+"""A client goes on after an exception of a signal's handler cut off one of its steps: it opens itself again.
+
+Its memory may then be ahead of its disk or behind it. So the session is closed, and another one is loaded from the
+disk, as after a kill. This runs on a thread of its own: Python runs the handlers of signals on the main thread only, so
+none of their exceptions strikes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from threading import Lock, Thread
+from typing import Any, Final, Protocol
+
+from pubsub.client import leaving
+from pubsub.client.core.chain import UNFINISHED, Row
+from pubsub.client.flows.calls import Calls
+from pubsub.client.mending import settle
+from pubsub.client.session import Session
+from pubsub.client.steps import Timer
+from pubsub.errors import Interrupted
+
+
+class Make(Protocol):
+    """Opens a session: appends it to `opened` first, and takes the `known` rows for those of the store."""
+
+    def __call__(self, *, opened: list[Session], known: Mapping[int, Row]) -> Session:
+        """The session, open."""
+
+
+class Reopening:
+    """The open session of a client, and the next one where a step of it was cut off.
+
+    Args:
+        make: opens a session.
+        ready: adds to the calls of a session everything that only this kind of client has, and returns `beside`. It
+            does not refer to the client, which could not be collected by itself then.
+        opened: gets the first session before anything of it is open; the caller has it give up if it is struck.
+
+    Attributes:
+        calls: the calls of the session that is open, or was last.
+        beside: anything that this kind of client has for each session.
+    """
+
+    def __init__(self, make: Make, ready: Callable[[Calls], Any], opened: list[Session]) -> None:
+        self._make: Final = make
+        self._ready: Final = ready
+        self._lock: Final = Lock()
+        """Held on threads that no handler of a signal interrupts."""
+        self._known: dict[int, Row] = {}
+        self._timers: tuple[Timer, ...] = ()
+        self.beside: Any = None
+        self.calls = self._open(opened)
+
+    def current(self) -> Calls:
+        """The calls of a session that is sound, opened again where a step of the last one was cut off.
+
+        Raises:
+            As `Client`: it cannot be opened again; the next call tries it once more.
+        """
+        session = self.calls.session
+        if (session.torn or session.midway) and session.found_cut_off():
+            self._reopened()
+        return self.calls
+
+    def last(self) -> Calls:
+        """The calls of the session that is to be closed. Raises as `current`."""
+        if self.calls.session.reopens:
+            self._reopened()
+        return self.calls
+
+    def _reopened(self) -> None:
+        failed: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                with self._lock:
+                    self._reopen()
+            except BaseException as error:  # noqa: BLE001 - it is raised on the thread that waits.
+                failed.append(error)
+
+        name = self.calls.session.name
+        thread = Thread(target=work, name=f"reopen {name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:  # No thread can be started: the next call tries it again.
+            raise Interrupted(f"client {name}") from None
+        thread.join()
+        if failed:
+            raise failed[0]
+
+    def _reopen(self) -> None:
+        session = self.calls.session
+        if session.closed and not session.reopens:
+            return  # Another thread closed the client.
+        if not session.reopens:
+            if not session.torn:
+                return  # Another thread opened it again.
+            with session.lock:
+                session.enter_alone()
+                settle(session)
+                chains = session.core.outbox.chains.values()
+                self._known = {row.counter: row for chain in chains for row in chain.rows if row.state == UNFINISHED}
+                self._timers = tuple(session.timers)
+                session.reopens = True
+            session.release()
+        opened: list[Session] = []
+        try:
+            calls = self._open(opened)
+        except BaseException:
+            for made in opened:
+                made.give_up()
+            raise
+        for timer in self._timers:
+            timer.move(calls)
+        self._known, self._timers, self.calls = {}, (), calls
+
+    def _open(self, opened: list[Session]) -> Calls:
+        calls = Calls(self._make(opened=opened, known=self._known))
+        self.beside = self._ready(calls)
+        leaving.opened(calls)
+        return calls

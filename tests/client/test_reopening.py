@@ -1,0 +1,242 @@
+"""A client of which a step was cut off goes on with its next call, from what is on its disk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pubsub.client import Client
+from pubsub.client.core.changes import RowAdded
+from pubsub.client.session import Session
+from pubsub.embedded import Embedded
+from pubsub.errors import CallerError, Interrupted, StorageError
+from tests.client.opened import PATIENCE, bodies, names, nothing
+
+
+class Struck(BaseException):
+    """What the handler of a signal raises."""
+
+
+def strike_commit(session: Session, *, committed: bool) -> None:
+    """The next commit of a put is cut off, before it or behind it."""
+    commit = session.store.commit
+
+    def struck(changes: Any, **named: Any) -> bool:
+        if any(isinstance(change, RowAdded) for change in changes):
+            session.store.commit = commit  # type: ignore[method-assign]
+            if committed:
+                commit(changes, **named)
+            raise Struck
+        return commit(changes, **named)
+
+    session.store.commit = struck  # type: ignore[method-assign]
+
+
+def cut_off(client: Client, topic: str, *, committed: bool = False) -> None:
+    """Have a put of the client end in the midst of its commit."""
+    strike_commit(client._held.calls.session, committed=committed)
+    with pytest.raises(Struck):
+        client.put(topic, b"struck", wait=False)
+
+
+@pytest.fixture
+def name() -> str:
+    return f"reopening{next(names)}"
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic{next(names)}"
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_every_kind_of_call_goes_on(cluster: Embedded, name: str, topic: str, committed: bool) -> None:
+    calls: list[Callable[[Client], object]] = [
+        lambda client: client.put(topic, b"x"),
+        lambda client: client.put_many(topic, [b"x"], wait=False),
+        lambda client: client.put(topic, b"x", wait=False),
+        lambda client: client.get(topic, timeout=0.0),
+        lambda client: client.subscribe(topic),
+        lambda client: client.process(topic, lambda *_: None, timeout=0.0),
+        lambda client: client.flush(),
+        lambda client: client.subscriptions(),
+        lambda client: client.dead_letters(),
+        lambda client: client.unfinished(topic),
+        lambda client: client.discard(topic),
+        lambda client: next(client.messages(topic, timeout=0.0), None),
+        lambda client: client.publisher(topic).close(),
+    ]
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put(topic, b"first")
+        for call in calls:
+            cut_off(client, topic, committed=committed)
+            call(client)
+        cut_off(client, topic, committed=committed)
+        with client.transaction() as transaction:
+            client.put(topic, b"within", transaction=transaction)
+        client.flush()
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_put_that_was_cut_off_goes_out_once_where_it_was_committed(
+    cluster: Embedded, name: str, topic: str, committed: bool
+) -> None:
+    with cluster.client(f"{name}r") as reader, cluster.client(name) as client:
+        reader.subscribe(topic)
+        before = client.put(topic, b"before", wait=False)
+        cut_off(client, topic, committed=committed)
+        assert client.put(topic, b"after").done
+        assert before.done
+        expected = [b"before", *([b"struck"] if committed else []), b"after"]
+        assert bodies(reader, topic, len(expected)) == expected
+        assert nothing(reader, topic)
+
+
+@pytest.mark.parametrize("committed", [False, True])
+@pytest.mark.parametrize("closes", [False, True])
+def test_a_publisher_goes_on_with_its_open_batch(
+    cluster: Embedded, name: str, topic: str, committed: bool, closes: bool
+) -> None:
+    """The batch that was cut off holds what it held; what is put behind it is in the next one."""
+    with cluster.client(f"{name}r") as reader:
+        reader.subscribe(topic)
+        client = cluster.client(name)
+        publisher = client.publisher(topic, linger=60.0)
+        tickets = [publisher.put(b"one"), publisher.put(b"two")]
+        strike_commit(client._session, committed=committed)
+        with pytest.raises(Struck):
+            publisher.flush()
+        expected = [b"one", b"two"]
+        if closes:
+            client.close()
+            with cluster.client(name) as again:
+                again.flush()
+        else:
+            tickets.append(publisher.put(b"three"))
+            expected.append(b"three")
+            publisher.close()
+            assert all(ticket.done for ticket in tickets)
+            assert len({ticket.counter for ticket in tickets}) == len(tickets)
+            client.close()
+        assert bodies(reader, topic, len(expected)) == expected
+        assert nothing(reader, topic)
+
+
+def test_a_publisher_that_was_left_is_put_once(cluster: Embedded, name: str, topic: str) -> None:
+    """Nobody can add to its batch any more: the session that is opened again looks after it."""
+    with cluster.client(f"{name}r") as reader, cluster.client(name) as client:
+        reader.subscribe(topic)
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"left")
+        cut_off(client, "others")
+        with pytest.warns(ResourceWarning, match="was not closed"):
+            del publisher
+        client.put("others", b"x")
+        assert bodies(reader, topic, 1) == [b"left"]
+        assert nothing(reader, topic)
+
+
+def test_it_is_tried_again_where_it_cannot_be_opened(cluster: Embedded, name: str, topic: str) -> None:
+    with cluster.client(f"{name}r") as reader, cluster.client(name) as client:
+        reader.subscribe(topic)
+        publisher = client.publisher(topic, linger=60.0)
+        publisher.put(b"held")
+        make = client._held._make
+
+        def refuse(**named: Any) -> Session:
+            raise StorageError("store", "the disk refuses")
+
+        client._held._make = refuse  # type: ignore[misc]
+        cut_off(client, topic, committed=True)
+        for _ in range(2):
+            with pytest.raises(StorageError, match="refuses"):
+                client.put(topic, b"never")
+        with pytest.raises(StorageError, match="refuses"):
+            client.close()
+        client._held._make = make  # type: ignore[misc]
+        client.close()
+        with cluster.client(name) as again:
+            again.flush()
+        assert bodies(reader, topic, 2) == [b"struck", b"held"]
+        assert nothing(reader, topic)
+
+
+def test_a_client_that_was_closed_stays_closed(cluster: Embedded, name: str, topic: str) -> None:
+    client = cluster.client(name)
+    cut_off(client, topic)
+    client.close()
+    with pytest.raises(CallerError, match="is closed"):
+        client.put(topic, b"x")
+    client._held._reopened()  # As a thread that found it cut off before it was closed.
+    client.close()
+    with cluster.client(name) as again:
+        again.put(topic, b"x")
+
+
+def test_a_call_that_found_the_session_of_before_is_told_that_it_was_cut_off(
+    cluster: Embedded, name: str, topic: str
+) -> None:
+    with cluster.client(name) as client:
+        session = client._session
+        cut_off(client, topic)
+        client.put(topic, b"x")
+        with pytest.raises(Interrupted):
+            session.enter()
+
+
+def test_threads_that_use_it_are_told_that_a_step_was_cut_off_or_go_on(
+    cluster: Embedded, name: str, topic: str
+) -> None:
+    """None of them is told that the client is closed, though its session was."""
+    told: list[BaseException] = []
+    over = threading.Event()
+    with cluster.client(name) as client:
+
+        def put() -> None:
+            while not over.is_set():
+                try:
+                    client.put(topic, b"x", timeout=PATIENCE)
+                except Interrupted:
+                    pass
+                except BaseException as error:
+                    told.append(error)
+                    raise
+
+        threads = [threading.Thread(target=put) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(5):
+            client.put("others", b"x")
+            try:
+                client._session.lock.acquire()
+                client._session.midway = True  # A step of this thread was cut off.
+            finally:
+                client._session.recover()
+            client.put("others", b"y")
+        over.set()
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not told
+
+
+def test_a_coroutines_client_goes_on(cluster: Embedded, name: str, topic: str) -> None:
+    async def work() -> None:
+        async with cluster.async_client(name) as client:
+            await client.subscribe(topic)
+            async with client.publisher(topic, linger=60.0) as publisher:
+                await publisher.put(b"held")
+                strike_commit(client._session, committed=False)
+                with pytest.raises(Struck):
+                    await client.put(topic, b"struck", wait=False)
+                await client.put(topic, b"after")
+            found: list[bytes] = []
+            while len(found) < 2:
+                found.extend((await client.get_many(topic, timeout=PATIENCE)).bodies())
+            assert found == [b"after", b"held"]
+
+    asyncio.run(work())
