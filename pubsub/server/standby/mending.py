@@ -12,10 +12,10 @@ from zlib import crc32
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.standby import Repair
-from pubsub.server.standby.disk import MemberDisk
+from pubsub.server.standby.disk.member_disk import MemberDisk
+from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.member import Member
-from pubsub.server.standby.register import Identity
-from pubsub.server.standby.repairs import Answers, Repairs
+from pubsub.server.standby.replication.repair_protocol import Answers, Repairs
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import BatchQuarantined
 from pubsub.server.topic.delivery import Batch
