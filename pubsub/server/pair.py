@@ -32,8 +32,8 @@ from pubsub.server.standby.disk.member_disk import MemberDisk
 from pubsub.server.standby.election.failure_detector import times_of
 from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.member import NO_STORE, Member, Role
-from pubsub.server.standby.mending import Mending
 from pubsub.server.standby.operator_requests import Operated
+from pubsub.server.standby.repairs import Mending
 from pubsub.server.standby.replication.entries import Entry
 from pubsub.server.standby.status import CHANGES, Standing
 from pubsub.server.state.replies import LISTENER, Origin

@@ -19,7 +19,7 @@ from pubsub.server.standby.disk.applied import applied_entry
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.standby.disk.member_disk import MemberDisk
 from pubsub.server.standby.election.proposer import Identity
-from pubsub.server.standby.mending import Mending
+from pubsub.server.standby.repairs import Mending
 from pubsub.server.standby.replication import repair_protocol as module
 from pubsub.server.standby.replication.repair_protocol import AGAIN_BEATS, UNDER_WAY_MAX, Answers, Repairs, Settled
 from pubsub.server.topic.changes import BatchQuarantined, BatchRepaired
