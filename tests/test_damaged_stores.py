@@ -24,9 +24,9 @@ from pubsub.protocol.register import View
 from pubsub.protocol.standby import ROOT, EntryId
 from pubsub.proxy.remembered import RegisterRow, RouteChanges, StoreRow
 from pubsub.proxy.routes_file import RoutesStore
-from pubsub.server.standby.entries import make_entry
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.stream import Stream
+from pubsub.server.standby.replication.entries import make_entry
 from pubsub.server.topic import changes as c
 from pubsub.services.core.titanic.requests import Accepted, Entry, State
 from pubsub.services.titanic.store import Store as TitanicStore

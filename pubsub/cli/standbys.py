@@ -32,7 +32,7 @@ def paired(
 
     Returns:
         A row for each server whose store has a register: `server`, `state` (as the primary says, see
-        `server.standby.standing`; "not heard" where nobody serves), `since_seconds`, `without_seconds`, `lag_loops`,
+        `server.standby.status`; "not heard" where nobody serves), `since_seconds`, `without_seconds`, `lag_loops`,
         `lag_bytes`, `held`, `copied_percent` (each null where nobody says it), `primary`, `address`, `term`, `members`,
         `in_sync`, `addresses` (of members, by ID, as far as known) and `votes` (how many proxies have a vote, and of
         how many); and warnings, sentences for a person. Of a server that is not heard `since_seconds` says since when.

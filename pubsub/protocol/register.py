@@ -17,7 +17,7 @@ MEMBERS_MAX: Final = 2
 """Members of a store."""
 
 KINDS: Final = ("take", "resume", "hand", "drop", "add", "remove", "found")
-"""What an attempt is for; see `server.standby.register`."""
+"""What an attempt is for; see `server.standby.election.proposer`."""
 
 
 class View(NamedTuple):

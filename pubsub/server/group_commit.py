@@ -29,7 +29,7 @@ from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Outcome, Put, Transfer
 from pubsub.server.core import ServerCore
-from pubsub.server.standby.loops import Loops
+from pubsub.server.standby.disk.held_answers import Loops
 from pubsub.server.state.measures import Measures
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.state.state import Request

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import zmq
 
 from pubsub.errors import ConfigurationError, StoreFull
-from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.storage.local import keep_port, kept_port
 from pubsub.server.storage.store import Store
 

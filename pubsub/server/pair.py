@@ -24,18 +24,18 @@ from pubsub.protocol.register import Forget, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.server.core import ServerCore
 from pubsub.server.links import GOODBYE_MS
-from pubsub.server.standby import joining
-from pubsub.server.standby.copying import Getting, Giving
-from pubsub.server.standby.disk import MemberDisk
-from pubsub.server.standby.entries import Entry
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.loops import Loops
+from pubsub.server.standby import membership
+from pubsub.server.standby.disk.copying import Getting, Giving
+from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.member_disk import MemberDisk
+from pubsub.server.standby.election.failure_detector import times_of
+from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.member import NO_STORE, Member, Role
-from pubsub.server.standby.mending import Mending
-from pubsub.server.standby.operated import Operated
-from pubsub.server.standby.register import Identity
-from pubsub.server.standby.standing import CHANGES, Standing
-from pubsub.server.standby.watch import times_of
+from pubsub.server.standby.operator_requests import Operated
+from pubsub.server.standby.repairs import Mending
+from pubsub.server.standby.replication.entries import Entry
+from pubsub.server.standby.status import CHANGES, Standing
 from pubsub.server.state.replies import LISTENER, Origin
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Pair:
         now: float,
     ) -> None:
         self._settings, self._address, self._local = settings, address, local
-        self._proxies, self.disk, self._wires, self._random = joining.digest(settings.proxies), disk, wires, random
+        self._proxies, self.disk, self._wires, self._random = membership.digest(settings.proxies), disk, wires, random
         self._times = times_of(settings)
         self.loops: Loops | None = None
         self.dealers: list[Any] = []
@@ -153,7 +153,7 @@ class Pair:
             ConfigurationError, StorageError: a socket cannot be opened; the disk failed.
         """
         if self.disk.store is None:
-            joining.see_whom(self._settings, self._address)
+            membership.see_whom(self._settings, self._address)
         self.giving.close()
         self.loops, self._listener, self._route = None, None, b""
         staged: Sequence[Entry] = ()
@@ -210,7 +210,7 @@ class Pair:
                 return
             message = decoded(frames[:2]) if len(frames) <= FRAMES_MAX else None
             if isinstance(message, Status) and message.outcome is Outcome.REFUSED:
-                self._not_reached(joining.sentence(message.reason, self._settings.id, self._link_to))
+                self._not_reached(membership.sentence(message.reason, self._settings.id, self._link_to))
             if not isinstance(message, Entries | Forget | Copy | Repair):
                 continue
             self._link_heard, self._answered = now, True
@@ -352,8 +352,8 @@ class Pair:
             self._core.state.counters["servers_under_a_wrong_name"] += 1
             return True
         core = self._core.state
-        if isinstance(message, Follow) and not joining.may_follow(
-            core, origin, message, joining.occupants(self.member.proposer.view, message.member)
+        if isinstance(message, Follow) and not membership.may_follow(
+            core, origin, message, membership.occupants(self.member.proposer.view, message.member)
         ):
             return True
         try:
@@ -361,7 +361,7 @@ class Pair:
                 self.giving.asked(message, now)
             elif isinstance(message, Repair):
                 self.mending.hear(message, self.member)
-            elif self.member.hear(message, (), now) and joining.is_of_standby(self.member.leading, message):
+            elif self.member.hear(message, (), now) and membership.is_of_standby(self.member.leading, message):
                 self._route = origin.origin
         except DecodeError:
             self._core.state.counters["malformed"] += 1

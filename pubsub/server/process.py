@@ -44,10 +44,10 @@ from pubsub.server.listening import listen
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.metrics import following, serving
 from pubsub.server.pair import APPLY_RETRY_SECONDS, Pair
-from pubsub.server.standby import joining
-from pubsub.server.standby.disk import MemberDisk, begin_pair, open_disk
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.loops import Loops
+from pubsub.server.standby import membership
+from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.member_disk import MemberDisk, begin_pair, open_disk
 from pubsub.server.standby.member import Role
 from pubsub.server.state.replies import Origin
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
@@ -209,7 +209,7 @@ class ServerProcess:
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
         """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
-        asked = joining.may_follow(self.core.state, origin, message)
+        asked = membership.may_follow(self.core.state, origin, message)
         self._asked_to_pair = self._asked_to_pair or asked
         return asked
 

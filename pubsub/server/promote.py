@@ -1,4 +1,4 @@
-"""The last resort, done: `standby.promotion` on sockets, and the store of a stopped member made to go on alone.
+"""The last resort, done: `election.promotion` on sockets, and the store of a stopped member made to go on alone.
 
 The order keeps every crash harmless. First the proxies promise, then the store gets an entry that no other member has,
 so that whoever has more or something else is copied over, then its logs end as those of a restored backup do, then the
@@ -27,12 +27,12 @@ from pubsub.server.doors import Doors, keys_of
 from pubsub.server.links import Links
 from pubsub.server.offline.restore import Restored, end_logs
 from pubsub.server.pair import decoded, framed
-from pubsub.server.standby.disk import MemberDisk, new_member, open_disk
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.promotion import Message, Promotion
-from pubsub.server.standby.register import Identity
-from pubsub.server.standby.stored import keep_entry
+from pubsub.server.standby.disk.applied import keep_entry
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.member_disk import MemberDisk, new_member, open_disk
+from pubsub.server.standby.election.promotion import Message, Promotion
+from pubsub.server.standby.election.proposer import Identity
+from pubsub.server.standby.replication.follower import Following
 
 ASK_SECONDS: Final = 0.5
 """What was not answered is sent again after so long."""

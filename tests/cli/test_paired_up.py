@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.server.standby.local_file import FILE
+from pubsub.server.standby.disk.local_file import FILE
 from tests.cli.standbys import pubsub
 from tests.cli.test_cluster import Up, up
 from tests.cli.test_keyed_up import client

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pubsub import Client
-from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.disk.local_file import LocalFile
 from tests.cli.standbys import FAST, Pair, pair, pubsub
 from tests.cli.test_roles import refused, running
 

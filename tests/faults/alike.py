@@ -6,9 +6,9 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pubsub.protocol.standby import EntryId
-from pubsub.server.standby.disk import STREAM
-from pubsub.server.standby.stored import applied_entry, apply_entries
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk.applied import applied_entry, apply_entries
+from pubsub.server.standby.disk.member_disk import STREAM
+from pubsub.server.standby.disk.stream import Stream
 from pubsub.server.storage.store import Store
 from tests.faults.checker import Objection
 from tests.faults.cluster import until

@@ -12,8 +12,8 @@ import zmq
 
 from pubsub.protocol.register import Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.proxy.remembered import RegisterRow
-from pubsub.server.standby.readmission import Readmission
-from pubsub.server.standby.register import Chosen, Identity, Outcome, Proposer
+from pubsub.server.standby.election.acceptor_recovery import Readmission
+from pubsub.server.standby.election.proposer import Chosen, Identity, Outcome, Proposer
 from tests.ports import free_port
 from tests.proxy.peers import Running, ServerPeer, wait_until, where_another_was
 from tests.proxy.stage import log_id

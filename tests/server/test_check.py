@@ -21,7 +21,7 @@ from pubsub.protocol import Outcome
 from pubsub.server.offline.check import check, compare
 from pubsub.server.offline.found import Found, Verdict
 from pubsub.server.offline.restore import accept_copy
-from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.storage.schema import FILE, FORMAT
 from pubsub.server.storage.store import Store
 from tests.server.stage import Stage

@@ -16,7 +16,7 @@ from pubsub.server.commands import main
 from pubsub.server.offline.beside import read_beside
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.offline.restore import accept_copy
-from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.storage.schema import FILE
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.spans import Span

@@ -26,11 +26,11 @@ from pubsub.proxy.remembered import RouteChanges
 from pubsub.server.links import GOODBYE_MS, Links
 from pubsub.server.listening import listen
 from pubsub.server.pair import Pair
-from pubsub.server.standby.disk import MemberDisk
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.loops import Loops
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.member_disk import MemberDisk
+from pubsub.server.standby.disk.stream import Stream
+from pubsub.server.standby.replication.follower import Following
 from pubsub.server.storage.store import Store
 from tests.server.running import Running, until
 from tests.server.stage import put

@@ -14,9 +14,9 @@ from pubsub.protocol.messages import Message
 from pubsub.protocol.standby import ROOT, Entries, EntryId, Repair
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.pair import APPLY_SECONDS, Pair, decoded
-from pubsub.server.standby.disk import MemberDisk
-from pubsub.server.standby.entries import Entry, make_entry
-from pubsub.server.standby.local_file import LocalFile
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.member_disk import MemberDisk
+from pubsub.server.standby.replication.entries import Entry, make_entry
 from pubsub.server.state.replies import LISTENER, Origin
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import NoteKept

@@ -23,13 +23,13 @@ import pubsub.server.moves.receiving
 import pubsub.server.offline.restore
 import pubsub.server.process
 import pubsub.server.requests.admission
-import pubsub.server.standby.disk
-import pubsub.server.standby.following
-import pubsub.server.standby.local_file
-import pubsub.server.standby.pages
-import pubsub.server.standby.segment
-import pubsub.server.standby.snapshot
-import pubsub.server.standby.stream
+import pubsub.server.standby.disk.local_file
+import pubsub.server.standby.disk.member_disk
+import pubsub.server.standby.disk.pages
+import pubsub.server.standby.disk.segment
+import pubsub.server.standby.disk.snapshot
+import pubsub.server.standby.disk.stream
+import pubsub.server.standby.replication.follower
 import pubsub.server.storage.store
 import pubsub.server.topic.delivery
 import pubsub.server.upkeep.retention
@@ -93,16 +93,16 @@ def small(random: Random, counters: dict[str, int] | None = None) -> Iterator[No
             (pubsub.client.storage.store, "secrets", Seeded(random)),
             (pubsub.client.flows.calls, "secrets", Seeded(random)),
             (pubsub.server.process, "Store", MemberStore),
-            (pubsub.server.standby.disk, "hold", lambda directory: StringIO()),
-            (pubsub.server.standby.disk, "Store", MemberStore),
-            (pubsub.server.standby.disk, "SystemRandom", lambda: random),
-            (pubsub.server.standby.disk, "LOG_BYTES_MAX", 10_000),
-            (pubsub.server.standby.disk, "Stream", small_stream),
-            (pubsub.server.standby.stream, "RECENT_BYTES_MAX", 5_000),
-            (pubsub.server.standby.snapshot, "open_database", open_beside),
-            (pubsub.server.standby.local_file, "os", SYSTEM),
-            (pubsub.server.standby.pages, "os", SYSTEM),
-            (pubsub.server.standby.segment, "os", SYSTEM),
+            (pubsub.server.standby.disk.member_disk, "hold", lambda directory: StringIO()),
+            (pubsub.server.standby.disk.member_disk, "Store", MemberStore),
+            (pubsub.server.standby.disk.member_disk, "SystemRandom", lambda: random),
+            (pubsub.server.standby.disk.member_disk, "LOG_BYTES_MAX", 10_000),
+            (pubsub.server.standby.disk.member_disk, "Stream", small_stream),
+            (pubsub.server.standby.disk.stream, "RECENT_BYTES_MAX", 5_000),
+            (pubsub.server.standby.disk.snapshot, "open_database", open_beside),
+            (pubsub.server.standby.disk.local_file, "os", SYSTEM),
+            (pubsub.server.standby.disk.pages, "os", SYSTEM),
+            (pubsub.server.standby.disk.segment, "os", SYSTEM),
         ):
             stack.enter_context(mock.patch.object(target, name, value))
         stack.enter_context(untidy())

@@ -20,8 +20,8 @@ from pubsub.server.group_commit import GroupCommit
 from pubsub.server.loop import Loop
 from pubsub.server.pair import Pair
 from pubsub.server.process import ServerProcess
-from pubsub.server.standby.loops import Loops
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.stream import Stream
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store

@@ -10,13 +10,13 @@ from unittest import mock
 import pubsub.proxy.register
 import pubsub.server.moves.moves
 import pubsub.server.recovery.abandoned
-import pubsub.server.standby.disk
-import pubsub.server.standby.loops
+import pubsub.server.standby.disk.held_answers
+import pubsub.server.standby.disk.member_disk
 import pubsub.server.standby.member
 import pubsub.server.topic.delivery
 import pubsub.server.upkeep.staging
 from pubsub.protocol.messages import Outcome, Status
-from pubsub.server.standby.register import Chosen
+from pubsub.server.standby.election.proposer import Chosen
 from pubsub.server.state.replies import LISTENER, Outgoing
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Topic
@@ -142,8 +142,8 @@ def _in_topics(count: Count) -> tuple[Counting, ...]:
 
 def _in_pairs(count: Count) -> tuple[Counting, ...]:
     become = pubsub.server.standby.member.Member._become
-    adopt = pubsub.server.standby.disk.MemberDisk.adopt
-    entry_back = pubsub.server.standby.loops.Loops.taken_back
+    adopt = pubsub.server.standby.disk.member_disk.MemberDisk.adopt
+    entry_back = pubsub.server.standby.disk.held_answers.Loops.taken_back
     admit = pubsub.proxy.register.Registers._admit
 
     def counting_become(self: Any, outcome: Any) -> None:
@@ -166,7 +166,7 @@ def _in_pairs(count: Count) -> tuple[Counting, ...]:
 
     return (
         (pubsub.server.standby.member.Member, "_become", counting_become),
-        (pubsub.server.standby.disk.MemberDisk, "adopt", counting_adopt),
-        (pubsub.server.standby.loops.Loops, "taken_back", counting_entry_back),
+        (pubsub.server.standby.disk.member_disk.MemberDisk, "adopt", counting_adopt),
+        (pubsub.server.standby.disk.held_answers.Loops, "taken_back", counting_entry_back),
         (pubsub.proxy.register.Registers, "_admit", counting_admit),
     )

@@ -12,10 +12,10 @@ import pytest
 
 from pubsub.errors import StorageError, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby import local_file, pages, segment
-from pubsub.server.standby.entries import make_entry
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk import local_file, pages, segment
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.stream import Stream
+from pubsub.server.standby.replication.entries import make_entry
 from pubsub.server.topic.changes import NoteKept
 from tests.simulation.disk import Disk, Killed, disks
 from tests.simulation.files import SYSTEM, DiskPath

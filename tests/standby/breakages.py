@@ -11,12 +11,12 @@ from dataclasses import replace
 from typing import Any
 from unittest import mock
 
-import pubsub.server.standby.register as proposing
+import pubsub.server.standby.election.proposer as proposing
 from pubsub.protocol.register import Admit, Vote, VoteOutcome
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow
-from pubsub.server.standby.readmission import Readmission
-from pubsub.server.standby.register import Proposer
+from pubsub.server.standby.election.acceptor_recovery import Readmission
+from pubsub.server.standby.election.proposer import Proposer
 from tests.standby.shipped import STORE, view_of
 
 FIRST = view_of((0, 1, "A", ("A", "B")))

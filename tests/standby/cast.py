@@ -8,7 +8,7 @@ from pubsub.protocol import decode, encode
 from pubsub.protocol.register import Forget, View, Vote
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.register import Identity, Outcome, Proposer
+from pubsub.server.standby.election.proposer import Identity, Outcome, Proposer
 
 STORE, A, B = "5" * 16, "a" * 16, "b" * 16
 BOTH = View(100, A, "tcp://a:1", (A, B), (A, B))

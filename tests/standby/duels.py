@@ -15,8 +15,8 @@ from typing import Any
 from pubsub.protocol.register import Forget, View, Vote
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.readmission import Readmission
-from pubsub.server.standby.register import Attempt, Chosen, Deposed, Identity, Outcome, Proposer
+from pubsub.server.standby.election.acceptor_recovery import Readmission
+from pubsub.server.standby.election.proposer import Attempt, Chosen, Deposed, Identity, Outcome, Proposer
 
 STORE = "5" * 16
 MEMBERS = ("a" * 16, "b" * 16)

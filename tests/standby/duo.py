@@ -15,10 +15,10 @@ from pubsub.protocol.register import View, VoteOutcome
 from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.entries import Entry, changes_of
+from pubsub.server.standby.election.failure_detector import Times
+from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.member import Member, Role
-from pubsub.server.standby.register import Identity
-from pubsub.server.standby.watch import Times
+from pubsub.server.standby.replication.entries import Entry, changes_of
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.cast import BOTH, STORE, A, B
 

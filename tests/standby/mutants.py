@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pubsub.protocol.standby import ROOT, Entries, EntryId, Follow, join_ids
-from pubsub.server.standby.entries import Entry
-from pubsub.server.standby.following import Following, _Copying
-from pubsub.server.standby.leading import Joining, Leading
+from pubsub.server.standby.replication.entries import Entry
+from pubsub.server.standby.replication.follower import Following, _Copying
+from pubsub.server.standby.replication.primary import Joining, Leading
 from tests.standby.pair import World
 
 RULES = {

@@ -15,8 +15,8 @@ from random import Random
 from typing import Any
 
 from pubsub.protocol.standby import EntryId
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.leading import Leading
+from pubsub.server.standby.replication.follower import Following
+from pubsub.server.standby.replication.primary import Leading
 from tests.standby.model.network import Network
 from tests.standby.pair_disk import State
 from tests.standby.pair_member import OTHER, TAKE, Member

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby.entries import Entry, changes_of
+from pubsub.server.standby.replication.entries import Entry, changes_of
 from pubsub.server.topic.changes import Change, NoteKept
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pubsub.protocol.standby import ROOT, Ack, Entries, EntryId, Follow
-from pubsub.server.standby.entries import Entry
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.leading import Leading
+from pubsub.server.standby.replication.entries import Entry
+from pubsub.server.standby.replication.follower import Following
+from pubsub.server.standby.replication.primary import Leading
 from pubsub.server.topic.changes import Change, NoteKept
 from tests.standby.pair_disk import File, Snapshot, State
 

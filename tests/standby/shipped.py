@@ -17,8 +17,8 @@ from pubsub.protocol import decode, encode
 from pubsub.protocol.register import Accept, Forget, View, Vote
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.readmission import Founding, Readmission
-from pubsub.server.standby.register import Chosen, Deposed, Ended, Identity, Outcome, Proposer
+from pubsub.server.standby.election.acceptor_recovery import Founding, Readmission
+from pubsub.server.standby.election.proposer import Chosen, Deposed, Ended, Identity, Outcome, Proposer
 from tests.standby.model.member import Member
 from tests.standby.model.proxies import Proxy
 from tests.standby.model.rules import BEAT, OTHER, PATIENCE, Accepted, Rules, Value

@@ -15,15 +15,15 @@ import pytest
 
 from pubsub.errors import StoreFull
 from pubsub.protocol.standby import Copy, EntryId
-from pubsub.server.standby import pages
-from pubsub.server.standby.copying import AGAIN_BEATS, Getting, Giving
-from pubsub.server.standby.disk import MemberDisk
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.local_file import LocalFile
-from pubsub.server.standby.pages import GROWING
-from pubsub.server.standby.register import Identity
-from pubsub.server.standby.snapshot import HASH_BYTES
-from pubsub.server.standby.stored import keep_entry
+from pubsub.server.standby.disk import pages
+from pubsub.server.standby.disk.applied import keep_entry
+from pubsub.server.standby.disk.copying import AGAIN_BEATS, Getting, Giving
+from pubsub.server.standby.disk.local_file import LocalFile
+from pubsub.server.standby.disk.member_disk import MemberDisk
+from pubsub.server.standby.disk.pages import GROWING
+from pubsub.server.standby.disk.snapshot import HASH_BYTES
+from pubsub.server.standby.election.proposer import Identity
+from pubsub.server.standby.replication.follower import Following
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 

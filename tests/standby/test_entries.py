@@ -10,8 +10,8 @@ import pytest
 
 from pubsub.errors import DecodeError, StoreDamaged
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby.entries import Entry, changes_of, make_entry, received
-from pubsub.server.standby.stored import applied_entry, apply_entries
+from pubsub.server.standby.disk.applied import applied_entry, apply_entries
+from pubsub.server.standby.replication.entries import Entry, changes_of, make_entry, received
 from pubsub.server.storage.local import keep_port
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c

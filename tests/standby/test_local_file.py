@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.errors import StoreDamaged
-from pubsub.server.standby.local_file import Local, LocalFile
+from pubsub.server.standby.disk.local_file import Local, LocalFile
 from tests.standby.cast import A, B
 
 

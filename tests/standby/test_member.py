@@ -11,9 +11,9 @@ import pytest
 
 from pubsub.protocol.standby import Ack, Entries, EntryId, join_entries
 from pubsub.proxy.remembered import RegisterRow
-from pubsub.server.standby import following, leading
-from pubsub.server.standby.entries import make_entry
 from pubsub.server.standby.member import NO_STORE
+from pubsub.server.standby.replication import follower, primary
+from pubsub.server.standby.replication.entries import make_entry
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B
 from tests.standby.duo import BASE, STEP, TIMES, C, Duo, Node, views
@@ -425,8 +425,8 @@ def test_a_standby_catches_up_though_what_it_lacks_is_more_than_it_keeps_unappli
     for value in range(200):
         duo.a.put(value)
     size = duo.a.disk.chain[-1].size
-    monkeypatch.setattr(following, "STAGED_BYTES_MAX", 20 * size)
-    monkeypatch.setattr(leading, "WINDOW_BYTES_MAX", 8 * size)
+    monkeypatch.setattr(follower, "STAGED_BYTES_MAX", 20 * size)
+    monkeypatch.setattr(primary, "WINDOW_BYTES_MAX", 8 * size)
     duo.b.start()
     duo.run(20.0)
     assert duo.b.disk.end == duo.a.disk.end

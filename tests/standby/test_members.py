@@ -18,15 +18,15 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.messages import Status
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, split_entries
 from pubsub.server.group_commit import GroupCommit
-from pubsub.server.standby import stream as streams
-from pubsub.server.standby.entries import Entry, received
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.leading import Leading
-from pubsub.server.standby.loops import Loops
-from pubsub.server.standby.pages import PageCopy, install
-from pubsub.server.standby.snapshot import Snapshot
-from pubsub.server.standby.stored import applied_entry, apply_entries
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk import stream as streams
+from pubsub.server.standby.disk.applied import applied_entry, apply_entries
+from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.pages import PageCopy, install
+from pubsub.server.standby.disk.snapshot import Snapshot
+from pubsub.server.standby.disk.stream import Stream
+from pubsub.server.standby.replication.entries import Entry, received
+from pubsub.server.standby.replication.follower import Following
+from pubsub.server.standby.replication.primary import Leading
 from pubsub.server.storage.store import Store
 from tests.server.stage import FailingStore, Reserve, Stage, bodies, put
 from tests.simulation.memory import MEMORY_ONLY, _differences

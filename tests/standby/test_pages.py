@@ -17,11 +17,11 @@ from pubsub.base.database import Turns, open_database
 from pubsub.errors import StorageError, StoreDamaged, StoreFull
 from pubsub.protocol import decode, encode
 from pubsub.protocol.standby import Copy, EntryId
-from pubsub.server.standby import pages as paging
-from pubsub.server.standby import snapshot as snapshots
-from pubsub.server.standby.pages import GROWING, WHOLE, PageCopy, install
-from pubsub.server.standby.snapshot import Snapshot
-from pubsub.server.standby.stored import applied_entry, keep_entry
+from pubsub.server.standby.disk import pages as paging
+from pubsub.server.standby.disk import snapshot as snapshots
+from pubsub.server.standby.disk.applied import applied_entry, keep_entry
+from pubsub.server.standby.disk.pages import GROWING, WHOLE, PageCopy, install
+from pubsub.server.standby.disk.snapshot import Snapshot
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c

@@ -6,8 +6,8 @@ import pytest
 
 from pubsub.protocol import decode, encode
 from pubsub.protocol.register import Look, View
-from pubsub.server.standby.promotion import GENERATION, Message, Promotion
-from pubsub.server.standby.register import Chosen, Deposed, Identity
+from pubsub.server.standby.election.promotion import GENERATION, Message, Promotion
+from pubsub.server.standby.election.proposer import Chosen, Deposed, Identity
 from tests.standby.cast import ALONE, BOTH, STORE, A, B, Cast
 
 NEW, WALL = "c" * 16, 1000

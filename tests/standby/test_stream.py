@@ -11,9 +11,9 @@ import pytest
 
 from pubsub.errors import StorageError, StoreDamaged
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby import stream as streams
-from pubsub.server.standby.entries import Entry, make_entry
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk import stream as streams
+from pubsub.server.standby.disk.stream import Stream
+from pubsub.server.standby.replication.entries import Entry, make_entry
 from pubsub.server.topic import changes as c
 
 ALL = 1 << 40

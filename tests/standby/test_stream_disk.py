@@ -13,8 +13,8 @@ import pytest
 
 from pubsub.errors import StorageError, StoreFull
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby import stream as streams
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk import stream as streams
+from pubsub.server.standby.disk.stream import Stream
 from tests.standby.test_stream import ALL, chain, entry, files, opened
 
 

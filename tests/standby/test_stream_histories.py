@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby import stream as streams
-from pubsub.server.standby.entries import Entry
-from pubsub.server.standby.stream import Stream
+from pubsub.server.standby.disk import stream as streams
+from pubsub.server.standby.disk.stream import Stream
+from pubsub.server.standby.replication.entries import Entry
 from tests.standby.test_stream import entry, files
 
 

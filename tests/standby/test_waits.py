@@ -8,7 +8,7 @@ import pytest
 
 from pubsub.protocol.register import View
 from pubsub.proxy.remembered import RegisterRow
-from pubsub.server.standby.register import (
+from pubsub.server.standby.election.proposer import (
     NAMELESS_WAIT_BEATS,
     SPREAD_BEATS,
     WAIT_BEATS,

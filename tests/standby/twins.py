@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.standby import ROOT, EntryId
-from pubsub.server.standby.entries import Entry, make_entry, received, travels
-from pubsub.server.standby.stored import applied_entry, apply_entries, keep_entry
+from pubsub.server.standby.disk.applied import applied_entry, apply_entries, keep_entry
+from pubsub.server.standby.replication.entries import Entry, make_entry, received, travels
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import Change
 from tests.simulation import memory

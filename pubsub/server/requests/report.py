@@ -67,7 +67,7 @@ class Reports:
             `oldest_unacknowledged_seconds`, `polling`, `acknowledged`). `left_out` counts topics and subscribers beyond
             the limits, and `ages` beyond `waiting.LOOKUPS_MAX`. A server with keys tells `authorized_digest`,
             `authorized_lines` and `problems` (of its files) too, one whose store has two members `standby`, see
-            `server.standby.standing`.
+            `server.standby.status`.
         """
         if topic:
             return _packed(self._facts(now, {topic} & self._state.topics.keys()))

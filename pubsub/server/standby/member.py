@@ -24,12 +24,12 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_hex
 from pubsub.protocol.register import MEMBERS_MAX, Accept, Admit, Forget, Look, Prepare, View, Vote
 from pubsub.protocol.standby import Ack, Entries, EntryId, Follow, split_entries
-from pubsub.server.standby.entries import Entry, received
-from pubsub.server.standby.following import Following
-from pubsub.server.standby.leading import History, Leading
-from pubsub.server.standby.readmission import Founding, Readmission
-from pubsub.server.standby.register import Chosen, Deposed, Identity, Outcome, Proposer
-from pubsub.server.standby.watch import Accepted, Times, Watch
+from pubsub.server.standby.election.acceptor_recovery import Founding, Readmission
+from pubsub.server.standby.election.failure_detector import Accepted, Times, Watch
+from pubsub.server.standby.election.proposer import Chosen, Deposed, Identity, Outcome, Proposer
+from pubsub.server.standby.replication.entries import Entry, received
+from pubsub.server.standby.replication.follower import Following
+from pubsub.server.standby.replication.primary import History, Leading
 
 if TYPE_CHECKING:
     from random import Random

@@ -14,7 +14,7 @@ FORMAT: Final = 2
 APPLICATION_ID: Final = 0x50505542
 FILE: Final = "server.db"
 MEMBER: Final = "local"
-"""Beside it, where this is one member of two; see `standby.local_file`."""
+"""Beside it, where this is one member of two; see `standby.disk.local_file`."""
 RESTORED: Final = "restored"
 """Stands as the receiver of a log that was ended in this store because it was restored."""
 

@@ -11,23 +11,23 @@ from typing import Any
 
 import pubsub.proxy.register
 import pubsub.server.process
-import pubsub.server.standby.disk
-import pubsub.server.standby.following
-import pubsub.server.standby.leading
-import pubsub.server.standby.loops
+import pubsub.server.standby.disk.held_answers
+import pubsub.server.standby.disk.member_disk
+import pubsub.server.standby.disk.pages
+import pubsub.server.standby.disk.stream
+import pubsub.server.standby.election.acceptor_recovery
+import pubsub.server.standby.election.proposer
 import pubsub.server.standby.member
-import pubsub.server.standby.pages
-import pubsub.server.standby.readmission
-import pubsub.server.standby.register
-import pubsub.server.standby.stream
+import pubsub.server.standby.replication.follower
+import pubsub.server.standby.replication.primary
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.register import VoteOutcome
 from pubsub.proxy.remembered import RegisterRow
 from tests.simulation.breakages.room import Room, substitute
 
-Leading = pubsub.server.standby.leading.Leading
-Following = pubsub.server.standby.following.Following
-Proposer = pubsub.server.standby.register.Proposer
+Leading = pubsub.server.standby.replication.primary.Leading
+Following = pubsub.server.standby.replication.follower.Following
+Proposer = pubsub.server.standby.election.proposer.Proposer
 Registers = pubsub.proxy.register.Registers
 
 PAIR = "pair: "
@@ -51,13 +51,13 @@ def _(stack: contextlib.ExitStack) -> None:
         return int(standby.loop if required else self.loop)
 
     substitute(stack, Leading, "_confirmed", confirmed)
-    loops = pubsub.server.standby.loops.Loops
+    loops = pubsub.server.standby.disk.held_answers.Loops
     substitute(stack, loops, "taken_back", loops.committed)
 
 
 @breakage("hold skipped for one answer")
 def _(stack: contextlib.ExitStack) -> None:
-    loops = pubsub.server.standby.loops.Loops
+    loops = pubsub.server.standby.disk.held_answers.Loops
     original = loops.passed
 
     def passed(self: Any, out: Any) -> Any:
@@ -74,7 +74,7 @@ def _is_success(message: object) -> bool:
 
 @breakage("what changes nothing is not held")
 def _(stack: contextlib.ExitStack) -> None:
-    loops = pubsub.server.standby.loops.Loops
+    loops = pubsub.server.standby.disk.held_answers.Loops
     original = loops.passed
 
     def passed(self: Any, out: Any) -> Any:
@@ -102,7 +102,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("acknowledged before it is synced")
 def _(stack: contextlib.ExitStack) -> None:
-    stream = pubsub.server.standby.stream.Stream
+    stream = pubsub.server.standby.disk.stream.Stream
     original = stream.sync
 
     def sync(self: Any) -> Any:
@@ -123,7 +123,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("stream trimmed too far")
 def _(stack: contextlib.ExitStack) -> None:
-    stream = pubsub.server.standby.stream.Stream
+    stream = pubsub.server.standby.disk.stream.Stream
     original = stream.append
 
     def append(self: Any, *given: Any, **named: Any) -> None:
@@ -148,14 +148,14 @@ def _(stack: contextlib.ExitStack) -> None:
         return list(self._staged)[: max(0, self._committed - self._first)]
 
     substitute(stack, Following, "promote", promote)
-    original = pubsub.server.standby.disk.MemberDisk.take
+    original = pubsub.server.standby.disk.member_disk.MemberDisk.take
 
     def take(self: Any, following: Any) -> Any:
         end = original(self, following)
         self.stream.cut(end)
         return end
 
-    substitute(stack, pubsub.server.standby.disk.MemberDisk, "take", take)
+    substitute(stack, pubsub.server.standby.disk.member_disk.MemberDisk, "take", take)
 
 
 # Copies
@@ -163,7 +163,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("copy torn, and counted as whole")
 def _(stack: contextlib.ExitStack) -> None:
-    pages = pubsub.server.standby.pages.PageCopy
+    pages = pubsub.server.standby.disk.pages.PageCopy
     original = pages.take
 
     def take(self: Any, answer: Any) -> bool:
@@ -179,7 +179,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("copy takes the store's place without its entry's place")
 def _(stack: contextlib.ExitStack) -> None:
-    disk = pubsub.server.standby.disk.MemberDisk
+    disk = pubsub.server.standby.disk.member_disk.MemberDisk
     original = disk.adopt
 
     def adopt(self: Any, copy: Any) -> None:
@@ -317,4 +317,4 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("two members have one ID")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.standby.disk, "new_member", lambda: "5" * 16)
+    substitute(stack, pubsub.server.standby.disk.member_disk, "new_member", lambda: "5" * 16)

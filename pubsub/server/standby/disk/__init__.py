@@ -1,0 +1,1 @@
+"""A member's disk: the stream of entries, the member's own file, the store, and copies of the store."""

@@ -1,0 +1,214 @@
+"""How proxies get their row of the register: when it is founded, and when one has lost its data.
+
+A proxy without its row has no vote (`proxy.register`): it may have forgotten what it promised. The primary looks at
+every heartbeat who has none, and gives such a proxy its vote back in three steps:
+
+    forget    every member ends what may count on an answer from the proxy's earlier life (FORGET); a member that starts
+              anew has nothing that counts. So what it promised binds nobody any more
+    look      of n proxies n - majority + 1 others tell what they promised and accepted: among these is one of each
+              majority that the lost proxy was part of, so nothing that was chosen is missed
+    admit     the proxy takes the highest of each, if it is the very life that was looked at
+
+Each step is repeated at every look until it is done. With one proxy there are no others to tell: it stays without a
+vote until an operator gives it one (`reset`). A register is founded by giving all proxies their rows, of a view of one
+member alone, who is the only one that could propose anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pubsub.protocol.register import Admit, Forget, Look, View, Vote, VoteOutcome
+from pubsub.server.standby.election.proposer import Proposer, said_elsewhere
+
+if TYPE_CHECKING:
+    from random import Random
+
+
+@dataclass(slots=True)
+class _Lost:
+    """A proxy that has lost its data.
+
+    Attributes:
+        identity: of its new routes file.
+        token: of the looks that count for it.
+        forgotten: the members that have forgotten its earlier life.
+        told: what others promised and accepted, since all had forgotten it.
+    """
+
+    identity: str
+    token: int
+    forgotten: dict[str, None]
+    told: dict[str, Vote] = field(default_factory=dict)
+
+
+class Readmission:
+    """The primary's part of it; `forget` of the proposer is that of the other member.
+
+    Args:
+        proposer: of this member.
+        random: for tokens.
+    """
+
+    def __init__(self, proposer: Proposer, random: Random) -> None:
+        self._proposer, self._random = proposer, random
+        self._me, self._proxies, self._send = proposer.identity, proposer.proxies, proposer.outgoing
+        self._token = -1
+        self._lost: dict[str, _Lost] = {}
+        self.standing: dict[str, VoteOutcome] = {}
+        """What each proxy said to the last look: TOLD has a vote, NEW has none; one that is missing was silent."""
+
+    @property
+    def lost(self) -> Iterable[str]:
+        """The proxies that have lost their data and have no vote yet."""
+        return self._lost.keys()
+
+    def look(self) -> None:
+        """Ask all proxies whether they have a vote, and repeat what was not answered; at every heartbeat."""
+        self._token = self._random.getrandbits(63)
+        self.standing = {}
+        for proxy in self._proxies:
+            self._send.append((proxy, Look(self._me.server, self._me.store, self._token)))
+        for proxy, lost in self._lost.items():
+            self._go_on(proxy, lost)
+
+    def receive(self, proxy: str, vote: Vote, now: float) -> None:
+        """An answer of a proxy, to whatever; those to attempts do nothing.
+
+        Args:
+            proxy: from which, by its address.
+            vote: as decoded.
+            now: the monotonic clock, in seconds.
+        """
+        if proxy not in self._proxies:
+            return
+        if vote.token == self._token:
+            self.standing[proxy] = vote.outcome
+            if vote.outcome is VoteOutcome.NEW:
+                self._new(proxy, vote.identity, now)
+            elif vote.outcome is VoteOutcome.TOLD:
+                self._lost.pop(proxy, None)
+        elif vote.outcome is VoteOutcome.TOLD:
+            for lost_proxy, lost in self._lost.items():
+                if vote.token == lost.token and proxy != lost_proxy and not said_elsewhere(lost.told, proxy, vote):
+                    lost.told[proxy] = vote
+                    self._admit(lost_proxy, lost)
+
+    def forgotten(self, message: Forget) -> None:
+        """The other member has forgotten a proxy's earlier life."""
+        for proxy, lost in self._lost.items():
+            if lost.identity == message.identity and message.done:
+                lost.forgotten[message.member] = None
+                self._go_on(proxy, lost)
+
+    def reset(self, wall_ms: int) -> str:
+        """Give the only proxy its vote back, on an operator's word: there are no others to tell what it promised.
+
+        What was asked for before comes too late there afterwards: all members have forgotten the proxy's earlier life,
+        and the row promises more than this member has ever heard of.
+
+        Args:
+            wall_ms: the wall clock, in milliseconds since 1970.
+
+        Returns:
+            Why that cannot be at present, as one word; "": the row is on its way, or there. A repeat finds it done.
+        """
+        if len(self._proxies) != 1:
+            return "other_proxies_tell_what_it_has_promised"
+        (proxy,) = self._proxies
+        if self.standing.get(proxy) is VoteOutcome.TOLD:
+            return ""
+        lost, view, me = self._lost.get(proxy), self._proposer.view, self._me
+        if lost is None or view is None:
+            return "the_proxy_was_not_heard_to_have_no_vote"
+        if missing := [member for member in view.members if member not in lost.forgotten]:
+            return f"member_{missing[0]}_has_not_answered"
+        promised = max(wall_ms, self._proposer.highest + 1)
+        self._send.append((proxy, Admit(me.server, me.store, lost.token, lost.identity, promised, view.term, view)))
+        return ""
+
+    def end(self) -> None:
+        """This member is primary no more."""
+        self._lost.clear()
+        self._token = -1
+
+    def _new(self, proxy: str, identity: str, now: float) -> None:
+        known = self._lost.get(proxy)
+        if known is not None and known.identity == identity:
+            return
+        self._proposer.forget(identity, now)
+        lost = _Lost(identity, self._random.getrandbits(63), {self._me.member: None})
+        self._lost[proxy] = lost
+        self._go_on(proxy, lost)
+
+    def _go_on(self, proxy: str, lost: _Lost) -> None:
+        view = self._proposer.view
+        missing = [member for member in (view.members if view is not None else ()) if member not in lost.forgotten]
+        for member in missing:
+            self._send.append((member, Forget(self._me.server, self._me.store, self._me.member, lost.identity)))
+        if view is not None and not missing:
+            others = [other for other in self._proxies if other != proxy]
+            self._send.extend((other, Look(self._me.server, self._me.store, lost.token)) for other in others)
+
+    def _admit(self, proxy: str, lost: _Lost) -> None:
+        if len(lost.told) < len(self._proxies) - self._proposer.majority + 1:
+            return
+        promised = max(vote.promised for vote in lost.told.values())
+        best = max(lost.told.values(), key=lambda vote: vote.ballot)
+        assert best.view is not None
+        me = self._me
+        self._send.append(
+            (proxy, Admit(me.server, me.store, lost.token, lost.identity, promised, best.ballot, best.view))
+        )
+
+
+class Founding:
+    """Gives all proxies the first row of a register: before it is done, no other member may be added.
+
+    Args:
+        proposer: of the member that is alone.
+        term: under which it serves.
+        random: for the token.
+    """
+
+    def __init__(self, proposer: Proposer, term: int, random: Random) -> None:
+        self._me, self._proxies, self._send = proposer.identity, proposer.proxies, proposer.outgoing
+        self._term, self._token = term, random.getrandbits(63)
+        self._votes: dict[str, Vote] = {}
+
+    @property
+    def existing(self) -> View | None:
+        """A view that another member is in: the register was founded before, and this member is not to found it."""
+        views = [vote.view for vote in self._votes.values() if vote.view is not None]
+        return next((view for view in views if view.members != (self._me.member,)), None)
+
+    @property
+    def done(self) -> bool:
+        """Whether all have their rows; then an attempt "found" is to be chosen."""
+        having = [proxy for proxy, vote in self._votes.items() if vote.view is not None]
+        return len(having) == len(self._proxies) and self.existing is None
+
+    def look(self) -> None:
+        """Ask all proxies; at every heartbeat until the first view is chosen, since one may lose its row before."""
+        for proxy in self._proxies:
+            self._send.append((proxy, Look(self._me.server, self._me.store, self._token)))
+
+    def receive(self, proxy: str, vote: Vote) -> None:
+        """An answer of a proxy; those to other questions do nothing."""
+        if vote.token != self._token or proxy not in self._proxies:
+            return
+        first = proxy not in self._votes or vote.outcome is VoteOutcome.NEW
+        self._votes[proxy] = vote
+        if first and len(self._votes) == len(self._proxies) and self.existing is None:
+            self._admit()
+
+    def _admit(self) -> None:
+        """All have answered, and none knows another member."""
+        me, alone = self._me, (self._me.member,)
+        view = View(self._term, me.member, me.address, alone, alone)
+        for proxy, vote in self._votes.items():
+            if vote.outcome is VoteOutcome.NEW:
+                admit = Admit(me.server, me.store, self._token, vote.identity, 0, self._term, view)
+                self._send.append((proxy, admit))

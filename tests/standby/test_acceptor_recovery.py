@@ -1,0 +1,324 @@
+"""How proxies get their rows: when a register is founded, and when one has lost its data."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from pubsub.protocol import decode, encode
+from pubsub.protocol.register import Accept, Admit, Forget, Look, View, VoteOutcome
+from pubsub.proxy.register import Registers
+from pubsub.proxy.remembered import RegisterRow, RouteChanges
+from pubsub.server.standby.election.acceptor_recovery import Founding, Readmission
+from pubsub.server.standby.election.proposer import Chosen, Proposer
+from tests.standby.breakages import broken
+from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B, Cast
+
+TERM = 200
+NEW_LIFE = "e" * 16
+
+
+class Stage(Cast):
+    """A is primary, B answers FORGET; p0 has lost its data."""
+
+    def __init__(self, proxies: int = 3) -> None:
+        super().__init__(BOTH, proxies)
+        self.a, self.b = self.member(A), self.member(B)
+        assert isinstance(self.attempt(self.a, "resume", wall_ms=TERM), Chosen)
+        self.readmission = Readmission(self.a, Random(1))
+        self.lose("p0")
+
+    def lose(self, proxy: str, identity: str = NEW_LIFE) -> None:
+        self.proxies[proxy] = Registers(proxy, identity, [], RouteChanges(), patience=3.0)
+
+    def pump(self, *silent: str) -> list[object]:
+        """Deliver everything until nothing is sent; returns what A has sent."""
+        seen: list[object] = []
+        while self.a.outgoing:
+            sent, self.a.outgoing[:] = list(self.a.outgoing), []
+            for target, message in sent:
+                seen.append(message)
+                if target in silent:
+                    continue
+                if isinstance(message, Forget):
+                    assert target == B
+                    self.b.forget(message.identity, self.now)
+                    done = Forget(message.sender, message.store, B, message.identity, done=1)
+                    self.readmission.forgotten(decode(*encode(done)))  # type: ignore[arg-type]
+                else:
+                    vote = self.proxies[target].handle(decode(*encode(message)), self.now)  # type: ignore[arg-type]
+                    self.a.receive(target, vote, self.now)
+                    self.readmission.receive(target, vote, self.now)
+        return seen
+
+    def look(self, *silent: str) -> list[object]:
+        self.readmission.look()
+        return self.pump(*silent)
+
+    def row(self, proxy: str = "p0") -> RegisterRow | None:
+        return self.proxies[proxy].rows.get(STORE)
+
+
+def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told() -> None:
+    stage = Stage()
+    later = BOTH._replace(term=900)
+    stage.proxies["p1"].rows[STORE] = RegisterRow(STORE, 950, TERM, stage.a.view or BOTH)
+    stage.proxies["p2"].rows[STORE] = RegisterRow(STORE, 900, 900, later)
+    stage.look()
+    assert stage.row() == RegisterRow(STORE, 950, 900, later, "s1")
+    assert list(stage.readmission.lost) == ["p0"]
+    stage.look()
+    assert not list(stage.readmission.lost)
+    assert stage.readmission.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.TOLD)
+
+
+def test_until_then_it_is_seen_to_have_no_vote_and_a_silent_one_not_at_all() -> None:
+    stage = Stage()
+    stage.look(B, "p2")
+    assert stage.readmission.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.TOLD}
+
+
+def test_no_vote_comes_back_before_the_other_member_has_forgotten() -> None:
+    stage = Stage()
+    for _ in range(3):
+        seen = stage.look(B)
+        assert any(isinstance(message, Forget) for message in seen)
+        assert not any(isinstance(message, Admit) for message in seen)
+    assert stage.row() is None
+    stage.look()
+    assert stage.row() is not None
+
+
+def test_what_the_other_member_counts_on_the_lost_promise_ends() -> None:
+    """B has a promise of p0's last life and one of p1: without p0's row it would be heard by nobody."""
+    stage = Stage()
+    stage.lose("p0", "d" * 16)
+    stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
+    stage.begin(stage.b, "hand", wall_ms=700)
+    promised = stage.answers(stage.b, "p0", "p1")
+    stage.lose("p0")
+    stage.look()
+    assert stage.row() is not None
+    for name, vote in promised:
+        stage.b.receive(name, vote, stage.now)
+    assert not any(isinstance(message, Accept) for _, message in stage.b.outgoing)
+
+
+def passed_over() -> bool:
+    """Whether B becomes primary by a promise of p0's last life, though A was chosen to be alone since."""
+    stage = Stage()
+    stage.lose("p0", "d" * 16)
+    stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
+    stage.begin(stage.b, "hand", wall_ms=700)
+    late = dict(stage.b.outgoing)["p1"]
+    votes = stage.answers(stage.b, "p0")  # What goes to p1 is late, what goes to p2 lost.
+    stage.lose("p0")
+    stage.look()
+    assert stage.row() is not None
+    assert isinstance(stage.attempt(stage.a, "drop", "p0", "p2", term=TERM, wall_ms=600), Chosen)
+    votes.append(("p1", stage.proxies["p1"].handle(late, stage.now)))
+    for name, vote in votes:
+        stage.b.receive(name, vote, stage.now)
+    return isinstance(stage.carry(stage.b), Chosen)
+
+
+def test_what_was_chosen_since_is_not_passed_over_by_a_promise_that_was_lost() -> None:
+    assert not passed_over()
+    with broken("forget"):
+        assert passed_over()
+
+
+def test_the_primary_s_own_attempt_ends_too_and_only_once() -> None:
+    stage = Stage()
+    stage.begin(stage.a, "drop", term=TERM, wall_ms=700)
+    stage.a.outgoing.clear()
+    stage.look(B)
+    assert stage.a.attempt is None
+    stage.begin(stage.a, "drop", term=TERM, wall_ms=800)
+    stage.look(B)
+    assert stage.a.view is not None
+    assert stage.a.view.in_sync == (A,)
+
+
+def test_too_few_others_give_no_vote_back() -> None:
+    stage = Stage()
+    stage.look("p2")
+    assert stage.row() is None
+    stage.look()
+    assert stage.row() is not None
+
+
+def test_of_five_proxies_two_may_have_lost_their_data_at_once() -> None:
+    stage = Stage(proxies=5)
+    stage.lose("p1", "d" * 16)
+    stage.look("p4")
+    assert (stage.row("p0"), stage.row("p1")) == (None, None)  # Only two others told: one too few.
+    stage.look()
+    assert stage.row("p0") == stage.row("p1") == stage.row("p2")
+
+
+def test_a_proxy_that_is_named_twice_tells_once() -> None:
+    stage = Stage()
+    stage.proxies["p2"] = stage.proxies["p1"]
+    stage.look()
+    assert stage.row() is None
+
+
+def test_of_two_proxies_the_other_one_is_enough_and_a_single_one_stays_without() -> None:
+    pair = Stage(proxies=2)
+    pair.look()
+    assert pair.row() is not None
+    single = Stage(proxies=1)
+    for _ in range(3):
+        assert not any(isinstance(message, Admit) for message in single.look())
+    assert single.row() is None
+
+
+def test_a_proxy_that_loses_its_data_once_more_begins_anew() -> None:
+    stage = Stage()
+    stage.look(B)
+    stage.lose("p0", "d" * 16)
+    stage.readmission.forgotten(Forget("s1", STORE, B, NEW_LIFE, done=1))  # Of the life before.
+    seen = stage.pump()
+    assert not any(isinstance(message, Admit) and message.identity != NEW_LIFE for message in seen)
+    assert stage.row() is None
+    stage.look()
+    assert stage.row() is not None
+
+
+def test_a_removed_member_need_not_forget() -> None:
+    stage = Stage()
+    assert isinstance(stage.attempt(stage.a, "remove", "p1", "p2", term=TERM, wall_ms=700), Chosen)
+    stage.look(B)
+    row = stage.row()
+    assert row is not None
+    assert row.view.members == (A,)
+
+
+def test_who_is_primary_no_more_gives_no_vote_back() -> None:
+    stage = Stage()
+    stage.look(B)
+    stage.readmission.end()
+    stage.readmission.forgotten(Forget("s1", STORE, B, NEW_LIFE, done=1))
+    stage.pump()
+    assert stage.row() is None
+
+
+# Founding
+
+
+def drive(cast: Cast, member: Proposer, founding: Founding, *silent: str) -> None:
+    for _ in range(3):
+        founding.look()
+        while member.outgoing:
+            sent, member.outgoing[:] = list(member.outgoing), []
+            for name, message in sent:
+                assert isinstance(message, Look | Admit)
+                if name not in silent:
+                    founding.receive(name, cast.proxies[name].handle(decode(*encode(message)), cast.now))  # type: ignore[arg-type]
+
+
+def founded(cast: Cast, *silent: str, term: int = TERM) -> tuple[Proposer, Founding]:
+    member = cast.member(A)
+    founding = Founding(member, term, Random(2))
+    drive(cast, member, founding, *silent)
+    return member, founding
+
+
+def test_a_register_is_founded_when_every_proxy_has_a_row_and_a_member_can_be_added_then() -> None:
+    cast = Cast(None)
+    member, founding = founded(cast)
+    assert founding.done
+    assert cast.attempt(member, "found", term=TERM) == Chosen("found", View(TERM, A, "tcp://a:1", (A,), (A,)))
+    outcome = cast.attempt(member, "add", term=TERM, other=B)  # type: ignore[arg-type]
+    assert outcome == Chosen("add", View(TERM, A, "tcp://a:1", (A, B), (A, B)))
+
+
+def test_it_is_not_founded_while_a_proxy_is_silent() -> None:
+    _, founding = founded(Cast(None), "p2")
+    assert not founding.done
+
+
+def test_a_founding_that_was_broken_off_is_ended_by_the_next_start_under_its_own_term() -> None:
+    cast = Cast(BOTH._replace(members=(A,), in_sync=(A,)), ballot=TERM)
+    del cast.proxies["p1"].rows[STORE]
+    member, founding = founded(cast, term=TERM + 1)
+    assert founding.done
+    outcome = cast.attempt(member, "found", term=TERM + 1)
+    assert outcome == Chosen("found", View(TERM + 1, A, "tcp://a:1", (A,), (A,)))
+
+
+@pytest.mark.parametrize("view", [BOTH, ALONE, TAKEN])
+def test_a_register_with_another_member_is_not_founded_again(view: View) -> None:
+    cast = Cast(view)
+    for proxy in ("p0", "p1"):
+        cast.proxies[proxy].rows.clear()
+    _, founding = founded(cast)
+    assert not founding.done
+    assert founding.existing == view
+    assert [bool(proxy.rows) for proxy in cast.proxies.values()] == [False, False, True]
+
+
+def test_no_row_is_given_before_every_proxy_has_said_what_it_knows() -> None:
+    cast = Cast(None)
+    founded(cast, "p2")
+    assert not any(proxy.rows for proxy in cast.proxies.values())
+
+
+def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_another() -> None:
+    cast = Cast(None, proxies=2)
+    member, founding = founded(cast)
+    cast.proxies["p1"] = Registers("p1", NEW_LIFE, [], RouteChanges(), patience=3.0)
+    drive(cast, member, founding)
+    assert founding.done
+    assert isinstance(cast.attempt(member, "found", term=TERM), Chosen)
+
+
+# The only proxy
+
+
+def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_else() -> None:
+    stage = Stage(proxies=1)
+    assert stage.readmission.reset(5000) == "the_proxy_was_not_heard_to_have_no_vote"
+    stage.look()
+    stage.look()
+    assert stage.row() is None
+    assert stage.readmission.reset(5000) == ""
+    stage.pump()
+    assert stage.a.view is not None
+    assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view, "s1")
+    stage.look()
+    assert stage.readmission.standing == {"p0": VoteOutcome.TOLD}
+    assert stage.readmission.reset(6000) == "", "a repeat finds it done"
+    assert not stage.a.outgoing
+    assert isinstance(stage.attempt(stage.a, "drop", term=TERM, wall_ms=1), Chosen)
+
+
+def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> None:
+    stage = Stage(proxies=1)
+    stage.look(B)
+    assert stage.readmission.reset(5000) == f"member_{B}_has_not_answered"
+    stage.pump(B)
+    assert stage.row() is None
+    stage.look()
+    assert stage.readmission.reset(5000) == ""
+
+
+@pytest.mark.parametrize("wall_ms", [1, 5000])
+def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) -> None:
+    stage = Stage(proxies=1)
+    stage.begin(stage.b, "hand", wall_ms=TERM)  # Still under way while the proxy loses its data.
+    stage.look()
+    assert stage.readmission.reset(wall_ms) == ""
+    stage.pump()
+    ((_, vote),) = stage.answers(stage.b)
+    assert vote.outcome is VoteOutcome.REFUSED
+
+
+def test_where_other_proxies_can_tell_nobody_takes_a_members_word() -> None:
+    stage = Stage()
+    stage.look("p1", "p2")
+    assert stage.readmission.reset(5000) == "other_proxies_tell_what_it_has_promised"
+    stage.pump()
+    assert stage.row() is None
