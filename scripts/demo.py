@@ -267,7 +267,7 @@ class Demo:
     def _pubsub(self, role: str, name: str, options: list[str], place: str = "") -> list[str]:
         """The command line of a proxy or server; `place`: its directory, where that has another name."""
         place = place or name
-        command = [sys.executable, "-m", "pubsub", role, "start", "--id", name, "--data", str(self.directory / place)]
+        command = [sys.executable, "-m", "pubsub", role, "start", "--id", name, "--dir", str(self.directory / place)]
         return [*command, *options, *([] if self.keys is None else self.keys.options(role, name, place))]
 
     def _start_pubsub(self, role: str, name: str, options: list[str]) -> None:

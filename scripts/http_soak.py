@@ -1,6 +1,6 @@
 """Reliable HTTP under faults: N requests, kills at random, a network that fails, and a count at the end.
 
-    scripts/http-soak --requests N [--seed N] [--directory DIR] [--keep]
+    scripts/http-soak --requests N [--seed N] [--dir DIR] [--keep]
 
 A receiver on uvicorn and a sender, each in a process of its own, with relays between that cut connections, delay, lose
 either direction, and have what went up them come again; puts, messages and jobs in turn. What is done when is drawn
@@ -64,7 +64,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--requests", type=int, default=10_000, help="how many (default: 10000)")
     parser.add_argument("--seed", type=int, help="what the faults are drawn from; else a new one")
-    parser.add_argument("--directory", type=Path, help="where everything lives; else a new one for temporary files")
+    where = "where everything lives; else a new one for temporary files"
+    parser.add_argument("--dir", dest="directory", metavar="DIR", type=Path, help=where)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help="keep the processes' files though all was well")
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))

@@ -1,6 +1,6 @@
 """Rounds: a server with a standby under traffic, one fault or two a round, and the checker at the end.
 
-    scripts/rounds --rounds N [--seed N] [--audit] [--directory DIR] [--keep]
+    scripts/rounds --rounds N [--seed N] [--audit] [--dir DIR] [--keep]
 
 Three proxies, of which one is a witness, two members of a server, each on a small disk and behind relays, a server
 without a standby, publishers, subscribers and a named reader: `tests/faults/members.py` says which, `rounds.py` there
@@ -112,7 +112,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="what the faults are drawn from; else a new one")
     parser.add_argument("--heartbeat", type=float, default=0.2, help="seconds between two of a server's (default: 0.2)")
     parser.add_argument("--audit", action="store_true", help="have clients record, and judge that too; needs Spark")
-    parser.add_argument("--directory", type=Path, help="where everything lives; else a new one for temporary files")
+    where = "where everything lives; else a new one for temporary files"
+    parser.add_argument("--dir", dest="directory", metavar="DIR", type=Path, help=where)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help="keep the processes' files though all was well")
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))

@@ -1,6 +1,6 @@
 """Soak: real processes under steady traffic and random faults for so many minutes, and the checker at the end.
 
-    scripts/soak --minutes N [--seed N] [--audit] [--keys] [--picture FILE] [--samples FILE] [--directory DIR] [--keep]
+    scripts/soak --minutes N [--seed N] [--audit] [--keys] [--picture FILE] [--samples FILE] [--dir DIR] [--keep]
 
 Two proxies behind relays, three servers, publishers and subscribers of many kinds: `tests/faults/cast.py` says which,
 `tests/faults/disorder.py` what is done to them, `tests/faults/checker.py` what must not happen. The faults are drawn
@@ -273,7 +273,9 @@ def main() -> int:
     )
     parser.add_argument("--picture", type=Path, help="where it goes (default: soak.png in the directory)")
     parser.add_argument("--samples", type=Path, help="where they go, as JSON (default: soak.json in the directory)")
-    parser.add_argument("--directory", type=Path, help="where everything lives; else a new one for temporary files")
+    where = "where everything lives; else a new one for temporary files"
+    parser.add_argument("--dir", dest="directory", metavar="DIR", type=Path, help=where)
+    parser.add_argument("--directory", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--keep", action="store_true", help="keep the processes' files though all was well")
     given = parser.parse_args()
     sys.path.insert(0, str(ROOT))

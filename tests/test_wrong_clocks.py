@@ -114,7 +114,7 @@ def test_a_command_writes_nothing(run: Callable[[Path], None], tmp_path: Path, m
 PLACES = {
     "queue": ("queue", "--kind", "paranoid", "--frontend", "FREE", "--backend", "FREE"),
     "broker": ("broker", "--bind", "FREE"),
-    "titanic": ("titanic", "--broker", "FREE", "--data", "DIR/titanic"),
+    "titanic": ("titanic", "--broker", "FREE", "--dir", "DIR/titanic"),
     "pair": ("pair", "--primary", "--bind", "FREE", "--state", "FREE", "--peer", "FREE"),
     "freelance": ("serve", "--kind", "freelance3", "--bind", "FREE"),
     "lazy": ("serve", "--bind", "FREE"),
@@ -178,7 +178,7 @@ def test_a_gateway_does_not_start(
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: YEAR_9999)
     port = free_port()
-    given = ["--bind", f"127.0.0.1:{port}", "--data", str(tmp_path / "data"), "--proxy", "tcp://127.0.0.1:9"]
+    given = ["--bind", f"127.0.0.1:{port}", "--dir", str(tmp_path / "data"), "--proxy", "tcp://127.0.0.1:9"]
     assert main(["gateway", "start", *given]) == 8
     assert WRONG in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []

@@ -320,7 +320,7 @@ def _start_servers(cluster: Cluster, directory: Path, members: dict[str, str], k
     """First members first: second ones are told where those listen."""
     listening: dict[str, str] = {}
     for name, server in members.items():
-        options = ["--proxies-file", str(directory / "proxies"), "--data", str(directory / name)]
+        options = ["--proxies-file", str(directory / "proxies"), "--dir", str(directory / name)]
         if name != server and not listening:
             cluster.wait_ready()
             listening = {child.id: _listening(child).servers for child in cluster.children if child.ready}
@@ -402,7 +402,7 @@ def _start_proxies(
 
 
 def _proxy_options(directory: Path, address: ProxyAddress) -> list[str]:
-    options = ["--bind", address.clients, "--data", str(directory)]
+    options = ["--bind", address.clients, "--dir", str(directory)]
     return options if address.servers == address.clients else [*options, "--servers", address.servers]
 
 

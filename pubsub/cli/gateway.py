@@ -48,9 +48,9 @@ def gateway() -> None:
 def start(
     loaded: Loaded[ClientSettings],
     bind: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:8080",
-    data: Annotated[Path, typer.Option(metavar="DIR", help="Where its state lives; one gateway at a time.")] = Path(
-        "gateway"
-    ),
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Where its state lives; one gateway at a time.")
+    ] = Path("gateway"),
     tokens: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Who may do what, by bearer token; else everybody everything.")
     ] = None,
@@ -84,13 +84,13 @@ def start(
     console.end_with_parent(lifeline)
     console.keep_log("gateway", bind)
     allowed = tuple(allow_host or ()), tuple(allow_origin or ())
-    settings = GatewaySettings(bind, data, tokens, insecure, certificate, private_key, *allowed)
+    settings = GatewaySettings(bind, directory, tokens, insecure, certificate, private_key, *allowed)
 
     def ready(url: str) -> None:
         console.announce(f"gateway ready: {url}")
 
     report = partial(gather, loaded.settings, REPORT_SECONDS)
-    peek = ClusterPeek(loaded.settings, data / "keys")
+    peek = ClusterPeek(loaded.settings, directory / "keys")
     run_gateway(settings, loaded.settings, report, ClusterOperations(loaded), peek, ready)
 
 

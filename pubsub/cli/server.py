@@ -13,11 +13,21 @@ from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings, ServerSettings
-from pubsub.console.options import REACHING, KeyFile, ProxiesFile, ProxyAddresses, ProxyKeys, read, takes_settings
+from pubsub.console.options import (
+    REACHING,
+    KeyFile,
+    OldDirectory,
+    ProxiesFile,
+    ProxyAddresses,
+    ProxyKeys,
+    one_directory,
+    read,
+    takes_settings,
+)
 from pubsub.errors import InvalidName, NotKnown, NotNow, PubsubError, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, is_hex
-from pubsub.server.commands import app
+from pubsub.server.commands import Store, app
 
 __all__ = ["app"]
 
@@ -311,7 +321,10 @@ CHECK_CODES: Final = {"intact": 0, "damaged": 16, "broken": 17, "stale": 18, "ne
 
 @app.command()
 def check(
-    data: Annotated[Path, typer.Argument(metavar="DATA", help="The data directory of a server that does not run.")],
+    old_form: OldDirectory = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="The directory of a server that does not run.")
+    ] = None,
     proxies: ProxyAddresses = None,
     proxies_file: ProxiesFile = None,
     proxy_keys: ProxyKeys = None,
@@ -327,7 +340,7 @@ def check(
     from pubsub.server.offline.check import check as check_store
     from pubsub.server.offline.check import compare
 
-    found = check_store(data)
+    found = check_store(one_directory(directory, old_form))
     if proxies or proxies_file:
         said = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key_file}
         with cluster(read(ClientSettings, said, None), patience, patience) as known:
@@ -343,9 +356,7 @@ def check(
 
 @app.command()
 def restored(
-    data: Annotated[
-        Path, typer.Option("--data", metavar="DIR", help="The data directory of a server that does not run.")
-    ],
+    directory: Store,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -356,13 +367,13 @@ def restored(
     from pubsub.server.offline.restore import accept_copy
 
     confirm(
-        f"What was put to the topics in {data} after this copy was made is given up for good, acknowledged or not."
+        f"What was put to the topics in {directory} after this copy was made is given up for good, acknowledged or not."
         " Their subscribers are told once that something is lost (DataLoss), also where nothing was, and go on;"
         " subscriptions and unsubscriptions made after the copy are forgotten here.",
         yes,
     )
-    done = accept_copy(data)
-    name = f"server {done.server}" if done.server else str(data)
+    done = accept_copy(directory)
+    name = f"server {done.server}" if done.server else str(directory)
     console.report(
         as_json,
         {"server": done.server, "topics": list(done.topics), "on_their_way": list(done.frozen)},

@@ -98,7 +98,7 @@ def _to_start(row: dict[str, Any]) -> str:
     bind = next((addresses[member] for member in row["in_sync"] if addresses.get(member)), "tcp://HOST:PORT")
     return (
         f"server {server} is not heard{since}: start member {' or '.join(which)}, which is in sync, on its host:"
-        f" pubsub server start --id {server} --bind {bind} --proxies-file FILE --data DIR, where DIR/local names the"
+        f" pubsub server start --id {server} --bind {bind} --proxies-file FILE --dir DIR, where DIR/local names the"
         " member"
     )
 

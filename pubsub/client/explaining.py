@@ -95,7 +95,7 @@ def options_of(settings: ClientSettings) -> str:
     """
     words: list[str] = []
     if settings.directory is not None:
-        words += ("--directory", str(settings.directory))
+        words += ("--dir", str(settings.directory))
     reached = not any(address.startswith("inproc://") for address in settings.proxies)
     if settings.proxies != DEFAULT_PROXIES and not settings.proxy_keys and reached:
         for address in settings.proxies:

@@ -82,7 +82,7 @@ def _options_of(loaded: Loaded[ClientSettings]) -> str:
     settings, origins = loaded.settings, loaded.origins
     words: list[str] = []
     if origins["directory"].startswith("--"):
-        words += ("--directory", str(settings.directory))
+        words += ("--dir", str(settings.directory))
     if origins["proxies"].startswith("--") and not settings.proxy_keys:
         for address in settings.proxies:
             words += ("--proxy", address)

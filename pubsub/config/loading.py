@@ -39,12 +39,12 @@ SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {
 """Settings that may be given once for all roles."""
 
 FLAGS: Final[Mapping[str, str]] = {
-    "directory": "--data",
+    "directory": "--dir",
     "proxies": "--proxy",
     "proxy_keys": "--proxy-key",
     "key_file": "--key",
 }
-"""Settings whose flag has another name than theirs; a client's directory is --directory."""
+"""Settings whose flag has another name than theirs."""
 
 CONFIG_VARIABLE: Final = "PUBSUB_CONFIG"
 
@@ -63,7 +63,7 @@ class Loaded(Generic[S]):
 
     Attributes:
         settings: all values, checked.
-        origins: setting -> "--data", "PUBSUB_SERVER_DIRECTORY", "/etc/pubsub.toml [server]" or "default".
+        origins: setting -> "--dir", "PUBSUB_SERVER_DIRECTORY", "/etc/pubsub.toml [server]" or "default".
     """
 
     settings: S
@@ -155,8 +155,6 @@ def role_name(role: type[S]) -> str:
 
 def flag_name(role: str, setting: str) -> str:
     """The flag of a setting: "--retention-hold-seconds"; some have a shorter one."""
-    if setting == "directory" and role == "client":
-        return "--directory"
     return FLAGS.get(setting, "--" + setting.replace("_", "-"))
 
 

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import MISSING, Field, fields
+from pathlib import Path
 from typing import Annotated, Any, Final, TypeVar
 
 import typer
@@ -19,7 +20,7 @@ from pubsub.config.loading import Loaded, flag_name, load, role_name
 from pubsub.config.rules import RULES
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
 from pubsub.console.docstrings import docstring
-from pubsub.errors import Unavailable
+from pubsub.errors import CallerError, Unavailable
 
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 
@@ -42,6 +43,9 @@ _FIRST: Final = (
     "authorized",
 )
 
+
+OldDirectory = Annotated[Path | None, typer.Argument(hidden=True)]
+"""The state directory without `--dir` before it, as two commands took it: see `one_directory`."""
 
 ProxyAddresses = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
 ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies, with their keys.")]
@@ -92,6 +96,17 @@ def read(role: type[S], flags: Mapping[str, Any], file: str | None) -> Loaded[S]
     """
     given = {name: tuple(value) if isinstance(value, list) else value for name, value in flags.items()}
     return load(role, given, file=file)
+
+
+def one_directory(directory: Path | None, old_form: Path | None) -> Path:
+    """The state directory, from `--dir` or from the argument that two commands took before.
+
+    Raises:
+        CallerError: neither is given, or both.
+    """
+    if (directory is None) == (old_form is None):
+        raise CallerError("the directory is named twice" if directory else "missing option --dir")
+    return directory or old_form  # type: ignore[return-value]
 
 
 @contextmanager

@@ -3,17 +3,24 @@
 typer hands each value to pydantic, whose import takes longer than all else that a small put does. A value that is not
 given, a text and a path need no checking: the rules of `pubsub.config` and the protocol read them. Everything else (a
 number with bounds) goes the usual way, and so does all of it with a typer that is made differently.
+
+The option of a state directory is `--dir` in every command. Its old names, `--data` and `--directory`, are read too;
+neither help nor completion shows them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from types import MethodType
+from typing import Any, Final
 
 import typer
 
 from pubsub.console.docstrings import restore
+
+_OLD_NAMES: Final = ("--data", "--directory")
+"""What `--dir` was called."""
 
 try:
     from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
@@ -22,7 +29,9 @@ except ImportError:  # Special case: another typer; then commands are slower, an
     def prepared(app: typer.Typer) -> Any:
         """The command of an application."""
         restore(app)
-        return typer.main.get_command(app)
+        command = typer.main.get_command(app)
+        _take_old_forms(command)
+        return command
 
 else:
 
@@ -44,6 +53,7 @@ else:
         restore(app)
         command = typer.main.get_command(app)
         _prepare(command)
+        _take_old_forms(command)
         return command
 
     def _prepare(command: Any) -> None:
@@ -55,3 +65,23 @@ else:
                 )
         for subcommand in getattr(command, "commands", {}).values():
             _prepare(subcommand)
+
+
+def _take_old_forms(command: Any) -> None:
+    """Have each `--dir` of a command read its old names, and leave a hidden argument out of the usage line."""
+    for parameter in command.params:
+        if "--dir" in parameter.opts:
+            parameter.add_to_parser = MethodType(_add_with_old_names, parameter)
+        elif getattr(parameter, "hidden", False):
+            parameter.get_usage_pieces = lambda _: []
+    for subcommand in getattr(command, "commands", {}).values():
+        _take_old_forms(subcommand)
+
+
+def _add_with_old_names(option: Any, parser: Any, ctx: Any) -> None:
+    shown = option.opts
+    option.opts = [*shown, *_OLD_NAMES]
+    try:
+        type(option).add_to_parser(option, parser, ctx)
+    finally:
+        option.opts = shown

@@ -237,7 +237,14 @@ def _tell(text: str) -> None:
 
 
 def announce(line: str) -> None:
-    """Writes the line by which a process in the foreground is ready says so; it goes on where nobody can read that."""
+    """Writes the line by which a process in the foreground says that it is ready, and tells systemd where it waits.
+
+    The process goes on where nobody can read the line.
+    """
+    if "NOTIFY_SOCKET" in os.environ:
+        from pubsub.base.supervision import notify
+
+        notify("READY=1")
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

@@ -12,6 +12,7 @@ import typer
 
 from pubsub import console
 from pubsub.config.locations import state_directory
+from pubsub.console.options import OldDirectory, one_directory
 from pubsub.errors import CallerError, NotKnown, StorageError
 from pubsub.http.errors import RequestKept
 
@@ -217,7 +218,8 @@ def _journal(place: Path) -> Iterator[Journal]:
 
 @app.command()
 def serve(
-    directory: Annotated[Path, typer.Argument(metavar="DIR", help="Where it keeps everything.")],
+    old_form: OldDirectory = None,
+    directory: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="Where it keeps everything.")] = None,
     bind: Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where it listens.")] = "127.0.0.1:8080",
     tokens: Annotated[
         Path | None, typer.Option("--tokens", metavar="FILE", help="NAME TOKEN a line: who may ask.")
@@ -236,7 +238,8 @@ def serve(
     check_installed()
     from pubsub.http.filing import run
 
-    run(directory, bind, tokens, certificate, key, insecure=insecure, allow_hosts=tuple(allow_host or ()))
+    place = one_directory(directory, old_form)
+    run(place, bind, tokens, certificate, key, insecure=insecure, allow_hosts=tuple(allow_host or ()))
 
 
 def check_installed() -> None:

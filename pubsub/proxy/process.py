@@ -21,6 +21,7 @@ from pubsub.base.clock import Clock, SystemClock, sound_wall
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import allow_connections, used
+from pubsub.base.supervision import OFF, Watchdog
 from pubsub.config.addresses import reaches_out
 from pubsub.config.settings import ProxySettings
 from pubsub.console.terminal import announce
@@ -73,7 +74,10 @@ class ProxyProcess(KeyedTraffic):
         servers: the address where servers connect; the same as `bind` where there is only one.
         core: the core, after `start`.
         metrics: where it tells its metrics; None: nowhere.
+        watchdog: reports the loop's turns.
     """
+
+    watchdog = OFF
 
     def __init__(
         self,
@@ -226,10 +230,11 @@ class ProxyProcess(KeyedTraffic):
             handover.started = True
         while not self._stopping:
             due = core.deadline if entrance is None else min(core.deadline, entrance.deadline)
-            wait = ceil(max(0.0, due - clock()) * 1000)
+            wait = min(ceil(max(0.0, due - clock()) * 1000), self.watchdog.wait_ms)
             wait = wait if guard.wait_ms is None else min(wait, guard.wait_ms)
             ready = [source for source, _ in self._poller.poll(wait)]
             now = clock()
+            self.watchdog.turned(now)
             if guard.exceeded(now):
                 self._listen_anew(now)
                 continue
@@ -301,6 +306,7 @@ def run_proxy(settings: ProxySettings) -> None:
     """
     allow_connections()
     process = ProxyProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
+    process.watchdog = Watchdog()
     before: dict[signal.Signals, Any] = {}
     if settings.authorized is not None:  # There are keys, or `start` refuses.
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
@@ -310,6 +316,7 @@ def run_proxy(settings: ProxySettings) -> None:
             before[number] = signal.signal(number, lambda *_: process.stop())
         announce(f"proxy {settings.id} ready: clients {process.bind}, servers {process.servers}{said(process.metrics)}")
         process.run()
+        process.watchdog.stopping()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

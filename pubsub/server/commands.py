@@ -15,7 +15,7 @@ from pubsub.console.options import Lifeline, takes_settings
 
 app = typer.Typer(name="server", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
-Store = Annotated[Path, typer.Option("--data", metavar="DIR", help="The data directory of a server that does not run.")]
+Store = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The directory of a server that does not run.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -45,7 +45,7 @@ def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
 @app.command("export")
 def export_command(
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="Directory to write to.")],
-    data: Store,
+    directory: Store,
     quarantined: Annotated[
         bool, typer.Option("--quarantined", help="Write the topics that were given up here and set aside, instead.")
     ] = False,
@@ -57,14 +57,14 @@ def export_command(
     """
     from pubsub.server.offline.export import export_tree
 
-    count = export_tree(data, target, aside=quarantined)
+    count = export_tree(directory, target, aside=quarantined)
     console.report(as_json, {"exported": str(target), "count": count}, f"exported {count:,} messages to {target}")
 
 
 @app.command("import")
 def import_command(
     source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Directory tree to read.")],
-    data: Store,
+    directory: Store,
     as_json: AsJson = False,
 ) -> None:
     """Read a directory tree into a stopped server's store, each topic into a fresh log.
@@ -73,7 +73,7 @@ def import_command(
     """
     from pubsub.server.offline.export import import_tree
 
-    count = import_tree(data, source)
+    count = import_tree(directory, source)
     console.report(as_json, {"imported": str(source), "count": count}, f"imported {count:,} messages from {source}")
 
 

@@ -291,5 +291,5 @@ def check_stale(settings: ServerSettings, core: ServerCore) -> None:
         why = core.state.stale.replace("_", " ")
         raise ConfigurationError(
             f"server {settings.id} runs on an older copy of its store ({why}); where there is no newer one:"
-            f" pubsub server restored --data {settings.directory}"
+            f" pubsub server restored --dir {settings.directory}"
         )

@@ -26,6 +26,7 @@ from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.base.reserve import Reserve, ReserveFile
 from pubsub.base.resources import allow_connections, used
+from pubsub.base.supervision import OFF, Watchdog
 from pubsub.config.settings import ServerSettings
 from pubsub.console.terminal import announce
 from pubsub.errors import ConfigurationError, StorageError, StoreFull
@@ -76,6 +77,7 @@ class ServerProcess:
     """
 
     metrics: Metrics | None = None
+    watchdog = OFF
 
     def __init__(
         self,
@@ -283,8 +285,7 @@ class ServerProcess:
             self._pair.disconnect()
             return
         self.core.state.counters["memory_limit_reached"] += 1
-        for sock in (self._listener, self._connections.sock):
-            self._poller.unregister(sock)
+        self._unwatch_listener()
         self._close_listener()
         self._listener, _ = once_free(lambda: self._bound(self.address))
         self._watch_listener()
@@ -312,6 +313,7 @@ class ServerProcess:
         try:
             while not self._stopping:
                 self._turn()
+                self.watchdog.turned(self._clock.monotonic())
                 who = self.core.proxies if self._serving else self._pair
                 if not self._ready and who is not None and who.is_ready(self._clock.monotonic()):
                     self._ready = True
@@ -329,12 +331,11 @@ class ServerProcess:
             self._loop.send(now)
 
     def _turn(self) -> None:
-        doors = self._doors
-        deadline = self.deadline
+        doors, deadline = self._doors, self.deadline
         if doors is not None:
             deadline = min(deadline, doors.gate.deadline, self._links.due)
         wait = deadline - self._clock.monotonic()
-        most = 1000 if self._guard.wait_ms is None else self._guard.wait_ms
+        most = min(self._guard.wait_ms or 1000, self.watchdog.wait_ms)
         ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
         if ready.pop(self._wakeup.fileno(), None):
             self._wakeup.clear()
@@ -433,6 +434,7 @@ def run_server(settings: ServerSettings) -> None:
     check_files()
     sound_wall(SystemClock().wall())  # Before anything is written.
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
+    process.watchdog = Watchdog()
     if settings.authorized is not None:  # There are keys, or `start` refuses. A large store takes its time to open.
         signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     process.start()
@@ -440,5 +442,6 @@ def run_server(settings: ServerSettings) -> None:
         signal.signal(number, lambda *_: process.stop())
     try:
         process.run(lambda: announce(f"server {settings.id} ready: {process.address}{said(process.metrics)}"))
+        process.watchdog.stopping()
     finally:
         process.close()

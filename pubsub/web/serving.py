@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import socket
+import time
 from collections.abc import Callable
 from typing import Any
 
 import uvicorn
 
 from pubsub.base.listening import ACCEPTS_MAX, Listening, quiet
+from pubsub.base.supervision import OFF, Watchdog
 from pubsub.errors import ConfigurationError
 from pubsub.web.connections import Connection, Limits, Room
 
@@ -25,7 +27,8 @@ class HttpServer(uvicorn.Server):
         stop_seconds: patience with requests under way when it stops.
         lifespan: whether the application has one.
         certificate, key: files in PEM, for HTTPS.
-        owns_loop: whether the event loop runs nothing but this server, so that it may be told what it logs.
+        owns_loop: whether the event loop runs nothing but this server, so that it may be told what it logs,
+            and systemd that it turns.
 
     Raises:
         OSError, ValueError: the certificate cannot be used.
@@ -45,6 +48,7 @@ class HttpServer(uvicorn.Server):
     ) -> None:
         self.room = Room(limits, problem)
         self._owns_loop = owns_loop
+        self.watchdog = Watchdog() if owns_loop else OFF
         protocol: Any = functools.partial(Connection, room=self.room)
         super().__init__(
             uvicorn.Config(
@@ -92,3 +96,13 @@ class HttpServer(uvicorn.Server):
             )
             self.servers.append(server)
         self.started = True
+
+    async def on_tick(self, counter: int) -> bool:
+        """Ten times a second on the event loop: report that it turns."""
+        self.watchdog.turned(time.monotonic())
+        return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop in order, once requests under way are answered."""
+        self.watchdog.stopping()
+        await super().shutdown(sockets)

@@ -29,12 +29,12 @@ class Pair:
         self.addresses: dict[str, str] = {}
         self._running: dict[str, AbstractContextManager[Any]] = {}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        options = ["--bind", f"tcp://{host}:0", "--data", directory / "p1", "--startup-wait-seconds", "0"]
+        options = ["--bind", f"tcp://{host}:0", "--dir", directory / "p1", "--startup-wait-seconds", "0"]
         self.proxy = self._start("p1", "proxy", "start", "--id", "p1", *options, *FAST[:2])
 
     def member(self, directory: Path, server: str = "s1") -> list[str | Path]:
         """The command line of a member."""
-        return ["server", "start", "--id", server, "--proxy", self.proxy, "--data", directory, *FAST]
+        return ["server", "start", "--id", server, "--proxy", self.proxy, "--dir", directory, *FAST]
 
     def start(self, name: str, *options: str) -> None:
         """Start a member, in the directory of its name and always at the same address."""

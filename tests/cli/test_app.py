@@ -48,7 +48,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["up"], "Missing option '--dir'"),
         (["up", "--dir", "d", "--proxies", "0"], "Invalid value for '--proxies'"),
         (["config", "show", "bogus"], "'bogus' is no role"),
-        (["server", "export", "there"], "Missing option '--data'"),
+        (["server", "export", "there"], "Missing option '--dir'"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_exit_code_2(
@@ -68,8 +68,8 @@ def test_a_wrong_command_line_is_one_line_and_exit_code_2(
         (["proxy", "start", "--id", "p1"], "proxy bind is not set"),
         (["proxy", "start", "--id", "p1", "--bind", "nowhere"], "proxy bind = 'nowhere' (from --bind)"),
         (["server", "start", "--id", "s1", "--proxy", "h:1"], "server directory is not set"),
-        (["server", "start", "--id", "../x", "--proxy", "h:1", "--data", "d"], "server id = '../x' (from --id)"),
-        (["server", "start", "--id", "s", "--proxies-file", "/none/x", "--data", "d"], "No such file"),
+        (["server", "start", "--id", "../x", "--proxy", "h:1", "--dir", "d"], "server id = '../x' (from --id)"),
+        (["server", "start", "--id", "s", "--proxies-file", "/none/x", "--dir", "d"], "No such file"),
         (["client", "c", "flush", "--tries", "0"], "client tries = '0' (from --tries)"),
         (["client", "c", "flush", "--config", "/none/x"], "configuration file /none/x: No such file"),
         (["status", "--proxy", "nowhere"], "client proxies = ('nowhere',) (from --proxy)"),
@@ -157,7 +157,7 @@ sys.exit(main())
     ["pubsub.cli.app", "typer", "pubsub.console.parameters", "pubsub.client.commands", "pubsub.client.client", "zmq"],
 )
 def test_an_interrupt_while_a_command_starts_prints_nothing(module: str, tmp_path: Path) -> None:
-    command = ["client", "c", "flush", "--proxy", "127.0.0.1:9", "--directory", str(tmp_path)]
+    command = ["client", "c", "flush", "--proxy", "127.0.0.1:9", "--dir", str(tmp_path)]
     done = run("-c", INTERRUPTED_AT, module, *command)
     assert done.returncode in {130, -signal.SIGINT}
     assert done.stdout + done.stderr == ""

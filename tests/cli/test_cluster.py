@@ -281,7 +281,7 @@ def test_roles_run_without_any_standard_stream(tmp_path: Path) -> None:
     places = {"proxy": ["--bind", address, "--startup-wait-seconds", "0"], "server": ["--proxy", address]}
     running = []
     for role, place in places.items():
-        command = [sys.executable, "-m", "pubsub", role, "start", "--id", role, "--data", str(tmp_path / role), *place]
+        command = [sys.executable, "-m", "pubsub", role, "start", "--id", role, "--dir", str(tmp_path / role), *place]
         running.append(subprocess.Popen(command, preexec_fn=closing(0, 1, 2)))
     try:
         until_heard(["--proxy", address], "server")
@@ -295,7 +295,7 @@ def test_a_server_says_which_proxy_it_cannot_reach(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"  # Bound, and nobody listens.
-        command = ["server", "start", "--id", "s1", "--proxy", address, "--data", str(tmp_path / "s1")]
+        command = ["server", "start", "--id", "s1", "--proxy", address, "--dir", str(tmp_path / "s1")]
         process = subprocess.Popen([sys.executable, "-m", "pubsub", *command], stderr=subprocess.PIPE, text=True)
         try:
             assert process.stderr is not None

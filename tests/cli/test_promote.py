@@ -89,6 +89,6 @@ def test_what_is_no_members_directory_is_refused_and_restored_points_here(cluste
     assert code == 8
     assert "is not the directory of a member of a server with a standby" in error
     cluster.end("b")
-    done = pubsub("server", "restored", "--data", tmp_path / "b", "--yes")
+    done = pubsub("server", "restored", "--dir", tmp_path / "b", "--yes")
     assert done.returncode == 8
     assert "is that of a member of two, and proxies keep who of them serves: pubsub server promote" in done.stderr

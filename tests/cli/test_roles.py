@@ -52,11 +52,11 @@ def refused(*arguments: str | Path) -> tuple[int, str]:
 
 
 def proxy(directory: Path, bind: str = "tcp://127.0.0.1:0") -> list[str | Path]:
-    return ["proxy", "start", "--id", "p1", "--bind", bind, "--data", directory]
+    return ["proxy", "start", "--id", "p1", "--bind", bind, "--dir", directory]
 
 
 def server(directory: Path, *options: str) -> list[str | Path]:
-    return ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--data", directory, *options]
+    return ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--dir", directory, *options]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -159,7 +159,7 @@ def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_pa
     hasty = ["--heartbeat-seconds", "0.1"]
     with running(*proxy(tmp_path / "p"), "--startup-wait-seconds", "0", *hasty) as (_, ready):
         address = next(word for word in ready.replace(",", " ").split() if "://" in word)
-        options = ["server", "start", "--id", name, "--proxy", address, *hasty, "--data"]
+        options = ["server", "start", "--id", name, "--proxy", address, *hasty, "--dir"]
         with running(*options, tmp_path / "one"):
             for _ in range(5):  # Where no proxy answers within a second, on a busy machine, it says that it is ready.
                 done = subprocess.run(

@@ -79,7 +79,7 @@ def test_a_standby_pointed_at_itself(cluster: Pair, tmp_path: Path) -> None:
 
 
 def test_a_standby_of_another_cluster(cluster: Pair, tmp_path: Path) -> None:
-    elsewhere = ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--data", tmp_path / "c", *FAST]
+    elsewhere = ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--dir", tmp_path / "c", *FAST]
     code, line = refused(*elsewhere, "--standby-of", cluster.addresses["a"])
     assert code == 8
     assert "names other proxies: both members of a server name the same ones" in line

@@ -75,7 +75,7 @@ def test_where_nobody_serves_it_says_whom_to_start() -> None:
     assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
     (warning,) = (text for text in found["warnings"] if "start member" in text)
     assert f"start member {A} at tcp://a:1, which is in sync" in warning
-    assert "pubsub server start --id s1 --bind tcp://a:1 --proxies-file FILE --data DIR" in warning
+    assert "pubsub server start --id s1 --bind tcp://a:1 --proxies-file FILE --dir DIR" in warning
     console.print_table(_standbys(found))
 
 

@@ -16,7 +16,7 @@ from tests.client.opened import names
 def test_a_call_is_made_served_asked_for_again_and_forgotten(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     assert "served 0 calls" in capfd.readouterr().out
     assert main(["c", "call", name, "hello", "--id", "c1", "--wait", "3", *place]) == 30
@@ -39,7 +39,7 @@ def test_a_call_is_made_served_asked_for_again_and_forgotten(
 
 def test_a_command_that_reads_late_gets_all_of_a_large_call(service: str, tmp_path: Path) -> None:
     """More than a pipe holds, while it is looked for signals."""
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     body = bytes(range(256)) * 2_000
     with Client("c", proxies=[service], directory=tmp_path / "c") as client:
@@ -52,7 +52,7 @@ def test_a_command_that_reads_late_gets_all_of_a_large_call(service: str, tmp_pa
 def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     assert main(["c", "call", name, "bad", "--id", "bad", "--wait", "3", *place]) == 30
     assert main(["c", "call", name, "late", "--id", "late", "--deadline", "0", "--wait", "0", *place]) == 30
@@ -67,7 +67,7 @@ def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
 
 
 def test_a_command_that_hangs_is_killed_and_is_an_error_reply(service: str, tmp_path: Path) -> None:
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     with Client("c", proxies=[service], directory=tmp_path / "c") as client:
         client.request(name, b"hello", id="hung", timeout=20.0)
@@ -81,7 +81,7 @@ def test_a_worker_that_ends_after_so_many_calls_leaves_no_reply_behind(
     service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A close does not wait for what is under way, and a reply that stayed would come with the worker's next start."""
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     monkeypatch.setattr("pubsub.client.client.ACKNOWLEDGE_SECONDS", 0.0)
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     calls = [f"c{number}" for number in range(20)]
@@ -106,6 +106,6 @@ def test_a_worker_that_ends_after_so_many_calls_leaves_no_reply_behind(
 def test_what_cannot_be_is_one_line_with_exit_code_2_and_makes_no_client(
     tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["c", *words, "--directory", str(tmp_path)]) == 2
+    assert main(["c", *words, "--dir", str(tmp_path)]) == 2
     assert len(capfd.readouterr().err.splitlines()) == 1
     assert not list(tmp_path.glob("*.db"))

@@ -133,11 +133,11 @@ def test_without_a_service_a_put_is_in_doubt_kept_and_finished_later(
     run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("reader", "subscribe", topic) == 0
-    where = ["--directory", tmp_path / "own place"]
+    where = ["--dir", tmp_path / "own place"]
     nobody = ["--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2"]
     assert run("c", "put", topic, "-", *where, *nobody, stdin=b"kept") == 5
     error = capsys.readouterr().err
-    options = f" --directory '{tmp_path / 'own place'}' --proxy tcp://127.0.0.1:9"
+    options = f" --dir '{tmp_path / 'own place'}' --proxy tcp://127.0.0.1:9"
     assert f"pubsub client c flush{options};" in error
     assert f"pubsub client c discard {topic}{options}\n" in error
     assert run("reader", "get", topic, "--wait", "0") == 3
@@ -246,7 +246,7 @@ def test_a_mistyped_client_is_told_and_not_made(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    named = [] if directory is None else ["--directory", directory]
+    named = [] if directory is None else ["--dir", directory]
     place = directory or tmp_path / "share/pirate-pubsub/client"
     assert run("alcie", *arguments, *named) == 20
     assert f"there is no client alcie in {place} (there is none); " in capsys.readouterr().err
@@ -291,7 +291,7 @@ def test_renew_makes_another_publisher(run: Run, topic: str, capsys: pytest.Capt
 def test_a_small_put_imports_only_what_it_needs(service: str, topic: str, tmp_path: Path) -> None:
     """Most of what a small put takes from start to exit is imports; its time is measured, never tested."""
     (tmp_path / "body").write_bytes(b"x" * 100)
-    place = ["--proxy", service, "--directory", str(tmp_path / "state")]
+    place = ["--proxy", service, "--dir", str(tmp_path / "state")]
     command = [sys.executable, "-X", "importtime", "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "body")]
     done = subprocess.run([*command, *place], check=True, timeout=60, capture_output=True, text=True)
     imported = {line.rsplit("|", 1)[1].strip() for line in done.stderr.splitlines() if line.startswith("import time:")}
@@ -310,7 +310,7 @@ def test_a_second_process_on_the_same_client_is_one_line_and_exit_code_9(
 
 
 def test_an_interrupt_ends_a_waiting_get_with_130(run: Run, service: str, topic: str, tmp_path: Path) -> None:
-    place = ["--proxy", service, "--directory", str(tmp_path / "state")]
+    place = ["--proxy", service, "--dir", str(tmp_path / "state")]
     assert run("c", "subscribe", topic, *place) == 0
     command = [sys.executable, "-m", "pubsub", "client", "c", "get", topic, "--wait", "60", *place]
     process = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -329,7 +329,7 @@ def test_an_interrupt_ends_a_waiting_get_with_130(run: Run, service: str, topic:
 
 def test_a_bar_shows_how_far_the_lines_are_where_there_is_a_terminal(service: str, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("x\n" * 5000)
-    place = ["--proxy", service, "--directory", str(tmp_path / "state")]
+    place = ["--proxy", service, "--dir", str(tmp_path / "state")]
     leader, terminal = os.openpty()
     command = [sys.executable, "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "lines"), "--lines", *place]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, timeout=60, check=True)
@@ -392,7 +392,7 @@ def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Pat
         closed.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"  # Bound, and nobody listens.
         command = [sys.executable, "-m", "pubsub", "client", "c", "subscribe", "t", "--proxy", address]
-        command += ["--directory", str(tmp_path), "--timeout-seconds", "5"]
+        command += ["--dir", str(tmp_path), "--timeout-seconds", "5"]
         process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert process.stderr is not None
         first = process.stderr.readline()
@@ -415,7 +415,7 @@ def test_a_file_that_no_message_can_be_is_refused_before_it_is_read(service: str
     huge = tmp_path / "huge"
     huge.touch()
     os.truncate(huge, 1 << 40)  # A log that was to go line by line, say; more than there is memory.
-    assert main(["client", "c", "put", "t", str(huge), "--proxy", service, "--directory", str(tmp_path)]) == 2
+    assert main(["client", "c", "put", "t", str(huge), "--proxy", service, "--dir", str(tmp_path)]) == 2
 
 
 def test_a_line_that_no_message_can_be_is_read_no_further() -> None:

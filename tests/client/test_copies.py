@@ -123,11 +123,11 @@ def test_dead_letters_of_a_running_client_are_listed_with_their_bodies(
     client.put("jobs", b"a bad one")
     with contextlib.suppress(ValueError):
         client.process("jobs", refuse, timeout=5)
-    listed = pubsub("client", "svc", "dead-letters", "--directory", tmp_path, "--json")
+    listed = pubsub("client", "svc", "dead-letters", "--dir", tmp_path, "--json")
     assert listed.returncode == 0, listed.stderr
     (letter,) = json.loads(listed.stdout)
     assert (letter["topic"], letter["body"], letter["attempts"]) == ("jobs", "a bad one", 1)
-    shown = pubsub("client", "svc", "dead-letters", "jobs", "--directory", tmp_path)
+    shown = pubsub("client", "svc", "dead-letters", "jobs", "--dir", tmp_path)
     assert "a bad" in shown.stdout
     client.put("jobs", b"it goes on")
     assert client.get("jobs", timeout=5) is not None

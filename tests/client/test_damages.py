@@ -94,7 +94,7 @@ def test_a_state_that_was_emptied_is_refused_and_an_empty_directory_is_not(
             opened(tmp_path)
         assert str(error.value) == says
     for command in (["get", "t"], ["flush"], ["dead-letters"]):
-        where = ["--proxy", "tcp://127.0.0.1:9", "--directory", str(tmp_path)]
+        where = ["--proxy", "tcp://127.0.0.1:9", "--dir", str(tmp_path)]
         assert main(["client", "c", *command, *where]) == 7
         printed = capsys.readouterr().err
         assert says in printed

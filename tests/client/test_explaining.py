@@ -35,7 +35,7 @@ def test_a_put_and_its_commands_say_it(tmp_path: Path, closed: str) -> None:
             client.put("t", b"x", timeout=0.05)
         text = str(caught.value)
         assert f"{closed}: Connection refused" in text
-        options = f" --directory {tmp_path} --proxy {closed}"
+        options = f" --dir {tmp_path} --proxy {closed}"
         assert f"pubsub client c flush{options}; give up: pubsub client c discard t{options}" in text
         with pytest.raises(Unavailable, match="Connection refused"):
             client.subscribe("t", timeout=0.05)
@@ -58,7 +58,7 @@ def test_a_client_of_asyncio_says_it_too(tmp_path: Path, closed: str) -> None:
 
     text = asyncio.run(scene())
     assert f"{closed}: Connection refused" in text
-    assert f"--directory {tmp_path}" in text
+    assert f"--dir {tmp_path}" in text
 
 
 def test_a_port_that_says_nothing_is_named_as_one(tmp_path: Path) -> None:
@@ -101,5 +101,5 @@ def test_options_leave_out_what_a_command_does_not_need(tmp_path: Path, pubsub_c
         proxy_keys=(KEY,),
         directory=tmp_path / "a b",
     )
-    assert options_of(keyed) == f" --directory '{tmp_path}/a b'"
+    assert options_of(keyed) == f" --dir '{tmp_path}/a b'"
     assert "--proxy" not in options_of(ClientSettings(proxies=("inproc://p1",)))

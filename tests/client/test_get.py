@@ -30,7 +30,7 @@ class Shell:
 
     def __init__(self, service: str, directory: Path, topic: str) -> None:
         self.topic, self.directory = topic, directory
-        self.place = ["--proxy", service, "--directory", str(directory / "state")]
+        self.place = ["--proxy", service, "--dir", str(directory / "state")]
         self.service = service
 
     def command(self, *arguments: str | Path) -> list[str]:

@@ -155,7 +155,7 @@ def test_keys_and_headers_count_where_batches_are_cut() -> None:
 def test_commands_put_and_show_them(
     service: str, tmp_path: Path, topic: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
-    place = ["--proxy", service, "--directory", str(tmp_path)]
+    place = ["--proxy", service, "--dir", str(tmp_path)]
     assert main(["bob", "subscribe", topic, *place]) == 0
     lines = tmp_path / "lines"
     lines.write_text("one\ntwo\n")
@@ -185,7 +185,7 @@ def test_a_header_that_cannot_be_is_one_line_and_makes_no_client(
     tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m").write_text("x")
-    assert main(["alice", "put", "t", str(tmp_path / "m"), *words, "--directory", str(tmp_path)]) == 2
+    assert main(["alice", "put", "t", str(tmp_path / "m"), *words, "--dir", str(tmp_path)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
     assert not list(tmp_path.glob("*.db"))

@@ -69,7 +69,7 @@ def test_the_key_lies_beside_the_state(run: Run, capfdbinary: pytest.CaptureFixt
 
 def test_keys_are_named(run: Run, cluster: Keyed, clients: Path, tmp_path: Path) -> None:
     named = ["--key", clients / "alice.key", "--proxy", cluster.proxy.address, "--proxy-key", public("p1")]
-    assert run("alice", "put", "named", "body", "--directory", tmp_path / "elsewhere", *named) == 0
+    assert run("alice", "put", "named", "body", "--dir", tmp_path / "elsewhere", *named) == 0
 
 
 def test_a_key_that_nobody_authorized_is_exit_code_21(
@@ -97,7 +97,7 @@ def test_another_proxys_key_is_exit_code_21(run: Run, cluster: Keyed, capsys: py
 def test_no_key_where_one_is_wanted_is_exit_code_21_or_8(
     run: Run, cluster: Keyed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    arguments = ["nobody", "put", "t", "body", "--directory", tmp_path / "none"]
+    arguments = ["nobody", "put", "t", "body", "--dir", tmp_path / "none"]
     assert run(*arguments, "--proxy", cluster.proxy.address) == 21
     assert one_line(capsys) == f"{cluster.proxy.address} wants a key: pubsub keys new client nobody"
     assert run(*arguments) == 8

@@ -37,7 +37,7 @@ def counted(errors: bytes) -> int:
 def test_an_interrupt_while_input_is_waited_for_says_how_many_lines_went(
     service: str, topic: str, tmp_path: Path, number: int
 ) -> None:
-    place = ["--proxy", service, "--directory", str(tmp_path / "c")]
+    place = ["--proxy", service, "--dir", str(tmp_path / "c")]
     with Client("reader", proxies=[service], directory=tmp_path / "reader") as reader:
         reader.subscribe(topic)
         with putting(place, topic, "-") as process:
@@ -57,7 +57,7 @@ def test_an_interrupt_while_input_is_waited_for_says_how_many_lines_went(
 
 def test_as_many_arrive_as_it_says_wherever_it_is_interrupted(service: str, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(300_000)))
-    place = ["--proxy", service, "--directory", str(tmp_path / "c")]
+    place = ["--proxy", service, "--dir", str(tmp_path / "c")]
     with Client("reader", proxies=[service], directory=tmp_path / "reader") as reader:
         reader.subscribe(topic)
         with putting(place, topic, str(tmp_path / "lines")) as process:
@@ -80,7 +80,7 @@ def test_as_many_arrive_as_it_says_wherever_it_is_interrupted(service: str, topi
 
 
 def test_a_line_that_is_no_message_says_how_many_went_before(service: str, topic: str, tmp_path: Path) -> None:
-    place = ["--proxy", service, "--directory", str(tmp_path / "c")]
+    place = ["--proxy", service, "--dir", str(tmp_path / "c")]
     with putting(place, topic, "-") as process:
         output, errors = process.communicate(b"one\ntwo\n" + b"x" * (17 * 1024 * 1024), timeout=60)
     assert (process.returncode, output) == (2, b"")

@@ -117,7 +117,7 @@ def test_ctrl_c_ends_a_command_that_waits_for_a_proxy_while_the_other_refuses(cl
     make_key_file(tmp_path / "key", pair("stranger").secret)
     (tmp_path / "body").write_bytes(b"x")
     command = [sys.executable, "-m", "pubsub", "client", "stranger", "put", "t", str(tmp_path / "body")]
-    command += ["--key", str(tmp_path / "key"), "--directory", str(tmp_path), "--timeout-seconds", "60"]
+    command += ["--key", str(tmp_path / "key"), "--dir", str(tmp_path), "--timeout-seconds", "60"]
     command += ["--proxy", cluster.proxy.address, "--proxy", "tcp://127.0.0.1:9"]
     command += ["--proxy-key", public("p1"), "--proxy-key", public("p2")]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)

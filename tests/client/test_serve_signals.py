@@ -35,7 +35,7 @@ def make(service: str, body: str, place: list[str], call: str = "c1") -> None:
 def test_a_signal_in_mid_handler_ends_serve_and_its_command_and_the_next_worker_answers_once(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     make(name, "hello", place)
     begun = tmp_path / "begun"
@@ -69,7 +69,7 @@ def test_a_signal_in_mid_handler_ends_serve_and_its_command_and_the_next_worker_
 def test_a_reader_that_goes_ends_the_command_and_the_reply_stays(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place, name = ["--proxy", service, "--directory", str(tmp_path)], f"service{next(names)}"
+    place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     body = "x" * 1_000_000  # More than a pipe holds.
     (tmp_path / "body").write_text(body)
@@ -91,7 +91,7 @@ def test_a_reader_that_goes_ends_the_command_and_the_reply_stays(
 def test_where_nobody_is_each_command_says_so_and_nothing_is_called(
     nowhere: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    place = ["--proxy", nowhere, "--directory", str(tmp_path), "--timeout-seconds", "1"]
+    place = ["--proxy", nowhere, "--dir", str(tmp_path), "--timeout-seconds", "1"]
     for words in (["w", "serve", "billing"], ["c", "call", "billing", "17", "--id", "c1"]):
         assert main([*words, *place]) == 4
         (line,) = [line for line in capfd.readouterr().err.splitlines() if "error" in line]

@@ -115,7 +115,7 @@ def test_a_proxy_lives_in_the_users_data_directory_by_its_id(tmp_path: Path) -> 
     [
         (ServerSettings, {"proxies": SERVER["proxies"], "directory": "d"}, "server id is not set; say it by --id"),
         (ServerSettings, {"id": "s1", "directory": "d"}, "--proxies-file"),
-        (ServerSettings, {"id": "s1", "proxies": SERVER["proxies"]}, "server directory is not set; say it by --data"),
+        (ServerSettings, {"id": "s1", "proxies": SERVER["proxies"]}, "server directory is not set; say it by --dir"),
         (ProxySettings, {"id": "p1"}, "proxy bind is not set; say it by --bind, PUBSUB_PROXY_BIND or bind under"),
     ],
 )
@@ -293,8 +293,8 @@ def test_sizes_with_units_are_the_same_sizes(number: int) -> None:
 
 
 def test_flags_have_the_names_of_the_commands() -> None:
-    assert flag_name("server", "directory") == "--data"
-    assert flag_name("client", "directory") == "--directory"
+    assert flag_name("server", "directory") == "--dir"
+    assert flag_name("client", "directory") == "--dir"
     assert flag_name("server", "proxies") == "--proxy"
     assert flag_name("server", "retention_hold_seconds") == "--retention-hold-seconds"
 

@@ -79,7 +79,7 @@ class Round:
 
     def client(self, name: str, *words: str) -> Ran:
         """A command of a client."""
-        where = ("--proxy", self._cluster.addresses[0], "--directory", str(self._clients), "--timeout-seconds", "20")
+        where = ("--proxy", self._cluster.addresses[0], "--dir", str(self._clients), "--timeout-seconds", "20")
         return run("client", name, *words, *where)
 
     def sound(self) -> list[str]:
@@ -96,7 +96,7 @@ class Round:
     def compared(self) -> tuple[int, list[str]]:
         """The exit code of `check`, and where the processes did something else."""
         assert self.client("reader", "subscribe", SOUND, "--fresh").code == 0
-        check = run("server", "check", str(self._place), "--json")
+        check = run("server", "check", "--dir", str(self._place), "--json")
         if check.code not in {0, 16, 17, 18, 19}:
             return check.code, [f"check: {check}"]
         server = self._cluster.server("s1", data=self._place)

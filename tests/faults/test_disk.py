@@ -175,12 +175,12 @@ def test_a_store_from_a_backup_is_found_out_and_does_not_serve(cluster: Cluster)
         assert cluster.holders("new", proxy) == ["s1"]
     end(cluster.servers[0])
     shutil.rmtree(cluster.directory / "s1")
-    assert main(["server", "check", str(cluster.directory / "backup")]) == 0  # The file itself cannot know.
-    assert main(["server", "check", str(cluster.directory / "backup"), "--proxy", cluster.addresses[0]]) == 18
+    assert main(["server", "check", "--dir", str(cluster.directory / "backup")]) == 0  # The file itself cannot know.
+    assert main(["server", "check", "--dir", str(cluster.directory / "backup"), "--proxy", cluster.addresses[0]]) == 18
     shutil.copytree(cluster.directory / "backup", cluster.directory / "s1")
     cluster.servers[0].start()
     assert cluster.servers[0].wait() == 8
-    assert main(["server", "check", str(cluster.directory / "s1")]) == 18
+    assert main(["server", "check", "--dir", str(cluster.directory / "s1")]) == 18
     assert "change" in one_line(cluster.servers[0])
 
 

@@ -25,7 +25,7 @@ def test_three_hundred_requests_under_random_faults_happen_once_each(tmp_path: P
     killed, faults = Counter({"sender": 0, "receiver": 0}), Counter[str]()
     for seed in range(3, 3 + ROUNDS_MAX):
         soak = tmp_path / f"soak{seed}"
-        words = ["--requests", "300", "--seed", str(seed), "--directory", str(soak)]
+        words = ["--requests", "300", "--seed", str(seed), "--dir", str(soak)]
         ended = subprocess.run(
             [sys.executable, ROOT / "scripts" / "http_soak.py", *words],
             cwd=ROOT, capture_output=True, text=True, check=False,

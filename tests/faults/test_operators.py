@@ -235,7 +235,7 @@ def test_the_copy_that_comes_back_is_set_aside_and_can_be_exported(
     assert cluster.report("s2")["topics"]["t"]["records"] == 2
     cluster.servers[0].kill()
     code, facts, err = operator.offline(
-        "server", "export", str(tmp_path / "kept"), "--data", str(cluster.directory / "s1"), "--quarantined"
+        "server", "export", str(tmp_path / "kept"), "--dir", str(cluster.directory / "s1"), "--quarantined"
     )
     assert (code, err) == (0, "")
     assert facts["count"] == 3
@@ -341,7 +341,7 @@ def test_a_copy_that_is_all_there_is_goes_on_and_everybody_is_told_of_the_loss_o
         until(lambda: cluster.report("s1")["topics"]["t"]["quarantined"], "a client showed it")
         end(cluster.servers[0])
 
-    code, facts, err = operator.offline("server", "restored", "--data", str(cluster.directory / "s1"), "--yes")
+    code, facts, err = operator.offline("server", "restored", "--dir", str(cluster.directory / "s1"), "--yes")
     assert (code, err, facts["server"], facts["topics"]) == (0, "", "s1", ["t"])
     cluster.servers[0].start().ready()
     alice.flush()
@@ -376,7 +376,7 @@ def test_a_copy_put_back_after_its_topic_moved_away_joins_the_holder_and_takes_n
     operator.done("topic", "move", "t", "--to", "s2")
     alice.put("t", b"5")
     put_back(cluster, cluster.directory / "copy")
-    code, _, err = operator.offline("server", "restored", "--data", str(cluster.directory / "s1"), "--yes")
+    code, _, err = operator.offline("server", "restored", "--dir", str(cluster.directory / "s1"), "--yes")
     assert (code, err) == (0, "")
     cluster.servers[0].start().ready()
     until(lambda: all(len(holders(cluster, "t", proxy)) == 1 for proxy in (0, 1)), "one holder")
@@ -387,9 +387,9 @@ def test_a_copy_put_back_after_its_topic_moved_away_joins_the_holder_and_takes_n
 
 def test_a_running_server_and_what_is_no_store_are_not_restored(cluster: Cluster, operator: Operator) -> None:
     cluster.run(proxies=1, servers=1)
-    code, _, err = operator.offline("server", "restored", "--data", str(cluster.directory / "s1"), "--yes")
+    code, _, err = operator.offline("server", "restored", "--dir", str(cluster.directory / "s1"), "--yes")
     assert code == 9
     assert "in use" in err
-    code, _, err = operator.offline("server", "restored", "--data", str(cluster.directory / "none"), "--yes")
+    code, _, err = operator.offline("server", "restored", "--dir", str(cluster.directory / "none"), "--yes")
     assert code == 8
     assert err.count("\n") == 1

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 
 def test_rounds_of_faults_lose_double_and_misplace_nothing_and_leave_both_members_alike(tmp_path: Path) -> None:
-    words = ["--rounds", "12", "--seed", "1", "--directory", str(tmp_path / "rounds")]
+    words = ["--rounds", "12", "--seed", "1", "--dir", str(tmp_path / "rounds")]
     ended = subprocess.run(
         [sys.executable, ROOT / "scripts" / "rounds.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )

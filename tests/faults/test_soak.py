@@ -21,7 +21,7 @@ pytestmark = pytest.mark.faults
     "keys", [pytest.param([], marks=pytest.mark.nightly, id="without keys"), pytest.param(["--keys"], id="with keys")]
 )
 def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: Path, keys: list[str]) -> None:
-    words = ["--minutes", "0.1", "--seed", "1", "--directory", str(tmp_path / "soak"), *keys]
+    words = ["--minutes", "0.1", "--seed", "1", "--dir", str(tmp_path / "soak"), *keys]
     ended = subprocess.run(
         [sys.executable, ROOT / "scripts" / "soak.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
     )

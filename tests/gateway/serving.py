@@ -81,7 +81,7 @@ class Gateway:
         named = [word for address in proxies or cluster.addresses for word in ("--proxy", address)]
         keys = [word for key in cluster.proxy_keys() for word in ("--proxy-key", key)]
         own = [] if cluster.keys is None else ["--key", str(cluster.keys.client)]
-        command = ["-m", "pubsub", "gateway", "start", "--bind", f"127.0.0.1:{self.port}", "--data", str(directory)]
+        command = ["-m", "pubsub", "gateway", "start", "--bind", f"127.0.0.1:{self.port}", "--dir", str(directory)]
         name = f"gateway-{directory.name}"
         self.process: Process = cluster.process(name, *command, *named, *keys, *own, *flags)
         self.token, self.scheme = token, "http"

@@ -36,7 +36,7 @@ class Served:
 
     def __init__(self, home: Path, *words: str) -> None:
         self.directory = home / "receiver"
-        command = [sys.executable, "-m", "pubsub", "http", "serve", str(self.directory), *words]
+        command = [sys.executable, "-m", "pubsub", "http", "serve", "--dir", str(self.directory), *words]
         self._process = subprocess.Popen(
             command, cwd=home, env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE,
             stderr=subprocess.PIPE, text=True,

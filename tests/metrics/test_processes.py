@@ -130,7 +130,7 @@ def test_up_gives_each_process_a_port_and_says_where(tmp_path: Path) -> None:
 )
 def test_where_it_may_not_listen_it_ends_with_one_line(tmp_path: Path, address: str, line: str) -> None:
     command = [sys.executable, "-m", "pubsub", "proxy", "start", "--id", "p1", "--bind", "tcp://127.0.0.1:0"]
-    command += ["--data", str(tmp_path), "--metrics", address]
+    command += ["--dir", str(tmp_path), "--metrics", address]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
     assert done.returncode == 8
     assert done.stderr.count("\n") == 1
@@ -138,7 +138,7 @@ def test_where_it_may_not_listen_it_ends_with_one_line(tmp_path: Path, address: 
 
 
 def test_without_the_extra_it_ends_with_one_line(tmp_path: Path) -> None:
-    words = ["proxy", "start", "--id", "p1", "--bind", "tcp://127.0.0.1:0", "--data", str(tmp_path)]
+    words = ["proxy", "start", "--id", "p1", "--bind", "tcp://127.0.0.1:0", "--dir", str(tmp_path)]
     program = (
         "import sys; sys.modules['prometheus_client'] = None\n"
         "from pubsub.cli import main\n"

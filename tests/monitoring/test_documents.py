@@ -56,7 +56,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Told]]
     with up(place / "c", "--standby", "--servers", "1", "--metrics", "127.0.0.1:0") as running:
         urls = {one["id"]: one["metrics"] for one in running.facts["processes"]}
         at = f"127.0.0.1:{free_port()}"
-        command = ["-m", "pubsub", "gateway", "start", "--bind", at, "--data", str(place / "gateway")]
+        command = ["-m", "pubsub", "gateway", "start", "--bind", at, "--dir", str(place / "gateway")]
         gateway = Process("gateway", place, [*command, "--proxies-file", str(place / "c/proxies")]).start()
         try:
             gateway.wait_line("gateway ready")

@@ -205,9 +205,9 @@ def test_a_running_server_is_left_alone(tmp_path: Path, capsys: pytest.CaptureFi
         (store,) = {path.parent for path in tmp_path.rglob(FILE)}
         with pytest.raises(StoreInUse):
             check(store)
-        assert main(["server", "check", str(store)]) == 9
+        assert main(["server", "check", "--dir", str(store)]) == 9
     assert "in use" in capsys.readouterr().err
-    assert main(["server", "check", str(store)]) == 0
+    assert main(["server", "check", "--dir", str(store)]) == 0
 
 
 # The write-ahead log
@@ -328,18 +328,18 @@ def test_a_store_that_goes_on_as_the_copy_it_is_is_intact(data: Path) -> None:
 def test_the_command_says_it_in_sentences_and_in_json_and_by_its_exit_code(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["server", "check", str(data)]) == 0
+    assert main(["server", "check", "--dir", str(data)]) == 0
     assert "topic a is intact: 80 records\n" in capsys.readouterr().out
     flip(data / FILE, b"a17:xxx")
-    assert main(["server", "check", str(data)]) == 16
+    assert main(["server", "check", "--dir", str(data)]) == 16
     out = capsys.readouterr().out
     assert "topic a is damaged: 78 records can be read, 2 are lost\n" in out
     assert "topic b is intact: 80 records\n" in out
-    assert main(["server", "check", str(data), "--json"]) == 16
+    assert main(["server", "check", "--dir", str(data), "--json"]) == 16
     facts = json.loads(capsys.readouterr().out)
     assert (facts["verdict"], [topic["intact"] for topic in facts["topics"]]) == ("damaged", [False, True])
     os.truncate(data / FILE, PAGE * 5)
-    assert main(["server", "check", str(data)]) == 17
+    assert main(["server", "check", "--dir", str(data)]) == 17
     (data / FILE).unlink()
-    assert main(["server", "check", str(data)]) == 8
+    assert main(["server", "check", "--dir", str(data)]) == 8
     assert capsys.readouterr().err.count("\n") == 1

@@ -25,26 +25,26 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_exported_can_be_imported_elsewhere(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["server", "export", str(tmp_path / "tree"), "--data", str(data), "--json"]) == 0
+    assert main(["server", "export", str(tmp_path / "tree"), "--dir", str(data), "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {"exported": str(tmp_path / "tree"), "count": 3}
     bodies = [path.read_bytes() for path in sorted((tmp_path / "tree").rglob("messages/*"))]
     assert sorted(bodies) == [b"one", b"three", b"two"]
-    assert main(["server", "import", str(tmp_path / "tree"), "--data", str(tmp_path / "other")]) == 0
+    assert main(["server", "import", str(tmp_path / "tree"), "--dir", str(tmp_path / "other")]) == 0
     assert capsys.readouterr().out == f"imported 3 messages from {tmp_path / 'tree'}\n"
 
 
 def test_a_topic_that_is_there_is_refused_in_one_line(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(["server", "export", str(tmp_path / "tree"), "--data", str(data)]) == 0
-    assert main(["server", "import", str(tmp_path / "tree"), "--data", str(data)]) == 8
+    assert main(["server", "export", str(tmp_path / "tree"), "--dir", str(data)]) == 0
+    assert main(["server", "import", str(tmp_path / "tree"), "--dir", str(data)]) == 8
     error = capsys.readouterr().err
     assert "a/b" in error
     assert error.count("\n") == 1
 
 
 def test_a_directory_without_a_store_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["server", "export", str(tmp_path / "tree"), "--data", str(tmp_path)]) == 8
+    assert main(["server", "export", str(tmp_path / "tree"), "--dir", str(tmp_path)]) == 8
     assert capsys.readouterr().err.count("\n") == 1
     assert not (tmp_path / "tree").exists()
 
@@ -52,5 +52,5 @@ def test_a_directory_without_a_store_is_one_line(tmp_path: Path, capsys: pytest.
 def test_a_running_server_is_not_exported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with embedded(tmp_path):
         (store,) = {path.parent for path in tmp_path.rglob("*.db") if "server" in str(path.relative_to(tmp_path))}
-        assert main(["server", "export", str(tmp_path / "tree"), "--data", str(store)]) == 9
+        assert main(["server", "export", str(tmp_path / "tree"), "--dir", str(store)]) == 9
     assert "in use" in capsys.readouterr().err

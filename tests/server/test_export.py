@@ -339,10 +339,10 @@ def test_the_commands_export_and_import(stage: Stage, tmp_path: Path, capsys: py
     stage.put("t", 1, [b"a", b"b"])
     stage.close()
     tree = str(tmp_path / "tree")
-    assert main(["export", tree, "--data", str(tmp_path / "old"), "--json"]) == 0
+    assert main(["export", tree, "--dir", str(tmp_path / "old"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["count"] == 2
-    assert main(["import", tree, "--data", str(tmp_path / "new")]) == 0
-    assert main(["import", tree, "--data", str(tmp_path / "new")]) != 0
+    assert main(["import", tree, "--dir", str(tmp_path / "new")]) == 0
+    assert main(["import", tree, "--dir", str(tmp_path / "new")]) != 0
     assert "topic t is held by" in capsys.readouterr().err
     stage.open()
 

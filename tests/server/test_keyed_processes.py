@@ -36,7 +36,7 @@ class Child:
         key = format_public(ring.pairs["proxy p1"].public)
         self.name, self._proxy, self._ring = name, proxy, ring
         command = [
-            *("-m", "pubsub", "server", "start", "--id", name, "--data", str(ring.directory / name)),
+            *("-m", "pubsub", "server", "start", "--id", name, "--dir", str(ring.directory / name)),
             *("--proxy", proxy.endpoint, "--proxy-key", key, "--authorized", str(ring.path)),
             *("--heartbeat-seconds", "0.2", *more),
         ]
@@ -97,7 +97,7 @@ def start(
 
     def run(*options: str, keyed: bool = True) -> tuple[int, str]:
         directory = ring.directory / "s1"
-        words = ["server", "start", "--id", "s1", "--data", str(directory), "--proxy", proxy.endpoint]
+        words = ["server", "start", "--id", "s1", "--dir", str(directory), "--proxy", proxy.endpoint]
         if keyed:
             ring.keep("server s1", directory)
             words += ["--proxy-key", format_public(ring.pairs["proxy p1"].public), "--authorized", str(ring.path)]

@@ -283,7 +283,7 @@ def test_a_server_that_is_told_once_that_its_store_is_an_older_copy_ends_and_doe
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_process_cleanly_and_soon(tmp_path: Path, proxy: Proxy, number: int) -> None:
     command = [sys.executable, "-m", "pubsub.server", "start", "--id", "s1", "--proxy", proxy.endpoint]
-    child = subprocess.Popen([*command, "--data", str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    child = subprocess.Popen([*command, "--dir", str(tmp_path)], stdout=subprocess.PIPE, text=True)
     try:
         assert child.stdout is not None
         assert child.stdout.readline().startswith("server s1 ready: tcp://")
@@ -311,7 +311,7 @@ def test_a_signal_ends_the_process_cleanly_and_soon(tmp_path: Path, proxy: Proxy
 
 def test_a_killed_process_leaves_everything_it_answered(tmp_path: Path, proxy: Proxy) -> None:
     command = [sys.executable, "-m", "pubsub.server", "start", "--id", "s1", "--proxy", proxy.endpoint]
-    child = subprocess.Popen([*command, "--data", str(tmp_path)], stdout=subprocess.DEVNULL)
+    child = subprocess.Popen([*command, "--dir", str(tmp_path)], stdout=subprocess.DEVNULL)
     try:
         proxy.ready()
         proxy.ask(Subscribe("bob", "t", 5, 5))

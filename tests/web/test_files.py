@@ -18,7 +18,7 @@ SERVE = {
     "http": ("receiving at", ["http", "serve", "data", "--bind", "127.0.0.1:0"]),
     "gateway": (
         "gateway ready",
-        ["gateway", "start", "--data", "data", "--bind", "127.0.0.1:0", "--proxy", "tcp://127.0.0.1:9"],
+        ["gateway", "start", "--dir", "data", "--bind", "127.0.0.1:0", "--proxy", "tcp://127.0.0.1:9"],
     ),
 }
 

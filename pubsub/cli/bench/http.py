@@ -127,7 +127,7 @@ def _ask(port: int, method: str, path: str) -> dict[str, Any]:
 def gateway(stage: Stage) -> Iterator[int]:
     """A gateway of the stage's cluster; its port."""
     words = ["-m", "pubsub", "gateway", "start", "--bind", "127.0.0.1:0", "--proxy", stage.proxy]
-    with running(*words, "--data", str(stage.directory / stage.name("gateway"))) as said:
+    with running(*words, "--dir", str(stage.directory / stage.name("gateway"))) as said:
         yield int(said.rpartition(":")[2])
 
 

@@ -97,7 +97,7 @@ class Stage:
     def _start(self, keys: ClusterKeys | None, role: str, name: str, *options: str, of: str = "") -> Child:
         # What the environment says of another cluster's keys is nothing to this one.
         locked = ["--authorized", "none"] if keys is None else keys.options(role, of or name, name)
-        return self._cluster.start(role, name, *options, "--data", str(self.directory / name), *locked, of=of)
+        return self._cluster.start(role, name, *options, "--dir", str(self.directory / name), *locked, of=of)
 
     def name(self, word: str) -> str:
         """A name that was not used on this stage yet: of a topic or a client."""

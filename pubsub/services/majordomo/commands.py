@@ -88,4 +88,4 @@ def list_services(
         shown.add_row(*row)
     console.print_table(shown)
     for remark in remarks(report):
-        console.announce(remark)
+        typer.echo(remark)

@@ -20,7 +20,7 @@ def add_to(app: typer.Typer) -> None:
 
 def titanic(
     broker: Annotated[str, typer.Option("--broker", metavar="ADDR", help="Address of the Majordomo broker.")],
-    data: Annotated[Path, typer.Option("--data", metavar="DIR", help="Where requests and replies are kept.")],
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where requests and replies are kept.")],
     reply_seconds: Annotated[
         float, typer.Option("--reply-timeout", metavar="SECONDS", help="Then the broker is asked about it.", min=0.01)
     ] = TitanicLimits.reply_seconds,
@@ -56,7 +56,7 @@ def titanic(
     console.keep_log("titanic", "titanic")
     (address,) = checked([broker], "--broker")
     locks = find_locks("titanic", dials=[address], key_file=key_file, expected=[broker_key] if broker_key else ())
-    store = Store(data, bytes_max)
+    store = Store(directory, bytes_max)
     try:
         entries = store.entries()
         limits = TitanicLimits(reply_seconds, parallel, keep, requests_max)
@@ -64,6 +64,6 @@ def titanic(
         disk = Disk(core, store, clock := SystemClock())
         engine = Engine(core, locks=locks, clock=clock, commit=disk.commit)
         waiting = sum(entry.state is State.PENDING for entry in entries)
-        run_service(engine, lambda _: f"titanic ready: {address}, {waiting} requests in {data} wait for a reply")
+        run_service(engine, lambda _: f"titanic ready: {address}, {waiting} requests in {directory} wait for a reply")
     finally:
         store.close()

@@ -59,7 +59,7 @@ def test_each_accepted_request_has_one_stored_reply_whatever_dies(seed: int, tmp
     with Town(tmp_path) as town:
         broker = town.service("broker", "broker", "--bind", at)
         workers = [town.service(f"worker{n}", "work", "echo", "--broker", at) for n in range(2)]
-        titanic = town.service("titanic", "titanic", "--broker", at, "--data", str(data), "--reply-timeout", "1")
+        titanic = town.service("titanic", "titanic", "--broker", at, "--dir", str(data), "--reply-timeout", "1")
         for process in (broker, titanic, *workers):
             process.wait_line(process.name[:6])
         callers = [TitanicCaller(at, n).start() for n in range(CALLERS)]
