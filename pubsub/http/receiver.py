@@ -11,6 +11,7 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+from pubsub.base.addresses import is_loopback
 from pubsub.base.patched import refuse_patched
 from pubsub.base.paths import expanded
 from pubsub.base.sites import Sites, asked
@@ -42,7 +43,6 @@ from pubsub.http.pump import StoreThread
 from pubsub.http.receiving import Arrival, Receiving, reply
 from pubsub.http.routes import Handler, Routes
 from pubsub.http.sending import Sending
-from pubsub.http.serving import is_loopback
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction

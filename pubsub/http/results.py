@@ -13,6 +13,7 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from pubsub.base.addresses import join_place
 from pubsub.base.sites import Sites, asked
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.http.asgi import (
@@ -32,8 +33,9 @@ from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, read_key
 from pubsub.http.core.outgoing import Outgoing
 from pubsub.http.pump import StoreThread
 from pubsub.http.sending import Sending
-from pubsub.http.serving import Server, listening_socket
+from pubsub.http.serving import listen, make_server
 from pubsub.http.settings import HttpSettings
+from pubsub.web.serving import HttpServer
 
 _log: Final = logging.getLogger("pubsub.http")
 
@@ -52,7 +54,7 @@ class Results:
         self, sending: Sending, settings: HttpSettings, store: StoreThread, tell: Callable[[Outgoing], None]
     ) -> None:
         self._sending, self._settings, self._store, self._tell = sending, settings, store, tell
-        self._servers: dict[tuple[str, int], Server] = {}
+        self._servers: dict[str, HttpServer] = {}
 
     async def listen(self, local_url: str, *, insecure: bool) -> None:
         """Have a server answer at a local URL, unless one does.
@@ -64,15 +66,16 @@ class Results:
         parts = urlsplit(local_url)
         if parts.scheme != "http":
             raise CallerError(f"{local_url}: mount `results` in a server with TLS, and pass listen=False")
-        place = parts.hostname or "", parts.port or 80
+        host = parts.hostname or ""
+        place = join_place(host, parts.port or 80)
         if place in self._servers:
             return
-        sites = Sites.of((), (), bound=place[0])
+        sites = Sites.of((), (), bound=host)
 
         async def app(scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
             await self._serve(sites, scope, receive, send)
 
-        self._servers[place] = server = Server(app, listening_socket(*place, insecure=insecure))
+        self._servers[place] = server = make_server(app, listen(place, insecure=insecure))
         try:
             await server.start()
         except BaseException:

@@ -13,10 +13,10 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pubsub.base.listening import Listening
+from pubsub.base.listening import listen_at
 from pubsub.web.bodies import BodyGone, BodyRefused, pieces
 from pubsub.web.connections import Limits
-from pubsub.web.serving import HttpServer
+from pubsub.web.serving import HttpServer, Tls
 from tests.faults.cluster import until
 
 LIMITS = Limits(
@@ -66,14 +66,19 @@ async def _stream(receive: Any, send: Any) -> None:
 def serving(app: Any = echo, certificate: str | None = None, **limits: Any) -> Iterator[int]:
     """A server's port; it is stopped at the end."""
     bounds = replace(LIMITS, **limits)
-    server = HttpServer(app, bounds, lambda status, reason: reason.encode(), stop_seconds=1, certificate=certificate)
-    with Listening() as listening:
-        listening.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
+    with listen_at("127.0.0.1:0", insecure=False, remedy="") as listening:
+        tls = Tls(certificate) if certificate else None
+        server = HttpServer(app, listening, bounds, lambda status, reason: reason.encode(), tls=tls)
+
+        async def serve() -> None:
+            await server.start()
+            await server.wait()
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         try:
             until(lambda: server.started, "it listens")
-            yield listening.getsockname()[1]
+            yield server.address[1]
         finally:
             server.force_exit = server.should_exit = True
             thread.join(SECONDS)
