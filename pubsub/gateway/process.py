@@ -30,7 +30,7 @@ from pubsub.gateway.limits import (
     KEEP_ALIVE_SECONDS,
     WRITE_SECONDS,
 )
-from pubsub.gateway.problems import body
+from pubsub.gateway.problems import OF_STATUS, body
 from pubsub.gateway.reports import Gather
 from pubsub.gateway.tokens import Users, parse_users
 from pubsub.web.connections import Limits
@@ -46,15 +46,6 @@ LIMITS: Final = Limits(
     CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, KEEP_ALIVE_SECONDS, WRITE_SECONDS
 )
 """Of its connections."""
-
-_PROBLEMS: Final = {
-    400: "bad-request",
-    431: "headers-too-large",
-    501: "not-implemented",
-    505: "http-version",
-    503: "busy",
-}
-"""Status of an answer to what is no request -> problem."""
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
@@ -183,7 +174,7 @@ async def _serve(
 
 
 def _problem(status: int, reason: str) -> bytes:
-    return body(_PROBLEMS.get(status, "bad-request"), reason)
+    return body(OF_STATUS[status], reason)
 
 
 async def _watch(gateway: Gateway, path: Path | None) -> None:

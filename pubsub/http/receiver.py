@@ -17,25 +17,13 @@ from pubsub.base.paths import expanded
 from pubsub.base.sites import Sites, asked
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, ConfigurationError, PubsubError, StorageError
-from pubsub.http.asgi import (
-    ASGIReceive,
-    ASGISend,
-    BadRequest,
-    Disconnected,
-    Scope,
-    check_single,
-    header,
-    header_values,
-    kept_headers,
-    read_body,
-    respond,
-)
+from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, header, header_values, kept_headers, refusal, respond
 from pubsub.http.checking import check_draft
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.incoming import Decision, Incoming, Standing
 from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, BadKey, read_finished, read_key
-from pubsub.http.core.limits import URL_LENGTH_MAX
+from pubsub.http.core.limits import READING_BYTES_MAX, URL_LENGTH_MAX
 from pubsub.http.core.outgoing import Kind
 from pubsub.http.delivery import Access, Delivery
 from pubsub.http.handling import Handling
@@ -48,16 +36,15 @@ from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction
 from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
 from pubsub.http.tokens import Tokens
-from pubsub.web.bodies import is_coded
+from pubsub.web.bodies import BodyGone, Held, read_body
+from pubsub.web.headers import check_single
+from pubsub.web.problems import Refused
 
 if TYPE_CHECKING:
     from pubsub.client.client import Client
 
 CONFIRMATIONS: Final = "/.reliable/confirmations/"
 """Where a receiver's confirmation URLs are, below its root."""
-
-READING_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of bodies that are being read, by what their senders say of them; what says nothing counts as the largest."""
 
 _log: Final = logging.getLogger("pubsub.http")
 
@@ -112,7 +99,7 @@ class Receiver:
             raise ConfigurationError(f"allow_hosts: {error}") from None
         self._routes = Routes()
         self._prepared: list[Callable[[Transaction], None]] = []
-        self._reading = 0
+        self._held = Held(max(READING_BYTES_MAX, self._settings.body_bytes_max))
         self._starting = asyncio.Lock()
         self._started = False
 
@@ -250,7 +237,7 @@ class Receiver:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            with suppress(Disconnected):
+            with suppress(BodyGone):
                 await respond(send, await self._answer(scope, receive))
 
     async def _live(self, receive: ASGIReceive, send: ASGISend) -> None:
@@ -269,15 +256,15 @@ class Receiver:
 
     async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
         try:
-            check_single(scope)
+            check_single(scope["headers"])
             owner = self._owner(scope)
             await self.start()
             path = _path(scope)
             if path.startswith(CONFIRMATIONS):
                 return await self._confirm(scope, owner, path)
             return await self._take(scope, receive, owner, path)
-        except BadRequest as error:
-            return error.answer
+        except Refused as error:
+            return refusal(error)
         except StorageError as error:
             _log.warning("%s", error)
             return problem(503, "the disk refused", "", 5)
@@ -286,26 +273,26 @@ class Receiver:
         """Who asks.
 
         Raises:
-            BadRequest: nobody who may.
+            Refused: nobody who may.
         """
         if self._tokens is not None:
             owner = self._tokens.owner(header(scope, "authorization"))
             if owner is None:
-                answer = problem(401, "this resource needs a bearer token that is known here")
-                raise BadRequest(Answer(401, {**answer.headers, "www-authenticate": "Bearer"}, answer.body))
+                text = "This resource needs a bearer token that is known here."
+                raise Refused(401, text, {"www-authenticate": "Bearer"})
             return owner
         client = scope.get("client")
         if not self._insecure and client is not None and not is_loopback(client[0]):
-            raise BadRequest(problem(403, "without tokens only this machine may ask (insecure=True lets others ask)"))
+            raise Refused(403, "Without tokens only this machine may ask (insecure=True lets others ask).")
         server = scope.get("server")
         reason = self._sites.refusal(asked(scope["headers"]), str(server[0]) if server else "")
         if reason:
-            raise BadRequest(problem(403, reason, "allow_hosts (--allow-host) allows further names"))
+            raise Refused(403, f"{reason}; allow_hosts (--allow-host) allows further names.")
         return ""
 
     async def _confirm(self, scope: Scope, owner: str, path: str) -> Answer:
         if scope["method"] != "DELETE":
-            return Answer(405, {**problem(405, "a confirmation URL is DELETEd").headers, "allow": "DELETE"})
+            raise Refused(405, "A confirmation URL is DELETEd.", {"allow": "DELETE"})
         known = await self._store(self._receiving.confirm, owner, path.removeprefix(CONFIRMATIONS))
         return Answer(204) if known else problem(404, "no such request is known")
 
@@ -338,55 +325,45 @@ class Receiver:
         """The whole request.
 
         Raises:
-            BadRequest: it is none that can be handled here.
+            Refused: it is none that can be handled here.
         """
         query = scope.get("query_string", b"").decode("latin-1")
         if len(path) + len(query) > URL_LENGTH_MAX:
-            raise BadRequest(problem(414, f"more than {URL_LENGTH_MAX:,} characters of a URL"))
+            raise Refused(414, f"A URL may have {URL_LENGTH_MAX:,} characters.")
         response_url = header(scope, RESPONSE_URL)
         kind = self._routes.classify(scope["method"], path, wants_result=bool(response_url))
         if kind is None:
-            raise BadRequest(self._nobody(scope["method"], path))
+            raise self._nobody(scope["method"], path)
         if kind is Kind.JOB:
             self._check_response_url(response_url)
         try:
             key = read_key(header_values(scope, IDEMPOTENCY_KEY))
         except BadKey as error:
-            raise BadRequest(problem(400, "Idempotency-Key is missing or malformed", str(error))) from None
+            raise Refused(400, f"Idempotency-Key is missing or malformed: {error}.") from None
         headers = kept_headers(scope)
-        body = await self._body(scope, receive)
+        settings = self._settings
+        fields, limit, seconds = scope["headers"], settings.body_bytes_max, settings.try_seconds
+        body = await read_body(receive, fields, limit, self._held, seconds=seconds)
+        self._held.release(len(body))
         finished = read_finished(header(scope, FINISHED))
         asked = response_url if kind is Kind.JOB else ""
         return Arrival(owner, key, kind, scope["method"], path, query, headers, body, asked, finished)
 
-    async def _body(self, scope: Scope, receive: ASGIReceive) -> bytes:
-        settings = self._settings
-        said = "" if is_coded(scope["headers"]) else header(scope, "content-length")
-        size = min(int(said[:20]), settings.body_bytes_max) if said.isdecimal() else settings.body_bytes_max
-        if self._reading and self._reading + size > READING_BYTES_MAX:
-            raise BadRequest(problem(503, "too many bytes of bodies are being read", "", 1))
-        self._reading += size
-        try:
-            return await read_body(receive, scope, settings.body_bytes_max, settings.try_seconds)
-        finally:
-            self._reading -= size
-
-    def _nobody(self, method: str, path: str) -> Answer:
+    def _nobody(self, method: str, path: str) -> Refused:
         methods = self._routes.methods(path)
         if not methods:
-            return problem(404, "nothing is received here")
+            return Refused(404, "Nothing is received here.")
         if method in methods:
-            return problem(400, f"a job names its Response URL in the header {RESPONSE_URL}")
-        answer = problem(405, f"{method[:20]} is not received here")
-        return Answer(405, {**answer.headers, "allow": ", ".join(methods)}, answer.body)
+            return Refused(400, f"A job names its Response URL in the header {RESPONSE_URL}.")
+        return Refused(405, f"{method[:20]} is not received here.", {"allow": ", ".join(methods)})
 
     def _check_response_url(self, url: str) -> None:
         try:
             check_draft(Kind.RESULT, url, b"", "", None)
         except CallerError as error:
-            raise BadRequest(problem(400, "the Response URL cannot be used", str(error))) from None
+            raise Refused(400, f"The Response URL cannot be used: {error}.") from None
         if self._response_urls is not None and not url.startswith(self._response_urls):
-            raise BadRequest(problem(403, "results are not sent to that Response URL from here"))
+            raise Refused(403, "Results are not sent to that Response URL from here.")
 
 
 def _path(scope: Scope) -> str:

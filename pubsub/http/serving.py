@@ -6,8 +6,8 @@ import http
 from typing import Any, Final
 
 from pubsub.base.listening import Listening, listen_at
-from pubsub.http.core.answers import problem
 from pubsub.web.connections import Limits
+from pubsub.web.problems import encoded
 from pubsub.web.serving import HttpServer, Tls
 
 CONNECTIONS_MAX: Final = 1_000
@@ -55,4 +55,4 @@ def make_server(
 
 
 def _problem(status: int, detail: str) -> bytes:
-    return problem(status, http.HTTPStatus(status).phrase, detail).body
+    return encoded(status, http.HTTPStatus(status).phrase, detail)

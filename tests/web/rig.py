@@ -14,8 +14,9 @@ from dataclasses import replace
 from typing import Any
 
 from pubsub.base.listening import listen_at
-from pubsub.web.bodies import BodyGone, BodyRefused, pieces
+from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.connections import Limits
+from pubsub.web.problems import Refused
 from pubsub.web.serving import HttpServer, Tls
 from tests.faults.cluster import until
 
@@ -40,11 +41,11 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     status, content = 200, b""
     if scope["path"] != "/early":
         try:
-            content = b"".join([piece async for piece in pieces(receive, scope["headers"], BODY_BYTES_MAX)])
+            content = await read_body(receive, scope["headers"], BODY_BYTES_MAX, Held(BODY_BYTES_MAX))
         except BodyGone:
             return
-        except BodyRefused as error:
-            status, content = error.status, error.reason.encode()
+        except Refused as error:
+            status, content = error.status, error.detail.encode()
     if scope["path"] == "/large":
         content = LARGE
     elif scope["path"] == "/seen":

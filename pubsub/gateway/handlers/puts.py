@@ -44,7 +44,7 @@ class Puts:
             raise Problem("bad-request", "Each line has a key and headers of its own; nothing was put.")
         asked = headers.get("idempotency-key")
         key = "" if asked is None else idempotency.parse_key(asked)
-        body, size = await exchange.body()
+        body = await exchange.body()
         try:
             exchange.check(lambda user: user.may_put(topic))
             contents = await _contents(kind, body, *beside)
@@ -55,7 +55,7 @@ class Puts:
             publishing = await self._clients.publishing(exchange.user.name)
             written = await publishing.put(topic, put)
         finally:
-            exchange.release(size)
+            exchange.release(body)
         if not written.replayed:
             self.messages += put.count
         return answer(_facts(topic, written), 201, {"idempotency-replayed": "true"} if written.replayed else None)

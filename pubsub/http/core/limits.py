@@ -16,6 +16,9 @@ HEADERS_MAX: Final = 64
 HEADERS_BYTES_MAX: Final = 16 * 1024
 """Bytes of the header fields of one request or response that are kept."""
 
+READING_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of bodies that are being read at the same time, of one application; one body is always allowed."""
+
 PROBLEM_BYTES_MAX: Final = 64 * 1024
 """Bytes of a response that are read as JSON for its reason; of a larger one only the status is shown."""
 
