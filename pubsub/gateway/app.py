@@ -34,12 +34,12 @@ from pubsub.gateway.registry import Registry
 from pubsub.gateway.reports import Gather, Reports
 from pubsub.gateway.routing import Routes
 from pubsub.gateway.sessions import Sessions
-from pubsub.gateway.tokens import User, Users
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
 from pubsub.web import connections
 from pubsub.web.bodies import Held
 from pubsub.web.headers import check_single
 from pubsub.web.problems import Refused
+from pubsub.web.tokens import User, Users, bearer
 
 SWEEP_SECONDS: Final = 10.0
 """How often clients that nobody uses are looked for."""
@@ -229,13 +229,11 @@ class Gateway:
 
 
 def _token(request: Request, path: str) -> str | None:
-    """The bearer token of a request (RFC 6750); of streams also from the query, since browsers send no header there."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    if path in {"/topics/{topic}/stream", "/live"}:
+    """The bearer token of a request; of streams also from the query, since browsers send no header there."""
+    found = bearer(request.headers.get("authorization", ""))
+    if found is None and path in {"/topics/{topic}/stream", "/live"}:
         return request.query_params.get("access_token")
-    return None
+    return found
 
 
 async def _answer(refused: Refused, scope: Scope, receive: Receive, send: Send, begun: int) -> None:

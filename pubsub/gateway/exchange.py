@@ -17,8 +17,8 @@ from starlette.responses import Response
 from pubsub.gateway.limits import BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.sessions import Needs, Sessions
-from pubsub.gateway.tokens import User
 from pubsub.web.bodies import BodyGone, Held, read_body
+from pubsub.web.tokens import User
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")  # Python's numbers have more forms.
 

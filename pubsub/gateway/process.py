@@ -16,7 +16,6 @@ from prometheus_client import disable_created_metrics
 from pubsub.base.clock import SystemClock, sound_wall
 from pubsub.base.listening import Listening, listen_at
 from pubsub.base.sites import Sites
-from pubsub.base.text import without_mark
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -32,9 +31,9 @@ from pubsub.gateway.limits import (
 )
 from pubsub.gateway.problems import OF_STATUS, body
 from pubsub.gateway.reports import Gather
-from pubsub.gateway.tokens import Users, parse_users
 from pubsub.web.connections import Limits
 from pubsub.web.serving import HttpServer, Tls, prepare_process
+from pubsub.web.tokens import Users, read_users
 
 THREADS: Final = 16
 """Threads that wait for disks, and for the cluster's report."""
@@ -100,26 +99,6 @@ def listen(settings: GatewaySettings) -> Listening:
     return listen_at(settings.bind, insecure=insecure, option="--bind", remedy=remedy)
 
 
-def read_users(path: Path | None) -> Users:
-    """Who may do what.
-
-    Raises:
-        ConfigurationError: the file cannot be used.
-    """
-    if path is None:
-        return Users()
-    try:
-        text = without_mark(path.read_bytes()).decode("ascii")
-        mode = path.stat().st_mode
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if mode & 0o022:
-        raise ConfigurationError(f"{path}: others may write it: chmod go-w {path}")
-    if text and not text.endswith("\n"):
-        raise ConfigurationError(f"{path}: its last line has no end, so it may be half written")
-    return parse_users(text.splitlines(), str(path))
-
-
 def run_gateway(
     settings: GatewaySettings,
     clients: ClientSettings,
@@ -142,7 +121,7 @@ def run_gateway(
     disable_created_metrics()  # type: ignore[no-untyped-call]
     prepare_process()
     sound_wall(SystemClock().wall())  # Before anything is written.
-    users, allowed = read_users(settings.tokens), sites_of(settings)
+    users, allowed = _users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
         asyncio.run(
@@ -153,6 +132,10 @@ def run_gateway(
                 ready,
             )
         )
+
+
+def _users(path: Path | None) -> Users:
+    return Users() if path is None else read_users(path)
 
 
 async def _serve(

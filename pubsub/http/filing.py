@@ -15,12 +15,12 @@ from typing import Any, Final
 from pubsub import console
 from pubsub.base.paths import expanded
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import StorageError
+from pubsub.errors import ConfigurationError, StorageError
 from pubsub.http.receiver import Receiver
 from pubsub.http.routes import Request
 from pubsub.http.serving import listen, make_server
-from pubsub.http.tokens import read_tokens
 from pubsub.web.serving import HttpServer, Tls, prepare_process
+from pubsub.web.tokens import OWNERS, read_users
 
 FOLDER: Final = "arrived"
 
@@ -112,8 +112,10 @@ def run(
         ConfigurationError: the address, the tokens or the certificate cannot be used.
         StorageError: the directory cannot; StoreInUse where another process has it open.
     """
-    known = read_tokens(tokens) if tokens is not None else None
     console.keep_log("http", bind)
+    known = read_users(tokens, OWNERS, plain=True) if tokens is not None else None
+    if known is not None and not known.by_digest:
+        raise ConfigurationError(f"{tokens} has no token: a line is NAME th_SHA256")
     prepare_process()
     receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure, allow_hosts=allow_hosts)
     tls = Tls(str(certificate), str(key) if key else None) if certificate else None

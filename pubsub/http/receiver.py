@@ -35,10 +35,10 @@ from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction
 from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
-from pubsub.http.tokens import Tokens
 from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.headers import check_single
 from pubsub.web.problems import Refused
+from pubsub.web.tokens import Users, bearer, owners
 
 if TYPE_CHECKING:
     from pubsub.client.client import Client
@@ -79,7 +79,7 @@ class Receiver:
         self,
         place: Path | str | Client,
         *,
-        tokens: Mapping[str, str] | Tokens | None = None,
+        tokens: Mapping[str, str] | Users | None = None,
         insecure: bool = False,
         allow_hosts: tuple[str, ...] = (),
         response_urls: tuple[str, ...] | None = None,
@@ -90,7 +90,7 @@ class Receiver:
     ) -> None:
         refuse_patched("a receiver")
         self._place, self._clock, self._random = place, clock or MachineClock(), random or SystemRandom()
-        self._tokens = tokens if isinstance(tokens, Tokens) or tokens is None else Tokens(tokens)
+        self._users = owners(tokens) if isinstance(tokens, Mapping) else tokens
         self._insecure, self._response_urls = insecure, response_urls
         self._settings, self._access = settings or HttpSettings(), access or Access()
         try:
@@ -275,12 +275,12 @@ class Receiver:
         Raises:
             Refused: nobody who may.
         """
-        if self._tokens is not None:
-            owner = self._tokens.owner(header(scope, "authorization"))
-            if owner is None:
+        if self._users is not None:
+            user = self._users.find(bearer(header(scope, "authorization")))
+            if user is None:
                 text = "This resource needs a bearer token that is known here."
                 raise Refused(401, text, {"www-authenticate": "Bearer"})
-            return owner
+            return user.name
         client = scope.get("client")
         if not self._insecure and client is not None and not is_loopback(client[0]):
             raise Refused(403, "Without tokens only this machine may ask (insecure=True lets others ask).")

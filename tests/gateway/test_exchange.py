@@ -12,9 +12,9 @@ from pubsub.gateway.exchange import Exchange, check_query
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.sessions import Sessions
-from pubsub.gateway.tokens import ANYBODY, Users
 from pubsub.web.bodies import Held
 from pubsub.web.problems import Refused
+from pubsub.web.tokens import ANYBODY, Users
 
 
 def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = "", ends: str = "whole") -> Exchange:

@@ -33,6 +33,3 @@ SWEEP_SECONDS_MAX: Final = 60.0
 
 CONFIRM_TRIES_MAX: Final = 8
 """DELETEs of one confirmation URL; who never hears one keeps the response for as long as its tombstone."""
-
-TOKENS_MAX: Final = 10_000
-"""Bearer tokens that a receiver knows."""
