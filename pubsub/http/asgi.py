@@ -22,17 +22,6 @@ _LEFT_OUT: Final = frozenset(
 )
 
 
-def header_values(scope: Scope, name: str) -> list[str]:
-    """The values of all fields of a name, in lower case."""
-    wanted = name.encode()
-    return [value.decode("latin-1") for found, value in scope["headers"] if found.lower() == wanted]
-
-
-def header(scope: Scope, name: str) -> str:
-    """The value of the first field of a name; "" for none."""
-    return next(iter(header_values(scope, name)), "")
-
-
 def kept_headers(scope: Scope) -> dict[str, str]:
     """The header fields that are stored with a request; what names a client, or how the body came, is not.
 

@@ -17,12 +17,12 @@ from pubsub.base.paths import expanded
 from pubsub.base.sites import Sites, asked
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, ConfigurationError, PubsubError, StorageError
-from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, header, header_values, kept_headers, refusal, respond
+from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, kept_headers, refusal, respond
 from pubsub.http.checking import check_draft
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.incoming import Decision, Incoming, Standing
-from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, BadKey, read_finished, read_key
+from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, read_finished
 from pubsub.http.core.limits import READING_BYTES_MAX, URL_LENGTH_MAX
 from pubsub.http.core.outgoing import Kind
 from pubsub.http.delivery import Access, Delivery
@@ -36,7 +36,8 @@ from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction
 from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
 from pubsub.web.bodies import BodyGone, Held, read_body
-from pubsub.web.headers import check_single
+from pubsub.web.headers import check_single, value
+from pubsub.web.idempotency import read_key
 from pubsub.web.problems import Refused
 from pubsub.web.tokens import Users, bearer, owners
 
@@ -276,7 +277,7 @@ class Receiver:
             Refused: nobody who may.
         """
         if self._users is not None:
-            user = self._users.find(bearer(header(scope, "authorization")))
+            user = self._users.find(bearer(value(scope["headers"], "authorization")))
             if user is None:
                 text = "This resource needs a bearer token that is known here."
                 raise Refused(401, text, {"www-authenticate": "Bearer"})
@@ -330,22 +331,19 @@ class Receiver:
         query = scope.get("query_string", b"").decode("latin-1")
         if len(path) + len(query) > URL_LENGTH_MAX:
             raise Refused(414, f"A URL may have {URL_LENGTH_MAX:,} characters.")
-        response_url = header(scope, RESPONSE_URL)
+        response_url = value(scope["headers"], RESPONSE_URL)
         kind = self._routes.classify(scope["method"], path, wants_result=bool(response_url))
         if kind is None:
             raise self._nobody(scope["method"], path)
         if kind is Kind.JOB:
             self._check_response_url(response_url)
-        try:
-            key = read_key(header_values(scope, IDEMPOTENCY_KEY))
-        except BadKey as error:
-            raise Refused(400, f"Idempotency-Key is missing or malformed: {error}.") from None
+        key = read_key(value(scope["headers"], IDEMPOTENCY_KEY))
         headers = kept_headers(scope)
         settings = self._settings
         fields, limit, seconds = scope["headers"], settings.body_bytes_max, settings.try_seconds
         body = await read_body(receive, fields, limit, self._held, seconds=seconds)
         self._held.release(len(body))
-        finished = read_finished(header(scope, FINISHED))
+        finished = read_finished(value(scope["headers"], FINISHED))
         asked = response_url if kind is Kind.JOB else ""
         return Arrival(owner, key, kind, scope["method"], path, query, headers, body, asked, finished)
 

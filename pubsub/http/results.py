@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 from pubsub.base.addresses import join_place
 from pubsub.base.sites import Sites, asked
 from pubsub.errors import CallerError, PubsubError, StorageError
-from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, header, header_values, refusal, respond
+from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, refusal, respond
 from pubsub.http.core.answers import Answer, problem
-from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, read_key
+from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME
 from pubsub.http.core.limits import READING_BYTES_MAX
 from pubsub.http.core.outgoing import Outgoing
 from pubsub.http.pump import StoreThread
@@ -26,7 +26,8 @@ from pubsub.http.sending import Sending
 from pubsub.http.serving import listen, make_server
 from pubsub.http.settings import HttpSettings
 from pubsub.web.bodies import BodyGone, Held, read_body
-from pubsub.web.headers import check_single
+from pubsub.web.headers import check_single, value
+from pubsub.web.idempotency import read_key
 from pubsub.web.problems import Refused
 from pubsub.web.serving import HttpServer
 
@@ -101,18 +102,16 @@ class Results:
             if scope["method"] not in {"POST", "PUT"}:
                 return problem(405, "a result is POSTed")
             check_single(scope["headers"])
-            key = read_key(header_values(scope, IDEMPOTENCY_KEY))
+            key = read_key(value(scope["headers"], IDEMPOTENCY_KEY))
             name = _name(scope)
             limit, seconds = self._settings.response_bytes_max, self._settings.try_seconds
             body = await read_body(receive, scope["headers"], limit, self._held, seconds=seconds)
             self._held.release(len(body))
-            failed = header(scope, OUTCOME) == "failed"
-            kind = header(scope, "content-type") or "application/octet-stream"
+            failed = value(scope["headers"], OUTCOME) == "failed"
+            kind = value(scope["headers"], "content-type") or "application/octet-stream"
             outcome = {OUTCOME: "failed"} if failed else {}
             answer = Answer(500 if failed else 200, {"content-type": kind, **outcome}, body)
             after = await self._store(self._take, name, answer, failed)
-        except BadKey as error:
-            return problem(400, str(error))
         except Refused as error:
             return refusal(error)
         except StorageError as error:

@@ -52,7 +52,7 @@ class Held:
 
 def is_coded(fields: Fields) -> bool:
     """Whether a body has to be decoded."""
-    return bool(coding_of(value(fields, b"content-encoding")))
+    return bool(coding_of(value(fields, "content-encoding")))
 
 
 class _Body:
@@ -67,10 +67,10 @@ class _Body:
 
     def __init__(self, fields: Fields, limit: int, held: Held) -> None:
         self._fields, self._limit, self._held = fields, limit, held
-        self._announced = value(fields, b"content-length")
+        self._announced = value(fields, "content-length")
         if self._announced and (not self._announced.isdecimal() or int(self._announced[:20]) > limit):
             raise self._too_large()
-        coding = coding_of(value(fields, b"content-encoding"))
+        coding = coding_of(value(fields, "content-encoding"))
         if coding is None:
             raise Refused(415, f"Content-Encoding is {CODINGS}, or left out.", {"accept-encoding": CODINGS})
         self._coding, self._decoder = coding, Decoder(coding) if coding else None
@@ -124,8 +124,8 @@ class _Body:
         h11 neither is.
         """
         fields = self._fields
-        wanted = int(self._announced) > 0 if self._announced else bool(value(fields, b"transfer-encoding"))
-        if self._came == 0 and wanted and value(fields, b"upgrade"):
+        wanted = int(self._announced) > 0 if self._announced else bool(value(fields, "transfer-encoding"))
+        if self._came == 0 and wanted and value(fields, "upgrade"):
             lost = "The server lost the body of a request that offers an upgrade: run it with h11 (uvicorn --http h11)."
             raise Refused(501, lost, _CLOSE)
 

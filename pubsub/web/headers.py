@@ -52,6 +52,7 @@ def check_single(fields: Fields) -> None:
             seen.add(key)
 
 
-def value(fields: Fields, name: bytes) -> str:
+def value(fields: Fields, name: str) -> str:
     """The value of the first field of a name, which is in lower case; "" for none."""
-    return next((text.decode("latin-1") for found, text in fields if found.lower() == name), "")
+    wanted = name.encode("ascii")
+    return next((text.decode("latin-1") for found, text in fields if found.lower() == wanted), "")

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-KEY_LENGTH_MAX: Final = 255
-"""Characters of an Idempotency-Key."""
-
 URL_LENGTH_MAX: Final = 8 * 1024
 """Characters of a URL, and of a request's path with its query."""
 
