@@ -14,6 +14,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Any, Final
 
+from pubsub.base.addresses import split_place
+from pubsub.base.loopback import reaches_out
+from pubsub.errors import ConfigurationError
+
 BACKLOG: Final = 1_024
 """Connections that wait to be accepted, where a socket says no other number."""
 
@@ -78,6 +82,43 @@ class Listening(socket.socket):
                     closing,
                 )
             raise
+
+
+def listen_at(address: str, *, insecure: bool, option: str = "", remedy: str, backlog: int = BACKLOG) -> Listening:
+    """Make a socket that listens.
+
+    Args:
+        address: HOST:PORT; port 0: one that is free.
+        insecure: other machines may reach it.
+        option: names the address in errors.
+        remedy: says what to do about an address that other machines reach.
+        backlog: connections that wait to be accepted.
+
+    Raises:
+        ConfigurationError: the address is none, other machines would reach it, or it cannot be used.
+    """
+    name = f"{option} {address}".lstrip()
+    try:
+        place = split_place(address)
+    except ValueError:
+        raise ConfigurationError(f"{name} is not HOST:PORT, as 127.0.0.1:8080 or [::1]:8080") from None
+    if reaches_out(f"tcp://{address}") and not insecure:
+        raise ConfigurationError(f"{name} can be reached by others than this host: {remedy}")
+    made = None
+    try:
+        family, kind, protocol, _, found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
+            0
+        ]
+        made = Listening(family, kind, protocol)
+        made.backlog = backlog
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(found)
+        made.listen()  # Now, so that an address in use is found before anything else begins.
+    except (OSError, ValueError) as error:
+        if made is not None:
+            made.close()
+        raise ConfigurationError(f"{name}: {getattr(error, 'strerror', None) or error}") from None
+    return made
 
 
 def quiet(loop: asyncio.AbstractEventLoop) -> None:

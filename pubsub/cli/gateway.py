@@ -100,7 +100,7 @@ def token(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Make a bearer token; print it, and the line for the file of tokens, which does not hold it."""
-    from pubsub.gateway.tokens import digest, new_token, parse_users
+    from pubsub.web.tokens import digest, new_token, parse_users
 
     made = new_token()
     line = f"{user}  th_{digest(made)}"

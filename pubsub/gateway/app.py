@@ -18,7 +18,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
 from pubsub.gateway import openapi, sites
 from pubsub.gateway.clients import Clients
-from pubsub.gateway.exchange import Exchange, Held, check_query
+from pubsub.gateway.exchange import Exchange, check_query
 from pubsub.gateway.handlers.operations import Operating, Operations
 from pubsub.gateway.handlers.page import FILES, Page
 from pubsub.gateway.handlers.peeking import Peek, Peeking
@@ -26,17 +26,20 @@ from pubsub.gateway.handlers.puts import Puts
 from pubsub.gateway.handlers.subscribers import Subscribers
 from pubsub.gateway.handlers.views import Views
 from pubsub.gateway.handlers.webhooks import Webhooks
+from pubsub.gateway.limits import BODIES_BYTES_MAX
 from pubsub.gateway.metrics import Requests
-from pubsub.gateway.problems import Problem, problem_of
+from pubsub.gateway.problems import Problem, problem_of, response
 from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry
 from pubsub.gateway.reports import Gather, Reports
 from pubsub.gateway.routing import Routes
 from pubsub.gateway.sessions import Sessions
-from pubsub.gateway.tokens import User, Users
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
 from pubsub.web import connections
-from pubsub.web.headers import doubled
+from pubsub.web.bodies import Held
+from pubsub.web.headers import check_single
+from pubsub.web.problems import Refused
+from pubsub.web.tokens import User, Users, bearer
 
 SWEEP_SECONDS: Final = 10.0
 """How often clients that nobody uses are looked for."""
@@ -77,7 +80,7 @@ class Gateway:
         self.sessions, self._sites = Sessions(users), allowed or Sites()
         self._registry = Registry(directory)
         self._clients = Clients(settings, directory)
-        self._readers, self._held, self._requests = Readers(), Held(), Requests()
+        self._readers, self._held, self._requests = Readers(), Held(BODIES_BYTES_MAX), Requests()
         self.stopping = asyncio.Event()
         self._dispatcher = Dispatcher(self._registry, self._clients)
         self._puts = Puts(self._clients)
@@ -163,15 +166,15 @@ class Gateway:
 
         told: Send = sending
         try:
-            _check_single(scope)  # Before any of them is believed.
+            check_single(scope["headers"])  # Before any of them is believed.
             told = sites.telling(self._sites, sites.check(self._sites, scope), sending)
-            response = sites.preflight(scope)
-            if response is None:
+            found = sites.preflight(scope)
+            if found is None:
                 path, handler = self._found(scope)[0]
-                response = await handler(self._exchange(scope, receive, path))
-            await response(scope, receive, told)
-        except Problem as problem:
-            await _answer(problem, scope, receive, told, status)
+                found = await handler(self._exchange(scope, receive, path))
+            await found(scope, receive, told)
+        except Refused as refused:
+            await _answer(refused, scope, receive, told, status)
         except PubsubError as error:
             await _answer(problem_of(error), scope, receive, told, status)
         except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer, and the log what it was.
@@ -225,22 +228,15 @@ class Gateway:
         return counters, gauges
 
 
-def _check_single(scope: Scope) -> None:
-    if twice := doubled(scope["headers"]):
-        raise Problem("bad-request", f"{twice} is given twice; a request has one.")
-
-
 def _token(request: Request, path: str) -> str | None:
-    """The bearer token of a request (RFC 6750); of streams also from the query, since browsers send no header there."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    if scheme.lower() == "bearer" and token.strip():
-        return token.strip()
-    if path in {"/topics/{topic}/stream", "/live"}:
+    """The bearer token of a request; of streams also from the query, since browsers send no header there."""
+    found = bearer(request.headers.get("authorization", ""))
+    if found is None and path in {"/topics/{topic}/stream", "/live"}:
         return request.query_params.get("access_token")
-    return None
+    return found
 
 
-async def _answer(problem: Problem, scope: Scope, receive: Receive, send: Send, begun: int) -> None:
+async def _answer(refused: Refused, scope: Scope, receive: Receive, send: Send, begun: int) -> None:
     """Send a problem, where no answer has begun; else the connection ends in its midst, which shows."""
     if not begun:
-        await problem.response()(scope, receive, send)
+        await response(refused)(scope, receive, send)

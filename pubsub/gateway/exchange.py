@@ -1,4 +1,4 @@
-"""One request as handlers see it, and how its body is read: in pieces, bounded, and not for ever."""
+"""One request as handlers see it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import re
-from contextlib import AbstractContextManager, aclosing
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,37 +14,13 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pubsub.gateway.limits import BODIES_BYTES_MAX, BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
+from pubsub.gateway.limits import BODY_BYTES_MAX, BODY_SECONDS, PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.sessions import Needs, Sessions
-from pubsub.gateway.tokens import User
-from pubsub.web.bodies import BodyGone, BodyRefused, pieces
+from pubsub.web.bodies import BodyGone, Held, read_body
+from pubsub.web.tokens import User
 
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")  # Python's numbers have more forms.
-_CLOSE = {"connection": "close"}
-_REFUSED = {413: "too-large", 415: "unsupported-media-type", 501: "not-implemented"}
-
-
-class Held:
-    """Bytes of bodies that all requests hold together.
-
-    Attributes:
-        bytes: now; refused: requests that were answered 413 or 503 for their size.
-    """
-
-    def __init__(self) -> None:
-        self.bytes = self.refused = 0
-
-    def add(self, count: int) -> None:
-        """Hold so many more.
-
-        Raises:
-            Problem: there is no room.
-        """
-        if self.bytes + count > BODIES_BYTES_MAX:
-            self.refused += 1
-            raise Problem("busy", "The gateway holds as many bytes of bodies as it may; try again.", _CLOSE)
-        self.bytes += count
 
 
 @dataclass
@@ -109,34 +85,21 @@ class Exchange:
         """As `Sessions.check`, of this request: a body may come slowly."""
         self.sessions.check(self.token, self.user, needs)
 
-    async def body(self) -> tuple[bytes, int]:
-        """The request's body, decoded, and how many bytes `release` is to give back.
+    async def body(self) -> bytes:
+        """The request's body, decoded; `release` gives its bytes back.
 
         Raises:
-            Problem: it is too large, there is no room for it, it cannot be decoded, it does not come, or its sender is
-                gone.
+            Refused: as `read_body`, or its sender is gone.
         """
-        found: list[bytes] = []
-        size = 0
+        fields, seconds = self.request.scope["headers"], BODY_SECONDS
         try:
-            async with aclosing(pieces(self._receive, self.request.scope["headers"], BODY_BYTES_MAX)) as coming:
-                async for piece in coming:
-                    self.held.add(len(piece))
-                    size += len(piece)
-                    found.append(piece)
-        except BaseException as error:
-            self.held.bytes -= size
-            if isinstance(error, BodyGone):
-                raise Problem("bad-request", "The connection ended in the midst of the body.") from None
-            if isinstance(error, BodyRefused):
-                self.held.refused += error.status == 413
-                raise Problem(_REFUSED.get(error.status, "bad-request"), error.reason, error.headers) from None
-            raise
-        return (found[0] if len(found) == 1 else b"".join(found)), size
+            return await read_body(self.request.receive, fields, BODY_BYTES_MAX, self.held, silence_seconds=seconds)
+        except BodyGone:
+            raise Problem("bad-request", "The connection ended in the midst of the body.") from None
 
-    def release(self, size: int) -> None:
+    def release(self, body: bytes) -> None:
         """A body is needed no longer."""
-        self.held.bytes -= size
+        self.held.release(len(body))
 
     async def json(self) -> Any:
         """The body as JSON, which is small: it is parsed on the event loop.
@@ -144,21 +107,14 @@ class Exchange:
         Raises:
             Problem: it is none, or larger than PARSED_BYTES_MAX; as `body`.
         """
-        body, size = await self.body()
-        self.release(size)
-        if size > PARSED_BYTES_MAX:
+        body = await self.body()
+        self.release(body)
+        if len(body) > PARSED_BYTES_MAX:
             raise Problem("too-large", f"JSON that says what to do may have {PARSED_BYTES_MAX:,} bytes.")
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
             raise Problem("bad-request", "The body is not JSON.") from None
-
-    async def _receive(self) -> Any:
-        try:
-            async with asyncio.timeout(BODY_SECONDS):
-                return await self.request.receive()
-        except TimeoutError:
-            raise Problem("too-slow", f"Nothing of the body came for {BODY_SECONDS:g} s.", _CLOSE) from None
 
     async def gone(self) -> None:
         """Returns when whoever asked has gone."""

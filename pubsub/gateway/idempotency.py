@@ -11,7 +11,6 @@ from hashlib import sha256
 from typing import Final
 
 from pubsub.client import Transaction
-from pubsub.gateway.limits import IDEMPOTENCY_KEY_LENGTH_MAX
 from pubsub.gateway.problems import Problem
 
 TABLES: Final = (
@@ -22,22 +21,6 @@ TABLES: Final = (
 
 Runs = list[tuple[int, int]]
 """Counters of messages: first and how many, for each run without a gap."""
-
-
-def parse_key(header: str) -> str:
-    """The key that a header names, with or without the quotes that the draft wants.
-
-    Raises:
-        Problem: it is none.
-    """
-    key = header.strip()
-    if len(key) >= 2 and key[0] == key[-1] == '"':
-        key = key[1:-1]
-    if not 0 < len(key) <= IDEMPOTENCY_KEY_LENGTH_MAX or not key.isascii() or not key.isprintable():
-        raise Problem(
-            "bad-request", f"An Idempotency-Key is 1 to {IDEMPOTENCY_KEY_LENGTH_MAX} printable ASCII characters."
-        )
-    return key
 
 
 def fingerprint(kind: str, body: bytes, key: bytes = b"", headers: bytes = b"") -> bytes:

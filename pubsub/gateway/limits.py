@@ -66,9 +66,6 @@ OPEN_CLIENTS_MAX: Final = 500
 IDLE_SECONDS: Final = 120.0
 """A client that nobody uses is closed after so long."""
 
-IDEMPOTENCY_KEY_LENGTH_MAX: Final = 255
-"""Characters of an Idempotency-Key."""
-
 GROUP_BYTES_MAX: Final = 64 * MIB
 """Bytes of puts that share one commit; one request is always allowed."""
 

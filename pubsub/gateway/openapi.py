@@ -6,10 +6,10 @@ import json
 from typing import Any, Final
 
 from pubsub.gateway.limits import PEEK_RECORDS_MAX, POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
-from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.schemas import SCHEMAS, Schema, ref
 from pubsub.gateway.splitting import MESSAGES
 from pubsub.monitoring.rows import SORTS
+from pubsub.web.problems import MEDIA_TYPE as PROBLEM
 
 _JSON: Final = "application/json"
 _TEXT: Final[Schema] = {"type": "string"}

@@ -6,12 +6,12 @@ same JSON. `type` is a URN that a program can compare, and never changes; `detai
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from starlette.responses import Response
 
+from pubsub import errors
 from pubsub.errors import (
     CallerError,
     DataLoss,
@@ -23,7 +23,6 @@ from pubsub.errors import (
     NotNow,
     NotSubscribed,
     PubsubError,
-    Refused,
     StateCopied,
     StorageError,
     StoreFull,
@@ -31,8 +30,8 @@ from pubsub.errors import (
     TooLarge,
     Unavailable,
 )
+from pubsub.web.problems import MEDIA_TYPE, Refused, encoded
 
-MEDIA_TYPE: Final = "application/problem+json"
 PREFIX: Final = "urn:pubsub:problem:"
 
 TITLES: Final[Mapping[str, tuple[int, str]]] = {
@@ -76,7 +75,7 @@ _OF_ERRORS: Final[tuple[tuple[type[PubsubError], str], ...]] = (
     (Unavailable, "unavailable"),
     (DataLoss, "data-loss"),
     (Superseded, "superseded"),
-    (Refused, "refused"),
+    (errors.Refused, "refused"),
     (NotKnown, "not-found"),
     (NotNow, "conflict"),
     (StateCopied, "storage"),
@@ -86,7 +85,20 @@ _OF_ERRORS: Final[tuple[tuple[type[PubsubError], str], ...]] = (
 )
 
 
-class Problem(Exception):
+OF_STATUS: Final = {
+    400: "bad-request",
+    408: "too-slow",
+    413: "too-large",
+    415: "unsupported-media-type",
+    431: "headers-too-large",
+    501: "not-implemented",
+    503: "busy",
+    505: "http-version",
+}
+"""Status of a request that was refused before it came to its handler -> name of the problem."""
+
+
+class Problem(Refused):
     """An answer that says why not.
 
     Args:
@@ -96,30 +108,20 @@ class Problem(Exception):
     """
 
     def __init__(self, name: str, detail: str, headers: Mapping[str, str] | None = None) -> None:
-        self.name, self.detail, self.headers = name, detail, dict(headers or {})
-        super().__init__(name, detail)
+        self.name = name
+        super().__init__(TITLES[name][0], detail, headers)
 
-    def __str__(self) -> str:
-        return self.detail
 
-    @property
-    def status(self) -> int:
-        """The answer's status."""
-        return TITLES[self.name][0]
-
-    def response(self) -> Response:
-        """The answer."""
-        headers = dict(self.headers)
-        if self.status == 503:
-            headers.setdefault("retry-after", "1")
-        return Response(body(self.name, self.detail), self.status, headers, MEDIA_TYPE)
+def response(refused: Refused) -> Response:
+    """The answer to a request that is refused."""
+    name = refused.name if isinstance(refused, Problem) else OF_STATUS[refused.status]
+    return Response(body(name, refused.detail), refused.status, refused.headers, MEDIA_TYPE)
 
 
 def body(name: str, detail: str) -> bytes:
     """The JSON of a problem."""
     status, title = TITLES[name]
-    facts: dict[str, Any] = {"type": PREFIX + name, "title": title, "status": status, "detail": detail}
-    return json.dumps(facts).encode()
+    return encoded(status, title, detail, PREFIX + name)
 
 
 def problem_of(error: PubsubError) -> Problem:

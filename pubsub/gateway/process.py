@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import socket
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from prometheus_client import disable_created_metrics
 
-from pubsub.base.addresses import join_place, split_place
 from pubsub.base.clock import SystemClock, sound_wall
-from pubsub.base.listening import Listening
-from pubsub.base.loopback import reaches_out
-from pubsub.base.resources import allow_connections
+from pubsub.base.listening import Listening, listen_at
 from pubsub.base.sites import Sites
-from pubsub.base.text import without_mark
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
@@ -34,14 +29,11 @@ from pubsub.gateway.limits import (
     KEEP_ALIVE_SECONDS,
     WRITE_SECONDS,
 )
-from pubsub.gateway.problems import body
+from pubsub.gateway.problems import OF_STATUS, body
 from pubsub.gateway.reports import Gather
-from pubsub.gateway.tokens import Users, parse_users
 from pubsub.web.connections import Limits
-from pubsub.web.serving import HttpServer
-
-STOP_SECONDS: Final = 5
-"""Requests that are being answered get so long when the gateway stops."""
+from pubsub.web.serving import HttpServer, Tls, prepare_process
+from pubsub.web.tokens import Users, read_users
 
 THREADS: Final = 16
 """Threads that wait for disks, and for the cluster's report."""
@@ -53,15 +45,6 @@ LIMITS: Final = Limits(
     CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, KEEP_ALIVE_SECONDS, WRITE_SECONDS
 )
 """Of its connections."""
-
-_PROBLEMS: Final = {
-    400: "bad-request",
-    431: "headers-too-large",
-    501: "not-implemented",
-    505: "http-version",
-    503: "busy",
-}
-"""Status of an answer to what is no request -> problem."""
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
@@ -105,53 +88,15 @@ def sites_of(settings: GatewaySettings) -> Sites:
         raise ConfigurationError(str(error)) from None
 
 
-def listen(settings: GatewaySettings) -> socket.socket:
+def listen(settings: GatewaySettings) -> Listening:
     """The socket on which it listens.
 
     Raises:
         ConfigurationError: that is no address, it is taken, or others could reach it without a token.
     """
-    try:
-        host, port = split_place(settings.bind)
-    except ValueError:
-        raise ConfigurationError(
-            f"--bind is HOST:PORT, as 127.0.0.1:8080 or [::1]:8080, not {settings.bind!r}"
-        ) from None
-    if reaches_out(f"tcp://{settings.bind}") and settings.tokens is None and not settings.insecure:
-        raise ConfigurationError(
-            f"{settings.bind} can be reached by others than this host: give a file of tokens (--tokens FILE), or say"
-            " --insecure"
-        )
-    try:
-        family, *_, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = Listening(family, socket.SOCK_STREAM)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Nagle's algorithm would hold a short answer's second part back until the first is acknowledged.
-        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        listening.bind(place)
-    except OSError as error:
-        raise ConfigurationError(f"cannot listen on {settings.bind}: {error.strerror or error}") from None
-    return listening
-
-
-def read_users(path: Path | None) -> Users:
-    """Who may do what.
-
-    Raises:
-        ConfigurationError: the file cannot be used.
-    """
-    if path is None:
-        return Users()
-    try:
-        text = without_mark(path.read_bytes()).decode("ascii")
-        mode = path.stat().st_mode
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    if mode & 0o022:
-        raise ConfigurationError(f"{path}: others may write it: chmod go-w {path}")
-    if text and not text.endswith("\n"):
-        raise ConfigurationError(f"{path}: its last line has no end, so it may be half written")
-    return parse_users(text.splitlines(), str(path))
+    insecure = settings.insecure or settings.tokens is not None
+    remedy = "give a file of tokens (--tokens FILE), or say --insecure"
+    return listen_at(settings.bind, insecure=insecure, option="--bind", remedy=remedy)
 
 
 def run_gateway(
@@ -174,11 +119,9 @@ def run_gateway(
         ConfigurationError, StorageError: it cannot begin.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
-    for noisy in ("uvicorn", "httpx2", "httpcore2"):  # httpx2 writes a line for each delivery, with its URL.
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    allow_connections()
+    prepare_process()
     sound_wall(SystemClock().wall())  # Before anything is written.
-    users, allowed = read_users(settings.tokens), sites_of(settings)
+    users, allowed = _users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
         asyncio.run(
@@ -191,62 +134,30 @@ def run_gateway(
         )
 
 
+def _users(path: Path | None) -> Users:
+    return Users() if path is None else read_users(path)
+
+
 async def _serve(
-    settings: GatewaySettings, make: Callable[[], Gateway], listening: socket.socket, ready: Callable[[str], None]
+    settings: GatewaySettings, make: Callable[[], Gateway], listening: Listening, ready: Callable[[str], None]
 ) -> None:
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, "gateway"))
     gateway = make()
-    server = _Server(gateway, settings)
+    certificate, key = settings.certificate, settings.private_key
+    tls = Tls(str(certificate), str(key) if key else None) if certificate else None
+    server = HttpServer(gateway, listening, LIMITS, _problem, tls=tls, owns_loop=True, stopping=gateway.stopping.set)
     await gateway.start()
     watching = asyncio.create_task(_watch(gateway, settings.tokens))
-    host, port = listening.getsockname()[:2]
-    scheme = "https" if settings.certificate else "http"
-    telling = asyncio.create_task(_tell(server, lambda: ready(f"{scheme}://{join_place(host, port)}")))
     try:
-        await server.serve(sockets=[listening])
+        await server.run_process(ready)
     finally:
         watching.cancel()
-        telling.cancel()
         gateway.stopping.set()
         await gateway.close()
 
 
-class _Server(HttpServer):
-    """Tells those who wait that it stops, and leaves signals' after-effects to us.
-
-    Raises:
-        ConfigurationError: the certificate cannot be used.
-    """
-
-    def __init__(self, gateway: Gateway, settings: GatewaySettings) -> None:
-        certificate, key = settings.certificate, settings.private_key
-        super().__init__(
-            gateway,
-            LIMITS,
-            lambda status, reason: body(_PROBLEMS.get(status, "bad-request"), reason),
-            stop_seconds=STOP_SECONDS,
-            certificate=str(certificate) if certificate else None,
-            key=str(key) if certificate and key else None,
-            owns_loop=True,
-        )
-        try:
-            self.config.load()
-        except OSError as error:
-            raise ConfigurationError(f"TLS: {error}") from None
-        self._stopping = gateway.stopping
-        self._loop = asyncio.get_running_loop()
-
-    def handle_exit(self, sig: int, frame: Any) -> None:
-        """SIGTERM or SIGINT has come."""
-        super().handle_exit(sig, frame)
-        self._captured_signals.clear()  # Else it would be raised again behind the end, which then is none in order.
-        self._loop.call_soon_threadsafe(self._stopping.set)
-
-
-async def _tell(server: HttpServer, ready: Callable[[], None]) -> None:
-    while not server.started:
-        await asyncio.sleep(0.01)
-    ready()
+def _problem(status: int, reason: str) -> bytes:
+    return body(OF_STATUS[status], reason)
 
 
 async def _watch(gateway: Gateway, path: Path | None) -> None:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from pubsub.gateway.problems import Problem
-from pubsub.gateway.tokens import User, Users
+from pubsub.web.tokens import User, Users
 
 Needs = Callable[[User], bool]
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import http
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import aclosing
+from dataclasses import replace
 from typing import Any, Final
 
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX
-from pubsub.web.bodies import BodyGone, BodyRefused, is_coded, pieces
-from pubsub.web.headers import doubled
+from pubsub.web.bodies import is_coded
+from pubsub.web.problems import Refused
 
 Scope = MutableMapping[str, Any]
 ASGIReceive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -23,44 +22,11 @@ _LEFT_OUT: Final = frozenset(
 )
 
 
-class BadRequest(Exception):
-    """A request that is answered at once."""
-
-    def __init__(self, answer: Answer) -> None:
-        super().__init__(answer.status)
-        self.answer = answer
-
-
-class Disconnected(Exception):
-    """Whoever asked is gone before the request was whole."""
-
-
-def header_values(scope: Scope, name: str) -> list[str]:
-    """The values of all fields of a name, in lower case."""
-    wanted = name.encode()
-    return [value.decode("latin-1") for found, value in scope["headers"] if found.lower() == wanted]
-
-
-def header(scope: Scope, name: str) -> str:
-    """The value of the first field of a name; "" for none."""
-    return next(iter(header_values(scope, name)), "")
-
-
-def check_single(scope: Scope) -> None:
-    """See that no header field comes twice of which a request has one.
-
-    Raises:
-        BadRequest: one does.
-    """
-    if name := doubled(scope["headers"]):
-        raise BadRequest(problem(400, f"{name} is given twice", "a request has one"))
-
-
 def kept_headers(scope: Scope) -> dict[str, str]:
     """The header fields that are stored with a request; what names a client, or how the body came, is not.
 
     Raises:
-        BadRequest: they are too many, or too large.
+        Refused: they are too many, or too large.
     """
     kept: dict[str, str] = {}
     left_out = _LEFT_OUT | ({"content-length"} if is_coded(scope["headers"]) else set())
@@ -73,32 +39,14 @@ def kept_headers(scope: Scope) -> dict[str, str]:
         text = value.decode("latin-1")
         kept[name] = f"{kept[name]}, {text}" if name in kept else text
         if len(kept) > HEADERS_MAX or size > HEADERS_BYTES_MAX:
-            raise BadRequest(problem(431, f"more than {HEADERS_MAX} headers, or {HEADERS_BYTES_MAX:,} bytes of them"))
+            raise Refused(431, f"A request has {HEADERS_MAX} headers at most, and {HEADERS_BYTES_MAX:,} bytes of them.")
     return kept
 
 
-async def read_body(receive: ASGIReceive, scope: Scope, limit: int, seconds: float) -> bytes:
-    """The whole body, decoded.
-
-    Args:
-        receive, scope: of the request; limit: in bytes; seconds: patience.
-
-    Raises:
-        BadRequest: it is larger, too slow, or cannot be decoded; Disconnected: it never became whole.
-    """
-    found: list[bytes] = []
-    try:
-        async with asyncio.timeout(seconds), aclosing(pieces(receive, scope["headers"], limit)) as coming:
-            async for piece in coming:
-                found.append(piece)
-    except BodyGone:
-        raise Disconnected from None
-    except BodyRefused as error:
-        answer = problem(error.status, http.HTTPStatus(error.status).phrase, error.reason)
-        raise BadRequest(Answer(error.status, {**answer.headers, **error.headers}, answer.body)) from None
-    except TimeoutError:
-        raise BadRequest(problem(408, f"the body did not come within {seconds:g} s")) from None
-    return b"".join(found)
+def refusal(refused: Refused) -> Answer:
+    """The answer to a request that is refused."""
+    answer = problem(refused.status, http.HTTPStatus(refused.status).phrase, refused.detail)
+    return replace(answer, headers={**answer.headers, **refused.headers})
 
 
 async def respond(send: ASGISend, answer: Answer) -> None:

@@ -10,11 +10,12 @@ from urllib.parse import SplitResult, urlsplit
 from pubsub.base.urls import masked
 from pubsub.errors import CallerError, PubsubError, TooLarge
 from pubsub.http.core.answers import Answer
-from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, check_key
+from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME
 from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX, URL_LENGTH_MAX
 from pubsub.http.core.outgoing import Kind, Outgoing, State
 from pubsub.http.errors import JobFailed, RequestExpired, RequestRefused
 from pubsub.http.sending import Draft
+from pubsub.web.idempotency import BadKey, check_key
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t -~]*")

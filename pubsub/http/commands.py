@@ -222,7 +222,7 @@ def serve(
     directory: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="Where it keeps everything.")] = None,
     bind: Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where it listens.")] = "127.0.0.1:8080",
     tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="NAME TOKEN a line: who may ask.")
+        Path | None, typer.Option("--tokens", metavar="FILE", help="NAME th_SHA256 a line: who may ask.")
     ] = None,
     certificate: Annotated[
         Path | None, typer.Option("--tls-certificate", metavar="FILE", help="PEM file: serve HTTPS.")
@@ -282,7 +282,7 @@ def _opened(
     check_installed()
     from pubsub.http.blocking import ReliableHttp
     from pubsub.http.settings import HttpSettings
-    from pubsub.http.tokens import read_token
+    from pubsub.web.tokens import read_token
 
     token = read_token(token_file) if token_file is not None else ""
     settings = HttpSettings()

@@ -8,21 +8,19 @@ left above the last committed number is taken away at the start.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import signal
 from pathlib import Path
 from typing import Any, Final
 
 from pubsub import console
 from pubsub.base.paths import expanded
-from pubsub.base.resources import allow_connections
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import StorageError
+from pubsub.errors import ConfigurationError, StorageError
 from pubsub.http.receiver import Receiver
 from pubsub.http.routes import Request
-from pubsub.http.serving import Server, Tls, listening_socket, split_bind
-from pubsub.http.tokens import read_tokens
+from pubsub.http.serving import listen, make_server
+from pubsub.web.serving import HttpServer, Tls, prepare_process
+from pubsub.web.tokens import OWNERS, read_users
 
 FOLDER: Final = "arrived"
 
@@ -114,28 +112,17 @@ def run(
         ConfigurationError: the address, the tokens or the certificate cannot be used.
         StorageError: the directory cannot; StoreInUse where another process has it open.
     """
-    host, port = split_bind(bind)
-    known = read_tokens(tokens) if tokens is not None else None
     console.keep_log("http", bind)
-    for noisy in (
-        "httpx2",
-        "httpcore2",
-        "uvicorn.error",
-    ):  # httpx2 writes down URLs, and whoever has a job's may answer.
-        logging.getLogger(noisy).setLevel(logging.WARNING)
-    allow_connections()
+    known = read_users(tokens, OWNERS, plain=True) if tokens is not None else None
+    if known is not None and not known.by_digest:
+        raise ConfigurationError(f"{tokens} has no token: a line is NAME th_SHA256")
+    prepare_process()
     receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure, allow_hosts=allow_hosts)
     tls = Tls(str(certificate), str(key) if key else None) if certificate else None
-    listening = listening_socket(host, port, insecure=insecure or known is not None)
-    asyncio.run(_serve(receiver, Server(receiver, listening, tls, owns_loop=True), tls))
+    listening = listen(bind, insecure=insecure or known is not None)
+    asyncio.run(_serve(receiver, make_server(receiver, listening, tls, owns_loop=True)))
 
 
-async def _serve(receiver: Receiver, server: Server, tls: Tls | None) -> None:
+async def _serve(receiver: Receiver, server: HttpServer) -> None:
     async with receiver.lifespan():  # Also where nothing can be served: a certificate is no good, say.
-        await server.start()
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, server.stop_soon)
-        host, port = server.address
-        console.announce(f"receiving at {'https' if tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}")
-        await server.wait()
+        await server.run_process(lambda url: console.announce(f"receiving at {url}"))

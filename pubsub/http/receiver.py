@@ -11,30 +11,19 @@ from random import Random, SystemRandom
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
+from pubsub.base.addresses import is_loopback
 from pubsub.base.patched import refuse_patched
 from pubsub.base.paths import expanded
 from pubsub.base.sites import Sites, asked
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, ConfigurationError, PubsubError, StorageError
-from pubsub.http.asgi import (
-    ASGIReceive,
-    ASGISend,
-    BadRequest,
-    Disconnected,
-    Scope,
-    check_single,
-    header,
-    header_values,
-    kept_headers,
-    read_body,
-    respond,
-)
+from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, kept_headers, refusal, respond
 from pubsub.http.checking import check_draft
 from pubsub.http.clock import HttpClock, MachineClock
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.incoming import Decision, Incoming, Standing
-from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, BadKey, read_finished, read_key
-from pubsub.http.core.limits import URL_LENGTH_MAX
+from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, read_finished
+from pubsub.http.core.limits import READING_BYTES_MAX, URL_LENGTH_MAX
 from pubsub.http.core.outgoing import Kind
 from pubsub.http.delivery import Access, Delivery
 from pubsub.http.handling import Handling
@@ -42,22 +31,21 @@ from pubsub.http.pump import StoreThread
 from pubsub.http.receiving import Arrival, Receiving, reply
 from pubsub.http.routes import Handler, Routes
 from pubsub.http.sending import Sending
-from pubsub.http.serving import is_loopback
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import inbox
 from pubsub.http.storage.handling import HandlerTransaction
 from pubsub.http.storage.journal import ClientFile, Journal, OwnFile
-from pubsub.http.tokens import Tokens
-from pubsub.web.bodies import is_coded
+from pubsub.web.bodies import BodyGone, Held, read_body
+from pubsub.web.headers import check_single, value
+from pubsub.web.idempotency import read_key
+from pubsub.web.problems import Refused
+from pubsub.web.tokens import Users, bearer, owners
 
 if TYPE_CHECKING:
     from pubsub.client.client import Client
 
 CONFIRMATIONS: Final = "/.reliable/confirmations/"
 """Where a receiver's confirmation URLs are, below its root."""
-
-READING_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of bodies that are being read, by what their senders say of them; what says nothing counts as the largest."""
 
 _log: Final = logging.getLogger("pubsub.http")
 
@@ -92,7 +80,7 @@ class Receiver:
         self,
         place: Path | str | Client,
         *,
-        tokens: Mapping[str, str] | Tokens | None = None,
+        tokens: Mapping[str, str] | Users | None = None,
         insecure: bool = False,
         allow_hosts: tuple[str, ...] = (),
         response_urls: tuple[str, ...] | None = None,
@@ -103,7 +91,7 @@ class Receiver:
     ) -> None:
         refuse_patched("a receiver")
         self._place, self._clock, self._random = place, clock or MachineClock(), random or SystemRandom()
-        self._tokens = tokens if isinstance(tokens, Tokens) or tokens is None else Tokens(tokens)
+        self._users = owners(tokens) if isinstance(tokens, Mapping) else tokens
         self._insecure, self._response_urls = insecure, response_urls
         self._settings, self._access = settings or HttpSettings(), access or Access()
         try:
@@ -112,7 +100,7 @@ class Receiver:
             raise ConfigurationError(f"allow_hosts: {error}") from None
         self._routes = Routes()
         self._prepared: list[Callable[[Transaction], None]] = []
-        self._reading = 0
+        self._held = Held(max(READING_BYTES_MAX, self._settings.body_bytes_max))
         self._starting = asyncio.Lock()
         self._started = False
 
@@ -250,7 +238,7 @@ class Receiver:
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            with suppress(Disconnected):
+            with suppress(BodyGone):
                 await respond(send, await self._answer(scope, receive))
 
     async def _live(self, receive: ASGIReceive, send: ASGISend) -> None:
@@ -269,15 +257,15 @@ class Receiver:
 
     async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
         try:
-            check_single(scope)
+            check_single(scope["headers"])
             owner = self._owner(scope)
             await self.start()
             path = _path(scope)
             if path.startswith(CONFIRMATIONS):
                 return await self._confirm(scope, owner, path)
             return await self._take(scope, receive, owner, path)
-        except BadRequest as error:
-            return error.answer
+        except Refused as error:
+            return refusal(error)
         except StorageError as error:
             _log.warning("%s", error)
             return problem(503, "the disk refused", "", 5)
@@ -286,26 +274,26 @@ class Receiver:
         """Who asks.
 
         Raises:
-            BadRequest: nobody who may.
+            Refused: nobody who may.
         """
-        if self._tokens is not None:
-            owner = self._tokens.owner(header(scope, "authorization"))
-            if owner is None:
-                answer = problem(401, "this resource needs a bearer token that is known here")
-                raise BadRequest(Answer(401, {**answer.headers, "www-authenticate": "Bearer"}, answer.body))
-            return owner
+        if self._users is not None:
+            user = self._users.find(bearer(value(scope["headers"], "authorization")))
+            if user is None:
+                text = "This resource needs a bearer token that is known here."
+                raise Refused(401, text, {"www-authenticate": "Bearer"})
+            return user.name
         client = scope.get("client")
         if not self._insecure and client is not None and not is_loopback(client[0]):
-            raise BadRequest(problem(403, "without tokens only this machine may ask (insecure=True lets others ask)"))
+            raise Refused(403, "Without tokens only this machine may ask (insecure=True lets others ask).")
         server = scope.get("server")
         reason = self._sites.refusal(asked(scope["headers"]), str(server[0]) if server else "")
         if reason:
-            raise BadRequest(problem(403, reason, "allow_hosts (--allow-host) allows further names"))
+            raise Refused(403, f"{reason}; allow_hosts (--allow-host) allows further names.")
         return ""
 
     async def _confirm(self, scope: Scope, owner: str, path: str) -> Answer:
         if scope["method"] != "DELETE":
-            return Answer(405, {**problem(405, "a confirmation URL is DELETEd").headers, "allow": "DELETE"})
+            raise Refused(405, "A confirmation URL is DELETEd.", {"allow": "DELETE"})
         known = await self._store(self._receiving.confirm, owner, path.removeprefix(CONFIRMATIONS))
         return Answer(204) if known else problem(404, "no such request is known")
 
@@ -338,55 +326,42 @@ class Receiver:
         """The whole request.
 
         Raises:
-            BadRequest: it is none that can be handled here.
+            Refused: it is none that can be handled here.
         """
         query = scope.get("query_string", b"").decode("latin-1")
         if len(path) + len(query) > URL_LENGTH_MAX:
-            raise BadRequest(problem(414, f"more than {URL_LENGTH_MAX:,} characters of a URL"))
-        response_url = header(scope, RESPONSE_URL)
+            raise Refused(414, f"A URL may have {URL_LENGTH_MAX:,} characters.")
+        response_url = value(scope["headers"], RESPONSE_URL)
         kind = self._routes.classify(scope["method"], path, wants_result=bool(response_url))
         if kind is None:
-            raise BadRequest(self._nobody(scope["method"], path))
+            raise self._nobody(scope["method"], path)
         if kind is Kind.JOB:
             self._check_response_url(response_url)
-        try:
-            key = read_key(header_values(scope, IDEMPOTENCY_KEY))
-        except BadKey as error:
-            raise BadRequest(problem(400, "Idempotency-Key is missing or malformed", str(error))) from None
+        key = read_key(value(scope["headers"], IDEMPOTENCY_KEY))
         headers = kept_headers(scope)
-        body = await self._body(scope, receive)
-        finished = read_finished(header(scope, FINISHED))
+        settings = self._settings
+        fields, limit, seconds = scope["headers"], settings.body_bytes_max, settings.try_seconds
+        body = await read_body(receive, fields, limit, self._held, seconds=seconds)
+        self._held.release(len(body))
+        finished = read_finished(value(scope["headers"], FINISHED))
         asked = response_url if kind is Kind.JOB else ""
         return Arrival(owner, key, kind, scope["method"], path, query, headers, body, asked, finished)
 
-    async def _body(self, scope: Scope, receive: ASGIReceive) -> bytes:
-        settings = self._settings
-        said = "" if is_coded(scope["headers"]) else header(scope, "content-length")
-        size = min(int(said[:20]), settings.body_bytes_max) if said.isdecimal() else settings.body_bytes_max
-        if self._reading and self._reading + size > READING_BYTES_MAX:
-            raise BadRequest(problem(503, "too many bytes of bodies are being read", "", 1))
-        self._reading += size
-        try:
-            return await read_body(receive, scope, settings.body_bytes_max, settings.try_seconds)
-        finally:
-            self._reading -= size
-
-    def _nobody(self, method: str, path: str) -> Answer:
+    def _nobody(self, method: str, path: str) -> Refused:
         methods = self._routes.methods(path)
         if not methods:
-            return problem(404, "nothing is received here")
+            return Refused(404, "Nothing is received here.")
         if method in methods:
-            return problem(400, f"a job names its Response URL in the header {RESPONSE_URL}")
-        answer = problem(405, f"{method[:20]} is not received here")
-        return Answer(405, {**answer.headers, "allow": ", ".join(methods)}, answer.body)
+            return Refused(400, f"A job names its Response URL in the header {RESPONSE_URL}.")
+        return Refused(405, f"{method[:20]} is not received here.", {"allow": ", ".join(methods)})
 
     def _check_response_url(self, url: str) -> None:
         try:
             check_draft(Kind.RESULT, url, b"", "", None)
         except CallerError as error:
-            raise BadRequest(problem(400, "the Response URL cannot be used", str(error))) from None
+            raise Refused(400, f"The Response URL cannot be used: {error}.") from None
         if self._response_urls is not None and not url.startswith(self._response_urls):
-            raise BadRequest(problem(403, "results are not sent to that Response URL from here"))
+            raise Refused(403, "Results are not sent to that Response URL from here.")
 
 
 def _path(scope: Scope) -> str:

@@ -13,27 +13,23 @@ from contextlib import suppress
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+from pubsub.base.addresses import join_place
 from pubsub.base.sites import Sites, asked
 from pubsub.errors import CallerError, PubsubError, StorageError
-from pubsub.http.asgi import (
-    ASGIReceive,
-    ASGISend,
-    BadRequest,
-    Disconnected,
-    Scope,
-    check_single,
-    header,
-    header_values,
-    read_body,
-    respond,
-)
+from pubsub.http.asgi import ASGIReceive, ASGISend, Scope, refusal, respond
 from pubsub.http.core.answers import Answer, problem
-from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME, BadKey, read_key
+from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME
+from pubsub.http.core.limits import READING_BYTES_MAX
 from pubsub.http.core.outgoing import Outgoing
 from pubsub.http.pump import StoreThread
 from pubsub.http.sending import Sending
-from pubsub.http.serving import Server, listening_socket
+from pubsub.http.serving import listen, make_server
 from pubsub.http.settings import HttpSettings
+from pubsub.web.bodies import BodyGone, Held, read_body
+from pubsub.web.headers import check_single, value
+from pubsub.web.idempotency import read_key
+from pubsub.web.problems import Refused
+from pubsub.web.serving import HttpServer
 
 _log: Final = logging.getLogger("pubsub.http")
 
@@ -52,7 +48,8 @@ class Results:
         self, sending: Sending, settings: HttpSettings, store: StoreThread, tell: Callable[[Outgoing], None]
     ) -> None:
         self._sending, self._settings, self._store, self._tell = sending, settings, store, tell
-        self._servers: dict[tuple[str, int], Server] = {}
+        self._held = Held(max(READING_BYTES_MAX, settings.response_bytes_max))
+        self._servers: dict[str, HttpServer] = {}
 
     async def listen(self, local_url: str, *, insecure: bool) -> None:
         """Have a server answer at a local URL, unless one does.
@@ -64,15 +61,16 @@ class Results:
         parts = urlsplit(local_url)
         if parts.scheme != "http":
             raise CallerError(f"{local_url}: mount `results` in a server with TLS, and pass listen=False")
-        place = parts.hostname or "", parts.port or 80
+        host = parts.hostname or ""
+        place = join_place(host, parts.port or 80)
         if place in self._servers:
             return
-        sites = Sites.of((), (), bound=place[0])
+        sites = Sites.of((), (), bound=host)
 
         async def app(scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
             await self._serve(sites, scope, receive, send)
 
-        self._servers[place] = server = Server(app, listening_socket(*place, insecure=insecure))
+        self._servers[place] = server = make_server(app, listen(place, insecure=insecure))
         try:
             await server.start()
         except BaseException:
@@ -95,7 +93,7 @@ class Results:
             return
         if scope["type"] != "http":
             return
-        with suppress(Disconnected):
+        with suppress(BodyGone):
             reason = sites.refusal(asked(scope["headers"]), str((scope.get("server") or ("",))[0]))
             await respond(send, problem(403, reason) if reason else await self._answer(scope, receive))
 
@@ -103,20 +101,19 @@ class Results:
         try:
             if scope["method"] not in {"POST", "PUT"}:
                 return problem(405, "a result is POSTed")
-            check_single(scope)
-            key = read_key(header_values(scope, IDEMPOTENCY_KEY))
+            check_single(scope["headers"])
+            key = read_key(value(scope["headers"], IDEMPOTENCY_KEY))
             name = _name(scope)
-            body = await read_body(receive, scope, self._settings.response_bytes_max, self._settings.try_seconds)
-            failed = header(scope, OUTCOME) == "failed"
-            kind = header(scope, "content-type") or "application/octet-stream"
-            answer = Answer(500 if failed else 200, {"content-type": kind}, body)
-            if failed:
-                answer = Answer(500, {"content-type": kind, OUTCOME: "failed"}, body)
+            limit, seconds = self._settings.response_bytes_max, self._settings.try_seconds
+            body = await read_body(receive, scope["headers"], limit, self._held, seconds=seconds)
+            self._held.release(len(body))
+            failed = value(scope["headers"], OUTCOME) == "failed"
+            kind = value(scope["headers"], "content-type") or "application/octet-stream"
+            outcome = {OUTCOME: "failed"} if failed else {}
+            answer = Answer(500 if failed else 200, {"content-type": kind, **outcome}, body)
             after = await self._store(self._take, name, answer, failed)
-        except BadKey as error:
-            return problem(400, str(error))
-        except BadRequest as error:
-            return error.answer
+        except Refused as error:
+            return refusal(error)
         except StorageError as error:
             _log.warning("the result %s of a job cannot be stored: %s", key, error)
             return problem(503, "the result cannot be stored now", "", 5)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pubsub.base.addresses import join_place, split_place
-from pubsub.base.listening import Listening
+from pubsub.base.listening import Listening, listen_at
 from pubsub.base.loopback import reaches_out
 from pubsub.base.sites import Sites
 from pubsub.errors import ConfigurationError
@@ -85,33 +85,14 @@ def sites_of(address: str) -> Sites:
     )
 
 
-def listen(address: str, *, insecure: bool) -> socket.socket:
-    """A socket that is bound there.
+def listen(address: str, *, insecure: bool) -> Listening:
+    """A socket that listens there.
 
     Raises:
-        ConfigurationError: it cannot be, or others would reach it.
+        ConfigurationError: it cannot be used, or others would reach it.
     """
-    if reaches_out(f"tcp://{address}") and not insecure:
-        raise ConfigurationError(
-            f"--metrics {address} can be reached by others than this host, and asks nobody who they are: listen on"
-            " 127.0.0.1, or say --insecure"
-        )
-    try:
-        family, kind, protocol, _, place = socket.getaddrinfo(
-            *split_place(address), type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        made = Listening(family, kind, protocol)
-        made.backlog = BACKLOG
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"--metrics {address}: {getattr(error, 'strerror', None) or error}") from None
-    try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(place)
-        made.listen()  # Now, so that an address in use is found before the thread begins.
-    except OSError as error:
-        made.close()
-        raise ConfigurationError(f"--metrics {address}: {error.strerror or error}") from None
-    return made
+    remedy = "it asks nobody for a key; listen on 127.0.0.1, or say --insecure"
+    return listen_at(address, insecure=insecure, option="--metrics", remedy=remedy, backlog=BACKLOG)
 
 
 def said(metrics: Metrics | None) -> str:

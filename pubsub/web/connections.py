@@ -21,14 +21,10 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pubsub.base.resources import files_max
 from pubsub.web.parsing import Parser
-
-MEDIA_TYPE: Final = "application/problem+json"
+from pubsub.web.problems import FULL_SECONDS, MEDIA_TYPE
 
 LINGER_SECONDS: Final = 2.0
 """A peer that still sends where nothing more is read has so long to read why, and to close."""
-
-FULL_SECONDS: Final = 1
-"""A client that met a full server is asked to wait so long."""
 
 closed: Final[Counter[str]] = Counter()
 """Connections of this process that were closed for what their peers did: too_many, headers_too_large, …"""

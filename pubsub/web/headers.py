@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from pubsub.web.problems import Refused
+
 SINGLE: Final = frozenset(
     {
         b"access-control-request-method",
@@ -32,22 +34,25 @@ it is read.
 Fields = Iterable[tuple[bytes, bytes]]
 
 
-def doubled(fields: Fields) -> str:
-    """The name of a field of SINGLE that comes twice; "" for none.
+def check_single(fields: Fields) -> None:
+    """See that no field of SINGLE comes twice.
 
     Args:
         fields: names and values, as ASGI has them.
+
+    Raises:
+        Refused: one does.
     """
     seen: set[bytes] = set()
     for name, _ in fields:
         key = name.lower()
         if key in seen:
-            return key.decode("ascii")
+            raise Refused(400, f"{key.decode('ascii')} is given twice; a request has one.")
         if key in SINGLE:
             seen.add(key)
-    return ""
 
 
-def value(fields: Fields, name: bytes) -> str:
+def value(fields: Fields, name: str) -> str:
     """The value of the first field of a name, which is in lower case; "" for none."""
-    return next((text.decode("latin-1") for found, text in fields if found.lower() == name), "")
+    wanted = name.encode("ascii")
+    return next((text.decode("latin-1") for found, text in fields if found.lower() == wanted), "")

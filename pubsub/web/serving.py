@@ -3,98 +3,165 @@
 from __future__ import annotations
 
 import asyncio
-import functools
+import logging
+import signal
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
 
 import uvicorn
 
+from pubsub.base.addresses import join_place
 from pubsub.base.listening import ACCEPTS_MAX, Listening, quiet
+from pubsub.base.resources import allow_connections
 from pubsub.base.supervision import OFF, Watchdog
 from pubsub.errors import ConfigurationError
 from pubsub.web.connections import Connection, Limits, Room
 
+STOP_SECONDS: Final = 5
+"""Requests that are being answered get so long when the server stops."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """Certificate and key of a server, as files in PEM."""
+
+    certificate: str
+    key: str | None = None
+
+
+def prepare_process() -> None:
+    """Allow this process many connections, and keep libraries' lines, which hold URLs, out of its log."""
+    for name in ("httpx2", "httpcore2", "uvicorn"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    allow_connections()
+
 
 class HttpServer(uvicorn.Server):
-    """A server.
+    """An application that is served on the running event loop.
 
     Args:
         app: an ASGI application.
+        listening: the socket; closed when the server has stopped.
         limits: of its connections.
         problem: the body of an answer that says why not, from its status and a sentence.
-        stop_seconds: patience with requests under way when it stops.
         lifespan: whether the application has one.
-        certificate, key: files in PEM, for HTTPS.
+        tls: for HTTPS.
         owns_loop: whether the event loop runs nothing but this server, so that it may be told what it logs,
             and systemd that it turns.
-
-    Raises:
-        OSError, ValueError: the certificate cannot be used.
+        stopping: called when the server begins to stop.
     """
 
     def __init__(
         self,
         app: Any,
+        listening: socket.socket,
         limits: Limits,
         problem: Callable[[int, str], bytes],
         *,
-        stop_seconds: int,
         lifespan: bool = False,
-        certificate: str | None = None,
-        key: str | None = None,
+        tls: Tls | None = None,
         owns_loop: bool = False,
+        stopping: Callable[[], None] = lambda: None,
     ) -> None:
         self.room = Room(limits, problem)
-        self._owns_loop = owns_loop
+        self._listening, self._tls, self._owns_loop, self._stopping = listening, tls, owns_loop, stopping
         self.watchdog = Watchdog() if owns_loop else OFF
-        protocol: Any = functools.partial(Connection, room=self.room)
+        self._task: asyncio.Task[None] | None = None
         super().__init__(
             uvicorn.Config(
                 app,
-                http=protocol,
+                http=Connection,
                 ws="none",
                 lifespan="on" if lifespan else "off",
                 log_config=None,
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                timeout_graceful_shutdown=stop_seconds,
-                ssl_certfile=certificate,
-                ssl_keyfile=key,
+                timeout_graceful_shutdown=STOP_SECONDS,
+                ssl_certfile=tls.certificate if tls else None,
+                ssl_keyfile=tls.key if tls else None,
             )
         )
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Serve on sockets: as uvicorn does, but that a TLS handshake has no longer than a request's headers.
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port."""
+        host, port = self._listening.getsockname()[:2]
+        return str(host), int(port)
+
+    @property
+    def url(self) -> str:
+        """The URL of its root."""
+        return f"{'https' if self._tls else 'http'}://{join_place(*self.address)}"
+
+    async def run_process(self, ready: Callable[[str], None]) -> None:
+        """Serve until SIGTERM or SIGINT.
+
+        Args:
+            ready: told the URL once it listens.
 
         Raises:
-            ConfigurationError: the application does not start.
+            ConfigurationError: as `start`.
         """
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self.stop_soon)
+        await self.start()
+        ready(self.url)
+        await self.wait()
+
+    async def start(self) -> None:
+        """Serve from now on. Where the caller is cancelled meanwhile, the port is free again afterwards.
+
+        Raises:
+            ConfigurationError: the certificate cannot be used, or the application does not start.
+        """
+        starting = asyncio.ensure_future(self._start())
+        try:
+            await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            with suppress(ConfigurationError):
+                await starting  # It stops in order once it has started, and not before.
+                await self.stop()
+            raise
+
+    async def _start(self) -> None:
+        try:
+            await self._listen()
+        except (OSError, ValueError) as error:
+            self._listening.close()
+            raise ConfigurationError(f"this cannot be served: {error}") from None
+        except ConfigurationError:
+            self._listening.close()
+            raise
+        self._task = asyncio.create_task(self._go_on())
+
+    async def _listen(self) -> None:
+        """Serve as uvicorn does, but that a TLS handshake has no longer than a request's headers."""
+        loop, config = asyncio.get_running_loop(), self.config
+        config.load()
+        self.lifespan = config.lifespan_class(config)
         await self.lifespan.startup()
         if self.lifespan.should_exit:
             raise ConfigurationError("the application did not start; its log says why")
-        loop, config = asyncio.get_running_loop(), self.config
         if self._owns_loop:
             quiet(loop)
+        if isinstance(self._listening, Listening):
+            self._listening.shed = self.room.shed
 
         def make() -> asyncio.Protocol:
-            protocol: Any = config.http_protocol_class
-            made: asyncio.Protocol = protocol(
-                config=config, server_state=self.server_state, app_state=self.lifespan.state
-            )
-            return made
+            return Connection(config, self.server_state, self.lifespan.state, room=self.room)
 
         patience = self.room.limits.header_seconds if config.ssl is not None else None
-        self.servers = []
-        for listening in sockets or ():
-            if isinstance(listening, Listening):
-                listening.shed = self.room.shed
-            server = await loop.create_server(
-                make, sock=listening, ssl=config.ssl, backlog=ACCEPTS_MAX, ssl_handshake_timeout=patience
+        self.servers = [
+            await loop.create_server(
+                make, sock=self._listening, ssl=config.ssl, backlog=ACCEPTS_MAX, ssl_handshake_timeout=patience
             )
-            self.servers.append(server)
+        ]
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -106,3 +173,25 @@ class HttpServer(uvicorn.Server):
         """Stop in order, once requests under way are answered."""
         self.watchdog.stopping()
         await super().shutdown(sockets)
+
+    async def _go_on(self) -> None:
+        await self.main_loop()
+        await self.shutdown([self._listening])
+
+    async def wait(self) -> None:
+        """Wait until it has stopped."""
+        assert self._task is not None
+        await asyncio.shield(self._task)
+
+    def stop_soon(self) -> None:
+        """Begin to stop."""
+        self.should_exit = True
+        self._stopping()
+
+    async def stop(self) -> None:
+        """Stop in order."""
+        self.stop_soon()
+        if self._task is not None:
+            with suppress(asyncio.CancelledError):
+                await self._task
+        self._listening.close()

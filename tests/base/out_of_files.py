@@ -12,19 +12,16 @@ import os
 import resource
 import sys
 
-from pubsub.base.listening import Listening
+from pubsub.base.listening import listen_at
 from pubsub.web.serving import HttpServer
 from tests.web.rig import LIMITS, echo
 
 
 async def main() -> None:
-    server = HttpServer(echo, LIMITS, lambda status, reason: reason.encode(), stop_seconds=1, owns_loop=True)
-    listening = Listening()
-    listening.bind(("127.0.0.1", 0))
-    serving = asyncio.create_task(server.serve(sockets=[listening]))
-    while not server.started:
-        await asyncio.sleep(0.01)
-    print(listening.getsockname()[1], server.room.connections_max, flush=True)
+    listening = listen_at("127.0.0.1:0", insecure=False, remedy="")
+    server = HttpServer(echo, listening, LIMITS, lambda status, reason: reason.encode(), owns_loop=True)
+    await server.start()
+    print(server.address[1], server.room.connections_max, flush=True)
     await asyncio.to_thread(sys.stdin.readline)
     taken = []
     try:
@@ -36,8 +33,8 @@ async def main() -> None:
     for one in taken:
         os.close(one)
     await asyncio.to_thread(sys.stdin.readline)
-    server.force_exit = server.should_exit = True
-    await serving
+    server.force_exit = True
+    await server.stop()
 
 
 if __name__ == "__main__":

@@ -14,10 +14,9 @@ from pubsub.config.addresses import read_proxies
 from pubsub.config.loading import load
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError
-from pubsub.gateway.process import read_users
-from pubsub.http.tokens import read_token, read_tokens
 from pubsub.security.files import read_authorized, read_key_file
 from pubsub.security.keys import format_secret
+from pubsub.web.tokens import OWNERS, read_token, read_users
 from tests.security.keyring import key, pk
 
 MARK = b"\xef\xbb\xbf"
@@ -44,11 +43,15 @@ def contents(found: object) -> object:
     return repr(state)
 
 
+def read_plain(path: Path) -> Any:
+    return read_users(path, OWNERS, plain=True)
+
+
 FILES: list[tuple[Any, bytes]] = [
     (read_proxies, b"tcp://127.0.0.1:5601\r\n"),
     (read_settings, b"[client]\r\nwindow = 4\r\n"),
     (read_users, b"me th_" + b"0" * 64 + b" put=*\r\n"),
-    (read_tokens, f"me {TOKEN}\r\n".encode()),
+    (read_plain, f"me {TOKEN}\r\n".encode()),
     (read_token, f"{TOKEN}\r\n".encode()),
     (read_key_file, f"{format_secret(key('a'))}\r\n".encode()),
     (read_authorized, f"client a {pk('b')}\r\n".encode()),

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pubsub.client.storage.transaction import Transaction
 from pubsub.http import HttpSettings, Receiver, Request
-from pubsub.http.serving import Server, listening_socket
+from pubsub.http.serving import listen, make_server
 from tests.faults.http_dying import die_where_told
 
 SETTINGS = HttpSettings(backoff_seconds=0.05, backoff_seconds_max=0.5, handler_attempts=10_000, try_seconds=5.0)
@@ -55,7 +55,7 @@ async def main() -> None:
     die_where_told()
     receiver = make(Path(directory), float(job_seconds))
     await receiver.start()
-    server = Server(receiver, listening_socket("127.0.0.1", int(port), insecure=False))
+    server = make_server(receiver, listen(f"127.0.0.1:{port}", insecure=False))
     await server.start()
     print("ready", flush=True)
     await server.wait()

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from pubsub.http import AsyncReliableHttp, HttpSettings, Outgoing
 from pubsub.http.checking import outcome
-from pubsub.http.serving import Server, listening_socket
+from pubsub.http.serving import listen, make_server
 from tests.faults.http_dying import die_where_told
 
 SETTINGS = HttpSettings(backoff_seconds=0.05, backoff_seconds_max=0.5, try_seconds=3.0)
@@ -71,7 +71,7 @@ async def main() -> None:
     directory, base, port, local, count, at_once, record = sys.argv[1:]
     die_where_told()
     http = AsyncReliableHttp(directory, settings=SETTINGS)
-    server = Server(http.results, listening_socket("127.0.0.1", int(port), insecure=False))
+    server = make_server(http.results, listen(f"127.0.0.1:{port}", insecure=False))
     await server.start()
     async with http:
         asking = Asking(http, base, local, Path(record))

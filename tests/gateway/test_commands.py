@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pubsub.cli import main
-from pubsub.gateway.tokens import parse_users
+from pubsub.web.tokens import parse_users
 from tests.faults.cluster import until
 from tests.gateway.receiver import Receiver
 from tests.gateway.serving import Gateway

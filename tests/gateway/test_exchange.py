@@ -8,11 +8,13 @@ from starlette.datastructures import QueryParams
 from starlette.requests import Request
 
 from pubsub.gateway import exchange as module
-from pubsub.gateway.exchange import Exchange, Held, check_query
+from pubsub.gateway.exchange import Exchange, check_query
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.sessions import Sessions
-from pubsub.gateway.tokens import ANYBODY, Users
+from pubsub.web.bodies import Held
+from pubsub.web.problems import Refused
+from pubsub.web.tokens import ANYBODY, Users
 
 
 def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = "", ends: str = "whole") -> Exchange:
@@ -31,16 +33,16 @@ def exchange(pieces: list[bytes], held: Held, *, length: str = "", query: str = 
     return Exchange(Request(scope, receive), ANYBODY, {}, held, Sessions(Users()))
 
 
-def read(one: Exchange) -> tuple[bytes, int]:
+def read(one: Exchange) -> bytes:
     return asyncio.run(one.body())
 
 
 def test_a_body_is_the_sum_of_its_pieces_and_counts_while_it_is_held() -> None:
-    held = Held()
+    held = Held(1 << 30)
     one = exchange([b"ab", b"", b"c"], held)
-    assert read(one) == (b"abc", 3)
+    assert read(one) == b"abc"
     assert held.bytes == 3
-    one.release(3)
+    one.release(b"abc")
     assert held.bytes == 0
 
 
@@ -49,39 +51,38 @@ def test_a_length_that_is_too_large_is_refused_before_the_body_is_read(
     monkeypatch: pytest.MonkeyPatch, length: str
 ) -> None:
     monkeypatch.setattr(module, "BODY_BYTES_MAX", 100)
-    held = Held()
-    with pytest.raises(Problem) as raised:
+    held = Held(1 << 30)
+    with pytest.raises(Refused) as raised:
         read(exchange([], held, length=length))
     assert (raised.value.status, held.refused) == (413, 1)
 
 
 def test_a_body_that_grows_too_large_is_refused_and_held_no_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BODY_BYTES_MAX", 5)
-    held = Held()
-    with pytest.raises(Problem) as raised:
+    held = Held(1 << 30)
+    with pytest.raises(Refused) as raised:
         read(exchange([b"abc", b"def"], held))
     assert (raised.value.status, held.bytes) == (413, 0)
 
 
-def test_all_bodies_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "BODIES_BYTES_MAX", 5)
-    held = Held()
+def test_all_bodies_together_are_bounded() -> None:
+    held = Held(5)
     read(exchange([b"abc"], held))
-    with pytest.raises(Problem) as raised:
+    with pytest.raises(Refused) as raised:
         read(exchange([b"d", b"ef"], held))
     assert (raised.value.status, held.bytes) == (503, 3)
 
 
 def test_a_body_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BODY_SECONDS", 0.01)
-    held = Held()
-    with pytest.raises(Problem) as raised:
+    held = Held(1 << 30)
+    with pytest.raises(Refused) as raised:
         read(exchange([b"abc"], held, ends="never"))
     assert (raised.value.status, held.bytes) == (408, 0)
 
 
 def test_a_sender_that_is_gone_puts_nothing() -> None:
-    held = Held()
+    held = Held(1 << 30)
     with pytest.raises(Problem):
         read(exchange([b"abc"], held, ends="gone"))
     assert held.bytes == 0
@@ -89,7 +90,7 @@ def test_a_sender_that_is_gone_puts_nothing() -> None:
 
 @pytest.mark.parametrize(("query", "value"), [("", 7.0), ("n=3", 3.0), ("n=2.5", 2.5), ("n=1000", 100.0)])
 def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float) -> None:
-    assert exchange([], Held(), query=query).number("n", 7.0, 100.0) == value
+    assert exchange([], Held(1 << 30), query=query).number("n", 7.0, 100.0) == value
 
 
 @pytest.mark.parametrize(
@@ -97,18 +98,18 @@ def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float
 )
 def test_a_count_of_the_query_is_at_least_one(query: str) -> None:
     with pytest.raises(Problem, match="n is a number from 1 to 100"):
-        exchange([], Held(), query=query).count("n", 7, 100)
+        exchange([], Held(1 << 30), query=query).count("n", 7, 100)
 
 
 @pytest.mark.parametrize(("query", "value"), [("", False), ("n=true", True), ("n=false", False)])
 def test_a_truth_of_the_query_is_true_or_false(query: str, value: bool) -> None:
-    assert exchange([], Held(), query=query).truth("n") == value
+    assert exchange([], Held(1 << 30), query=query).truth("n") == value
 
 
 @pytest.mark.parametrize("query", ["n=yes", "n=1", "n=", "n=True"])
 def test_what_is_neither_true_nor_false_is_refused(query: str) -> None:
     with pytest.raises(Problem, match="n is true or false"):
-        exchange([], Held(), query=query).truth("n")
+        exchange([], Held(1 << 30), query=query).truth("n")
 
 
 @pytest.mark.parametrize(("query", "said"), [
@@ -135,7 +136,8 @@ def test_a_query_has_what_is_known_and_each_once(query: str, said: str) -> None:
     (b'"' + b"x" * PARSED_BYTES_MAX + b'"', "too-large"),
 ])  # fmt: skip
 def test_json_that_says_what_to_do_is_small_and_refused_in_one_sentence(body: bytes, name: str) -> None:
-    held = Held()
-    with pytest.raises(Problem) as raised:
+    held = Held(1 << 30)
+    with pytest.raises(Refused) as raised:
         asyncio.run(exchange([body], held).json())
+    assert isinstance(raised.value, Problem)
     assert (raised.value.name, held.bytes) == (name, 0)

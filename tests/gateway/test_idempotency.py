@@ -5,8 +5,6 @@ from contextlib import closing
 
 import apsw
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from pubsub.client.storage.transaction import Transaction
 from pubsub.gateway import idempotency
@@ -20,19 +18,6 @@ def transaction() -> Iterator[Transaction]:
             db.execute(statement)
         db.execute("begin")
         yield Transaction(db, None)  # type: ignore[arg-type]
-
-
-@given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=250))
-def test_a_key_may_stand_in_quotes(key: str) -> None:
-    if key.strip() == key and not (len(key) > 1 and key[0] == key[-1] == '"'):
-        assert idempotency.parse_key(f' "{key}" ') == idempotency.parse_key(key) == key
-
-
-@pytest.mark.parametrize("header", ["", '""', "x" * 256, "a\tb", "ü"])
-def test_what_is_no_key_is_refused(header: str) -> None:
-    with pytest.raises(Problem) as raised:
-        idempotency.parse_key(header)
-    assert raised.value.status == 400
 
 
 def test_what_was_kept_is_found_under_its_key_and_topic(transaction: Transaction) -> None:

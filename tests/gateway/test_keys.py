@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from pubsub.cli import main
-from pubsub.gateway.tokens import digest, new_token
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public
 from pubsub.security.pairs import new_pair
+from pubsub.web.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.serving import Gateway
 

@@ -13,7 +13,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.gateway.app import Gateway as App
 from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.openapi import document, encoded
-from pubsub.gateway.tokens import Users
+from pubsub.web.tokens import Users
 from tests.faults.cluster import until
 from tests.gateway.receiver import Receiver
 from tests.gateway.serving import SEEN, Gateway

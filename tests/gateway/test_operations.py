@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.gateway.tokens import digest, new_token
+from pubsub.web.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, Browser
 from tests.gateway.serving import Gateway

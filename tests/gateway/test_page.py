@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.history import SAMPLES_MAX, History
-from pubsub.gateway.tokens import digest, new_token
+from pubsub.web.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.receiver import Receiver

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from pubsub.gateway.tokens import digest, new_token
+from pubsub.web.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.receiver import Receiver

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.gateway.limits import PREVIEW_BODY_BYTES
-from pubsub.gateway.tokens import digest, new_token
+from pubsub.web.tokens import digest, new_token
 from tests.faults.cluster import Cluster
 from tests.gateway.serving import Gateway
 

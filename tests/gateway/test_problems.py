@@ -6,12 +6,13 @@ import pytest
 
 import pubsub.errors
 from pubsub.errors import InDoubt, InvalidName, NotAllowed, PubsubError, StoreFull, TooLarge, Unavailable
-from pubsub.gateway.problems import MEDIA_TYPE, TITLES, Problem, problem_of
+from pubsub.gateway.problems import OF_STATUS, TITLES, Problem, problem_of, response
+from pubsub.web.problems import MEDIA_TYPE, Refused
 
 
 @pytest.mark.parametrize("name", TITLES)
 def test_every_problem_is_an_answer_of_rfc_9457(name: str) -> None:
-    answer = Problem(name, "What happened.").response()
+    answer = response(Problem(name, "What happened."))
     facts = json.loads(bytes(answer.body))
     assert answer.media_type == MEDIA_TYPE
     assert facts == {
@@ -21,6 +22,14 @@ def test_every_problem_is_an_answer_of_rfc_9457(name: str) -> None:
         "detail": "What happened.",
     }
     assert ("retry-after" in answer.headers) == (answer.status_code == 503)
+
+
+@pytest.mark.parametrize("status", OF_STATUS)
+def test_what_is_refused_by_the_server_itself_is_one_of_the_problems(status: int) -> None:
+    answer = response(Refused(status, "What happened.", {"connection": "close"}))
+    facts = json.loads(bytes(answer.body))
+    assert (answer.status_code, answer.headers["connection"]) == (status, "close")
+    assert (facts["type"], facts["status"]) == (f"urn:pubsub:problem:{OF_STATUS[status]}", status)
 
 
 @pytest.mark.parametrize(

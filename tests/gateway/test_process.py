@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from pubsub.errors import ConfigurationError
-from pubsub.gateway.process import GatewaySettings, listen, read_users
-from pubsub.gateway.tokens import digest, new_token
+from pubsub.gateway.process import GatewaySettings, listen
+from pubsub.web.tokens import digest, new_token, read_users
 from tests.faults.cluster import Cluster, until
 from tests.gateway.serving import CLIENT, Gateway
 

@@ -12,7 +12,7 @@ import pytest
 
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.sessions import Sessions
-from pubsub.gateway.tokens import User, Users, digest, new_token, parse_users
+from pubsub.web.tokens import User, Users, digest, new_token, parse_users
 from tests.faults.cluster import Cluster
 from tests.gateway.serving import CLIENT, Gateway, parsed
 

@@ -18,7 +18,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.openapi import document
 from pubsub.gateway.process import GatewaySettings, sites_of
-from pubsub.gateway.tokens import digest, new_token
+from pubsub.web.tokens import digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.serving import Gateway

@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 from pubsub.errors import StorageError
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.incoming import Decision, Standing
-from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, OUTCOME, RESPONSE_URL, read_finished, read_key
+from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, OUTCOME, RESPONSE_URL, read_finished
 from pubsub.http.core.outgoing import Kind, Outgoing, State
 from pubsub.http.handling import Handling
 from pubsub.http.receiver import CONFIRMATIONS
@@ -20,6 +20,7 @@ from pubsub.http.routes import Routes, as_request
 from pubsub.http.sending import Draft, Sending
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage.journal import Journal, OwnFile
+from pubsub.web.idempotency import read_key
 from tests.simulation.disk import NAME, Disk, disks
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class ReceiverProcess(Process):
                 known = self.receiving.confirm("", unquote(path.removeprefix(CONFIRMATIONS)))
                 return Answer(204 if known else 404)
             kind = Kind(path.strip("/").replace("message", "send"))
-            key = read_key([packet.headers[IDEMPOTENCY_KEY]])
+            key = read_key(packet.headers[IDEMPOTENCY_KEY])
             finished = read_finished(packet.headers.get(FINISHED))
             asked = packet.headers.get(RESPONSE_URL, "")
             arrival = Arrival("", key, kind, packet.method, path, "", {}, packet.body, asked, finished)

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from pubsub.http import AsyncReliableHttp, HttpSettings, Receiver
-from pubsub.http.serving import Server, Tls, listening_socket
+from pubsub.http.serving import listen, make_server
+from pubsub.web.serving import Tls
 
 QUICK = HttpSettings(backoff_seconds=0.02, backoff_seconds_max=0.2, try_seconds=5.0)
 PATIENCE_SECONDS = 30.0
@@ -37,10 +38,10 @@ class Clock:
 @asynccontextmanager
 async def serving(app: Any, tls: Tls | None = None, port: int = 0) -> AsyncIterator[str]:
     """An application that is served; its URL."""
-    server = Server(app, listening_socket("127.0.0.1", port, insecure=False), tls)
+    server = make_server(app, listen(f"127.0.0.1:{port}", insecure=False), tls)
     await server.start()
     try:
-        yield f"{'https' if tls else 'http'}://127.0.0.1:{server.address[1]}"
+        yield server.url
     finally:
         await server.stop()
 

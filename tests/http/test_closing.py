@@ -14,7 +14,7 @@ from pubsub.http import Answer, AsyncReliableHttp, HttpSettings, Receiver, Relia
 from pubsub.http.core.outgoing import Kind
 from pubsub.http.delivery import Delivery
 from pubsub.http.sending import Draft
-from pubsub.http.serving import Server, listening_socket
+from pubsub.http.serving import listen, make_server
 from tests.http.rig import PATIENCE_SECONDS, QUICK, until
 from tests.ports import free_port
 
@@ -59,7 +59,7 @@ def test_a_sender_that_cannot_begin_leaves_its_directory_to_the_next_one(tmp_pat
         async with AsyncReliableHttp(tmp_path, settings=QUICK) as http:
             local = f"http://127.0.0.1:{port}/r"
             await http._store(http._sending.submit, Draft(Kind.JOB, "http://127.0.0.1:9/j", {}, b"", "", local))
-        taken = listening_socket("127.0.0.1", port, insecure=False)
+        taken = listen(f"127.0.0.1:{port}", insecure=False)
         with pytest.raises(ConfigurationError):
             await AsyncReliableHttp(tmp_path, settings=QUICK).__aenter__()
         taken.close()
@@ -73,7 +73,7 @@ def test_a_server_whose_starter_is_cancelled_leaves_its_port_free(tmp_path: Path
     async def main() -> None:
         port = free_port()
         async with AsyncReliableHttp(tmp_path, settings=QUICK) as http:
-            server = Server(http.results, listening_socket("127.0.0.1", port, insecure=False))
+            server = make_server(http.results, listen(f"127.0.0.1:{port}", insecure=False))
             starting = asyncio.create_task(server.start())
             await asyncio.sleep(0)
             starting.cancel()

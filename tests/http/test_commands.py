@@ -18,6 +18,7 @@ import httpx2
 import pytest
 
 from pubsub.http import Receiver
+from pubsub.web.tokens import digest
 from tests.http.rig import QUICK, serving
 from tests.ports import free_port
 
@@ -157,8 +158,10 @@ def test_a_final_answer_has_an_exit_code_of_its_own(tmp_path: Path, served: Serv
     assert second.returncode == 9, second.stderr
 
 
-def test_with_tokens_only_who_has_one_is_served(tmp_path: Path) -> None:
-    (tmp_path / "tokens").write_text("alice " + "a" * 20 + "\n")
+@pytest.mark.parametrize("line", ["alice {token}", "alice th_{digest} put=*"])
+def test_with_tokens_only_who_has_one_is_served(tmp_path: Path, line: str) -> None:
+    (tmp_path / "tokens").write_text(line.format(token="a" * 20, digest=digest("a" * 20)) + "\n")
+    (tmp_path / "tokens").chmod(0o600)
     (tmp_path / "token").write_text("a" * 20)
     served = Served(tmp_path, "--bind", f"127.0.0.1:{free_port()}", "--tokens", "tokens")
     assert pubsub("put", served.url, "-", home=tmp_path, stdin=b"x").returncode == 26

@@ -15,7 +15,7 @@ from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.http import AsyncReliableHttp, HttpSettings, Receiver, State
 from pubsub.http.delivery import Delivery
 from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestRefused
-from pubsub.http.serving import Tls
+from pubsub.web.serving import Tls
 from tests.http.rig import QUICK, Clock, both, counting, effects, serving, until
 from tests.ports import free_port
 from tests.web.rig import answering

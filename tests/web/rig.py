@@ -13,10 +13,11 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from typing import Any
 
-from pubsub.base.listening import Listening
-from pubsub.web.bodies import BodyGone, BodyRefused, pieces
+from pubsub.base.listening import listen_at
+from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.connections import Limits
-from pubsub.web.serving import HttpServer
+from pubsub.web.problems import Refused
+from pubsub.web.serving import HttpServer, Tls
 from tests.faults.cluster import until
 
 LIMITS = Limits(
@@ -40,11 +41,11 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     status, content = 200, b""
     if scope["path"] != "/early":
         try:
-            content = b"".join([piece async for piece in pieces(receive, scope["headers"], BODY_BYTES_MAX)])
+            content = await read_body(receive, scope["headers"], BODY_BYTES_MAX, Held(BODY_BYTES_MAX))
         except BodyGone:
             return
-        except BodyRefused as error:
-            status, content = error.status, error.reason.encode()
+        except Refused as error:
+            status, content = error.status, error.detail.encode()
     if scope["path"] == "/large":
         content = LARGE
     elif scope["path"] == "/seen":
@@ -66,14 +67,19 @@ async def _stream(receive: Any, send: Any) -> None:
 def serving(app: Any = echo, certificate: str | None = None, **limits: Any) -> Iterator[int]:
     """A server's port; it is stopped at the end."""
     bounds = replace(LIMITS, **limits)
-    server = HttpServer(app, bounds, lambda status, reason: reason.encode(), stop_seconds=1, certificate=certificate)
-    with Listening() as listening:
-        listening.bind(("127.0.0.1", 0))
-        thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listening])))
+    with listen_at("127.0.0.1:0", insecure=False, remedy="") as listening:
+        tls = Tls(certificate) if certificate else None
+        server = HttpServer(app, listening, bounds, lambda status, reason: reason.encode(), tls=tls)
+
+        async def serve() -> None:
+            await server.start()
+            await server.wait()
+
+        thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         try:
             until(lambda: server.started, "it listens")
-            yield listening.getsockname()[1]
+            yield server.address[1]
         finally:
             server.force_exit = server.should_exit = True
             thread.join(SECONDS)

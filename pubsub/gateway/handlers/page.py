@@ -16,8 +16,8 @@ from pubsub.gateway.exchange import Exchange
 from pubsub.gateway.history import SAMPLE_SECONDS, History
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.reports import Reports
-from pubsub.gateway.tokens import User
 from pubsub.monitoring.rows import on_the_way, proxy_row, server_row
+from pubsub.web.tokens import User
 
 LIVE_SECONDS: Final = 2.0
 """What the page shows is sent anew so often."""

@@ -17,6 +17,7 @@ from pubsub.gateway.messages import Wanted, read_http, read_lines
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.publishing import Put, Written
 from pubsub.gateway.splitting import LINES, MESSAGES, media_type, split_lines
+from pubsub.web.idempotency import read_key
 
 
 class Puts:
@@ -43,8 +44,8 @@ class Puts:
         if kind == "messages" and any(beside):
             raise Problem("bad-request", "Each line has a key and headers of its own; nothing was put.")
         asked = headers.get("idempotency-key")
-        key = "" if asked is None else idempotency.parse_key(asked)
-        body, size = await exchange.body()
+        key = "" if asked is None else read_key(asked, verbatim=True)
+        body = await exchange.body()
         try:
             exchange.check(lambda user: user.may_put(topic))
             contents = await _contents(kind, body, *beside)
@@ -55,7 +56,7 @@ class Puts:
             publishing = await self._clients.publishing(exchange.user.name)
             written = await publishing.put(topic, put)
         finally:
-            exchange.release(size)
+            exchange.release(body)
         if not written.replayed:
             self.messages += put.count
         return answer(_facts(topic, written), 201, {"idempotency-replayed": "true"} if written.replayed else None)

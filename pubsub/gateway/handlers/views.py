@@ -13,10 +13,10 @@ from starlette.responses import Response
 from pubsub.errors import PubsubError
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.metrics import MEDIA_TYPE, Facts, Requests, exposition
-from pubsub.gateway.problems import MEDIA_TYPE as PROBLEM
 from pubsub.gateway.problems import Problem, body
 from pubsub.gateway.reports import Reports
 from pubsub.monitoring.rows import SORTS, topic_row, topic_rows
+from pubsub.web.problems import MEDIA_TYPE as PROBLEM
 
 PAGE = 100
 PAGE_MAX = 10_000

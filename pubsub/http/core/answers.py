@@ -20,6 +20,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from pubsub.http.core.limits import PROBLEM_BYTES_MAX
+from pubsub.web.problems import MEDIA_TYPE, encoded
 
 REASON_LENGTH_MAX: Final = 200
 """Characters of what an answer says that are shown."""
@@ -126,17 +127,16 @@ def problem(status: int, title: str, detail: str = "", retry_after_seconds: int 
         status: the code; title: what is wrong, of all such; detail: of this one.
         retry_after_seconds: when to try again.
     """
-    facts = {"status": status, "title": title} | ({"detail": detail} if detail else {})
-    headers = {"content-type": "application/problem+json"}
+    headers = {"content-type": MEDIA_TYPE}
     if retry_after_seconds is not None:
         headers["retry-after"] = str(retry_after_seconds)
-    return Answer(status, headers, json.dumps(facts, ensure_ascii=False).encode() + b"\n")
+    return Answer(status, headers, encoded(status, title, detail))
 
 
 def reason(answer: Answer) -> str:
     """Why an answer is no success, in one line: what a problem+json says, else the beginning of a text."""
     kind = answer.headers.get("content-type", "").partition(";")[0]
-    if kind in {"application/problem+json", "application/json"} and len(answer.body) <= PROBLEM_BYTES_MAX:
+    if kind in {MEDIA_TYPE, "application/json"} and len(answer.body) <= PROBLEM_BYTES_MAX:
         try:
             facts = answer.json()
         except ValueError:

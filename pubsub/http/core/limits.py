@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-KEY_LENGTH_MAX: Final = 255
-"""Characters of an Idempotency-Key."""
-
 URL_LENGTH_MAX: Final = 8 * 1024
 """Characters of a URL, and of a request's path with its query."""
 
@@ -15,6 +12,9 @@ HEADERS_MAX: Final = 64
 
 HEADERS_BYTES_MAX: Final = 16 * 1024
 """Bytes of the header fields of one request or response that are kept."""
+
+READING_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Bytes of bodies that are being read at the same time, of one application; one body is always allowed."""
 
 PROBLEM_BYTES_MAX: Final = 64 * 1024
 """Bytes of a response that are read as JSON for its reason; of a larger one only the status is shown."""
@@ -30,6 +30,3 @@ SWEEP_SECONDS_MAX: Final = 60.0
 
 CONFIRM_TRIES_MAX: Final = 8
 """DELETEs of one confirmation URL; who never hears one keeps the response for as long as its tombstone."""
-
-TOKENS_MAX: Final = 10_000
-"""Bearer tokens that a receiver knows."""
