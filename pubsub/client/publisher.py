@@ -16,6 +16,7 @@ from weakref import ref
 
 from pubsub.base import forks
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.base.locks import holds, release_all
 from pubsub.client.arguments import (
     Headers,
     check_body,
@@ -317,7 +318,7 @@ class Publisher:
         Raises:
             CallerError: it is.
         """
-        if self._lock._is_owned():  # type: ignore[attr-defined]
+        if holds(self._lock):
             raise CallerError(f"this thread is in the midst of another call of the publisher on {self.topic}")
 
     @property
@@ -366,7 +367,7 @@ class Publisher:
     def tick(self, now: float) -> None:
         """Send the open batch; called by the thread that drives the sockets, which must not wait for a put."""
         # This thread has it, too, where a signal's handler waits for something within a put.
-        if self._lock._is_owned() or not self._lock.acquire(blocking=False):  # type: ignore[attr-defined]
+        if holds(self._lock) or not self._lock.acquire(blocking=False):
             self._deadline = now + max(self._linger / 4, _PAUSE_SECONDS)
             return
         try:
@@ -413,8 +414,7 @@ class Publisher:
 
     def give_back(self) -> None:
         """An exception came from anywhere: have the lock be free of this thread."""
-        while self._lock._is_owned():  # type: ignore[attr-defined]
-            self._lock.release()
+        release_all(self._lock)
 
     def move(self, calls: Calls) -> None:
         """The client was opened again: go on there, with the open batch if the store does not have it."""

@@ -20,6 +20,7 @@ import zmq
 
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
+from pubsub.base.locks import holds
 from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
@@ -173,7 +174,7 @@ class Session(Steps):
         """This is a child of the process that opened it: every call raises, and nothing of the parent's is touched."""
         error = self.inherited = AfterFork(f"client {self.name}", parent)
         self.closed, self.owner = True, None
-        if not self.lock._is_owned():  # type: ignore[attr-defined]
+        if not holds(self.lock):
             self.lock = threading.RLock()  # A thread of the parent process holds the other one for ever.
         self.store.forked(error)
         if self.transaction is not None:

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
+from pubsub.base.locks import holds, release_all
 from pubsub.client.explaining import name_options
 from pubsub.client.guards import guards, within_call, within_guard
 from pubsub.client.storage.transaction import Transaction
@@ -133,7 +134,7 @@ class Steps:
     @property
     def held_here(self) -> bool:
         """Whether this thread has the lock: a call that begins then, in a signal's handler, is not to give it back."""
-        return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+        return holds(self.lock)
 
     @property
     def drives(self) -> bool:
@@ -187,7 +188,7 @@ class Steps:
         self.lock.release()
         self.check_outside()
         self.check_open()
-        if self.lock._is_owned():  # type: ignore[attr-defined]
+        if holds(self.lock):
             raise CallerError(f"this thread is in the midst of another call of client {self.name}")
         self.torn = True
         self.check_whole()
@@ -229,14 +230,13 @@ class Steps:
         """Have the locks be free of this thread, and see whether the step within was cut off."""
         for timer in tuple(self.timers):
             timer.give_back()
-        owned = self.lock._is_owned()  # type: ignore[attr-defined]
+        owned = holds(self.lock)
         # A thread within a step holds the lock. Where the lock is free, the thread that began this step was cut off.
         if not owned and not (self.midway and self.lock.acquire(blocking=False)):
             return
         self.torn = self.torn or self.midway
         self.transaction, self.owner, self.block = None, None, None
-        while self.lock._is_owned():  # type: ignore[attr-defined]
-            self.lock.release()
+        release_all(self.lock)
 
     def enter_alone(self) -> None:
         """A step was cut off: let this thread, and no other, go on. The lock is held."""

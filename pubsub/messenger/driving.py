@@ -22,6 +22,7 @@ from contextlib import suppress
 from threading import TIMEOUT_MAX, Lock, RLock, get_ident
 
 from pubsub.base.clock import Clock
+from pubsub.base.locks import holds
 
 
 def _closed_lock() -> Lock:
@@ -86,8 +87,7 @@ class Driving:
 
     def is_mine(self) -> bool:
         """Whether this thread has the turn."""
-        # As `Condition` asks it; no variable of ours could be set in the same instant as the lock.
-        return bool(self._lock._is_owned())  # type: ignore[attr-defined]
+        return holds(self._lock)
 
     def give_up(self) -> None:
         """End a turn that was too short to speak of, a look or a send; nothing where this thread has none."""

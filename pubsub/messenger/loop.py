@@ -16,6 +16,7 @@ import zmq
 from zmq.backend import zmq_poll
 
 from pubsub.base.clock import Clock
+from pubsub.base.locks import release_all
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.errors import PubsubError
@@ -168,8 +169,7 @@ class Loop:
 
     def recover(self) -> None:
         """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
-        while self.gate._is_owned():  # type: ignore[attr-defined]
-            self.gate.release()
+        release_all(self.gate)
         if self.driver == get_ident():
             self.driver = 0
         # Once more with the turn: it may have been another thread that was in the midst of it, and has ended it since.
