@@ -22,15 +22,15 @@ from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.explaining import add_obstacles, is_silence, name_options
-from pubsub.client.flows.awaiting import AsyncProcessing
+from pubsub.client.filling import BatchTicket
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
-from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, check_handler
+from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, Processing, check_handler
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
-from pubsub.client.publisher import BatchTicket, Publisher
+from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
@@ -249,10 +249,9 @@ class AsyncClient(ClientBase):
         """
         check_handler(handler, awaits=True)
         check_count("max", max)
-        topics, calls = check_topics(topic), self._calls
-        session, gets = calls.session, calls.gets
+        topics, session, gets = check_topics(topic), self._session, self._calls.gets
         self._check_free(*topics)
-        processing = AsyncProcessing(session, gets)
+        processing = Processing(session, gets)
         started = session.now
         until = session.until(timeout, started)
         while True:
@@ -260,7 +259,7 @@ class AsyncClient(ClientBase):
             turns = Turns(gets, topics, ready, max)
             for sub, number in turns:
                 try:
-                    turns.taken += await processing.batch(sub, handler, number, self._breathe)
+                    turns.taken += await processing.batch(sub, handler, number, self._breathe, awaits=True)
                 except BaseException:
                     session.recover(handled=True)
                     raise
@@ -332,7 +331,7 @@ class AsyncClient(ClientBase):
             if sub is None:
                 break
             try:
-                await serving.batch(sub, serving.wrapped(handler), left, self._breathe)
+                await serving.batch(sub, serving.wrapped(handler), left, self._breathe, awaits=True)
             except TryLater as later:
                 await self._run(serving.pause(later.seconds))
             except BaseException:

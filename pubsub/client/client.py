@@ -263,10 +263,11 @@ class Client(ServiceCalls):
     ) -> int:
         """Hand messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
-        `handler(message, transaction)` gets a message and an open transaction of the client's database. One that
-        raises rolls back, and so does the end of the process; the message comes again, and the exception is raised
-        from here. The attempt is counted before the handler runs: after `handler_attempts` of them the message moves
-        to the dead letters with its error, and it goes on. One that Ctrl-C or `sys.exit` ends does not count.
+        `handler(message, transaction)` gets a message and a transaction of the client's database, which begins with its
+        first use; until then other threads use the client. An exception of the handler rolls back, and so does the end
+        of the process; the message comes again, and the exception is raised from here. The attempt is counted before
+        the handler runs: after `handler_attempts` of them the message moves to the dead letters with its error, and it
+        goes on. One that Ctrl-C or `sys.exit` ends does not count.
 
         Args:
             topic: one that is subscribed to, or several of them. Several have their turns, some messages each, from one

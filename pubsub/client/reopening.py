@@ -9,14 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import Lock, Thread
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from pubsub.client import leaving
 from pubsub.client.core.chain import UNFINISHED, Row
 from pubsub.client.flows.calls import Calls
 from pubsub.client.mending import settle
 from pubsub.client.session import Session
-from pubsub.client.steps import Timer
 from pubsub.errors import Interrupted
 
 
@@ -25,6 +24,14 @@ class Make(Protocol):
 
     def __call__(self, *, opened: list[Session], known: Mapping[int, Row]) -> Session:
         """The session, open."""
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A timer that goes on when the client was opened again."""
+
+    def move(self, calls: Calls) -> None:
+        """Belong to the session of these calls."""
 
 
 class Reopening:
@@ -47,7 +54,7 @@ class Reopening:
         self._lock: Final = Lock()
         """Held on threads that no handler of a signal interrupts."""
         self._known: dict[int, Row] = {}
-        self._timers: tuple[Timer, ...] = ()
+        self._timers: list[Movable] = []
         self.beside: Any = None
         self.calls = self._open(opened)
 
@@ -100,7 +107,7 @@ class Reopening:
                 settle(session)
                 chains = session.core.outbox.chains.values()
                 self._known = {row.counter: row for chain in chains for row in chain.rows if row.state == UNFINISHED}
-                self._timers = tuple(session.timers)
+                self._timers = [timer for timer in tuple(session.timers) if isinstance(timer, Movable)]
                 session.reopens = True
             session.release()
         opened: list[Session] = []
@@ -112,7 +119,7 @@ class Reopening:
             raise
         for timer in self._timers:
             timer.move(calls)
-        self._known, self._timers, self.calls = {}, (), calls
+        self._known, self._timers, self.calls = {}, [], calls
 
     def _open(self, opened: list[Session]) -> Calls:
         calls = Calls(self._make(opened=opened, known=self._known))

@@ -53,10 +53,8 @@ class Session(Steps):
         name: the client ID.
         settings: what it may do.
         context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
-        clock: where the time comes from.
-        random: where numbers start.
-        boot: identifies this start of the operating system.
-        messenger: one to use instead of its own.
+        clock: where the time comes from; random: where numbers start.
+        boot: identifies this start of the operating system; messenger: one to use instead of its own.
         vfs: SQLite's file system, for one that is not the machine's.
         record: where to write down what it does; None: where the settings say, if they do.
         keys: its own and its proxies'; None: where the settings say, if they do.
@@ -324,7 +322,7 @@ class Session(Steps):
             raise Interrupted(f"client {self.name}") from None
 
     def drive_once(self) -> None:
-        """Take what has arrived, and act on it, where nobody drives the sockets; wait for nothing."""
+        """Take what has arrived, where nobody drives the sockets; wait for nothing."""
         self._messenger.look()
 
     def tell_waiting(self) -> None:

@@ -17,7 +17,6 @@ from pubsub.protocol import batch_size
 from pubsub.protocol.batch import END_BYTES
 
 if TYPE_CHECKING:
-    from pubsub.client.flows.calls import Calls
     from pubsub.client.storage.recorder import Recorder
 
 _TABLES: Final = 3
@@ -148,6 +147,3 @@ class Sharing:
 
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it, whose callers are not here."""
-
-    def move(self, calls: Calls) -> None:
-        """The session that was opened again has one of its own: a call that waits here raises Interrupted."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeVar
 
 from pubsub.base.locks import holds, release_all
 from pubsub.client.explaining import name_options
@@ -19,9 +19,6 @@ from pubsub.client.guards import guards, within_call, within_guard
 from pubsub.client.storage.transaction import Transaction
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import AfterFork, CallerError, Interrupted, PubsubError
-
-if TYPE_CHECKING:
-    from pubsub.client.flows.calls import Calls
 
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -74,9 +71,6 @@ class Timer(Protocol):
     def forked(self, error: AfterFork) -> None:
         """This is a child of the process that made it: be of no use."""
 
-    def move(self, calls: Calls) -> None:
-        """The client was opened again: look after these calls' session from now on."""
-
 
 class Step:
     """A step as a `with` block: made once for a session, since it holds nothing of its own."""
@@ -102,7 +96,9 @@ class Steps:
     Attributes:
         lock: orders everything.
         owner: the thread that is inside a transaction; transaction: which one.
-        midway: a step has begun and has not ended. Where nobody has the lock it never will.
+        handlers: threads that run a plain handler whose transaction has not begun yet.
+        midway: the thread whose step has begun and has not ended; 0: none. If that thread does not hold the lock, the
+            step was cut off.
         torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`, and
             the client opens itself again (`pubsub.client.reopening`).
         closed: every call raises; inherited: what, in a child of the process that opened it.
@@ -119,8 +115,10 @@ class Steps:
         self.name = name
         self.lock = threading.RLock()
         self.owner: int | None = None
+        self.handlers: set[int] = set()
         self.transaction: Transaction | None = None
-        self.midway = self.torn = self.closed = self.reopens = False
+        self.midway = 0
+        self.torn = self.closed = self.reopens = False
         self.block: object = None
         self.inherited: AfterFork | None = None
         self.timers: list[Timer] = []
@@ -169,21 +167,23 @@ class Steps:
             CallerError: the client is closed, or this thread is inside a transaction; Interrupted: a step was cut off.
         """
         self.lock.acquire()
-        if self.midway or self.torn or self.closed:
+        if self.midway or self.torn or self.closed or self.handlers:
             self._refuse()
-        self.midway = True
+        self.midway = threading.get_ident()
 
     def enter_if_free(self) -> bool:
         """As `enter`, where no other thread has the lock; whether it has not."""
         if not self.lock.acquire(blocking=False):
             return False
-        if self.midway or self.torn or self.closed:
+        if self.midway or self.torn or self.closed or self.handlers:
             self._refuse()
-        self.midway = True
+        self.midway = threading.get_ident()
         return True
 
     def _refuse(self) -> None:
         if self._mender == threading.get_ident() and not self.closed:
+            return
+        if not (self.midway or self.torn or self.closed or threading.get_ident() in self.handlers):
             return
         self.lock.release()
         self.check_outside()
@@ -196,7 +196,7 @@ class Steps:
     def leave(self, error: BaseException | None = None) -> None:
         """End a step, by `error` where that is not None: one of ours, or one that was let pass, leaves all sound."""
         if error is None or error is self._passing or isinstance(error, PubsubError):
-            self.midway, self._passing = False, _NOTHING
+            self.midway, self._passing = 0, _NOTHING
         self.lock.release()
 
     def let_pass(self, error: BaseException) -> None:
@@ -230,18 +230,18 @@ class Steps:
         """Have the locks be free of this thread, and see whether the step within was cut off."""
         for timer in tuple(self.timers):
             timer.give_back()
-        owned = holds(self.lock)
         # A thread within a step holds the lock. Where the lock is free, the thread that began this step was cut off.
-        if not owned and not (self.midway and self.lock.acquire(blocking=False)):
+        here = holds(self.lock) or self.midway == threading.get_ident()
+        if not here and not (self.midway and self.lock.acquire(blocking=False)):
             return
-        self.torn = self.torn or self.midway
+        self.torn = self.torn or self.midway != 0
         self.transaction, self.owner, self.block = None, None, None
         release_all(self.lock)
 
     def enter_alone(self) -> None:
         """A step was cut off: let this thread, and no other, go on. The lock is held."""
         self.torn, self._mender = True, threading.get_ident()
-        self.midway, self.owner, self.transaction = False, None, None
+        self.midway, self.owner, self.transaction = 0, None, None
 
     def look(self) -> None:
         """Have coroutines that wait look whether it is over."""
@@ -261,7 +261,7 @@ class Steps:
     @property
     def is_cut_off(self) -> bool:
         """Whether nothing more will come, or a step was cut off and nobody found out yet. Between steps, lock held."""
-        return self.over or self.midway
+        return self.over or self.midway != 0
 
     def check_free(self) -> None:
         """See that a call may begin which takes no lock now, and waits later.
@@ -269,7 +269,7 @@ class Steps:
         Raises:
             As `enter`.
         """
-        if self.closed or self.torn or self.held_here:
+        if self.closed or self.torn or self.handlers or self.held_here:
             self.enter()
             self.leave()
         self.check_may_wait()
@@ -289,9 +289,10 @@ class Steps:
         Raises:
             CallerError: it is.
         """
-        if self.owner == threading.get_ident() and self.held_here:
+        here = threading.get_ident()
+        if here in self.handlers or (self.owner == here and self.held_here):
             raise CallerError(
-                "this thread is inside a transaction of the same client; "
+                "this thread is inside a transaction or a handler of the same client; "
                 "there only put(…, transaction=…) is possible, and it goes out with the commit"
             )
 

@@ -333,7 +333,7 @@ def test_a_transaction_is_of_no_use_on_other_threads_and_afterwards(cluster: Emb
             kept.append(transaction)
             await asyncio.to_thread(plain, message, transaction)
 
-        with pytest.raises(CallerError, match="event loop's thread"):
+        with pytest.raises(CallerError, match="thread of the handler"):
             await client.process(topic, elsewhere, timeout=10.0)
         with pytest.raises(CallerError, match="over"):
             kept[0].execute("select 1")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,8 +13,8 @@ from pubsub.client import Client, Message, Transaction
 from pubsub.client.flows.processing import Processing
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import StorageError, StoreFull
-from tests.client.opened import create, kill, names, record, rows
+from pubsub.errors import CallerError, StorageError, StoreFull
+from tests.client.opened import PATIENCE, bodies, create, kill, names, nothing, record, rows
 
 # Processing
 
@@ -100,7 +103,6 @@ def test_an_attempt_that_kills_the_process_counts(cluster: Embedded, topic: str)
 
         def die(message: Message, transaction: Transaction, client: Client = client) -> None:
             seen.append(message.body)
-            client._session.store.db.execute("rollback")
             kill(client)
             raise KeyboardInterrupt
 
@@ -112,6 +114,82 @@ def test_an_attempt_that_kills_the_process_counts(cluster: Embedded, topic: str)
         assert client.process(topic, lambda message, transaction: taken.append(message.body), timeout=5.0) == 2
         assert taken == [b"after"]
         assert [letter.body for letter in client.dead_letters()] == [b"poison"]
+
+
+def test_a_handler_keeps_no_other_thread_out_until_it_uses_its_transaction(
+    cluster: Embedded, client: Client, topic: str
+) -> None:
+    client.subscribe(topic)
+    client.put(topic, b"a")
+    begun, go_on = threading.Event(), threading.Event()
+    others: list[bool] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        begun.set()
+        assert go_on.wait(PATIENCE)
+        client.put(topic, b"b", transaction=transaction)
+
+    with ThreadPoolExecutor() as pool:
+        processing = pool.submit(client.process, topic, handle, PATIENCE)
+        assert begun.wait(PATIENCE)
+        others.append(client.put("others", b"x").done)
+        with client.transaction() as transaction:
+            client.put("others", b"y", transaction=transaction)
+        assert client.get(topic, timeout=0.0) is None, "it is in the hand of the handler"
+        assert client.unfinished(topic) == 0
+        go_on.set()
+        assert processing.result(PATIENCE) == 1
+    assert others == [True]
+    assert bodies(client, topic, 1) == [b"b"]
+
+
+def test_a_handler_that_raises_before_it_uses_its_transaction_has_failed(cluster: Embedded, topic: str) -> None:
+    def fail(message: Message, transaction: Transaction) -> None:
+        raise ValueError(message.body)
+
+    with cluster.client(f"client{next(names)}", settings=ClientSettings(handler_attempts=2)) as client:
+        client.subscribe(topic)
+        client.put(topic, b"a")
+        with pytest.raises(ValueError, match="a"):
+            client.process(topic, fail, timeout=PATIENCE)
+        assert client.process(topic, fail, timeout=PATIENCE) == 1
+        assert [letter.attempts for letter in client.dead_letters()] == [2]
+        assert nothing(client, topic)
+
+
+CALLS: dict[str, Callable[[Client, str], object]] = {
+    "put": lambda client, topic: client.put(topic, b"x"),
+    "put without waiting": lambda client, topic: client.put(topic, b"x", wait=False),
+    "put_many": lambda client, topic: client.put_many(topic, [b"x"]),
+    "get": lambda client, topic: client.get(topic, timeout=0.0),
+    "process": lambda client, topic: client.process(topic, lambda *_: None, timeout=0.0),
+    "subscribe": lambda client, topic: client.subscribe("another"),
+    "flush": lambda client, topic: client.flush(),
+    "transaction": lambda client, topic: client.transaction().__enter__(),
+    "publisher": lambda client, topic: client.publisher("others").put(b"x"),
+    "close": lambda client, topic: client.close(),
+}
+
+
+@pytest.mark.filterwarnings("ignore:a publisher on others:ResourceWarning")
+@pytest.mark.parametrize("begun", [False, True], ids=["before its transaction", "within it"])
+@pytest.mark.parametrize("call", CALLS)
+def test_a_handlers_thread_uses_its_client_by_its_transaction_only(
+    client: Client, topic: str, call: str, begun: bool
+) -> None:
+    """A put without the transaction would happen once more with each attempt."""
+    client.subscribe(topic)
+    client.put(topic, b"a")
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        if begun:
+            transaction.execute("select 1")
+        with pytest.raises(CallerError, match="inside a transaction or a handler"):
+            CALLS[call](client, topic)
+
+    assert client.process(topic, handle, timeout=PATIENCE) == 1
+    assert client.put("others", b"y").done
+    assert nothing(client, topic)
 
 
 def test_a_handlers_puts_are_fsynced_before_they_are_sent(client: Client, topic: str) -> None:

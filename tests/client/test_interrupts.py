@@ -21,7 +21,8 @@ from struck import END, Reading, Writing
 
 from pubsub import embedded
 from pubsub.client import AsyncClient, Client, Message, Transaction
-from pubsub.client.flows.awaiting import AsyncProcessing, HandlerTransaction
+from pubsub.client.flows.awaiting import HandlerTransaction
+from pubsub.client.flows.processing import Processing
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, InDoubt, Interrupted, StoreInUse, Unavailable
 from tests.client.opened import PATIENCE, names
@@ -163,8 +164,8 @@ HANDLING = {
     "begin": HandlerTransaction.check_open,
     "commit": HandlerTransaction.commit,
     "roll_back": HandlerTransaction.roll_back,
-    "batch": AsyncProcessing.batch,
-    "let_go": AsyncProcessing._let_go,
+    "batch": Processing.batch,
+    "let_go": Processing._let_go,
 }
 
 

@@ -2,18 +2,21 @@
 
 An attempt is counted before the handler runs, so that a message that ends the process every time is found out. It is
 taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C, and whatever else is no
-`Exception`), is of a kind that a call does not run, or the disk failed. `Processing` runs plain functions on the thread
-that calls; `pubsub.client.flows.awaiting` builds on it and runs what has to be awaited.
+`Exception`), is of a kind that a call does not run, or the disk failed. Until its handler has returned a message is in
+hand: other calls on its topic wait for it, and calls on other topics go on.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from threading import get_ident
 from typing import Any, Final
+from weakref import ref
 
 import apsw
 
@@ -22,13 +25,13 @@ from pubsub.client.core.changes import Buried, Change, Tried
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.flows.awaiting import HandlerTransaction, Watched
 from pubsub.client.flows.flow import Flow
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.turns import Turns, check_topics
-from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, HandlerMisused, PubsubError, StorageError
+from pubsub.errors import CallerError, HandlerMisused, Interrupted, PubsubError, StorageError
 
 Handler = Callable[[Message, Transaction], None]
 """What `Client.process` calls: a plain function, whose result is not looked at."""
@@ -105,7 +108,7 @@ def check_result(result: object, *, awaits: bool) -> None:
 
 
 class Processing:
-    """The call `process` on one session, for handlers that are plain functions."""
+    """The calls `process` on one session, for handlers that are plain functions, and for those that are awaited."""
 
     def __init__(self, session: Session, gets: Gets) -> None:
         self.session, self.gets = session, gets
@@ -125,19 +128,71 @@ class Processing:
                 return turns.taken
 
     def handle_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
-        """What is here, up to `most` messages; 0 where all of it had been taken before."""
-        session, taken = self.session, 0
+        """Hand messages that are here to a plain handler, up to `most`; 0 where all had been taken before."""
+        running = self.batch(sub, handler, most, _breathe, awaits=False)
+        try:
+            running.send(None)
+        except StopIteration as stop:
+            taken: int = stop.value
+            return taken
+        raise AssertionError("a plain handler awaits nothing")
+
+    async def batch(
+        self,
+        sub: Subscription,
+        handler: AsyncHandler,
+        most: int,
+        breathe: Callable[[], Awaitable[None]],
+        *,
+        awaits: bool,
+    ) -> int:
+        """Hand messages that are here to a handler, up to `most`; 0 where all had been taken before.
+
+        Args:
+            sub: where there is something.
+            handler: plain, or one that is awaited.
+            most: how many messages.
+            breathe: awaited between two of them.
+            awaits: the event loop's task runs it, which may await; otherwise this thread does.
+        """
+        held_by: object = asyncio.current_task() if awaits else Hand(get_ident())
+        ours, taken = ref(held_by), 0
         try:
             while taken < most:
-                with session.entered():
-                    found = self.begin(sub, first=not taken)
-                    if found is None:
-                        break
-                    taken += found if isinstance(found, int) else self._handle(found, handler, more=taken + 1 < most)
-                    self.send_due()
+                with self.session.entered():
+                    if sub.busy is ours:  # The message before.
+                        sub.busy = None
+                        self.send_due()
+                    found = None if sub.busy else self.begin(sub, first=not taken)
+                    if isinstance(found, Attempt):
+                        sub.busy = ours
+                if found is None:
+                    break
+                if isinstance(found, int):
+                    taken += found
+                    continue
+                taken += await self._attempt(found, handler, more=taken + 1 < most, awaits=awaits)
+                if awaits:
+                    self._let_go(sub)
+                    await breathe()
         finally:
+            if sub.busy is ours:  # An exception struck anywhere since it was taken in hand.
+                self._let_go(sub)
+            elif taken:
+                self.session.tell_waiting()
             self.send_held()
         return taken
+
+    def _let_go(self, sub: Subscription) -> None:
+        """The message is in nobody's hand any more."""
+        session = self.session
+        session.handlers.discard(get_ident())  # An exception may have struck just before that.
+        with session.lock:
+            sub.busy = None
+            if not session.is_cut_off:
+                with suppress(Interrupted), session.entered():
+                    self.send_due()
+            session.tell_waiting()
 
     def begin(self, sub: Subscription, *, first: bool) -> Attempt | int | None:
         """Count an attempt at the next message. The lock is held.
@@ -176,27 +231,81 @@ class Processing:
         """Whether a message was taken without its handler. The lock is held."""
         return False
 
-    def _handle(self, attempt: Attempt, handler: Handler, *, more: bool) -> int:
-        following = attempt.sub.prefetch.following(attempt.taking) if more else None
+    def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:
+        """Call a handler. The thread of a plain one may put by its transaction only meanwhile."""
+        if awaits:
+            return handler(message, transaction)
+        handlers = self.session.handlers
         try:
-            with Work(self.session, lambda: self.changes(attempt, following), fsync=False) as transaction:
-                try:
-                    result: object = handler(attempt.message, transaction)  # type: ignore[func-returns-value]
-                    check_result(result, awaits=False)
-                except (*DISK_ERRORS, HandlerMisused):
-                    raise
-                except Exception as error:
-                    raise _HandlerFailed(error) from error
-        except _HandlerFailed as failed:
-            return self.failed(attempt, failed.error)
-        except BaseException as error:
-            # An error of the handler. An exception that a signal raised behind the handler may come after the commit.
-            misused = isinstance(error, HandlerMisused) or not isinstance(error, Exception)
-            if isinstance(error, StorageError) or (misused and self.session.passes(error)):
-                self.uncount(attempt)
+            handlers.add(get_ident())
+            return handler(message, transaction)
+        finally:
+            handlers.discard(get_ident())
+
+    async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, more: bool, awaits: bool) -> int:
+        sub, session = attempt.sub, self.session
+        following = sub.prefetch.following(attempt.taking) if more else None
+
+        def changes() -> Sequence[Change]:
+            if sub.emptied != attempt.emptied or not sub.on:
+                raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
+            return self.changes(attempt, following)
+
+        transaction = HandlerTransaction(session, changes)
+        try:
+            result = self._call(handler, attempt.message, transaction, awaits=awaits)
+            check_result(result, awaits=awaits)
+            if inspect.isawaitable(result):
+                await Watched(result, transaction, self.send_held)
+            transaction.check_open()
+        except DISK_ERRORS as error:
+            try:
+                transaction.roll_back(error=error)
+            finally:
+                self._uncount(attempt)
             raise
-        self.handled(attempt, following)
+        except HandlerMisused:
+            transaction.roll_back()
+            self._uncount(attempt)
+            raise
+        except Exception as error:
+            transaction.roll_back()
+            # The transaction was misused, and the handler raised another error because of that.
+            if transaction.problem:
+                self._uncount(attempt)
+                raise HandlerMisused(transaction.problem) from error
+            with session.lock:
+                if session.is_cut_off or sub.emptied != attempt.emptied:
+                    raise
+                with session.entered():
+                    return self.failed(attempt, error)
+        except GeneratorExit:  # The event loop is gone, and this may be anywhere within the garbage collection.
+            transaction.roll_back()
+            raise
+        except BaseException:
+            transaction.roll_back()
+            self._uncount(attempt)
+            raise
+        self._commit(transaction, attempt, following)
         return 1
+
+    def _commit(self, transaction: HandlerTransaction, attempt: Attempt, following: Any) -> None:
+        try:
+            transaction.commit(lambda: self.handled(attempt, following))
+        except (StorageError, HandlerMisused):
+            self._uncount(attempt)
+            raise
+        except BaseException:
+            if transaction.begun:  # It struck before the commit.
+                transaction.roll_back()
+                self._uncount(attempt)
+            raise
+
+    def _uncount(self, attempt: Attempt) -> None:
+        with self.session.lock:
+            if not self.session.is_cut_off:
+                with suppress(Interrupted), self.session.entered():
+                    self.uncount(attempt)
 
     def changes(self, attempt: Attempt, following: Any) -> list[Change]:
         """What is committed with the handler's own: the position, and an attempt at the message behind it."""
@@ -277,9 +386,16 @@ class Processing:
                 session.follow()
 
 
-class _HandlerFailed(Exception):
-    """Carries a handler's exception out of the transaction that it rolls back."""
+class Hand:
+    """A thread's hand, in which a message is.
 
-    def __init__(self, error: Exception) -> None:
-        super().__init__(error)
-        self.error = error
+    Args:
+        thread: its number.
+    """
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+
+
+async def _breathe() -> None:
+    """Give nobody a turn: other threads have theirs anyway."""

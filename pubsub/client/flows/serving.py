@@ -22,7 +22,6 @@ from pubsub.client.core.calling import Request
 from pubsub.client.core.message import Message
 from pubsub.client.core.prefetch import Taking
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.flows.awaiting import AsyncProcessing
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.processing import AsyncHandler, Attempt, Handler, Processing, check_result
@@ -232,7 +231,7 @@ class Serving(_Service):
         return handle
 
 
-class AsyncServing(_Service, AsyncProcessing):
+class AsyncServing(_Service):
     """The call `serve` of a client for asyncio, on what `next` has found."""
 
     def wrapped(self, handler: AsyncCallHandler) -> AsyncHandler:
