@@ -42,20 +42,22 @@ class Limits:
     """What the peers of one server can have it hold.
 
     Attributes:
-        connections_max: connections at the same time; one more closes the one that is idle for longest.
-        header_bytes_max, header_fields_max: of a request's line and headers.
+        connections_max: connections at the same time; one more closes the one that is idle for longest, and is answered
+            503 where none is.
+        header_bytes_max: of a request's line and headers; beyond it 431.
+        idle_seconds: a connection that asks for nothing more is kept so long.
+        header_fields_max: headers of a request; beyond it 431.
         header_seconds: from a connection's or a request's first byte until its headers are whole, and for the rest of a
             body that nobody reads.
-        idle_seconds: a connection that asks for nothing more is kept so long.
         write_seconds: a connection whose peer takes nothing of its answer is kept so long.
     """
 
     connections_max: int
     header_bytes_max: int
-    header_fields_max: int
-    header_seconds: float
     idle_seconds: float
-    write_seconds: float
+    header_fields_max: int = 100
+    header_seconds: float = 10.0
+    write_seconds: float = 60.0
 
 
 class Room:
