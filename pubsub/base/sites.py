@@ -13,6 +13,7 @@ import ipaddress
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 ANY: Final = "*"
@@ -24,6 +25,7 @@ _OUR_OWN: Final = frozenset({"same-origin", "none"})
 _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether a name or an address is this host's own, and no other's."""
     if host == "localhost":

@@ -20,6 +20,7 @@ from pubsub.gateway.sessions import Needs, Sessions
 from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.tokens import User
 
+_ENCODER: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")  # Python's numbers have more forms.
 
 
@@ -142,8 +143,7 @@ def check_query(given: QueryParams, known: frozenset[str]) -> None:
 
 def answer(facts: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """An answer of JSON."""
-    body = json.dumps(facts, ensure_ascii=False, separators=(",", ":")).encode()
-    return Response(body, status, headers, "application/json")
+    return Response(_ENCODER.encode(facts).encode(), status, headers, "application/json")
 
 
 def nothing() -> Response:

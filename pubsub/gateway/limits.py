@@ -21,15 +21,6 @@ BODY_SECONDS: Final = 30.0
 HEADER_BYTES_MAX: Final = 32 * 1024
 """Bytes of a request's line and headers; beyond it 431 and the connection is closed."""
 
-HEADER_FIELDS_MAX: Final = 100
-"""Headers of a request; beyond it 431 and the connection is closed."""
-
-HEADER_SECONDS: Final = 10.0
-"""From a request's first byte, or a connection's beginning, until its headers are whole."""
-
-WRITE_SECONDS: Final = 60.0
-"""A connection whose reader takes nothing for so long is closed."""
-
 KEEP_ALIVE_SECONDS: Final = 75
 """An idle connection is closed after so long."""
 

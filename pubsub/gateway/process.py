@@ -21,14 +21,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.gateway.app import Gateway
 from pubsub.gateway.handlers.operations import Operations
 from pubsub.gateway.handlers.peeking import Peek
-from pubsub.gateway.limits import (
-    CONNECTIONS_MAX,
-    HEADER_BYTES_MAX,
-    HEADER_FIELDS_MAX,
-    HEADER_SECONDS,
-    KEEP_ALIVE_SECONDS,
-    WRITE_SECONDS,
-)
+from pubsub.gateway.limits import CONNECTIONS_MAX, HEADER_BYTES_MAX, KEEP_ALIVE_SECONDS
 from pubsub.gateway.problems import OF_STATUS, body
 from pubsub.gateway.reports import Gather
 from pubsub.web.connections import Limits
@@ -41,9 +34,7 @@ THREADS: Final = 16
 TOKENS_LOOK_SECONDS: Final = 0.5
 """The file of tokens is looked at so often: within a second a token that was revoked has lost its streams too."""
 
-LIMITS: Final = Limits(
-    CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, KEEP_ALIVE_SECONDS, WRITE_SECONDS
-)
+LIMITS: Final = Limits(CONNECTIONS_MAX, HEADER_BYTES_MAX, KEEP_ALIVE_SECONDS)
 """Of its connections."""
 
 _log: Final = logging.getLogger("pubsub.gateway")

@@ -13,7 +13,7 @@ from typing import Final
 import httpx2
 
 from pubsub.base.environment import is_direct, plain, proxy_refused, trusted
-from pubsub.base.urls import mask_logged_urls, scrubbed
+from pubsub.base.urls import mask_logged_urls
 from pubsub.errors import CallerError, ConfigurationError, StorageError
 from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import IDEMPOTENCY_KEY
@@ -22,7 +22,7 @@ from pubsub.http.core.outgoing import Kind, Outgoing
 from pubsub.http.pump import Pump, StoreThread
 from pubsub.http.sending import Sending
 from pubsub.http.settings import HttpSettings
-from pubsub.web.answers import answer_pieces
+from pubsub.web.answers import answer_pieces, reason_of
 
 _NOT_KEPT: Final = frozenset({"connection", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding"})
 
@@ -135,7 +135,7 @@ class Delivery:
             _log.warning("%s", error)
             await self._store(self._sending.later, name, "" if request is None else request.url)
         except Exception as error:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
-            await self._count(name, request, _words(error, "" if request is None else request.url))
+            await self._count(name, request, reason_of(error, "" if request is None else request.url))
             raise
 
     async def _count(self, name: str, request: Outgoing | None, problem: str) -> None:
@@ -158,11 +158,11 @@ class Delivery:
             limit = f"response_bytes_max = {self._settings.response_bytes_max:,}"
             return await self._store(self._sending.refused, request.id, f"the response is larger than {limit}")
         except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
-            return await self._store(self._sending.refused, request.id, _words(error, request.url))
+            return await self._store(self._sending.refused, request.id, reason_of(error, request.url))
         except ConfigurationError as error:  # Of the environment: another process may have another one.
             return await self._store(self._sending.failed, request.id, str(error))
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
-            return await self._store(self._sending.failed, request.id, _words(error, request.url))
+            return await self._store(self._sending.failed, request.id, reason_of(error, request.url))
         return await self._store(self._sending.answered, request.id, answer)
 
     async def _confirm(self, request: Outgoing) -> None:
@@ -200,12 +200,6 @@ class Delivery:
             for future in [one for waiting in self._waiters.values() for one in waiting]:
                 if not future.done():
                     future.set_exception(CallerError(f"{self._sending.journal.path} was closed meanwhile"))
-
-
-def _words(error: Exception, url: str) -> str:
-    """An error on one line, without the secrets of a URL."""
-    text = scrubbed(" ".join(str(error).split()), url)[:200]
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _kept(headers: httpx2.Headers) -> dict[str, str]:

@@ -19,11 +19,11 @@ from pubsub.http.core.incoming import Decision, Incoming, Standing, acknowledgem
 from pubsub.http.core.keys import OUTCOME, fingerprint
 from pubsub.http.core.limits import SWEEP_ROWS_MAX
 from pubsub.http.core.outgoing import Kind, Outgoing
-from pubsub.http.core.schedule import Schedule
 from pubsub.http.sending import Draft, Sending
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import inbox
 from pubsub.http.storage.journal import Journal
+from pubsub.web.schedule import Schedule
 
 FULL_SECONDS: Final = 5
 """What a sender is asked to wait where the inbox is full."""

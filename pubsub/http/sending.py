@@ -21,11 +21,11 @@ from pubsub.http.core.answers import Answer, Verdict, judge, reason, retry_after
 from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, fingerprint, make_id
 from pubsub.http.core.limits import CONFIRM_TRIES_MAX, SWEEP_ROWS_MAX
 from pubsub.http.core.outgoing import EVENTS, Event, Kind, Outgoing, Patience, State, put_off, settle
-from pubsub.http.core.schedule import Schedule
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import outbox
 from pubsub.http.storage.journal import Journal
 from pubsub.web.idempotency import write_key
+from pubsub.web.schedule import Schedule
 
 METHODS: Final = {Kind.PUT: "PUT", Kind.SEND: "POST", Kind.JOB: "POST", Kind.RESULT: "POST"}
 

@@ -1,4 +1,4 @@
-"""The server of reliable HTTP: the bounds of its connections, and where it listens."""
+"""The server of reliable HTTP, and where it listens."""
 
 from __future__ import annotations
 
@@ -10,27 +10,7 @@ from pubsub.web.connections import Limits
 from pubsub.web.problems import encoded
 from pubsub.web.serving import HttpServer, Tls
 
-CONNECTIONS_MAX: Final = 1_000
-"""Connections at the same time. One more closes the one that is idle for longest; where none is, it is answered 503."""
-
-HEADER_SECONDS: Final = 10.0
-"""From a connection's or a request's first byte until its headers are whole; then it is closed."""
-
-IDLE_SECONDS: Final = 30.0
-"""A connection that asks for nothing more is kept so long."""
-
-WRITE_SECONDS: Final = 60.0
-"""A connection whose peer takes nothing of its answer is kept so long."""
-
-HEADER_BYTES_MAX: Final = 64 * 1024
-"""Bytes of a request's line and header fields; beyond it 431."""
-
-HEADER_FIELDS_MAX: Final = 100
-"""Header fields of a request; beyond it 431."""
-
-LIMITS: Final = Limits(
-    CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_SECONDS, IDLE_SECONDS, WRITE_SECONDS
-)
+LIMITS: Final = Limits(connections_max=1_000, header_bytes_max=64 * 1024, idle_seconds=30.0)
 """Of the connections of one server."""
 
 

@@ -11,6 +11,11 @@ from typing import Any, Final
 
 import httpx2
 
+from pubsub.base.urls import scrubbed
+
+REASON_LENGTH_MAX: Final = 200
+"""Characters of an error's own words."""
+
 _PARSER: Final = ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state")
 """From an answer to the parser of its connection. Where a release has other names, no connection is used twice."""
 
@@ -22,6 +27,12 @@ async def answer_pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
         yield piece
     if _has_more(answer):
         await answer.extensions["network_stream"].aclose()
+
+
+def reason_of(error: Exception, url: str) -> str:
+    """Why a request to a URL has no answer, on one line and without the secrets of the URL."""
+    text = scrubbed(" ".join(str(error).split()), url)[:REASON_LENGTH_MAX]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _has_more(answer: httpx2.Response) -> bool:

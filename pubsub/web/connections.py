@@ -26,6 +26,9 @@ from pubsub.web.problems import FULL_SECONDS, MEDIA_TYPE
 LINGER_SECONDS: Final = 2.0
 """A peer that still sends where nothing more is read has so long to read why, and to close."""
 
+JOINED_BYTES_MAX: Final = 64 * 1024
+"""Bytes of a head and a body that are copied together, so that they leave in one write."""
+
 closed: Final[Counter[str]] = Counter()
 """Connections of this process that were closed for what their peers did: too_many, headers_too_large, …"""
 
@@ -39,20 +42,22 @@ class Limits:
     """What the peers of one server can have it hold.
 
     Attributes:
-        connections_max: connections at the same time; one more closes the one that is idle for longest.
-        header_bytes_max, header_fields_max: of a request's line and headers.
+        connections_max: connections at the same time; one more closes the one that is idle for longest, and is answered
+            503 where none is.
+        header_bytes_max: of a request's line and headers; beyond it 431.
+        idle_seconds: a connection that asks for nothing more is kept so long.
+        header_fields_max: headers of a request; beyond it 431.
         header_seconds: from a connection's or a request's first byte until its headers are whole, and for the rest of a
             body that nobody reads.
-        idle_seconds: a connection that asks for nothing more is kept so long.
         write_seconds: a connection whose peer takes nothing of its answer is kept so long.
     """
 
     connections_max: int
     header_bytes_max: int
-    header_fields_max: int
-    header_seconds: float
     idle_seconds: float
-    write_seconds: float
+    header_fields_max: int = 100
+    header_seconds: float = 10.0
+    write_seconds: float = 60.0
 
 
 class Room:
@@ -109,10 +114,37 @@ class Room:
 
 
 class _Transport:
-    """A connection's transport whose `close` is the connection's: uvicorn closes it while the peer may still send."""
+    """A connection's transport: an answer leaves in one write, and uvicorn's `close` is the connection's.
+
+    uvicorn writes the head and the body of an answer apart, each with a call of the system, and closes a connection
+    while its peer may still send.
+    """
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
         self._transport, self.close = transport, close
+        self._held: list[bytes] | None = None
+
+    def hold(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Keep what is written until `flush`, or until the event loop's next turn."""
+        self._held = []
+        loop.call_soon(self.flush)
+
+    def write(self, data: bytes) -> None:
+        """Write, or keep."""
+        if self._held is None:
+            self._transport.write(data)
+        elif data:
+            self._held.append(data)
+
+    def flush(self) -> None:
+        """Write what is kept."""
+        held, self._held = self._held, None
+        if not held:
+            return
+        if sum(map(len, held)) <= JOINED_BYTES_MAX:
+            held = [b"".join(held)]
+        for data in held:
+            self._transport.write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
@@ -207,10 +239,19 @@ class Connection(H11Protocol):
                     return message
             return {"type": "http.disconnect"}
 
-        await self._app(scope, receiving, send)
+        async def sending(message: Any) -> None:
+            begins = message["type"] == "http.response.start"
+            if begins:
+                self.transport.hold(self.loop)
+            await send(message)
+            if not begins:
+                self.transport.flush()
+
+        await self._app(scope, receiving, sending)
 
     def _close(self) -> None:
         """An answer was the last one. While its peer still sends a body, it is closed in two steps."""
+        self.transport.flush()
         if not self._wire.is_closing() and self.cycle is not None and self.cycle.more_body:
             self._linger()
         else:
@@ -254,6 +295,7 @@ class Connection(H11Protocol):
 
     def end(self) -> None:
         """Close it; what was written still leaves, if the peer takes it in time."""
+        self.transport.flush()
         self._wire.close()
         self._expect_reading()
 
@@ -318,6 +360,7 @@ class Connection(H11Protocol):
             begun = self.cycle.response_started
             self.cycle.disconnected = True
             self.cycle.message_event.set()
+        self.transport.flush()
         if not begun:
             self.transport.write(self._room.refusal(status, reason))
         if begun or status == 503:
@@ -328,6 +371,7 @@ class Connection(H11Protocol):
     def _linger(self) -> None:
         """Throw away what the peer still sends: closed at once, it would be reset, and not see why (RFC 9112, 9.6)."""
         self._deaf = True
+        self.transport.flush()
         if not self._wire.can_write_eof():
             self.end()
             return

@@ -15,6 +15,7 @@ import pytest
 
 from pubsub.gateway import limits
 from pubsub.gateway.handlers.page import FILES
+from pubsub.gateway.process import LIMITS
 from tests.faults.cluster import until
 from tests.gateway.browser import Browser
 from tests.gateway.serving import Gateway
@@ -144,7 +145,7 @@ def test_the_page_has_the_limits_as_they_are() -> None:
     table = PAGE.partition("### Limits")[2].partition("### Metrics")[0]
     for number in (
         limits.BODY_BYTES_MAX >> 20, limits.BODIES_BYTES_MAX >> 20, limits.HEADER_BYTES_MAX >> 10,
-        limits.HEADER_FIELDS_MAX, limits.CONNECTIONS_MAX, limits.POLL_RECORDS_MAX, limits.SUBSCRIBERS_MAX,
+        LIMITS.header_fields_max, limits.CONNECTIONS_MAX, limits.POLL_RECORDS_MAX, limits.SUBSCRIBERS_MAX,
         limits.OPEN_CLIENTS_MAX, limits.WEBHOOK_WINDOW, limits.DEAD_LETTERS_MAX, limits.KEEP_ALIVE_SECONDS,
         limits.GROUP_RECORDS_MAX,
     ):  # fmt: skip

@@ -67,3 +67,26 @@ def test_every_key_gets_its_turn() -> None:
         order.append(one.key)
         lanes.done(one)
     assert order == [b"a", b"b"] * 3
+
+
+def test_a_lane_that_is_long_does_not_keep_a_later_one_waiting() -> None:
+    lanes = Lanes(1)
+    for number in range(3):
+        lanes.add(Delivery(number, b"a"))
+    (one,) = lanes.ready(5.0)
+    lanes.add(Delivery(3, b"b", due=5.0))
+    lanes.done(one)
+    assert [one.key for one in lanes.ready(5.0)] == [b"b"]
+
+
+def test_what_is_on_its_way_is_not_hurried_and_what_failed_behind_it_is() -> None:
+    lanes = Lanes(8)
+    for number, attempts in enumerate((1, 1, 0)):
+        lanes.add(Delivery(number, b"", attempts, 1e9))
+    lanes.add(Delivery(3, b"x"))
+    assert lanes.hurry() == 2
+    _, one = lanes.ready(0.0)
+    assert one.number == 0
+    assert lanes.hurry() == 1
+    lanes.done(one)
+    assert [one.number for one in lanes.ready(0.0)] == [1]

@@ -10,8 +10,8 @@ import pytest
 
 from pubsub.errors import StorageError
 from pubsub.http import pump
-from pubsub.http.core.schedule import Schedule
 from pubsub.http.pump import Pump, StoreThread
+from pubsub.web.schedule import Schedule
 
 
 class Due:

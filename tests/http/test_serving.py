@@ -14,6 +14,7 @@ import pytest
 from pubsub.base.addresses import is_loopback
 from pubsub.errors import ConfigurationError
 from pubsub.http.serving import LIMITS, listen, make_server
+from pubsub.web.connections import Limits
 from pubsub.web.serving import Tls
 
 
@@ -120,7 +121,7 @@ def test_silent_connections_are_closed() -> None:
 
 
 def test_its_limits_are_those_of_the_docs() -> None:
-    assert (LIMITS.connections_max, LIMITS.header_seconds, LIMITS.idle_seconds) == (1_000, 10.0, 30.0)
+    assert Limits(1_000, 64 * 1024, 30.0, 100, 10.0, 60.0) == LIMITS
 
 
 def test_what_is_no_request_is_a_problem() -> None:

@@ -8,7 +8,7 @@ import httpx2
 import pytest
 
 from pubsub.web import answers
-from pubsub.web.answers import answer_pieces
+from pubsub.web.answers import REASON_LENGTH_MAX, answer_pieces, reason_of
 from tests.web.rig import answering
 
 ANSWER = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nno"
@@ -38,3 +38,12 @@ def test_a_connection_on_which_more_came_is_not() -> None:
 def test_without_the_parser_no_connection_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "_PARSER", ("stream", "renamed"))
     assert asyncio.run(_asked(ANSWER, ANSWER)) == ([b"no", b"no"], 2)
+
+
+def test_why_there_is_no_answer_is_one_line_without_the_secrets_of_the_url() -> None:
+    error = OSError("no way\nto https://me:secret-word@host/x" + "y" * 1_000)
+    said = reason_of(error, "https://me:secret-word@host/x")
+    assert said.startswith("OSError: no way to ")
+    assert "secret-word" not in said
+    assert len(said) <= len("OSError: ") + REASON_LENGTH_MAX
+    assert reason_of(TimeoutError(), "http://host/") == "TimeoutError"

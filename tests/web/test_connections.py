@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import ssl
+from asyncio.selector_events import _SelectorSocketTransport
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from pubsub.web.connections import numbers
+from pubsub.web.connections import JOINED_BYTES_MAX, _Transport, numbers
 from tests.faults.cluster import until
 from tests.web.rig import SECONDS, serving, spoken, statuses
 
@@ -164,3 +167,71 @@ def test_connections_that_were_reset_leave_nothing_behind() -> None:
                 assert statuses(peer.recv(1 << 16)) == [200]
                 peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         assert statuses(spoken(port, GET.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n"))) == [200]
+
+
+class Wire:
+    """A transport that keeps each write."""
+
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.writes.append(data)
+
+
+def test_the_head_and_the_body_of_an_answer_leave_in_one_write() -> None:
+    wire = Wire()
+
+    async def main() -> None:
+        transport: Any = _Transport(wire, lambda: None)  # type: ignore[arg-type]
+        loop = asyncio.get_running_loop()
+        transport.write(b"0")
+        transport.hold(loop)
+        for piece in (b"head", b"body", b""):
+            transport.write(piece)
+        assert wire.writes == [b"0"]
+        transport.flush()
+        assert wire.writes == [b"0", b"headbody"]
+        await asyncio.sleep(0)
+        transport.hold(loop)
+        transport.write(b"head")
+        transport.write(bytes(JOINED_BYTES_MAX))  # Not copied.
+        transport.flush()
+        assert wire.writes[2:] == [b"head", bytes(JOINED_BYTES_MAX)]
+
+    asyncio.run(main())
+
+
+def test_a_head_whose_body_does_not_come_leaves_by_itself() -> None:
+    async def silent(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    with serving(silent) as port, connected(port) as peer:
+        peer.sendall(GET)
+        assert statuses(peer.recv(1 << 16)) == [200]
+
+
+def test_an_application_that_fails_behind_its_head_has_the_head_sent() -> None:
+    async def failing(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
+        raise ValueError("on purpose")
+
+    with serving(failing) as port:
+        assert statuses(spoken(port, GET)) == [200]
+
+
+def test_a_server_writes_each_answer_once(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    written: list[bytes] = []
+    write = _SelectorSocketTransport.write
+
+    def counting(transport: Any, data: bytes) -> None:
+        written.append(bytes(data))
+        write(transport, data)
+
+    monkeypatch.setattr(_SelectorSocketTransport, "write", counting)
+    asked = b"POST / HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: 4\r\n\r\nbody"
+    assert spoken(port, asked).endswith(b"body")
+    (answer,) = written
+    assert answer.endswith(b"\r\n\r\nbody")

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
+from pubsub.web.schedule import Schedule
+
 
 @dataclass(slots=True)
 class Delivery:
@@ -19,14 +21,12 @@ class Delivery:
         key: of the message.
         attempts: that failed.
         due: when it may be tried, on the monotonic clock.
-        flying: it is on its way.
     """
 
     number: int
     key: bytes
     attempts: int = 0
     due: float = 0.0
-    flying: bool = False
 
 
 class Lanes:
@@ -37,61 +37,65 @@ class Lanes:
     """
 
     def __init__(self, concurrency: int) -> None:
-        self._concurrency = concurrency
+        self._first: Schedule[bytes] = Schedule(concurrency, concurrency)  # By key, when a lane's first is due.
         self._lanes: dict[bytes, deque[Delivery]] = {}
-        self._count = self.flying = 0
+        self._count = 0
+        self._now = 0.0
 
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def flying(self) -> int:
+        """How many are on their way."""
+        return len(self._first.busy)
+
     def add(self, delivery: Delivery) -> None:
         """One more, behind those of its key."""
-        self._lanes.setdefault(delivery.key, deque()).append(delivery)
+        lane = self._lanes.setdefault(delivery.key, deque())
+        lane.append(delivery)
         self._count += 1
+        if len(lane) == 1:
+            self._first.set(delivery.key, delivery.due)
 
     def ready(self, now: float) -> list[Delivery]:
         """Those to make now; they count as on their way from here on."""
-        found: list[Delivery] = []
-        for lane in self._lanes.values():
-            if self.flying >= self._concurrency:
-                break
-            first = lane[0]
-            if not first.flying and first.due <= now:
-                first.flying = True
-                self.flying += 1
-                found.append(first)
-        return found
+        self._now = now
+        return [self._lanes[key][0] for key in self._first.begin(now)]
 
     def next_due(self) -> float | None:
         """When the next one may be made; None: not by time alone."""
-        if self.flying >= self._concurrency:
-            return None
-        return min((lane[0].due for lane in self._lanes.values() if not lane[0].flying), default=None)
+        return self._first.deadline()
 
     def done(self, delivery: Delivery) -> None:
         """One was delivered, or given up; its lane goes on."""
-        self._landed(delivery)
-        lane = self._lanes[delivery.key]
+        key = delivery.key
+        self._first.end(key)
+        lane = self._lanes[key]
         lane.popleft()
         self._count -= 1
-        if lane:  # To the end of the table: every key gets its turn, however many there are.
-            self._lanes[delivery.key] = self._lanes.pop(delivery.key)
+        if lane:  # Behind those that are due now: every key gets its turn, however many there are.
+            self._first.set(key, max(lane[0].due, self._now))
         else:
-            del self._lanes[delivery.key]
+            del self._lanes[key]
 
     def failed(self, delivery: Delivery, due: float) -> None:
         """One failed and is to be tried again."""
-        self._landed(delivery)
         delivery.attempts += 1
         delivery.due = due
+        self._first.end(delivery.key)
+        self._first.set(delivery.key, due)
 
     def hurry(self) -> int:
         """What waits for its back-off need not wait; how many that were."""
-        waiting = [one for lane in self._lanes.values() for one in lane if one.attempts and not one.flying]
+        waiting = [
+            one
+            for key, lane in self._lanes.items()
+            for place, one in enumerate(lane)
+            if one.attempts and (place or key not in self._first.busy)
+        ]
         for one in waiting:
             one.due = 0.0
+            if self._lanes[one.key][0] is one:
+                self._first.set(one.key, 0.0)
         return len(waiting)
-
-    def _landed(self, delivery: Delivery) -> None:
-        delivery.flying = False
-        self.flying -= 1

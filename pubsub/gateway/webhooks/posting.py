@@ -12,11 +12,11 @@ from typing import Final
 
 import httpx2
 
-from pubsub.base.urls import mask_logged_urls, scrubbed
+from pubsub.base.urls import mask_logged_urls
 from pubsub.gateway.json_check import is_json
 from pubsub.gateway.limits import PARSED_BYTES_MAX, WEBHOOK_SECONDS
 from pubsub.gateway.webhooks.signing import parse_secret, signature
-from pubsub.web.answers import answer_pieces
+from pubsub.web.answers import answer_pieces, reason_of
 
 ANSWER_BYTES_MAX = 64 * 1024
 """Bytes of a receiver's answer that are read; nothing in them counts."""
@@ -81,8 +81,7 @@ async def post(
     except TimeoutError:
         reason = f"no answer within {WEBHOOK_SECONDS:g} s"
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-        said = scrubbed(str(error), url)
-        reason = f"{type(error).__name__}: {said}" if said else type(error).__name__
+        reason = reason_of(error, url)
     if answer is None:
         return Outcome(reason=reason)
     status = answer.status_code

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.http.core.schedule import STALE_MAX, Schedule
+from pubsub.web.schedule import STALE_MAX, Schedule
 
 
 def test_what_is_due_is_begun_in_order_and_once() -> None:
