@@ -27,7 +27,7 @@ from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.security.keys import format_public
 
 if TYPE_CHECKING:
-    from pubsub.cli.reaching import Answer
+    from pubsub.client.requests import Answer
 
 LOG: Final = "up.log"
 """In the cluster's directory: what its processes write."""
@@ -127,7 +127,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _until_heard(directory: Path, servers: set[str]) -> None:
     """Return when each proxy hears each of these servers, or after HEARD_SECONDS all the same."""
-    from pubsub.cli.reaching import Proxies
+    from pubsub.client.requests import Proxies
 
     named, key = read_proxies(directory / "proxies"), directory / "client.key"
     keys = tuple(",".join(map(format_public, one.keys)) for one in named if one.keys)
@@ -137,7 +137,7 @@ def _until_heard(directory: Path, servers: set[str]) -> None:
         proxies=tuple(one.clients for one in named), proxy_keys=keys, key_file=key if keys else None
     )
     deadline = time.monotonic() + HEARD_SECONDS
-    with contextlib.suppress(PubsubError), Proxies(settings) as proxies:
+    with contextlib.suppress(PubsubError), Proxies.of(settings) as proxies:
         while time.monotonic() < deadline:
             if all(_hears(one, servers) for one in proxies.reports("status", "pubsub-up", 1.0).values()):
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pubsub.cli.reaching import Answer
+from pubsub.client.requests import Answer
 
 Row = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import typer
 
-from pubsub.cli.reaching import Answer, Denied, Proxies
+from pubsub.client.requests import Answer, NoAnswer, Proxies
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import naming_default
@@ -65,7 +65,8 @@ class Operator:
             NotHeard: it does not answer through any proxy that hears it.
         """
         through = view.hearing(server)
-        answers = self._proxies.ask([(address, Report(SENDER, server, topic)) for address in through], self.patience)
+        questions = [(address, Report(SENDER, server, topic)) for address in through]
+        answers = self._proxies.read_each(questions, self.patience)
         found = next((answer for answer in answers if isinstance(answer, dict)), None)
         if found is None:
             raise NotHeard(f"server {server} is not heard: {'; '.join(map(str, answers)) or 'by no proxy'}")
@@ -79,13 +80,13 @@ class Operator:
             NotAllowed: we may not operate.
         """
         for address in view.hearing(target):
-            (answer,) = self._proxies.send([(address, Operate(SENDER, target, action, **facts))], self.patience)
+            (answer,) = self._proxies.ask_each([(address, Operate(SENDER, target, action, **facts))], self.patience)
             _check_allowed([answer], facts)
             if isinstance(answer, Status) and answer.outcome is not Outcome.UNAVAILABLE:
                 return answer
         raise NotHeard(f"server {target} is not heard by any proxy: start it, then repeat this")
 
-    def operate_all(self, action: str, **facts: Any) -> dict[str, Status | str]:
+    def operate_all(self, action: str, **facts: Any) -> dict[str, Status | NoAnswer]:
         """Have every proxy do something itself; each one's answer, or why there is none.
 
         Raises:
@@ -93,7 +94,7 @@ class Operator:
         """
         message = Operate(SENDER, "-", action, **facts)
         addresses = self._proxies.addresses
-        answers = self._proxies.send([(address, message) for address in addresses], self.patience)
+        answers = self._proxies.ask_each([(address, message) for address in addresses], self.patience)
         _check_allowed(answers, facts)
         return dict(zip(addresses, answers, strict=True))
 
@@ -120,8 +121,8 @@ class Operator:
             time.sleep(POLL_SECONDS)
 
 
-def _check_allowed(answers: Sequence[Status | str], facts: dict[str, Any]) -> None:
-    if answers and all(isinstance(answer, Denied) for answer in answers):
+def _check_allowed(answers: Sequence[Status | NoAnswer], facts: dict[str, Any]) -> None:
+    if answers and all(isinstance(answer, NoAnswer) and answer.error is NotAllowed for answer in answers):
         raise NotAllowed("operate", str(facts.get("topic", "")), str(answers[0]))
 
 
@@ -143,7 +144,7 @@ class View:
     @property
     def silent(self) -> dict[str, str]:
         """The proxies that did not answer, and why."""
-        return {address: report for address, report in self.reports.items() if isinstance(report, str)}
+        return {address: one.reason for address, one in self.reports.items() if isinstance(one, NoAnswer)}
 
     def _servers(self, server: str) -> Iterator[tuple[str, dict[str, Any]]]:
         for address, report in self.answered.items():
@@ -265,7 +266,7 @@ def cluster(loaded: Loaded[ClientSettings], patience: float, seconds: float) -> 
     Raises:
         ConfigurationError: it has keys and we have none, or the other way round.
     """
-    with naming_default(loaded), Proxies(loaded.settings) as proxies:
+    with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         yield Operator(proxies, patience, seconds)
 
 

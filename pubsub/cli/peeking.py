@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-from pubsub.cli.reaching import Denied, Proxies
+from pubsub.client.requests import NoAnswer, Proxies, reason_of
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotAllowed, NotKnown, NotNow, Unavailable
 from pubsub.protocol.messages import RETRY, Outcome, Read, Status
@@ -64,7 +64,7 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
     Raises:
         NotKnown: there is no such topic; NotNow: that position is not there any more; NotAllowed, Unavailable.
     """
-    with Proxies(settings) as proxies:
+    with Proxies.of(settings) as proxies:
         plan = _ask(proxies, Read(sender, topic, None))
         facts = json.loads(bytes(plan.body))
         legs, latest = facts["legs"], parse_position(facts["latest"])
@@ -106,16 +106,16 @@ def _ask(proxies: Proxies, wanted: Read) -> Status:
     until = time.monotonic() + SECONDS
     while True:
         for address in proxies.addresses:
-            (status,) = proxies.send([(address, wanted)], PATIENCE_SECONDS)
+            (status,) = proxies.ask_each([(address, wanted)], PATIENCE_SECONDS)
             if isinstance(status, Status) and status.outcome not in RETRY:
                 if status.outcome is Outcome.BEHIND:
                     raise NotNow(f"topic {wanted.topic} does not hold that position any more")
                 if status.outcome is Outcome.REFUSED:
                     raise NotNow(f"topic {wanted.topic}: {status.reason.replace('_', ' ')}")
                 return status
-            if isinstance(status, Denied):
-                raise NotAllowed("peek", wanted.topic, str(status))
-        reason = status if isinstance(status, str) else status.reason.replace("_", " ") or str(status.outcome)
+            if isinstance(status, NoAnswer) and status.error is NotAllowed:
+                raise NotAllowed("peek", wanted.topic, status.reason)
+        reason = reason_of(status)
         if isinstance(status, Status) and status.outcome is Outcome.UNKNOWN:
             raise NotKnown(f"topic {wanted.topic}: {reason}")
         if time.monotonic() >= until:

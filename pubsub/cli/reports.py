@@ -6,8 +6,8 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.cli.locks import watched
-from pubsub.cli.reaching import Answer, Proxies
 from pubsub.cli.standbys import paired
+from pubsub.client.requests import Answer, NoAnswer, Proxies
 from pubsub.errors import NotAllowed, NotLetIn, Unavailable
 from pubsub.monitoring.alarms import alarms
 from pubsub.monitoring.unknown import Unheard, make_unknown
@@ -37,10 +37,10 @@ def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
         ConfigurationError: the proxies have keys and we have none, or the other way round.
         Unavailable, NotLetIn, NotAllowed: no proxy answered.
     """
-    with Proxies(settings) as proxies:
+    with Proxies.of(settings) as proxies:
         reports = proxies.reports("status", SENDER, seconds)
         questions = _questions(reports)
-        answers = proxies.ask([(address, Report(SENDER, server)) for address, server in questions], seconds)
+        answers = proxies.read_each([(address, Report(SENDER, server)) for address, server in questions], seconds)
         servers: dict[str, Answer] = {}
         for (_, server), answer in zip(questions, answers, strict=True):
             if server not in servers or isinstance(answer, dict):
@@ -70,14 +70,14 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     alive: dict[str, bool] = {}
     warnings: list[str] = []
     for address, answer in proxies.items():
-        if isinstance(answer, str):
+        if isinstance(answer, NoAnswer):
             warnings.append(f"proxy {address}: {answer}")
             continue
         warnings += [f"{answer['proxy']}: {text}" for text in answer["warnings"]]
         for server in answer["servers"]:
             alive[server["id"]] = alive.get(server["id"], False) or server["alive"]
     for server_id, facts in servers.items():
-        if isinstance(facts, str):
+        if isinstance(facts, NoAnswer):
             warnings.append(f"server {server_id}: {facts}")
             continue
         if facts.get("full"):
@@ -102,14 +102,14 @@ def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unh
     topics: dict[str, dict[str, Any]] = {}
     silent: dict[str, set[str]] = {}
     for answer in proxies.values():
-        for entry in () if isinstance(answer, str) else answer["topics"]:
+        for entry in () if isinstance(answer, NoAnswer) else answer["topics"]:
             topic = topics.setdefault(entry["topic"], _blank(entry["topic"]))
             owners = {holder["server"] for holder in entry["holders"]}
             topic["owners"] = sorted(set(topic["owners"]) | owners)
             missing = {holder["server"] for holder in entry["holders"] if not unheard.knows(holder)}
             silent.setdefault(entry["topic"], set()).update(missing)
     for server_id, facts in servers.items():
-        for name, held in ({} if isinstance(facts, str) else facts["topics"]).items():
+        for name, held in ({} if isinstance(facts, NoAnswer) else facts["topics"]).items():
             _add_holding(topics.setdefault(name, _blank(name)), server_id, held)
     for name, topic in topics.items():
         _sum_up(topic)
@@ -122,7 +122,7 @@ def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unh
 def _servers(servers: dict[str, Answer], alive: dict[str, bool], unheard: Unheard) -> Iterator[dict[str, Any]]:
     """The servers by ID, those too that only a proxy knows; of one without a report since when, and how it was."""
     for name in sorted(alive | dict.fromkeys(servers, True)):
-        row = _part("id", name, servers.get(name, "not heard")) | {"alive": alive.get(name, False)}
+        row = _part("id", name, servers.get(name, NoAnswer("not heard"))) | {"alive": alive.get(name, False)}
         yield row | {"unheard_seconds": unheard.seconds.get(name), "last_known": unheard.summary(name)}
 
 
@@ -136,7 +136,7 @@ def _left_out(report: Answer | None, topic: str) -> bool:
 def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:
     """The topics on their way, by server; one of an earlier release has none in its report."""
     for name, facts in sorted(servers.items()):
-        for move in () if isinstance(facts, str) else facts.get("moves", ()):
+        for move in () if isinstance(facts, NoAnswer) else facts.get("moves", ()):
             yield {"server": name, **move}
 
 
@@ -185,6 +185,6 @@ def _older(one: float | None, other: float | None) -> float | None:
 
 
 def _part(key: str, name: str, answer: Answer) -> dict[str, Any]:
-    if isinstance(answer, str):
-        return {key: name, "answered": False, "reason": answer, "report": None}
+    if isinstance(answer, NoAnswer):
+        return {key: name, "answered": False, "reason": answer.reason, "report": None}
     return {key: name, "answered": True, "reason": "", "report": answer}

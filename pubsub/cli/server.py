@@ -11,6 +11,7 @@ import typer
 from pubsub import console
 from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.cli.topic import AsJson, Patience, Wait, Yes, move_topic
+from pubsub.client.requests import reason_of
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings, ServerSettings
 from pubsub.console.options import (
@@ -183,8 +184,7 @@ def _forget(found: Operator, server: str, store: str) -> None:
         if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
             raise NotNow(f"server {server} is not forgotten, {proxy} says: {answer.reason.replace('_', ' ')}")
         if not isinstance(answer, Status) or answer.outcome not in {Outcome.SUCCESS, Outcome.UNKNOWN}:
-            reason = answer if isinstance(answer, str) else answer.reason.replace("_", " ") or str(answer.outcome)
-            failed.append(f"{proxy}: {reason}")
+            failed.append(f"{proxy}: {reason_of(answer)}")
     if failed:
         raise Unavailable(
             "forget", server, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from pubsub.cli.reaching import Answer
+from pubsub.client.requests import Answer
 from pubsub.monitoring.unknown import Unheard
 
 NOT_HEARD: Final = "not heard"

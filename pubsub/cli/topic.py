@@ -11,6 +11,7 @@ import typer
 
 from pubsub import console
 from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
+from pubsub.client.requests import reason_of
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, takes_settings
@@ -269,8 +270,7 @@ def _give_up(found: Operator, name: str, holder: Holder, address: str) -> None:
         if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
             raise NotNow(f"server {holder.server} is heard by a proxy again: repeat this if it is lost all the same")
         if not isinstance(answer, Status) or answer.outcome is not Outcome.SUCCESS:
-            reason = answer if isinstance(answer, str) else answer.reason.replace("_", " ") or str(answer.outcome)
-            failed.append(f"{proxy}: {reason}")
+            failed.append(f"{proxy}: {reason_of(answer)}")
     if failed:
         raise Unavailable(
             "abandon", name, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.core.core import ClientCore
 from pubsub.client.core.turned_away import let_in, refused
-from pubsub.client.refusals import sentence
+from pubsub.client.refusals import Asker
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.messenger.peer import Peer
@@ -66,10 +66,12 @@ class Wire:
         self._peers = [self._connect(proxy, index, keys) for index, proxy in enumerate(proxies)]
 
     def _connect(self, proxy: str, index: int, keys: ClientKeys | None) -> Peer:
-        curve = None if keys is None else CurveClient(keys.pair, keys.expected[index])
+        asker = Asker(self._name, None if keys is None else keys.pair)
+        expected = () if keys is None else keys.expected[index]
+        curve = None if keys is None else CurveClient(keys.pair, expected)
 
         def told(refusal: Refusal | None) -> None:
-            text = "" if refusal is None else sentence(refusal, self._name, proxy, index, keys)
+            text = "" if refusal is None else asker.sentence(refusal, proxy, expected)
             self.doors.append((index, text))
 
         return self._messenger.connect(proxy, curve=curve, told=told)

@@ -11,8 +11,8 @@ from typing import Any, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from pubsub.client.requests import Proxies
 from pubsub.errors import ConfigurationError
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import source_options
 from pubsub.spark.pipelines import Place, begin, follow, source
 from pubsub.spark.ranges import Topics
@@ -27,7 +27,7 @@ WARM_UP: Final = 2
 
 def hold(proxy: str, topic: str) -> None:
     """Have what comes to a topic kept for a query."""
-    with ProxyConnection([proxy], 30.0) as link:
+    with Proxies([proxy], 30.0) as link:
         Topics(link, NAME).subscribe(topic, "earliest")
 
 
@@ -75,6 +75,6 @@ def micro_batch(spark: SparkSession, proxy: str, topic: str, records: int, write
 def read_ranges(proxy: str, topic: str) -> int:
     """Read a topic by ranges as tasks do, without Spark; how many rows."""
     options = source_options({"proxies": proxy, "subscribe": topic, "subscription": NAME}, stream=False)
-    with ProxyConnection([proxy], 30.0) as link:
+    with Proxies([proxy], 30.0) as link:
         parts = parts_of(options, {topic: (None, Topics(link, NAME).plan(topic, None))})
     return sum(batch.num_rows for part in parts for batch in read_part(options, part.range))

@@ -8,16 +8,19 @@ was given itself travels; it is in no repr, and no error repeats it.
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.base.paths import expanded
+from pubsub.client.refusals import Asker
+from pubsub.client.requests import Proxies
 from pubsub.config.addresses import PROXY_KEYS_MAX, parse_keys
 from pubsub.errors import ConfigurationError, InvalidKey, PubsubError
 from pubsub.protocol.names import check_id
 from pubsub.security.files import read_key_file
 from pubsub.security.keys import format_secret, parse_secret
+from pubsub.security.opening import ClientKeys
 from pubsub.security.pairs import Pair, pair_of
 
 READER: Final = "spark"
@@ -54,6 +57,27 @@ class Identity:
             raise ConfigurationError(
                 f"{error} (on host {platform.node()}; a query's key file is under its path on every machine)"
             ) from None
+
+    def connect(self, proxies: Sequence[str], timeout_seconds: float) -> Proxies:
+        """Connections to the proxies, for one task.
+
+        Raises:
+            ConfigurationError: an address is none, or the key cannot be used on this machine.
+        """
+        pair = self.pair()
+        keys = None
+        if pair is not None and self.proxy_keys:
+            keys = ClientKeys(pair, tuple(parse_keys(one) for one in self.proxy_keys))
+        asker = Asker(
+            self.client,
+            pair,
+            makes_key=f"pubsub keys new client {self.client}, and name its file by option keyFile (--key of a"
+            " pipeline)",
+            names_key="in option proxiesFile or proxyKeys (--proxy-key of a pipeline)",
+            names_client="name the one whose key it is by option clientId (--client of a pipeline)",
+            afterwards="; then start it again, and a stream goes on where it was",
+        )
+        return Proxies(proxies, timeout_seconds, keys=keys, asker=asker)
 
     @property
     def options(self) -> dict[str, str]:

@@ -27,7 +27,6 @@ from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.names import check_id, check_topic
 from pubsub.spark.datasource import PubsubDataSource
 from pubsub.spark.identity import NOBODY, Identity
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import Topics
 from pubsub.spark.session import cause, start
 from pubsub.spark.storage import open_storage
@@ -229,9 +228,9 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
 
     Raises:
         Unavailable: nobody answers.
-        NotLetIn, NotAllowed: see `ProxyConnection.ask`.
+        NotLetIn, NotAllowed: see `Proxies.ask`.
     """
-    with ProxyConnection(place.proxies, place.timeout, identity=place.identity) as link:
+    with place.identity.connect(place.proxies, place.timeout) as link:
         for topic in topics:
             Topics(link, name).subscribe(topic, "earliest")
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from pubsub.base.limits import NUMBER_MAX
+from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, DataLoss, NotSubscribed, PubsubError, Superseded, Unavailable
 from pubsub.protocol import Get, Outcome, Position, Read, Report, Status, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_position, parse_position
-from pubsub.spark.link import ProxyConnection
 
 _EPOCH_MS: Final = 1_577_836_800_000
 
@@ -185,9 +185,9 @@ class Topics:
         fail_on_data_loss: whether a range that is not there any more is an error.
     """
 
-    def __init__(self, link: ProxyConnection, subscription: str, *, fail_on_data_loss: bool = True) -> None:
+    def __init__(self, link: Proxies, subscription: str, *, fail_on_data_loss: bool = True) -> None:
         self._link, self._subscription = link, subscription
-        self._client, self._fails = link.identity.client, fail_on_data_loss
+        self._client, self._fails = link.asker.client, fail_on_data_loss
 
     def listed(self) -> list[str]:
         """Every topic of the cluster.
@@ -209,7 +209,7 @@ class Topics:
             start: "earliest" or "latest", for one that is made now.
 
         Raises:
-            Unavailable: see `ProxyConnection.ask`.
+            Unavailable: see `Proxies.ask`.
             Superseded: it was ended under a number of the future.
         """
         number = _number()
@@ -236,7 +236,7 @@ class Topics:
 
         Raises:
             RangeLost: it is not there, or not any more.
-            Unavailable: see `ProxyConnection.ask`.
+            Unavailable: see `Proxies.ask`.
         """
         request = Read(self._client, topic, after, until, name=self._subscription, bytes_max=bytes_max)
         status, lost = self._link.ask(request), False
@@ -259,7 +259,7 @@ class Topics:
         Raises:
             SubscriptionTaken: it belongs to another one.
             RangeLost: the subscription stands elsewhere.
-            Unavailable: see `ProxyConnection.ask`.
+            Unavailable: see `Proxies.ask`.
         """
         request = Get(self._client, topic, last, int(take_over), token, records_max=0, name=self._subscription)
         status = self._link.ask(request)

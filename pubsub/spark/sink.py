@@ -21,11 +21,11 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from pubsub.client.requests import Asked, Proxies
 from pubsub.errors import ConfigurationError, PubsubError, StateCopied, Unavailable
 from pubsub.protocol import Outcome, Publish, Stage, Status
 from pubsub.protocol.names import check_new_topic
 from pubsub.spark.arrow import headers_of, pieces, values_of
-from pubsub.spark.link import Asked, ProxyConnection
 from pubsub.spark.options import SinkOptions
 
 WINDOW: Final = 4
@@ -133,7 +133,7 @@ class Attempt:
         partition: the task's.
     """
 
-    def __init__(self, link: ProxyConnection, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
+    def __init__(self, link: Proxies, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
         self._link, self._options = link, options
         self._publisher, self._batch = publisher, batch
         self._client = options.identity.client
@@ -198,7 +198,7 @@ class Attempt:
 def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
     """Stage all rows of a task; what is to be committed."""
     context = TaskContext.get()
-    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
+    with options.identity.connect(options.proxies, options.timeout) as link:
         attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
         for each in rows:
             attempt.write(each)
@@ -223,7 +223,7 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
         raise ConfigurationError("commit messages of different queries or batches came together")
     topics = {options.topic} if options.topic else {topic for one in staged for topic in one.rows}
     answers = {}
-    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
+    with options.identity.connect(options.proxies, options.timeout) as link:
         for topic in sorted(topics):
             stages = {one.attempt: one.rows[topic] for one in staged if one.rows.get(topic)}
             status = link.ask(Publish(options.identity.client, topic, batch, publisher, stages))

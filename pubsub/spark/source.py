@@ -31,11 +31,11 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX
+from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, PubsubError
 from pubsub.protocol import Outcome, Position, Read
 from pubsub.protocol.names import format_position, parse_position
 from pubsub.spark.arrow import record_batch
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SourceOptions
 from pubsub.spark.ranges import (
     Plan,
@@ -86,7 +86,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
         Unavailable: nobody answered within the time-out.
     """
     until, client = parse_position(part.until), options.identity.client
-    with ProxyConnection(options.proxies, options.timeout, identity=options.identity) as link:
+    with options.identity.connect(options.proxies, options.timeout) as link:
 
         def ask(after: Position | None) -> Read:
             return Read(client, part.topic, after, until, options.subscription, BATCH_RECORDS_MAX, ANSWER_BYTES)
@@ -126,15 +126,15 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
             check_unchanged(link, part)
 
 
-def check_unchanged(link: ProxyConnection, part: Range) -> None:
+def check_unchanged(link: Proxies, part: Range) -> None:
     """See that a range still is what was planned, now that it has been read.
 
     Raises:
         RangeChanged: it is not.
-        Unavailable: see `ProxyConnection.ask`.
+        Unavailable: see `Proxies.ask`.
     """
     after, until = parse_position(part.after) if part.after else None, parse_position(part.until)
-    status = link.ask(Read(link.identity.client, part.topic, after, until))
+    status = link.ask(Read(link.asker.client, part.topic, after, until))
     if status.outcome is Outcome.BEHIND and is_before(after, status.position):
         return  # What has been read went meanwhile, by age or for want of room.
     if status.outcome is not Outcome.SUCCESS or read_plan(status).between(0, part.records) != part.legs:
@@ -160,7 +160,7 @@ class _Asking:
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self._link: ProxyConnection | None = None
+        self._link: Proxies | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_link": None}
@@ -169,13 +169,13 @@ class _Asking:
     def topics(self) -> Topics:
         if self._link is None:
             options = self.options
-            self._link = ProxyConnection(options.proxies, options.timeout, identity=options.identity)
+            self._link = options.identity.connect(options.proxies, options.timeout)
         options = self.options
         return Topics(self._link, options.subscription, fail_on_data_loss=options.fail_on_data_loss)
 
     def renew(self) -> None:
         """Where the key file holds another key by now, go on with that one."""
-        if self._link is not None and self._link.pair != self.options.identity.pair():
+        if self._link is not None and self._link.asker.pair != self.options.identity.pair():
             self.close()
 
     def named(self) -> list[str]:

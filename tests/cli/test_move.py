@@ -9,8 +9,8 @@ import pytest
 
 from pubsub.cli import operating
 from pubsub.cli.operating import Operator, View
-from pubsub.cli.reaching import Proxies
 from pubsub.cli.topic import move_topic
+from pubsub.client.requests import Proxies
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotHeard, NotNow
 from pubsub.protocol.messages import Outcome, Status
@@ -47,7 +47,7 @@ class Scripted(Operator):
 def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxies]:
     monkeypatch.setattr(operating, "REPEAT_SECONDS", 0.0)
     monkeypatch.setattr(operating, "POLL_SECONDS", 0.0)
-    with Proxies(ClientSettings(proxies=(PROXY,))) as proxies:
+    with Proxies.of(ClientSettings(proxies=(PROXY,))) as proxies:
         yield proxies
 
 

@@ -10,6 +10,7 @@ import pytest
 from pubsub import console
 from pubsub.cli.reports import gather, picture
 from pubsub.cli.status import _proxies, _servers, _subscribers, _topics
+from pubsub.client.requests import NoAnswer
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import Unavailable
 from pubsub.messenger import Messenger, Request
@@ -66,7 +67,7 @@ def test_a_topic_of_two_servers_is_not_whole_and_counts_both() -> None:
 
 
 def test_who_is_not_heard_is_shown_and_warned_of() -> None:
-    found = picture({"x": proxy_report("p1", s1=False), "y": "no answer within 2 s"}, {})
+    found = picture({"x": proxy_report("p1", s1=False), "y": NoAnswer("no answer within 2 s")}, {})
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     (server,) = found["servers"]
     assert (server["id"], server["alive"], server["answered"]) == ("s1", False, False)
@@ -122,7 +123,7 @@ def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> No
 def test_the_tables_say_it_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     proxy = proxy_report("p1", s1=True, s2=False)
     proxy["topics"][0]["holders"].pop()
-    found = picture({"tcp://h:1": proxy, "tcp://h:2": "no answer"}, {"s1": server_report({"slow": 1234})})
+    found = picture({"tcp://h:1": proxy, "tcp://h:2": NoAnswer("no answer")}, {"s1": server_report({"slow": 1234})})
     console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
     shown = capsys.readouterr().out
     for text in ("tcp://h:1", "1 of 2", "no answer", "not heard", "2.0 KiB", "1,234", "slow", "not asking"):

@@ -11,6 +11,7 @@ from pubsub import console
 from pubsub.cli.reports import picture
 from pubsub.cli.standbys import clock
 from pubsub.cli.status import _standbys
+from pubsub.client.requests import NoAnswer
 from tests.cli.test_reports import proxy_report, server_report
 
 A, B = "a" * 16, "b" * 16
@@ -31,7 +32,7 @@ def primary(state: str, **facts: Any) -> dict[str, Any]:
 
 def status(server: dict[str, Any] | None, *proxies: dict[str, Any], silent: Sequence[int] = ()) -> dict[str, Any]:
     reports: dict[str, Any] = {one["proxy"]: one for one in proxies or (voting("p1"), voting("p2"), voting("p3"))}
-    reports |= {f"p{number}": "no answer" for number in silent}
+    reports |= {f"p{number}": NoAnswer("no answer") for number in silent}
     return picture(reports, {} if server is None else {"s1": server})
 
 

@@ -154,7 +154,7 @@ def test_a_proxy_without_a_key_is_not_used_where_one_is_expected(tmp_path: Path)
         keys = ClientKeys(pair("alice"), ((pair("p1").public,),))
         with Client("alice", settings=settings, keys=keys) as client:
             said = refused(lambda: client.put("t", b"x"))
-        assert said == f"{proxy.address} has no key; the proxies file says {public('p1')}: not used"
+        assert said == f"{proxy.address} has no key; one is named in the proxies file, {public('p1')}: not used"
     finally:
         proxy.stop()
 

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
+from pubsub.client.requests import Proxies
 from pubsub.errors import Unavailable
 from pubsub.protocol import Outcome, Position, Read
 from pubsub.protocol.records import Records
 from pubsub.spark.identity import Identity
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import Topics
 from tests.faults.history import END, TABLES
 
@@ -68,7 +68,7 @@ class Reader:
         try:
             with (
                 closing(sqlite3.connect(self._path, isolation_level=None)) as db,
-                ProxyConnection(self._proxies, 2.0, identity=Identity(client=NAME)) as link,
+                Identity(client=NAME).connect(self._proxies, 2.0) as link,
             ):
                 for table in TABLES:
                     db.execute(table)
@@ -76,7 +76,7 @@ class Reader:
         except Exception as error:  # noqa: BLE001 - whatever it is, the test is to say so
             self.failed = error
 
-    def _follow(self, db: sqlite3.Connection, link: ProxyConnection) -> None:
+    def _follow(self, db: sqlite3.Connection, link: Proxies) -> None:
         asked = Topics(link, NAME)
         for topic in self._topics:
             began = time.monotonic()
@@ -96,7 +96,7 @@ class Reader:
                     continue
             self._stopped.wait(0.02)
 
-    def _round(self, db: sqlite3.Connection, link: ProxyConnection, asked: Topics, topic: str) -> None:
+    def _round(self, db: sqlite3.Connection, link: Proxies, asked: Topics, topic: str) -> None:
         after = self._after[topic]
         status = link.ask(Read(NAME, topic, after, None, name=NAME, records_max=RECORDS_MAX))
         if status.outcome is Outcome.EMPTY:

@@ -8,6 +8,7 @@ from pubsub import console
 from pubsub.cli.reports import picture
 from pubsub.cli.status import _servers, _subscribers, _topics, last_known
 from pubsub.cli.top import _tables, snapshot
+from pubsub.client.requests import NoAnswer
 from pubsub.gateway.history import History
 from pubsub.gateway.metrics import cluster
 from pubsub.monitoring.rates import Rates
@@ -75,7 +76,7 @@ def test_of_two_proxies_the_later_word_counts() -> None:
 
 def test_a_server_that_proxies_hear_and_that_gives_no_answer_is_unknown_too() -> None:
     silent = alive("s1") | {"silence_seconds": 0.8}
-    found = topic(picture({"x": proxy(silent)}, {"s1": "no answer within 2 s"}))
+    found = topic(picture({"x": proxy(silent)}, {"s1": NoAnswer("no answer within 2 s")}))
     assert (found["records"], found["whole"], found["unknown_seconds"]) == (None, None, 0.8)
     assert found["last_known"] is None
 

@@ -15,7 +15,6 @@ from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
 from pubsub.spark.identity import NOBODY, Identity
-from pubsub.spark.link import ProxyConnection
 
 STORE = "0123456789abcdef"
 
@@ -46,7 +45,7 @@ class Broker:
         self._proxy_thread = _run(self._proxy.run)
         self.address = self._proxy.bind
         self.start_server()
-        self.link = ProxyConnection([self.address], 30.0, identity=identity)
+        self.link = identity.connect([self.address], 30.0)
         self._last: dict[str, int] = {}
 
     def start_server(self) -> None:
@@ -77,7 +76,7 @@ class Broker:
         out: list[bytes] = []
         after = None
         while True:
-            status = self.link.ask(Read(self.link.identity.client, topic, after, records_max=65_536))
+            status = self.link.ask(Read(self.link.asker.client, topic, after, records_max=65_536))
             if status.outcome is not Outcome.SUCCESS:
                 return out
             out += Records(bytes(status.body)).bodies()

@@ -25,10 +25,10 @@ from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import StructType
 
+from pubsub.client.requests import Proxies
 from pubsub.protocol import Status
 from pubsub.spark import sink
 from pubsub.spark.datasource import PubsubDataSource
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import StreamWriter
 from pubsub.spark.source import StreamReader
@@ -93,21 +93,21 @@ class StepWriter(StreamWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         self.step.reach("commit", batchId)
-        original = ProxyConnection.ask
+        original = Proxies.ask
         published = []
 
-        def ask(link: ProxyConnection, request: Any) -> Status:
+        def ask(link: Proxies, request: Any) -> Status:
             if published:
                 self.step.reach("between", batchId)
             answer = original(link, request)
             published.append(answer)
             return answer
 
-        ProxyConnection.ask = ask  # type: ignore[method-assign]
+        Proxies.ask = ask  # type: ignore[method-assign]
         try:
             super().commit(messages, batchId)
         finally:
-            ProxyConnection.ask = original  # type: ignore[method-assign]
+            Proxies.ask = original  # type: ignore[method-assign]
         self.step.reach("published", batchId)
 
 

@@ -8,9 +8,9 @@ import pickle
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+from pubsub.client.requests import Proxies
 from pubsub.errors import DataLoss, Superseded
 from pubsub.protocol import Outcome, Read
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import CHECKPOINT, SubscriptionTaken, Topics, read_offsets
 from pubsub.spark.source import StreamReader
 from tests.spark.broker import Broker
@@ -229,7 +229,7 @@ def lose_the_start(broker: Broker) -> dict[str, str]:
     broker.put("t", numbers(0, 10))
     start = stream(broker).initialOffset()
     log = start["t"].split(".")[0]
-    with ProxyConnection([broker.address], 10.0) as link:
+    with Proxies([broker.address], 10.0) as link:
         Topics(link, "x").acknowledge("t", (log, 6))
     return {"t": f"{log}.2"}
 
@@ -286,7 +286,7 @@ def test_a_task_goes_on_where_the_start_of_its_range_went_meanwhile(broker: Brok
     strict = batch(broker, subscription="x", minPartitions="5")
     log = stands(broker).split(".")[0]
     parts = reader.partitions()
-    with ProxyConnection([broker.address], 10.0) as link:
+    with Proxies([broker.address], 10.0) as link:
         Topics(link, "x").acknowledge("t", (log, 5))
         assert link.ask(Read("spark", "t", (log, 2), name="x")).outcome is Outcome.BEHIND
     assert values(reader, parts) == numbers(5, 10)

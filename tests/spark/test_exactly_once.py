@@ -12,8 +12,8 @@ from zlib import crc32
 
 import pytest
 
+from pubsub.client.requests import Proxies
 from pubsub.protocol import Outcome, Put, Read, Records, encode_batch
-from pubsub.spark.link import ProxyConnection
 from tests.faults.cluster import Cluster, Process, until
 from tests.spark import query
 
@@ -31,12 +31,12 @@ class Bench:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.cluster = Cluster(directory)
-        self.link: ProxyConnection | None = None
+        self.link: Proxies | None = None
 
     def run(self, servers: int = 1) -> Bench:
         # Nobody is subscribed until Spark is there, which takes longer on a busy machine than servers keep such topics.
         self.cluster.run(proxies=1, servers=servers, retention_hold_seconds=KEPT_SECONDS)
-        self.link = ProxyConnection(self.cluster.addresses, 30.0)
+        self.link = Proxies(self.cluster.addresses, 30.0)
         for topic in TOPICS:
             self.put(topic, 0, ROWS)
         return self

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.spark.link import ProxyConnection
+from pubsub.client.requests import Proxies
 from tests.faults.members import Members
 from tests.spark import query
 from tests.spark.test_exactly_once import KEPT_SECONDS, OTHERWISE, ROWS, TOPICS, Bench
@@ -23,7 +23,7 @@ class PairBench(Bench):
         self.directory = directory
         self.members = Members(directory, 1, clients=False, plain=False, retention_hold_seconds=KEPT_SECONDS)
         self.cluster = self.members.cluster
-        self.link = ProxyConnection(self.members.routing, 30.0)
+        self.link = Proxies(self.members.routing, 30.0)
         for topic in TOPICS:
             self.put(topic, 0, ROWS)
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from pubsub.client.requests import Proxies
 from pubsub.protocol import Outcome
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import sink_options
 from pubsub.spark.sink import publish
 from tests.spark.broker import Broker
@@ -26,7 +26,7 @@ def there(tmp_path: Path) -> Iterator[Broker]:
 
 def test_what_a_sink_publishes_there_a_stream_and_a_batch_read(there: Broker) -> None:
     options = sink_options({"proxies": there.address, "topic": "t", "timeout": "30"})
-    with ProxyConnection(options.proxies, options.timeout) as link:
+    with Proxies(options.proxies, options.timeout) as link:
         assert publish(options, [staged(link, options, 0, *numbers(0, 5))], 0)["t"].outcome is Outcome.SUCCESS
     reader = stream(there)
     start = reader.initialOffset()

@@ -10,12 +10,12 @@ from zlib import crc32
 
 import pytest
 
+from pubsub.client.requests import Proxies
 from pubsub.config.settings import ProxySettings, ServerSettings
 from pubsub.errors import DataLoss, Unavailable
 from pubsub.protocol import Outcome, Put, Read, encode_batch
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import RangeChanged
 from pubsub.spark.source import BatchReader
 from tests.faults.cluster import until
@@ -40,7 +40,7 @@ class Split:
         self.addresses = [proxy.bind for proxy in self._proxies]
         self._servers: list[tuple[ServerProcess, Any]] = []
         self._start([self.addresses[:1], self.addresses[1:]])
-        self.links = [ProxyConnection([address], 30.0) for address in self.addresses]
+        self.links = [Proxies([address], 30.0) for address in self.addresses]
 
     def _start(self, known: list[list[str]]) -> None:
         for name, proxies in zip(("s1", "s2"), known, strict=True):

@@ -15,10 +15,10 @@ import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from pubsub.cli import main
+from pubsub.client.requests import Proxies
 from pubsub.errors import Unavailable
 from pubsub.spark import pipelines
 from pubsub.spark.archive import tidy
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.pipelines import failure
 from pubsub.spark.ranges import Topics
 from tests.faults.cluster import Process, until
@@ -165,7 +165,7 @@ def test_the_service_keeps_what_is_stored_while_spark_still_starts(
     monkeypatch.setattr(pipelines, "running", starts)
     words = ["archive", "a", "--to", str(tmp_path / "x"), "--name", "mine", "--proxy", broker.address]
     assert main(["pipeline", *words]) == 130
-    with ProxyConnection([broker.address], 0.2) as link, pytest.raises(Unavailable, match="subscription"):
+    with Proxies([broker.address], 0.2) as link, pytest.raises(Unavailable, match="subscription"):
         Topics(link, "nobodys").plan("a", None)
 
 

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pytest
 
 from pubsub import Client
+from pubsub.client.requests import Proxies
 from pubsub.errors import ConfigurationError, InvalidName
 from pubsub.protocol import Outcome, Publish
 from pubsub.spark import arrow
 from pubsub.spark.arrow import HEADERS_SCHEMA, HEADERS_TYPE, SCHEMA
 from pubsub.spark.datasource import PubsubDataSource
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.options import SinkOptions, sink_options, source_options
 from pubsub.spark.sink import (
     Attempt,
@@ -45,8 +45,8 @@ def by_column(broker: Broker) -> SinkOptions:
 
 
 @pytest.fixture
-def link(broker: Broker) -> Iterator[ProxyConnection]:
-    with ProxyConnection([broker.address], 10.0) as made:
+def link(broker: Broker) -> Iterator[Proxies]:
+    with Proxies([broker.address], 10.0) as made:
         yield made
 
 
@@ -57,16 +57,14 @@ def rows(*values: bytes, topics: list[str] | None = None) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
-def staged(
-    link: ProxyConnection, options: SinkOptions, batch: int, *values: bytes, topics: list[str] | None = None
-) -> Staged:
+def staged(link: Proxies, options: SinkOptions, batch: int, *values: bytes, topics: list[str] | None = None) -> Staged:
     attempt = Attempt(link, options, QUERY, batch, 0)
     attempt.write(rows(*values, topics=topics))
     return attempt.finish()
 
 
 def test_what_tasks_staged_is_published_once_in_the_order_of_the_tasks(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     messages = [staged(link, options, 0, b"1", b"2"), None, staged(link, options, 0, b"3")]
     assert publish(options, messages, 0)["out"].rows == 3
@@ -74,7 +72,7 @@ def test_what_tasks_staged_is_published_once_in_the_order_of_the_tasks(
     assert broker.records("out") == [b"1", b"2", b"3"]
 
 
-def test_a_failed_attempt_of_a_task_does_not_show(broker: Broker, link: ProxyConnection, options: SinkOptions) -> None:
+def test_a_failed_attempt_of_a_task_does_not_show(broker: Broker, link: Proxies, options: SinkOptions) -> None:
     failed = Attempt(link, options, QUERY, 0, 0)
     failed.write(rows(b"1", b"2"))
     messages = [staged(link, options, 0, b"1", b"2")]
@@ -83,7 +81,7 @@ def test_a_failed_attempt_of_a_task_does_not_show(broker: Broker, link: ProxyCon
 
 
 def test_a_replay_with_rows_in_another_order_and_other_tasks_is_a_duplicate(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     publish(options, [staged(link, options, 0, b"1", b"2", b"3")], 0)
     again = [staged(link, options, 0, b"3"), staged(link, options, 0, b"2", b"1")]
@@ -92,7 +90,7 @@ def test_a_replay_with_rows_in_another_order_and_other_tasks_is_a_duplicate(
 
 
 def test_an_orphan_of_a_killed_driver_that_stages_late_changes_nothing(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     orphan = Attempt(link, options, QUERY, 0, 0)
     orphan.write(rows(b"1"))
@@ -104,7 +102,7 @@ def test_an_orphan_of_a_killed_driver_that_stages_late_changes_nothing(
 
 
 def test_rows_that_are_duplicates_are_named_with_all_others_to_whoever_publishes(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     publish(options, [staged(link, options, 0, b"1", b"2", b"3")], 0)
     attempt = Attempt(link, options, QUERY, 0, 0)
@@ -115,7 +113,7 @@ def test_rows_that_are_duplicates_are_named_with_all_others_to_whoever_publishes
 
 
 def test_a_checkpoint_that_was_put_back_is_said_and_does_not_lose_rows_in_silence(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     """Its next batch is another one than that which was published under the number, and would be left out whole."""
     writer = StreamWriter(options)
@@ -129,20 +127,20 @@ def test_a_checkpoint_that_was_put_back_is_said_and_does_not_lose_rows_in_silenc
 
 
 def test_a_batch_without_rows_is_published_on_a_fixed_topic(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     publish(options, [Attempt(link, options, QUERY, 0, 0).finish()], 0)
     assert publish(options, [staged(link, options, 0, b"1")], 0)["out"].outcome is Outcome.DUPLICATE
 
 
-def test_rows_go_to_the_topics_of_their_column(broker: Broker, link: ProxyConnection, by_column: SinkOptions) -> None:
+def test_rows_go_to_the_topics_of_their_column(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
     message = staged(link, by_column, 0, b"1", b"2", b"3", topics=["b", "a", "b"])
     assert list(publish(by_column, [message], 0)) == ["a", "b"]
     assert (broker.records("a"), broker.records("b")) == ([b"2"], [b"1", b"3"])
 
 
 def test_a_commit_that_died_between_two_topics_is_finished_by_its_replay(
-    broker: Broker, link: ProxyConnection, by_column: SinkOptions
+    broker: Broker, link: Proxies, by_column: SinkOptions
 ) -> None:
     message = staged(link, by_column, 0, b"1", b"2", topics=["a", "b"])
     link.ask(Publish("spark", "a", 0, QUERY, {message.attempt: 1}))
@@ -153,7 +151,7 @@ def test_a_commit_that_died_between_two_topics_is_finished_by_its_replay(
 
 
 def test_many_pieces_arrive_whole_and_in_order(
-    broker: Broker, link: ProxyConnection, options: SinkOptions, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, link: Proxies, options: SinkOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow, "STAGE_ROWS", 7)
     values = [b"%d" % number for number in range(500)]
@@ -161,9 +159,7 @@ def test_many_pieces_arrive_whole_and_in_order(
     assert broker.records("out") == values
 
 
-def test_a_key_comes_with_its_row_to_source_and_client(
-    broker: Broker, link: ProxyConnection, by_column: SinkOptions
-) -> None:
+def test_a_key_comes_with_its_row_to_source_and_client(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
     attempt = Attempt(link, by_column, QUERY, 0, 0)
     columns = {
         "value": pa.array([b"1", b"2", b"3"], pa.binary()),
@@ -184,7 +180,7 @@ def test_a_key_comes_with_its_row_to_source_and_client(
 
 
 def test_headers_come_with_their_rows_to_source_and_client(
-    broker: Broker, link: ProxyConnection, by_column: SinkOptions
+    broker: Broker, link: Proxies, by_column: SinkOptions
 ) -> None:
     attempt = Attempt(link, by_column, QUERY, 0, 0)
     pair = [{"key": "trace", "value": b"1"}]
@@ -208,7 +204,7 @@ def test_headers_come_with_their_rows_to_source_and_client(
 
 
 def test_rows_survive_a_server_that_stops_between_stage_and_publish(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     message = staged(link, options, 0, b"1", b"2")
     broker.stop_server()
@@ -217,9 +213,7 @@ def test_rows_survive_a_server_that_stops_between_stage_and_publish(
     assert broker.records("out") == [b"1", b"2"]
 
 
-def test_stages_that_are_gone_are_said_in_one_sentence(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
-) -> None:
+def test_stages_that_are_gone_are_said_in_one_sentence(broker: Broker, link: Proxies, options: SinkOptions) -> None:
     message = staged(link, options, 0, b"1", b"2")
     message.rows["out"] = 3
     with pytest.raises(Restage, match=r"out: batch 0 is not staged in full .*; start the query again") as caught:
@@ -229,7 +223,7 @@ def test_stages_that_are_gone_are_said_in_one_sentence(
 
 
 def test_a_task_whose_stage_is_gone_fails_and_the_next_try_of_it_stages_all(
-    broker: Broker, link: ProxyConnection, options: SinkOptions
+    broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     attempt = Attempt(link, options, QUERY, 0, 0)
     attempt.write(rows(b"1", b"2"))
@@ -251,7 +245,7 @@ def test_a_sinks_publisher_is_the_querys_and_the_same_after_a_restart() -> None:
     assert len(QUERY) == 16
 
 
-def test_a_row_that_cannot_be_a_message_is_said(broker: Broker, link: ProxyConnection, by_column: SinkOptions) -> None:
+def test_a_row_that_cannot_be_a_message_is_said(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
     attempt = Attempt(link, by_column, QUERY, 0, 0)
     with pytest.raises(InvalidName, match="topic 'a b'"):
         attempt.write(rows(b"1", topics=["a b"]))
@@ -346,9 +340,7 @@ def test_a_batch_job_without_rows_may_be_run_again(broker: Broker) -> None:
     assert broker.records("out") == [b"1"]
 
 
-def test_a_batch_job_that_died_between_two_topics_is_finished_by_the_next(
-    broker: Broker, link: ProxyConnection
-) -> None:
+def test_a_batch_job_that_died_between_two_topics_is_finished_by_the_next(broker: Broker, link: Proxies) -> None:
     write(broker, 0, b"1", topics=["a"])
     write(broker, 0, b"1", b"2", topics=["a", "b"])
     assert (broker.records("a"), broker.records("b")) == ([b"1"], [b"2"])

@@ -16,7 +16,7 @@ from pubsub.cli.bench.measures import MEASURES, Figures, Measure
 from pubsub.cli.bench.stage import Stage, cpu_seconds
 from pubsub.cli.cluster import Child
 from pubsub.cli.operating import Operator
-from pubsub.cli.reaching import Proxies
+from pubsub.client.requests import Proxies
 from pubsub.config.settings import ClientSettings
 
 ROUNDS_A_SECOND: Final = 5
@@ -99,7 +99,7 @@ def host_gone(stage: Stage, size: int, secs: float) -> Figures:
 
 def switch(stage: Stage, size: int, secs: float) -> Figures:
     """A planned change: from the word to the primary to the next put that is acknowledged by the other one."""
-    with Proxies(ClientSettings(**stage.where)) as proxies:
+    with Proxies.of(ClientSettings(**stage.where)) as proxies:
         operator = Operator(proxies, 10.0, PATIENCE_SECONDS)
         view = operator.look()
 

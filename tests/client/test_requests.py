@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from pubsub.cli.reaching import Denied, _answer
+from pubsub.client.requests import NoAnswer, _answer
+from pubsub.errors import NotAllowed
 from pubsub.protocol import Outcome, Status, encode
 
 
@@ -9,6 +10,7 @@ def test_what_a_proxy_says_moves_no_terminal() -> None:
         Status("p1", Outcome.DENIED, reason="right", body=b"\x1b[2Jclient a may not operate" + b"!" * 999)
     )
     answer = _answer(header, [body])
-    assert isinstance(answer, Denied)
-    assert answer.startswith("?[2Jclient a may not operate")
-    assert len(answer) == 300
+    assert isinstance(answer, NoAnswer)
+    assert answer.error is NotAllowed
+    assert answer.reason.startswith("?[2Jclient a may not operate")
+    assert len(answer.reason) == 300

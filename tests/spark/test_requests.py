@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from pubsub.client.requests import Proxies
 from pubsub.errors import NotAllowed
 from pubsub.messenger import Messenger
 from pubsub.protocol import Outcome, Publish, Read, Report, Status, decode, encode
 from pubsub.protocol.messages import Get
 from pubsub.spark.identity import Identity
-from pubsub.spark.link import ProxyConnection
 from pubsub.spark.ranges import Topics
 
 Answer = Callable[[Any], Status]
@@ -44,8 +44,8 @@ def proxy() -> Iterator[Proxy]:
 
 
 @pytest.fixture
-def link(proxy: Proxy) -> Iterator[ProxyConnection]:
-    with ProxyConnection([proxy.address], 10.0, identity=Identity(client="etl")) as made:
+def link(proxy: Proxy) -> Iterator[Proxies]:
+    with Identity(client="etl").connect([proxy.address], 10.0) as made:
         yield made
 
 
@@ -67,7 +67,7 @@ AGAIN = "; then start it again, and a stream goes on where it was"
     ],
 )
 def test_what_is_denied_ends_at_once_and_says_which_rights_are_needed(
-    proxy: Proxy, link: ProxyConnection, request_: Any, rights: str
+    proxy: Proxy, link: Proxies, request_: Any, rights: str
 ) -> None:
     proxy.answer = denies("right", b"client etl may not do it")
     with pytest.raises(NotAllowed) as caught:
@@ -76,7 +76,7 @@ def test_what_is_denied_ends_at_once_and_says_which_rights_are_needed(
     assert len(proxy.asked) == 1
 
 
-def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: Proxy, link: ProxyConnection) -> None:
+def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: Proxy, link: Proxies) -> None:
     proxy.answer = denies("sender", b"this key is alice's, not etl's")
     with pytest.raises(NotAllowed, match="alice's, not etl's; name the one whose key it is by option clientId"):
         link.ask(Read("etl", "orders", None))
@@ -85,7 +85,7 @@ def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: 
         link.ask(Read("etl", "orders", None))
 
 
-def test_a_proxy_that_says_too_much_is_cut_short(proxy: Proxy, link: ProxyConnection) -> None:
+def test_a_proxy_that_says_too_much_is_cut_short(proxy: Proxy, link: Proxies) -> None:
     proxy.answer = denies("right", b"x" * 1_000_000)
     with pytest.raises(NotAllowed) as caught:
         link.ask(Read("etl", "orders", None))
@@ -93,7 +93,7 @@ def test_a_proxy_that_says_too_much_is_cut_short(proxy: Proxy, link: ProxyConnec
 
 
 @pytest.mark.parametrize("sentence", [b"", b"\xff\n\x1b[31mred\nTraceback", "ünïcode".encode()])
-def test_whatever_a_proxy_says_is_one_line(proxy: Proxy, link: ProxyConnection, sentence: bytes) -> None:
+def test_whatever_a_proxy_says_is_one_line(proxy: Proxy, link: Proxies, sentence: bytes) -> None:
     proxy.answer = denies("right", sentence)
     with pytest.raises(NotAllowed) as caught:
         link.ask(Read("etl", "orders", None))
@@ -101,7 +101,7 @@ def test_whatever_a_proxy_says_is_one_line(proxy: Proxy, link: ProxyConnection, 
     assert str(caught.value).endswith(AGAIN)
 
 
-def test_all_that_a_driver_asks_it_asks_as_its_client(proxy: Proxy, link: ProxyConnection) -> None:
+def test_all_that_a_driver_asks_it_asks_as_its_client(proxy: Proxy, link: Proxies) -> None:
     topics = Topics(link, "nightly")
     for ask in (
         topics.listed,
