@@ -6,7 +6,6 @@ import contextlib
 import json
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
@@ -14,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pubsub import Client
-from tests.cli.test_roles import command, running
+from tests.cli.test_roles import running
+from tests.faults.forkserver import run
 from tests.ports import free_port
 
 FAST = ("--heartbeat-seconds", "0.2", "--standby-heartbeat-seconds", "0.05")
@@ -64,9 +64,7 @@ class Pair:
 
     def status(self) -> dict[str, Any]:
         """What `pubsub status --json` says."""
-        done = subprocess.run(
-            command("status", "--json", "--proxy", self.proxy), capture_output=True, text=True, timeout=60, check=False
-        )
+        done = run("status", "--json", "--proxy", self.proxy)
         found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
         return found
 
@@ -99,5 +97,5 @@ def pair(directory: Path, host: str = "127.0.0.1") -> Iterator[Pair]:
 
 def pubsub(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command of ours, to its end."""
-    whole = [sys.executable, "-m", "pubsub", *map(str, arguments)]
-    return subprocess.run(whole, input=stdin, capture_output=True, text=True, timeout=120, check=False)
+    done = run(*arguments, stdin=stdin.encode())
+    return subprocess.CompletedProcess(done.args, done.returncode, done.stdout.decode(), done.stderr.decode())

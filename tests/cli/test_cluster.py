@@ -21,6 +21,7 @@ from pubsub.config import ProxyAddress, read_proxies
 from pubsub.errors import ConfigurationError
 from pubsub.security.files import read_key_file
 from pubsub.security.pairs import pair_of
+from tests.faults import forkserver
 
 pytestmark = pytest.mark.timeout(90)
 
@@ -83,12 +84,11 @@ def closing(*numbers: int) -> Callable[[], None]:
 
 def until_heard(place: list[str], *servers: str) -> None:
     """Returns when the cluster says that these servers are there."""
-    command = [sys.executable, "-m", "pubsub", "status", "--wait", "1", "--json", *place]
     deadline = time.monotonic() + 30
     heard: set[str] = set()
     while not heard >= set(servers):
         assert time.monotonic() < deadline
-        done = subprocess.run(command, capture_output=True, timeout=30, check=False)
+        done = forkserver.run("status", "--wait", "1", "--json", *place)
         if done.returncode == 0:
             heard = {server["id"] for server in json.loads(done.stdout)["servers"] if server["answered"]}
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.standbys import pubsub
 from tests.faults.cluster import Cluster, Process, until
 
 pytestmark = pytest.mark.slow
@@ -30,8 +31,7 @@ def command(cluster: Cluster, *arguments: str) -> list[str]:
 
 
 def run(cluster: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    whole = [sys.executable, *command(cluster, *arguments)]
-    return subprocess.run(whole, capture_output=True, text=True, timeout=60, check=False)
+    return pubsub(*command(cluster, *arguments)[2:])
 
 
 def test_once_prints_one_look_with_rates(cluster: Cluster) -> None:

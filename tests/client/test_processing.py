@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,30 +180,3 @@ def test_an_interrupt_leaves_no_call_waiting(client: Client, topic: str) -> None
             assert session.core.subscriptions[topic].waiting == 0, caught.traceback
     finally:
         session.wait = drive  # type: ignore[method-assign]
-
-
-def test_the_type_checker_refuses_an_async_handler(tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(
-        textwrap.dedent(
-            """
-            from pubsub import AsyncClient, AsyncHandler, Client, Handler, Message, Transaction
-
-            async def later(message: Message, transaction: Transaction) -> None: ...
-            def now(message: Message, transaction: Transaction) -> None: ...
-
-            async def main(client: Client, aio: AsyncClient) -> None:
-                client.process("t", now)
-                await aio.process("t", now)
-                await aio.process("t", later)
-                one: Handler = now
-                other: AsyncHandler = later
-                client.process("t", later)
-            """
-        )
-    )
-    root = Path(__file__).parents[2]
-    words = [sys.executable, "-m", "mypy", "--strict", "--config-file", "", "--cache-dir", tmp_path, "program.py"]
-    told = subprocess.run(
-        words, cwd=tmp_path, env=os.environ | {"MYPYPATH": str(root)}, capture_output=True, text=True, check=False
-    ).stdout
-    assert [line.split(":")[1] for line in told.splitlines() if ": error:" in line] == ["13"], told

@@ -4,8 +4,8 @@ What is forked is a process like any other, with its own store and sockets, and 
 what `python -m MODULE WORDS…` runs, from there on where all imports are done. A test has threads, and may not fork
 itself; so a process with one thread does, which is asked over a socket and tells how each of its children ended.
 
-`forking` switches it on, for a whole run of tests; `cluster.Process` asks for it. Commands are started cold in
-tests/cli, by the demo and by the soaks.
+`forking` switches it on, for a whole run of tests; `cluster.Process` asks for it, and `run` for a command that ends.
+What is about the start itself, as most of tests/cli, is started cold, as the demo and the soaks start all.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -42,10 +43,20 @@ COMMANDS: Final = {
     "proxy": ("pubsub.proxy.commands", "pubsub.proxy.process"),
     "server": ("pubsub.cli.server", "pubsub.server.process", "pubsub.server.metrics"),
     "gateway": ("pubsub.cli.gateway", "pubsub.cli.gateway_operations", "pubsub.cli.peeking", "pubsub.gateway.process"),
-    "service": ("pubsub.services.commands", "pubsub.services.majordomo", "pubsub.services.titanic"),
-    "topic": ("pubsub.cli.topic", "pubsub.client"),
+    "service": ("pubsub.services.commands", "pubsub.services.majordomo", "pubsub.services.titanic", "pubsub.services"),
+    "topic": ("pubsub.cli.topic", "pubsub.client", "pubsub.cli.reaching"),
+    "client": ("pubsub.client.commands", "pubsub.client.call_commands", "pubsub.client", "pubsub.client.export"),
+    "http": ("pubsub.http.commands", "pubsub.http", "anyio._backends._asyncio", "httpcore2"),
+    "status": ("pubsub.cli.status", "pubsub.cli.reports", "pubsub.cli.reaching", "pubsub.messenger"),
+    "top": ("pubsub.cli.top", "pubsub.cli.reports", "pubsub.cli.reaching", "pubsub.messenger"),
 }
-"""The word behind `pubsub` -> what is loaded for it, once."""
+"""The word behind `pubsub` -> what is loaded for it, once, with all that a package gives by its name."""
+
+ALWAYS: Final = ("pubsub.cli.app", "typer._adapters", "importlib.metadata", "platformdirs.unix", "encodings.idna")
+"""What each of them loads, sooner or later."""
+
+
+Ended = subprocess.CompletedProcess[bytes]
 
 
 class Child:
@@ -120,16 +131,20 @@ class ForkServer:
             return False
         return command[2] in COMMANDS if command[1] == "pubsub" else command[1].startswith(FOLDERS)
 
-    def start(self, command: Sequence[str], environment: Mapping[str, str], output: int, errors: int) -> Child:
-        """Starts `python COMMAND…` in the repository's root.
+    def start(
+        self, command: Sequence[str], environment: Mapping[str, str], output: int, errors: int, directory: Path = ROOT
+    ) -> Child:
+        """Starts `python COMMAND…`.
 
         Args:
             environment: all of its variables.
             output, errors: descriptors of its standard output and standard error.
+            directory: where it runs.
         """
         limits = [resource.getrlimit(which) for which in LIMITS]
         _, module, *words = command
-        order = json.dumps({"module": module, "words": words, "environment": dict(environment), "limits": limits})
+        facts = {"module": module, "words": words, "environment": dict(environment), "limits": limits}
+        order = json.dumps(facts | {"directory": str(directory)})
         (stdin, to_stdin), (told, tell) = os.pipe(), os.pipe()
         try:
             with self._lock:
@@ -178,6 +193,45 @@ def forking() -> Iterator[None]:
         server.close()
 
 
+def run(
+    *words: object,
+    stdin: bytes = b"",
+    directory: Path = ROOT,
+    variables: Mapping[str, str] | None = None,
+    seconds: float = 120.0,
+) -> Ended:
+    """Runs `pubsub WORDS…` to its end, forked where the fork server loads that command.
+
+    Args:
+        stdin: its standard input, at whose end it finds it closed.
+        directory: where it runs.
+        variables: more of its environment, which is that of the test.
+        seconds: after which it is killed.
+
+    Raises:
+        subprocess.TimeoutExpired: it was killed.
+    """
+    command = ["-m", "pubsub", *map(str, words)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})}
+    server = current()
+    if server is None or not server.takes(command):
+        return subprocess.run(
+            [sys.executable, *command], input=stdin, capture_output=True, check=False, cwd=directory, env=environment,
+            timeout=seconds,
+        )  # fmt: skip
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        child = server.start(command, environment, output.fileno(), errors.fileno(), directory)
+        try:
+            with contextlib.suppress(BrokenPipeError), child.stdin:
+                child.stdin.write(stdin)
+            code = child.wait(seconds)
+        finally:
+            child.kill()
+        output.seek(0)
+        errors.seek(0)
+        return Ended(command, code, output.read(), errors.read())
+
+
 def current() -> ForkServer | None:
     """Of the innermost `forking`; None: processes are started."""
     return _current[-1] if _current else None
@@ -210,12 +264,14 @@ class Children:
 
 def load(module: str, words: Sequence[str]) -> None:
     """Import what a command will, unless that is done; nothing of it is looked at by a collection again."""
-    needed = ("pubsub.cli.app", *COMMANDS[words[0]]) if module == "pubsub" else (module,)
+    needed = (*ALWAYS, *COMMANDS[words[0]]) if module == "pubsub" else (module,)
     if all(each in _loaded for each in needed):
         return
     for each in needed:
         with contextlib.suppress(ImportError):  # The child will say so.
-            importlib.import_module(each)
+            loaded = importlib.import_module(each)
+            for name in getattr(loaded, "__all__", ()):  # Most of them are imported when they are first asked for.
+                getattr(loaded, name, None)
         _loaded.add(each)
         if each == module:
             sys.modules.pop(each, None)  # It will be run, under the name __main__.
@@ -274,6 +330,7 @@ def _become(order: dict[str, Any], given: Sequence[int]) -> None:
         resource.setrlimit(which, tuple(limit))
     os.environ.clear()
     os.environ.update(order["environment"])
+    os.chdir(order["directory"])
     sys.argv = [order["module"], *order["words"]]
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -19,6 +19,7 @@ import pytest
 
 from pubsub.http import Receiver
 from pubsub.web.tokens import digest
+from tests.faults.forkserver import run
 from tests.http.rig import QUICK, serving
 from tests.ports import free_port
 
@@ -27,9 +28,7 @@ READY_SECONDS = 60.0
 
 
 def pubsub(*words: Any, home: Path, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    environment = {**os.environ, "XDG_DATA_HOME": str(home / "data"), "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-m", "pubsub", "http", *map(str, words)]
-    return subprocess.run(command, cwd=home, env=environment, input=stdin, capture_output=True, check=False, timeout=90)
+    return run("http", *words, stdin=stdin, directory=home, variables={"XDG_DATA_HOME": str(home / "data")})
 
 
 class Served:

@@ -59,7 +59,11 @@ def test_close_inside_a_callback_closes(make, until):
 
 
 def test_a_messenger_that_was_never_used_closes():
-    Messenger().close()
+    before = set(threading.enumerate())
+    unused = Messenger()
+    unused.close()
+    assert unused.closed
+    assert set(threading.enumerate()) <= before
 
 
 def test_an_endpoint_that_was_closed_can_be_opened_again_at_once():

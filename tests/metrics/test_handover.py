@@ -30,5 +30,12 @@ def test_who_asked_before_is_forgotten() -> None:
     assert (first, second) == ([], [SNAPSHOT])
 
 
-def test_what_nobody_asked_for_goes_nowhere() -> None:
-    Handover(lambda: None).give(SNAPSHOT)
+def test_a_snapshot_without_a_request_goes_nowhere() -> None:
+    handover = Handover(lambda: None)
+    handover.give(SNAPSHOT)
+    taken: list[Snapshot] = []
+    handover.ask(taken.append)
+    assert (handover.wanted, taken) == (True, [])
+    later = Snapshot("proxy", "p1", "later", {})
+    handover.give(later)
+    assert (handover.wanted, taken) == (False, [later])

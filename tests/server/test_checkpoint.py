@@ -60,10 +60,14 @@ def test_growing_leaves_room_in_the_log_and_nothing_in_the_store(store: Store) -
     assert log_bytes(store) == size
 
 
-def test_growing_a_log_for_which_there_is_no_room_is_no_error(tmp_path: Path) -> None:
+def test_growing_a_log_for_which_there_is_no_room_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(tmp_path, bytes_max=2 * MIB)
+    cache = store.db.pragma("cache_size")
     grow_log(store, 8 * MIB)
+    assert "no space to grow the write-ahead log" in caplog.text
+    assert (store.db.in_transaction, store.db.pragma("cache_size")) == (False, cache)
     append(store, 1, MIB // 4)
+    assert store.db.execute("select count(*) from batch").fetchall() == [(1,)]
     store.close()
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from pubsub.services.client import ServiceClient
 from tests.faults.cluster import ROOT, until
+from tests.faults.forkserver import run
 from tests.services.running import Running, Town, address
 
 pytestmark = pytest.mark.slow
@@ -24,17 +25,8 @@ def town(tmp_path):
         yield made
 
 
-def pubsub(*words: str, given: bytes = b"", **named: object) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "pubsub", "service", *words],
-        input=given,
-        capture_output=True,
-        timeout=100,
-        check=False,
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        **named,
-    )
+def pubsub(*words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return run("service", *words, stdin=given)
 
 
 def served(town: Town, *command: str) -> str:
