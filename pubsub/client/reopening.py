@@ -34,6 +34,24 @@ class Movable(Protocol):
         """Belong to the session of these calls."""
 
 
+def suspend(session: Session) -> dict[int, Row]:
+    """Prepare a session of which a step was cut off for its release; its client opens another one from its disk.
+
+    Returns:
+        By counter, the unfinished rows, which callers look at.
+
+    Raises:
+        StorageError: the disk refused; nothing has happened.
+    """
+    with session.lock:
+        session.enter_alone()
+        settle(session)
+        chains = session.core.outbox.chains.values()
+        known = {row.counter: row for chain in chains for row in chain.rows if row.state == UNFINISHED}
+        session.reopens = True
+    return known
+
+
 class Reopening:
     """The open session of a client, and the next one where a step of it was cut off.
 
@@ -102,13 +120,8 @@ class Reopening:
         if not session.reopens:
             if not session.torn:
                 return  # Another thread opened it again.
-            with session.lock:
-                session.enter_alone()
-                settle(session)
-                chains = session.core.outbox.chains.values()
-                self._known = {row.counter: row for chain in chains for row in chain.rows if row.state == UNFINISHED}
-                self._timers = [timer for timer in tuple(session.timers) if isinstance(timer, Movable)]
-                session.reopens = True
+            self._known = suspend(session)
+            self._timers = [timer for timer in tuple(session.timers) if isinstance(timer, Movable)]
             session.release()
         opened: list[Session] = []
         try:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 from typing import Any
 
 import apsw
 
+from pubsub.client.core.chain import Row
 from pubsub.client.flows.calls import Calls
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.processing import Processing
+from pubsub.client.reopening import suspend
 from pubsub.client.session import Session
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import CallerError, InDoubt, PubsubError, StorageError
@@ -181,17 +184,22 @@ class ClientNode(Process):
     def begin(self) -> None:
         self._calls = []
         self.acting, self.closed = None, False
-        self.messenger = SimulatedMessenger(self)
-        self.session = self.make_session()
-        self.calls = Calls(self.session)
-        self.processing = Processing(self.session, self.calls.gets)
-        if self._turns:
-            self.calls.puts.soon = lambda write: self.later(0.0, write)
+        self._open({})
         self.session.store.db.execute(
             "create table if not exists seen (n integer primary key, topic, body, id, stamp, doubtful)"
         )
         self.session.store.db.execute("create table if not exists sent (n integer primary key, token)")
         self.on_start()
+
+    def _open(self, known: Mapping[int, Row]) -> None:
+        self.messenger = SimulatedMessenger(self)
+        self.session = self.make_session(known)
+        self.calls = Calls(self.session)
+        self.processing = Processing(self.session, self.calls.gets)
+        if self._turns:
+            self.calls.puts.soon = lambda write: self.later(0.0, write)
+        if self._bare:
+            self.without_net()
 
     def without_net(self) -> None:
         """Take from the client its second net, the counters that it has passed, as a reader of ranges has none."""
@@ -201,7 +209,7 @@ class ClientNode(Process):
         for sub in core.subscriptions.values():
             sub._load, sub._taken = Forgetful, None
 
-    def make_session(self) -> Session:
+    def make_session(self, known: Mapping[int, Row] = MappingProxyType({})) -> Session:
         host = self.host
         return Session(
             self.client,
@@ -211,6 +219,7 @@ class ClientNode(Process):
             boot=f"{self.name}-{host.boot}",
             messenger=self.messenger,  # type: ignore[arg-type]
             vfs=NAME,
+            known=known,
         )
 
     def call(
@@ -321,6 +330,37 @@ class ClientNode(Process):
             self._guarded(self._close)
             self.end("closed")
 
+    def reopen(self) -> None:
+        """A signal's handler cut a step off: the application's next call opens the client again, and it goes on."""
+        if self.alive and not self.paused:
+            self.act(self._reopen)
+
+    def _reopen(self) -> None:
+        session = self.session
+        session.midway, session.torn = -1, True
+        waiting = [call for call in self._calls if call.wait is not None]
+        open_bodies = self._open_bodies()
+        known = suspend(session)
+        session.release()
+        self._open(known)
+        for call in waiting:
+            assert call.wait is not None
+            assert call.wait.done(), "a call goes on waiting when a step of its client was cut off"
+            self._calls.remove(call)
+            try:
+                call.flow.send(True)
+            except StopIteration as stop:
+                call.then(stop.value, None)
+            except (PubsubError, HandlerError):
+                call.then(None, Cancelled(open_bodies))
+            else:
+                raise AssertionError("a call goes on when a step of its client was cut off")
+
+    def _open_bodies(self) -> frozenset[bytes]:
+        """What callers put and no row of the outbox holds yet."""
+        waiting = self.session.core.groups._waiting.values()
+        return frozenset(share.body for queue in waiting for share in queue)
+
     def cancel(self, random: Random) -> bool:
         """Cancel one of the calls that wait, as `AsyncClient` does; False where none does."""
         waiting = [call for call in self._calls if call.wait is not None]
@@ -336,8 +376,7 @@ class ClientNode(Process):
 
     def _cancel(self, call: Call) -> None:
         self._calls.remove(call)
-        waiting = self.session.core.groups._waiting.values()
-        open_bodies = frozenset(share.body for queue in waiting for share in queue)
+        open_bodies = self._open_bodies()
         call.flow.close()
         self.session.recover()
         call.then(None, Cancelled(open_bodies))

@@ -20,7 +20,7 @@ PAIR_FAULTS = (
 PAIR_MOMENTS = ("part joiner", "hold accepts", "lose voter")
 """What strikes pairs, and waits for its moment."""
 
-MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel", "unheard")
+MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel", "unheard", "reopen")
 """What waits for its moment (`tests.simulation.faults.moments`)."""
 
 PAIRED = 0.6
@@ -222,7 +222,7 @@ def moments(fate: Fate, seed: int) -> Fate:
     if random.random() < 0.5:
         return fate
     busy = random.choice((0.1, 0.3, 1.0))
-    for fault in MOMENTS[:-1]:
+    for fault in MOMENTS[:-2]:
         if random.random() < 0.3 and (fault != "turn receiver" or (fate.pairs and fate.servers > 1)):
             fate.faults[fault] = busy * random.choice((0.3, 1.0, 2.0))
     fate.scarce = random.random() < 0.3
@@ -230,6 +230,8 @@ def moments(fate: Fate, seed: int) -> Fate:
         fate.attempts = random.choice((4, 1))
     if random.random() < 0.2:  # Drawn last, so that runs without it stay what they were.
         fate.faults["unheard"] = busy * random.choice((0.3, 1.0, 2.0))
+    if random.random() < 0.2:
+        fate.faults["reopen"] = busy * random.choice((0.3, 1.0, 2.0))
     return fate
 
 

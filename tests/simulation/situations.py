@@ -46,6 +46,7 @@ SITUATIONS = {
     "fault: close": "clients closed in order",
     "iterations that a close gave back": "closed clients that gave back what an iteration had not handed out",
     "clients closed after a step was cut off": "clients closed after Ctrl-C had cut a step off",
+    "clients opened again after a step was cut off": "clients opened again after Ctrl-C had cut a step off",
     "clients closed while their disk takes no commit": "clients closed while their disk takes no commit",
     "calls cancelled": "calls cancelled where they waited",
     "servers started on a full disk": "servers, or members, started while their disk was full",

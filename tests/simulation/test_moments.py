@@ -14,6 +14,7 @@ from unittest import mock
 
 import pytest
 
+import pubsub.client.reopening
 import pubsub.server.process
 from pubsub.client.flows.calls import Calls
 from pubsub.server.group_commit import GroupCommit
@@ -34,6 +35,7 @@ FULL = Fate(
 CLOSED = Fate(
     servers=1, proxies=1, topics=1, seconds=4.0, think=0.05, heartbeat=0.2, faults={"close midway": 4.0}
 )  # fmt: skip
+REOPENED = replace(CLOSED, iterates=True, faults={"reopen": 4.0})
 
 
 def found(fate: Fate, seeds: Iterable[int]) -> list[str]:
@@ -72,6 +74,10 @@ def close_ends_where_the_disk_fails() -> Any:
     return mock.patch.object(Calls, "close", close)
 
 
+def reopens_with_what_was_taken() -> Any:
+    return mock.patch.object(pubsub.client.reopening, "settle", return_value=None)
+
+
 def test_about_half_of_all_runs_have_moments_and_each_of_them() -> None:
     fates = [moments(pair(draw(Random(seed)), seed), seed) for seed in range(400)]
     assert {fault for fate in fates for fault in fate.faults} >= set(MOMENTS)
@@ -100,6 +106,7 @@ def test_a_limit_that_runs_reach_is_one_of_the_code() -> None:
     [
         pytest.param(TURNED, SEEDS, standby_says_nothing, "is frozen at", id="a standby says where the primary is"),
         pytest.param(FULL, SEEDS, starts_without_its_reserve, "ended on a full disk", id="a start has the reserve"),
+        pytest.param(REOPENED, SEEDS, reopens_with_what_was_taken, "which was put later", id="an iteration gives back"),
         pytest.param(CLOSED, ITERATING, close_ends_where_the_disk_fails, "is not released", id="a close releases all"),
     ],
 )
@@ -109,6 +116,6 @@ def test_a_mend_that_is_taken_out_is_missed(fate: Fate, seeds: Iterable[int], wi
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fate", "seeds"), [(TURNED, SEEDS), (FULL, SEEDS), (CLOSED, ITERATING)])
+@pytest.mark.parametrize(("fate", "seeds"), [(TURNED, SEEDS), (FULL, SEEDS), (CLOSED, ITERATING), (REOPENED, SEEDS)])
 def test_nothing_is_found_where_nothing_is_taken_out(fate: Fate, seeds: Any) -> None:
     assert found(fate, seeds[:2]) == []

@@ -7,6 +7,7 @@ runs have which is drawn apart from all else (`fate.moments`), and each moment t
 from __future__ import annotations
 
 from tests.simulation.cast import Cast
+from tests.simulation.clients import ClientNode
 from tests.simulation.faults.kinds import Fault
 from tests.simulation.faults.operators import Operators
 from tests.simulation.members import MemberNode, Paired, Server
@@ -37,6 +38,7 @@ class Moments:
             "unheard": self.unheard,
             "one witness": self.one_witness,
             "close midway": self.close_midway,
+            "reopen": self.reopen,
             "cancel": self.cancel,
         }
 
@@ -209,12 +211,7 @@ class Moments:
 
         One that has taken messages and not handed them out, where there is one.
         """
-        iterating = [
-            one.node
-            for one in self.cast.applications
-            if any(chunk.handed < chunk.total for chunks in one.taking.iterating.values() for chunk in chunks)
-        ]
-        client = self.random.choice(iterating or self.cast.clients)
+        client = self._iterating()
         if not client.alive or client.paused:
             return
         if self.random.random() < 0.5:
@@ -227,6 +224,22 @@ class Moments:
         client.close()
         client.host.disk.make_room()
         self.supervisor.restart(client)
+
+    def _iterating(self) -> ClientNode:
+        """A client that has taken messages and not handed them out, where there is one."""
+        iterating = [
+            one.node
+            for one in self.cast.applications
+            if any(chunk.handed < chunk.total for chunks in one.taking.iterating.values() for chunk in chunks)
+        ]
+        return self.random.choice(iterating or self.cast.clients)
+
+    def reopen(self) -> None:
+        """A step of a client is cut off, and it opens itself again; one that iterates, where there is one."""
+        client = self._iterating()
+        if client.alive and not client.paused:
+            client.reopen()
+            self.cast.counters["clients opened again after a step was cut off"] += 1
 
     # Calls
 
