@@ -1,4 +1,8 @@
-"""Which calls look after what an exception leaves behind, however deep in them it strikes (`pubsub.client.steps`)."""
+"""Which calls look after what an exception leaves behind, however deep in them it strikes (`pubsub.client.steps`).
+
+The frames of the stack tell whether a call is within another one. No variable could: an exception of a signal's handler
+may strike between the instant in which a call begins, or takes a lock, and the line that would note it.
+"""
 
 from __future__ import annotations
 
