@@ -14,7 +14,7 @@ from contextlib import suppress
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
 from pubsub.client.awaited import Awaited
@@ -36,9 +36,6 @@ from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
-
-if TYPE_CHECKING:
-    pass
 
 BREATH_SECONDS: Final = 0.005
 """Calls that find all they want without waiting let other coroutines have their turn so often."""
