@@ -8,195 +8,97 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pubsub.client import (
-        AsyncCallHandler,
-        AsyncClient,
-        AsyncHandler,
-        Batch,
-        CallHandler,
-        CallState,
-        Client,
-        DeadLetter,
-        Handler,
-        Message,
-        Publisher,
-        Reply,
-        Request,
-        Ticket,
-        Transaction,
-    )
-    from pubsub.client.errors import CallDiscarded, CallExpired, CallFailed, CallKept, CallOver, NoSuchCall
-    from pubsub.config.settings import ClientSettings
-    from pubsub.embedded import Embedded, embedded
-    from pubsub.errors import (
-        AfterFork,
-        AuthorizedRefused,
-        CallerError,
-        ConfigurationError,
-        DataLoss,
-        DecodeError,
-        HandlerMisused,
-        InDoubt,
-        Interrupted,
-        InvalidKey,
-        InvalidName,
-        NotAllowed,
-        NotHeard,
-        NotKnown,
-        NotLetIn,
-        NotNow,
-        NotSubscribed,
-        OperatorError,
-        PeerError,
-        PubsubError,
-        Refused,
-        SettingRefused,
-        StateCopied,
-        StorageError,
-        StoreDamaged,
-        StoreFull,
-        StoreInUse,
-        StoreNewer,
-        Superseded,
-        TooLarge,
-        Unavailable,
-    )
-    from pubsub.services.aio import AsyncServiceClient
-    from pubsub.services.client import ServiceClient
-    from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerOverran, NoWorker
-    from pubsub.services.worker import Worker
+    from pubsub.client import AsyncCallHandler as AsyncCallHandler
+    from pubsub.client import AsyncClient as AsyncClient
+    from pubsub.client import AsyncHandler as AsyncHandler
+    from pubsub.client import AsyncPublisher as AsyncPublisher
+    from pubsub.client import Batch as Batch
+    from pubsub.client import BatchTicket as BatchTicket
+    from pubsub.client import CallHandler as CallHandler
+    from pubsub.client import CallState as CallState
+    from pubsub.client import Client as Client
+    from pubsub.client import DeadLetter as DeadLetter
+    from pubsub.client import Handler as Handler
+    from pubsub.client import Headers as Headers
+    from pubsub.client import Message as Message
+    from pubsub.client import Publisher as Publisher
+    from pubsub.client import Reply as Reply
+    from pubsub.client import Request as Request
+    from pubsub.client import Ticket as Ticket
+    from pubsub.client import Transaction as Transaction
+    from pubsub.client.errors import CallDiscarded as CallDiscarded
+    from pubsub.client.errors import CallExpired as CallExpired
+    from pubsub.client.errors import CallFailed as CallFailed
+    from pubsub.client.errors import CallKept as CallKept
+    from pubsub.client.errors import CallOver as CallOver
+    from pubsub.client.errors import NoSuchCall as NoSuchCall
+    from pubsub.config.settings import ClientSettings as ClientSettings
+    from pubsub.embedded import Embedded as Embedded
+    from pubsub.embedded import embedded as embedded
+    from pubsub.errors import AfterFork as AfterFork
+    from pubsub.errors import AuthorizedRefused as AuthorizedRefused
+    from pubsub.errors import CallerError as CallerError
+    from pubsub.errors import ConfigurationError as ConfigurationError
+    from pubsub.errors import DataLoss as DataLoss
+    from pubsub.errors import DecodeError as DecodeError
+    from pubsub.errors import HandlerMisused as HandlerMisused
+    from pubsub.errors import InDoubt as InDoubt
+    from pubsub.errors import Interrupted as Interrupted
+    from pubsub.errors import InvalidKey as InvalidKey
+    from pubsub.errors import InvalidName as InvalidName
+    from pubsub.errors import NotAllowed as NotAllowed
+    from pubsub.errors import NotHeard as NotHeard
+    from pubsub.errors import NotKnown as NotKnown
+    from pubsub.errors import NotLetIn as NotLetIn
+    from pubsub.errors import NotNow as NotNow
+    from pubsub.errors import NotSubscribed as NotSubscribed
+    from pubsub.errors import OperatorError as OperatorError
+    from pubsub.errors import PeerError as PeerError
+    from pubsub.errors import PubsubError as PubsubError
+    from pubsub.errors import Refused as Refused
+    from pubsub.errors import SettingRefused as SettingRefused
+    from pubsub.errors import StateCopied as StateCopied
+    from pubsub.errors import StorageError as StorageError
+    from pubsub.errors import StoreDamaged as StoreDamaged
+    from pubsub.errors import StoreFull as StoreFull
+    from pubsub.errors import StoreInUse as StoreInUse
+    from pubsub.errors import StoreNewer as StoreNewer
+    from pubsub.errors import Superseded as Superseded
+    from pubsub.errors import TooLarge as TooLarge
+    from pubsub.errors import Unavailable as Unavailable
+    from pubsub.services.aio import AsyncServiceClient as AsyncServiceClient
+    from pubsub.services.client import ServiceClient as ServiceClient
+    from pubsub.services.errors import CallError as CallError
+    from pubsub.services.errors import CallRefused as CallRefused
+    from pubsub.services.errors import CallTimeout as CallTimeout
+    from pubsub.services.errors import HandlerOverran as HandlerOverran
+    from pubsub.services.errors import NoWorker as NoWorker
+    from pubsub.services.worker import Worker as Worker
 
-_ERRORS = (
-    "AfterFork",
-    "AuthorizedRefused",
-    "CallerError",
-    "ConfigurationError",
-    "DataLoss",
-    "DecodeError",
-    "HandlerMisused",
-    "HandlerOverran",
-    "InDoubt",
-    "Interrupted",
-    "InvalidKey",
-    "InvalidName",
-    "NotAllowed",
-    "NotHeard",
-    "NotKnown",
-    "NotLetIn",
-    "NotNow",
-    "NotSubscribed",
-    "OperatorError",
-    "PeerError",
-    "PubsubError",
-    "Refused",
-    "SettingRefused",
-    "StateCopied",
-    "StorageError",
-    "StoreDamaged",
-    "StoreFull",
-    "StoreInUse",
-    "StoreNewer",
-    "Superseded",
-    "TooLarge",
-    "Unavailable",
-)
-_CALL_ERRORS = ("CallDiscarded", "CallExpired", "CallFailed", "CallKept", "CallOver", "NoSuchCall")
-_SERVICE_ERRORS = ("CallError", "CallRefused", "CallTimeout", "HandlerOverran", "NoWorker")
-_CLIENT = (
-    "AsyncCallHandler",
-    "AsyncClient",
-    "AsyncHandler",
-    "Batch",
-    "CallHandler",
-    "CallState",
-    "Client",
-    "DeadLetter",
-    "Handler",
-    "Message",
-    "Publisher",
-    "Reply",
-    "Request",
-    "Ticket",
-    "Transaction",
-)
-_WHERE = (
-    dict.fromkeys(_ERRORS, "pubsub.errors")
-    | dict.fromkeys(_CALL_ERRORS, "pubsub.client.errors")
-    | dict.fromkeys(_SERVICE_ERRORS, "pubsub.services.errors")
-    | dict.fromkeys(_CLIENT, "pubsub.client")
-    | {
-        "AsyncServiceClient": "pubsub.services.aio",
-        "ServiceClient": "pubsub.services.client",
-        "Worker": "pubsub.services.worker",
-    }
-    | {"ClientSettings": "pubsub.config.settings", "Embedded": "pubsub.embedded", "embedded": "pubsub.embedded"}
-)
+_NAMES = {
+    "pubsub.client": (
+        "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
+        "Client DeadLetter Handler Headers Message Publisher Reply Request Ticket Transaction"
+    ),
+    "pubsub.client.errors": "CallDiscarded CallExpired CallFailed CallKept CallOver NoSuchCall",
+    "pubsub.config.settings": "ClientSettings",
+    "pubsub.embedded": "Embedded embedded",
+    "pubsub.errors": (
+        "AfterFork AuthorizedRefused CallerError ConfigurationError DataLoss DecodeError HandlerMisused "
+        "InDoubt Interrupted InvalidKey InvalidName NotAllowed NotHeard NotKnown NotLetIn NotNow "
+        "NotSubscribed OperatorError PeerError PubsubError Refused SettingRefused StateCopied StorageError "
+        "StoreDamaged StoreFull StoreInUse StoreNewer Superseded TooLarge Unavailable"
+    ),
+    "pubsub.services.aio": "AsyncServiceClient",
+    "pubsub.services.client": "ServiceClient",
+    "pubsub.services.errors": "CallError CallRefused CallTimeout HandlerOverran NoWorker",
+    "pubsub.services.worker": "Worker",
+}
+"""Each module and the names that are offered of it."""
 
-__all__ = [
-    "AfterFork",
-    "AsyncCallHandler",
-    "AsyncClient",
-    "AsyncHandler",
-    "AsyncServiceClient",
-    "AuthorizedRefused",
-    "Batch",
-    "CallDiscarded",
-    "CallError",
-    "CallExpired",
-    "CallFailed",
-    "CallHandler",
-    "CallKept",
-    "CallOver",
-    "CallRefused",
-    "CallState",
-    "CallTimeout",
-    "CallerError",
-    "Client",
-    "ClientSettings",
-    "ConfigurationError",
-    "DataLoss",
-    "DeadLetter",
-    "DecodeError",
-    "Embedded",
-    "Handler",
-    "HandlerMisused",
-    "HandlerOverran",
-    "InDoubt",
-    "Interrupted",
-    "InvalidKey",
-    "InvalidName",
-    "Message",
-    "NoSuchCall",
-    "NoWorker",
-    "NotAllowed",
-    "NotHeard",
-    "NotKnown",
-    "NotLetIn",
-    "NotNow",
-    "NotSubscribed",
-    "OperatorError",
-    "PeerError",
-    "Publisher",
-    "PubsubError",
-    "Refused",
-    "Reply",
-    "Request",
-    "ServiceClient",
-    "SettingRefused",
-    "StateCopied",
-    "StorageError",
-    "StoreDamaged",
-    "StoreFull",
-    "StoreInUse",
-    "StoreNewer",
-    "Superseded",
-    "Ticket",
-    "TooLarge",
-    "Transaction",
-    "Unavailable",
-    "Worker",
-    "embedded",
-]
+_WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
+
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import re
@@ -56,6 +57,26 @@ def test_the_whole_tree_of_errors_is_exported() -> None:
 )
 def test_all_that_is_offered_is_found_by_completion(module: ModuleType) -> None:
     assert {*module.__all__, "__all__"} <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", ["pubsub", "pubsub.client", "pubsub.http"])
+def test_a_type_checker_finds_the_names_that_are_offered_and_no_other(package: str) -> None:
+    module = importlib.import_module(package)
+    tree = ast.parse(inspect.getsource(module))
+    block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    found = {}
+    for node in block.body:
+        assert isinstance(node, ast.ImportFrom)
+        for name in node.names:
+            assert name.name == name.asname, "an import without `as` is not offered to type checkers"
+            found[name.name] = node.module
+    assert sorted(found) == sorted(module.__all__)
+    for name, source in found.items():
+        assert getattr(module, name) is getattr(importlib.import_module(str(source)), name)
+
+
+def test_the_types_of_arguments_and_results_of_a_client_are_exported() -> None:
+    assert {"AsyncPublisher", "BatchTicket", "Headers", "NotAllowed", "NotLetIn"} <= set(pubsub.__all__)
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -318,16 +318,16 @@ def _members(directory: Path, servers: int, standby: bool) -> dict[str, str]:
 
 def _start_servers(cluster: Cluster, directory: Path, members: dict[str, str], keys: ClusterKeys | None) -> None:
     """First members first: second ones are told where those listen."""
-    listening: dict[str, str] = {}
+    primaries: dict[str, str] = {}
     for name, server in members.items():
         options = ["--proxies-file", str(directory / "proxies"), "--dir", str(directory / name)]
-        if name != server and not listening:
+        if name != server and not primaries:
             cluster.wait_ready()
-            listening = {child.id: _listening(child).servers for child in cluster.children if child.ready}
+            primaries = {child.id: listening(child).servers for child in cluster.children if child.ready}
         if name != server:
-            if server not in listening:
+            if server not in primaries:
                 return  # Somebody asked to stop.
-            options += ["--standby-of", listening[server]]
+            options += ["--standby-of", primaries[server]]
         cluster.start("server", name, *options, *_key_options(keys, "server", server, name), of=server)
     cluster.wait_ready()
 
@@ -393,7 +393,7 @@ def _start_proxies(
         return []
     found = []
     for child, address in zip(cluster.children, addresses, strict=True):
-        found.append(replace(_listening(child), keys=address.keys))
+        found.append(replace(listening(child), keys=address.keys))
         # A proxy that is started again listens where it did before, and waits for the owners of topics like any other.
         locked = _key_options(keys, "proxy", child.id)
         told = child.command[child.command.index("--metrics") :] if "--metrics" in child.command else []
@@ -411,7 +411,7 @@ def _command(role: str, name: str, *options: str) -> list[str]:
     return [sys.executable, "-m", "pubsub", role, "start", "--id", name, *options]
 
 
-def _listening(child: Child) -> ProxyAddress:
+def listening(child: Child) -> ProxyAddress:
     """From the ready line: "proxy p1 ready: clients tcp://…, servers tcp://…"."""
     words = child.ready.replace(",", " ").split()
     addresses = [word for word in words if "://" in word and not word.startswith("http://")]

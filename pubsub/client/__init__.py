@@ -6,26 +6,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pubsub.client.aio import AsyncClient
-    from pubsub.client.client import Client
-    from pubsub.client.core.calling import CallState, Reply, Request
-    from pubsub.client.core.message import Batch, Message
-    from pubsub.client.dead_letters import DeadLetter
-    from pubsub.client.flows.processing import AsyncHandler, Handler
-    from pubsub.client.flows.serving import AsyncCallHandler, CallHandler
-    from pubsub.client.publisher import Publisher
-    from pubsub.client.storage.transaction import Ticket, Transaction
+    from pubsub.client.aio import AsyncClient as AsyncClient
+    from pubsub.client.aio import AsyncPublisher as AsyncPublisher
+    from pubsub.client.arguments import Headers as Headers
+    from pubsub.client.client import Client as Client
+    from pubsub.client.core.calling import CallState as CallState
+    from pubsub.client.core.calling import Reply as Reply
+    from pubsub.client.core.calling import Request as Request
+    from pubsub.client.core.message import Batch as Batch
+    from pubsub.client.core.message import Message as Message
+    from pubsub.client.dead_letters import DeadLetter as DeadLetter
+    from pubsub.client.flows.processing import AsyncHandler as AsyncHandler
+    from pubsub.client.flows.processing import Handler as Handler
+    from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
+    from pubsub.client.flows.serving import CallHandler as CallHandler
+    from pubsub.client.publisher import BatchTicket as BatchTicket
+    from pubsub.client.publisher import Publisher as Publisher
+    from pubsub.client.storage.transaction import Ticket as Ticket
+    from pubsub.client.storage.transaction import Transaction as Transaction
 
 _WHERE = {
     "AsyncCallHandler": "flows.serving",
     "AsyncClient": "aio",
     "AsyncHandler": "flows.processing",
+    "AsyncPublisher": "aio",
     "Batch": "core.message",
+    "BatchTicket": "publisher",
     "CallHandler": "flows.serving",
     "CallState": "core.calling",
     "Client": "client",
     "DeadLetter": "dead_letters",
     "Handler": "flows.processing",
+    "Headers": "arguments",
     "Message": "core.message",
     "Publisher": "publisher",
     "Reply": "core.calling",
@@ -34,23 +46,7 @@ _WHERE = {
     "Transaction": "storage.transaction",
 }
 
-__all__ = [
-    "AsyncCallHandler",
-    "AsyncClient",
-    "AsyncHandler",
-    "Batch",
-    "CallHandler",
-    "CallState",
-    "Client",
-    "DeadLetter",
-    "Handler",
-    "Message",
-    "Publisher",
-    "Reply",
-    "Request",
-    "Ticket",
-    "Transaction",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from pubsub.client.arguments import Headers, beside_one
 from pubsub.client.core.message import Batch, Message
@@ -18,9 +17,6 @@ from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.shared import ACKNOWLEDGE_SECONDS
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
-
-if TYPE_CHECKING:
-    pass
 
 
 class Client(ServiceCalls):

@@ -6,14 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pubsub.http.blocking import ReliableHttp
-    from pubsub.http.core.answers import Answer
-    from pubsub.http.core.outgoing import Outgoing, State
-    from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestOver, RequestRefused
-    from pubsub.http.receiver import Receiver
-    from pubsub.http.routes import Handler, Request
-    from pubsub.http.sender import AsyncReliableHttp
-    from pubsub.http.settings import HttpSettings
+    from pubsub.http.blocking import ReliableHttp as ReliableHttp
+    from pubsub.http.core.answers import Answer as Answer
+    from pubsub.http.core.outgoing import Outgoing as Outgoing
+    from pubsub.http.core.outgoing import State as State
+    from pubsub.http.errors import JobFailed as JobFailed
+    from pubsub.http.errors import RequestExpired as RequestExpired
+    from pubsub.http.errors import RequestKept as RequestKept
+    from pubsub.http.errors import RequestOver as RequestOver
+    from pubsub.http.errors import RequestRefused as RequestRefused
+    from pubsub.http.receiver import Receiver as Receiver
+    from pubsub.http.routes import Handler as Handler
+    from pubsub.http.routes import Request as Request
+    from pubsub.http.sender import AsyncReliableHttp as AsyncReliableHttp
+    from pubsub.http.settings import HttpSettings as HttpSettings
 
 _WHERE = {
     "Answer": "pubsub.http.core.answers",
@@ -32,22 +38,7 @@ _WHERE = {
     "State": "pubsub.http.core.outgoing",
 }
 
-__all__ = [
-    "Answer",
-    "AsyncReliableHttp",
-    "Handler",
-    "HttpSettings",
-    "JobFailed",
-    "Outgoing",
-    "Receiver",
-    "ReliableHttp",
-    "Request",
-    "RequestExpired",
-    "RequestKept",
-    "RequestOver",
-    "RequestRefused",
-    "State",
-]
+__all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:

@@ -4,94 +4,53 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
-import sys
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import pytest
 
+from benchmarks.measures import MEASURES as MORE
 from pubsub.cli import main
+from pubsub.cli.bench import measures
 from pubsub.cli.bench.measures import MEASURES
 from pubsub.cli.bench.table import Results, Series
 from pubsub.errors import ConfigurationError
 
 pytestmark = pytest.mark.timeout(120)
 
-
-def bench(capsys: pytest.CaptureFixture[str], directory: Path, *options: str) -> dict[str, Any]:
-    code = main(["bench", "--json", "--dir", str(directory), *options])
-    out, err = capsys.readouterr()
-    assert code == 0, err
-    facts: dict[str, Any] = json.loads(out)
-    return facts
+ROOM = Path(measures.__file__).parent
 
 
 @pytest.mark.slow
-def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    facts = bench(capsys, tmp_path, "--secs", "0.02", "--reps", "1", "--sizes", "64")
-    found = {(one["measure"], one["figure"]): one for one in facts["results"]}
-    wanted = {(measure.name, figure): unit for measure in MEASURES for figure, unit in measure.units.items()}
-    assert found.keys() == wanted.keys()
-    for key, one in found.items():
-        assert one["unit"] == wanted[key]
-        assert one["size"] == 64
-        assert math.isfinite(one["median"])
-        # A message may be with its subscriber before the put's own task has its turn again.
-        assert one["median"] >= 0 or key == ("delivery-busy", "over the put")
-        assert one["values"] == [one["median"]]
-    assert not list(tmp_path.iterdir()), "nothing stays behind"
-
-
-@pytest.mark.slow
-def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
+def test_every_measure_gives_every_figure_it_names_in_every_repetition_and_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    facts = bench(
-        capsys, tmp_path, "--secs", "0.02", "--reps", "2", "--sizes", "10,20", "--only", "sync-put,put-100"
-    )  # fmt: skip
+    words = ["--secs", "0.02", "--reps", "2", "--sizes", "10,64", "--json"]
+    assert main(["bench", "--dir", str(tmp_path), *words]) == 0
+    facts = json.loads(capsys.readouterr().out)
     assert (facts["secs"], facts["reps"]) == (0.02, 2)
-    assert {(one["measure"], one["figure"], one["size"]) for one in facts["results"]} == {
-        ("sync-put", figure, size) for figure in ("p50", "p99") for size in (10, 20)
-    } | {("put-100", "rate", size) for size in (10, 20)}
-    for one in facts["results"]:
-        assert len(one["values"]) == len(one["floor"]["values"]) == 2
-        assert one["min"] <= one["median"] <= one["max"]
-        shares = [value / floor for value, floor in zip(one["values"], one["floor"]["values"], strict=True)]
-        assert one["share"] == pytest.approx(sum(shares) / 2)
-
-
-@pytest.mark.slow
-def test_with_keys_each_figure_stands_beside_the_one_without(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", "of another cluster")
-    monkeypatch.setenv("PUBSUB_AUTHORIZED", "of another cluster")
-    measures = ("sync-put", "end-to-end", "fan-out", "delivery", "topics", "stopped", "large")
-    only = ("--only", ",".join(measures), "--sizes", "64", "--secs", "0.02", "--reps", "1")
-    facts = bench(capsys, tmp_path, "--keys", *only)
-    assert facts["keys"] is True
-    assert {one["measure"] for one in facts["results"]} == set(measures)
-    for one in facts["results"]:
-        assert len(one["values"]) == len(one["rival"]["values"]) >= 1
-    assert not list(tmp_path.iterdir()), "no key stays behind"
-
-
-@pytest.mark.slow
-def test_with_a_standby_each_figure_stands_beside_the_one_without(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    from pubsub.cli.bench.standby import STANDBY_MEASURES
-
-    facts = bench(capsys, tmp_path, "--standby", "--sizes", "64", "--secs", "0.02", "--reps", "1")
-    assert facts["standby"] is True
-    found = {(one["measure"], one["figure"]): one for one in facts["results"]}
-    assert found.keys() == {(measure.name, figure) for measure in STANDBY_MEASURES for figure in measure.units}
-    for (measure, _), one in found.items():
-        assert ("rival" in one) == (measure not in {"killed", "host-gone", "switch"})
-        assert one["median"] >= 0
+    found = {(one["measure"], one["figure"], one["size"]): one for one in facts["results"]}
+    assert {(name, figure, size): one["unit"] for (name, figure, size), one in found.items()} == {
+        (measure.name, figure, size): unit
+        for measure in MEASURES
+        for figure, unit in measure.units.items()
+        for size in (10, 64)
+    }
+    for (name, _, _), one in found.items():
+        assert len(one["values"]) == 2
+        assert 0 < one["min"] <= one["median"] <= one["max"] < math.inf
+        assert ("floor" in one) == (name == "sync-put")
     assert not list(tmp_path.iterdir()), "nothing stays behind"
+
+
+def test_a_checkout_measures_the_same_by_the_same_names() -> None:
+    more = {measure.name: measure for measure in MORE}
+    for measure in MEASURES:
+        same = more[measure.name]
+        assert (same.run.__qualname__, same.units) == (measure.run.__qualname__, measure.units)
+
+
+def test_the_room_stays_small() -> None:
+    assert sum(len(path.read_text().splitlines()) for path in ROOM.glob("*.py")) <= 600
 
 
 def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,10 +67,8 @@ def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--only", "put-7"], "put-1000"),
         (["--sizes", "100,x"], "--sizes 100,x"),
         (["--sizes", "0"], "--sizes 0"),
-        (["--against", "sqlite"], "only redis"),
-        (["--keys", "--spark"], "--keys is measured beside the same without keys"),
-        (["--standby", "--keys"], "--standby is measured beside the same without"),
         (["--secs", "0"], "secs"),
+        (["--spark"], "No such option: --spark"),
     ],
 )
 def test_what_cannot_be_measured_is_said_in_one_line(
@@ -121,28 +78,6 @@ def test_what_cannot_be_measured_is_said_in_one_line(
     err = capsys.readouterr().err
     assert said in err
     assert err.count("\n") == 1
-
-
-def test_redis_that_is_not_installed_is_said_before_anything_is_started(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert main(["bench", "--against", "redis"]) == ConfigurationError.exit_code
-    assert "there is no redis-server on the PATH" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("missing", ["redis", "hiredis"])
-def test_the_library_that_is_not_installed_is_named(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda _: "/bin/redis-server")
-    # hiredis too: without it redis-py parses in Python, and what is compared with would be slower than it is.
-    monkeypatch.setitem(sys.modules, "redis", ModuleType("redis") if missing == "hiredis" else None)
-    monkeypatch.setitem(sys.modules, "hiredis", None)
-    assert main(["bench", "--against", "redis"]) == ConfigurationError.exit_code
-    err = capsys.readouterr().err
-    assert "pip install '.[bench]' in a clone" in err
-    assert f" {missing} is not installed" in err
 
 
 def test_a_ratio_says_how_many_times_as_good_it_is() -> None:
@@ -164,14 +99,3 @@ def test_a_floor_belongs_to_the_figures_of_its_unit() -> None:
     assert (p50["share"], p50["ratio"]) == (2.0, 2.0)
     assert "floor" not in load
     assert "rival" not in load
-
-
-@pytest.mark.slow
-def test_a_gateway_is_measured_beside_a_server_that_does_nothing(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    facts = bench(capsys, tmp_path, "--http", "--secs", "0.05", "--reps", "1", "--sizes", "64")
-    found = {one["measure"]: one for one in facts["results"]}
-    assert found.keys() == {"http-post", "http-keyed", "http-one", "http-lines", "http-poll"}
-    assert all(one["median"] > 0 for one in found.values())
-    assert all(one["floor"]["median"] > 0 for name, one in found.items() if name != "http-poll")

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from pubsub.cli import main
-from pubsub.cli.cluster import Child, _listening
+from pubsub.cli.cluster import Child, listening
 from pubsub.config import ProxyAddress, read_proxies
 from pubsub.errors import ConfigurationError
 from pubsub.security.files import read_key_file
@@ -327,7 +327,7 @@ def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_addresses_are_read_from_the_ready_line() -> None:
     child = Child("proxy", "p1", [], None, "proxy p1 ready: clients tcp://h:1, servers tcp://h:2")  # type: ignore[arg-type]
-    assert _listening(child) == ProxyAddress("tcp://h:1", "tcp://h:2")
+    assert listening(child) == ProxyAddress("tcp://h:1", "tcp://h:2")
     child.ready = "nonsense"
     with pytest.raises(ConfigurationError, match="said 'nonsense'"):
-        _listening(child)
+        listening(child)

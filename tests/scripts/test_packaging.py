@@ -85,7 +85,14 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_source_distribution_has_what_its_readme_names(sdist: Path) -> None:
     for name in re.findall(r"\]\((?!\w+:)([^)#]+)\)", (sdist / "README.md").read_text()):
         assert (sdist / name).exists(), name
-    for name in ("docs/commands.md", "tests/scripts/test_packaging.py", "scripts/demo", "constraints.txt", "PKG-INFO"):
+    for name in (
+        "docs/commands.md",
+        "tests/scripts/test_packaging.py",
+        "scripts/demo",
+        "benchmarks/__main__.py",
+        "constraints.txt",
+        "PKG-INFO",
+    ):
         assert (sdist / name).exists(), name
     tracked = subprocess.run(
         ["git", "ls-files", "docs", "pubsub"], cwd=ROOT, check=True, capture_output=True, text=True
@@ -98,6 +105,11 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
         tops = {name.split("/")[0] for name in packed.namelist()}
         assert {top for top in tops if not top.endswith(".dist-info")} == {"pubsub", "pyspark_pubsub.py"}
         assert "pubsub/py.typed" in packed.namelist()
+        benches = {name for name in packed.namelist() if "bench" in name}
+        assert {name.rpartition("/")[2] for name in benches} == {
+            "__init__.py", "command.py", "floors.py", "measures.py", "stage.py", "table.py"
+        }  # fmt: skip
+        assert all(name.startswith("pubsub/cli/bench/") for name in benches), "all others are benchmarks/ of a clone"
 
 
 def test_the_page_of_an_index_has_no_link_that_leads_nowhere(wheel: Path) -> None:

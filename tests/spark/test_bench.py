@@ -1,4 +1,4 @@
-"""`pubsub bench --spark`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
+"""`scripts/bench --spark`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from pubsub.cli import main
-from pubsub.cli.bench.spark import measures
+from benchmarks.command import main
+from benchmarks.spark import measures
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 def test_every_measure_gives_every_figure_it_names(
     session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["bench", "--spark", "--json", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--sizes", "64"]
+    words = ["--spark", "--json", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--sizes", "64"]
     assert main(words) == 0
     facts = json.loads(capsys.readouterr().out)
     found = {(one["measure"], one["figure"]): one for one in facts["results"]}
@@ -31,7 +31,7 @@ def test_every_measure_gives_every_figure_it_names(
 
 
 def test_a_measure_that_is_not_there_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "--spark", "--only", "sync-put"]) == 8
+    assert main(["--spark", "--only", "sync-put"]) == 8
     assert "there are spark-noop, spark-parquet, spark-sink" in capsys.readouterr().err
-    assert main(["bench", "--spark", "--against", "redis"]) == 8
+    assert main(["--spark", "--against", "redis"]) == 8
     assert "one of them at a time" in capsys.readouterr().err

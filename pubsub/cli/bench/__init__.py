@@ -1,11 +1,18 @@
-"""`pubsub bench`: how fast the service is on this machine, beside what the machine can do at all.
+"""`pubsub bench`: how fast the service is on this machine, beside what its disk can do at all.
 
-command   the command line: which measures run, how often, in which order
-measures  what is measured, one function each, and the table of them
-growth    the same for what grows: backlog, topics, subscriptions, memory
-floors    what the machine can do: an append with fdatasync, an echo through a forwarding proxy
-stage     the cluster under measurement; worker: producers, consumers and echoes in processes of their own
-wire      the bare protocol, for what ten thousand subscriptions would take too many clients for
-redis     the same work through Redis streams
+command   the command line, and the order in which measures run
+measures  what is measured: puts, gets and how long a put takes
+floors    what the disk can do: an append with fdatasync
+stage     the cluster under measurement
 table     results: medians, shares, the table and the JSON
+
+A checkout has more in `benchmarks/`, beside other software and at the edges of what the service can hold.
 """
+
+from typing import Final
+
+END: Final = b"end"
+"""The message after which a consumer has all."""
+
+BATCH: Final = 1_000
+"""Records of a put batch where nothing else is said."""

@@ -1,25 +1,11 @@
-"""What this machine can do at all, measured in the same seconds as what is compared with it.
-
-* `append`: 4 KiB appended to a file and fdatasync, which no durable answer can come before.
-* `echo`: a message through a forwarding proxy to a process that sends it back: bare pyzmq, four processes' worth of
-  wake-ups and nothing else. With many records a message, and a window of messages in flight, it is a rate.
-"""
+"""What the disk can do at all, measured in the same seconds as what is compared with it."""
 
 from __future__ import annotations
 
 import os
 import time
 from pathlib import Path
-from types import TracebackType
-from typing import Final
-
-import zmq
-
-from pubsub.cli.bench.worker import Worker
-from pubsub.errors import Unavailable
-
-WINDOW: Final = 16
-"""Messages in flight where a rate is measured; a client's window of batches is the same."""
+from typing import Final, Self
 
 APPEND_BYTES: Final = 4096
 
@@ -30,8 +16,8 @@ def percentile(values: list[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
-class Floors:
-    """A forwarding proxy and an echo, in processes of their own; a context manager.
+class Disk:
+    """The disk under a directory; a context manager.
 
     Args:
         directory: where appends are measured.
@@ -39,41 +25,15 @@ class Floors:
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / "append"
-        self._workers: list[Worker] = []
-        self._context = zmq.Context()
 
-    def __enter__(self) -> Floors:
-        proxy = Worker("forward")
-        self._workers.append(proxy)
-        clients, servers = proxy.said()
-        self._workers.append(Worker("echo", servers))
-        self._workers[1].said()
-        self._dealer = self._context.socket(zmq.DEALER)
-        self._dealer.linger = 0
-        self._dealer.connect(clients)
-        self._answer()
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._context.destroy(0)
-        for worker in self._workers:
-            worker.__exit__(None, None, None)
+    def __exit__(self, *_: object) -> None:
         self._file.unlink(missing_ok=True)
 
-    def _answer(self) -> None:
-        """One echo, however long the connections take."""
-        self._dealer.send_multipart([b"0", b""])
-        self._receive()
-
-    def _receive(self) -> None:
-        if not self._dealer.poll(10_000):
-            raise Unavailable("echo", "the floor", 10.0, "the echo does not answer")
-        self._dealer.recv_multipart(copy=False)
-
     def append(self, secs: float) -> float:
-        """Microseconds of an append with fdatasync, the median."""
+        """Microseconds of 4 KiB appended with fdatasync, which no durable answer can come before: the median."""
         taken: list[float] = []
         data = bytes(APPEND_BYTES)
         file = os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
@@ -88,45 +48,6 @@ class Floors:
             os.close(file)
         return percentile(taken, 0.5) * 1e6
 
-    def echo(self, size: int, secs: float) -> float:
-        """Microseconds of an echo of `size` bytes, the median."""
-        taken: list[float] = []
-        frames = [b"-1", bytes(size)]
-        end = time.perf_counter() + secs
-        while not taken or time.perf_counter() < end:
-            begun = time.perf_counter()
-            self._dealer.send_multipart(frames)
-            self._receive()
-            taken.append(time.perf_counter() - begun)
-        return percentile(taken, 0.5) * 1e6
-
-    def rate(self, sent: int, answered: int, secs: float) -> float:
-        """Messages a second of `sent` bytes, each answered with `answered` bytes, WINDOW of them in flight."""
-        frames = [b"%d" % answered, bytes(sent)]
-        copy = sent < 16_384
-        flying = done = 0
-        begun = time.perf_counter()
-        while not done or time.perf_counter() < begun + secs:
-            while flying < WINDOW:
-                self._dealer.send_multipart(frames, copy=copy)
-                flying += 1
-            self._receive()
-            flying, done = flying - 1, done + 1
-        taken = time.perf_counter() - begun
-        for _ in range(flying):
-            self._receive()
-        return done / taken
-
-    # In the units of what is compared with them
-
     def latency(self, size: int, secs: float) -> float:
-        """Microseconds that a durable answer takes at least: an echo and an append."""
-        return self.echo(size, secs * 0.7) + self.append(secs * 0.3)
-
-    def puts(self, size: int, batch: int, secs: float) -> float:
-        """Records a second, `batch` of them a message, each message answered shortly."""
-        return batch * self.rate(size * batch, 0, secs)
-
-    def gets(self, size: int, batch: int, secs: float) -> float:
-        """Records a second, `batch` of them in each answer."""
-        return batch * self.rate(0, size * batch, secs)
+        """Microseconds that a durable answer about `size` bytes takes at least."""
+        return self.append(secs)

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from pubsub.cli.bench.measures import MEASURES, Figures, Measure
-from pubsub.cli.bench.stage import Stage, cpu_seconds
+from benchmarks.measures import MEASURES, Measure
+from benchmarks.stage import Stage, cpu_seconds
+from pubsub.cli.bench.measures import Figures
 from pubsub.cli.cluster import Child
 from pubsub.cli.operating import Operator
 from pubsub.client.requests import Proxies

@@ -1,4 +1,4 @@
-"""The measures of `pubsub bench --http`: puts and polls through a gateway, beside a server that does nothing.
+"""The measures of `scripts/bench --http`: puts and polls through a gateway, beside a server that does nothing.
 
 The floor of each is uvicorn with an empty handler, in the same seconds, asked the same by the same client.
 """
@@ -16,14 +16,15 @@ from importlib.util import find_spec
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.cli.bench.floors import Floors
-from pubsub.cli.bench.measures import Figures, Measure
-from pubsub.cli.bench.stage import Stage
-from pubsub.cli.bench.worker import BATCH
+from benchmarks.floors import Floors
+from benchmarks.measures import Measure
+from benchmarks.stage import Stage
+from pubsub.cli.bench import BATCH
+from pubsub.cli.bench.measures import Figures
 from pubsub.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from pubsub.gateway.bench import Load
+    from benchmarks.http_load import Load
 
 CONNECTIONS: Final = 64
 LINES: Final = 10_000
@@ -56,20 +57,20 @@ def measures() -> list[Measure]:
 
 
 def _one(path: str, size: int) -> Load:
-    from pubsub.gateway.bench import post
+    from benchmarks.http_load import post
 
     return post(path, [bytes(size)])
 
 
 def _keyed(path: str, size: int) -> Load:
-    from pubsub.gateway.bench import post
+    from benchmarks.http_load import post
 
     numbers = count(1)
     return post(path, [bytes(size)], key=lambda: f"bench-{next(numbers)}")
 
 
 def _lines(path: str, size: int) -> Load:
-    from pubsub.gateway.bench import post
+    from benchmarks.http_load import post
 
     return post(path, [b"x" * size] * LINES, lines=True)
 
@@ -85,7 +86,7 @@ def _put(make: Make, connections: int, records: int, stage: Stage, size: int, se
 
 def _floor(make: Make, connections: int, records: int) -> Callable[[Floors, int, float], float]:
     def floor(_: Floors, size: int, secs: float) -> float:
-        with running("-m", "pubsub.gateway.bench") as said:
+        with running("-m", "benchmarks.http_load") as said:
             return make("/", size).rate(int(said), connections, secs) * records
 
     return floor

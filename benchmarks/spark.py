@@ -1,4 +1,4 @@
-"""The measures of `pubsub bench --spark`: Spark reads and writes topics of the cluster under measurement."""
+"""The measures of `scripts/bench --spark`: Spark reads and writes topics of the cluster under measurement."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from pubsub.cli.bench.measures import CONSUME_BATCH, Figures, Measure
-from pubsub.cli.bench.stage import Stage, cpu_seconds
-from pubsub.cli.bench.worker import BATCH
+from benchmarks.measures import Measure
+from benchmarks.stage import Stage, cpu_seconds
+from pubsub.cli.bench import BATCH
+from pubsub.cli.bench.measures import CONSUME_BATCH, Figures
 from pubsub.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from pubsub.spark.bench import Write
+    from benchmarks.spark_queries import Write
 
 ROWS_PER_SECOND: Final = 500_000
 """Rows that a query is given for each second of a measure, where they are small."""
@@ -85,24 +86,24 @@ class Spark:
 
     def noop(self, stage: Stage, size: int, secs: float) -> Figures:
         """From a topic to nowhere."""
-        from pubsub.spark.bench import to_noop
+        from benchmarks.spark_queries import to_noop
 
         return self._rate("noop", stage, size, secs, lambda _: to_noop)
 
     def parquet(self, stage: Stage, size: int, secs: float) -> Figures:
         """From a topic to Parquet files."""
-        from pubsub.spark.bench import to_parquet
+        from benchmarks.spark_queries import to_parquet
 
         return self._rate("parquet", stage, size, secs, to_parquet)
 
     def sink(self, stage: Stage, size: int, secs: float) -> Figures:
         """From a topic to a topic."""
-        from pubsub.spark.bench import to_topic
+        from benchmarks.spark_queries import to_topic
 
         return self._rate("sink", stage, size, secs, lambda place: to_topic(stage.proxy, place.name))
 
     def _rate(self, name: str, stage: Stage, size: int, secs: float, write: Callable[[Path], Write]) -> Figures:
-        from pubsub.spark import bench
+        from benchmarks import spark_queries as bench
 
         rate = 0.0
         for rows in (rows_of(size, secs),) if name in self._warm else (rows_of(size, secs / 4), rows_of(size, secs)):
@@ -116,7 +117,7 @@ class Spark:
 
     def micro_batch(self, stage: Stage, size: int, secs: float) -> Figures:
         """Batches of MICRO_BATCH rows, to nowhere and to a topic."""
-        from pubsub.spark import bench
+        from benchmarks import spark_queries as bench
 
         figures = {}
         for name, write in (("noop", bench.to_noop), ("sink", bench.to_topic(stage.proxy, stage.name("out")))):
@@ -130,7 +131,7 @@ class Spark:
 
 def broker(stage: Stage, size: int, secs: float) -> Figures:
     """Processor time of server and proxy for a row that is consumed, and for one that is read by range."""
-    from pubsub.spark import bench
+    from benchmarks import spark_queries as bench
 
     rows = int(BROKER_ROWS * min(1.0, secs) / max(1.0, size / SMALL_BYTES)) // BATCH * BATCH + BATCH
     topic = stage.name("topic")

@@ -1,4 +1,4 @@
-"""`pubsub bench --services`: the broker beside a forwarder."""
+"""`scripts/bench --services`: the broker beside a forwarder."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.cli.bench.services import cases, measure, show
+from benchmarks.services import cases, measure, show
 from pubsub.errors import ConfigurationError
 
 

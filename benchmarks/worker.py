@@ -1,4 +1,4 @@
-"""What runs in a process of its own while something is measured: `python -m pubsub.cli.bench.worker ROLE ARGUMENTS`.
+"""What runs in a process of its own while something is measured: `python -m benchmarks.worker ROLE ARGUMENTS`.
 
 A worker says that it is ready, waits for a line on its standard input, works, and prints its result as one line of
 JSON. Moments are `time.monotonic()`, which all processes of one machine share.
@@ -17,17 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import zmq
 
+from pubsub.cli.bench import BATCH, END
 from pubsub.errors import Unavailable
 
 if TYPE_CHECKING:
     from pubsub.client import Client
     from pubsub.config.settings import ClientSettings
-
-END: Final = b"end"
-"""The message after which a consumer has all."""
-
-BATCH: Final = 1_000
-"""Records of a put batch where nothing else is said."""
 
 
 def open_client(where: dict[str, Any], directory: Path) -> Client:

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from typing import Final
 from zlib import crc32
 
+from benchmarks.stage import Stage, cpu_seconds, resident_bytes
+from benchmarks.wire import Wire
+from benchmarks.worker import Worker
+from pubsub.cli.bench import BATCH
 from pubsub.cli.bench.floors import percentile
-from pubsub.cli.bench.stage import Stage, cpu_seconds, resident_bytes
-from pubsub.cli.bench.wire import Wire
-from pubsub.cli.bench.worker import BATCH, Worker
 from pubsub.protocol import Get, Put, Status, Subscribe, encode_batch
 
 BACKLOGS: Final = (1_000, 10_000, 100_000, 1_000_000)

@@ -1,4 +1,4 @@
-"""What `pubsub bench --spark` measures: queries from start to end, as a user has them, over a topic that is filled."""
+"""What `scripts/bench --spark` measures: queries from start to end, as a user has them, over a topic that is filled."""
 
 from __future__ import annotations
 

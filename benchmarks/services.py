@@ -1,4 +1,4 @@
-"""`pubsub bench --services`: requests a second through the Majordomo broker, by one client.
+"""`scripts/bench --services`: requests a second through the Majordomo broker, by one client.
 
 Pipelined, and one at a time; with 1 and 4 workers of `pubsub service work`. Beside it, in the same run, a bare ROUTER
 to ROUTER forwarder in Python with one worker (what two hops cost at all), and with `--rival DIR` the Guide's Python

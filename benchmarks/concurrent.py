@@ -9,12 +9,13 @@ from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
+from benchmarks.worker import Worker, settings_in
+from pubsub.cli.bench import END
 from pubsub.cli.bench.floors import percentile
-from pubsub.cli.bench.worker import END, Worker, settings_in
 from pubsub.client import AsyncClient
 
 if TYPE_CHECKING:
-    from pubsub.cli.bench.stage import Stage
+    from benchmarks.stage import Stage
 
 TASKS: Final = 64
 THREADS: Final = 16

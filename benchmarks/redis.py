@@ -21,9 +21,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-from pubsub.cli.bench.concurrent import by_tasks, by_threads
+from benchmarks.concurrent import by_tasks, by_threads
+from benchmarks.worker import Worker
+from pubsub.cli.bench import END
 from pubsub.cli.bench.floors import percentile
-from pubsub.cli.bench.worker import END, Worker
 from pubsub.errors import ConfigurationError
 
 PIPELINE: Final = 1_000

@@ -1,6 +1,6 @@
-"""For `pubsub bench --http`: a server that does nothing, as fast as uvicorn is, and a client that costs little.
+"""For `scripts/bench --http`: a server that does nothing, as fast as uvicorn is, and a client that costs little.
 
-`python -m pubsub.gateway.bench` is that server; it prints its port and goes on until its standard input ends.
+`python -m benchmarks.http_load` is that server; it prints its port and goes on until its standard input ends.
 """
 
 from __future__ import annotations

@@ -1,0 +1,196 @@
+"""The command line of `python -m benchmarks`: all that `pubsub bench` measures and more, beside floors and rivals.
+
+Within one repetition every measure has its turn, each right after its floor and right before its rival, so that what
+is compared comes from the same seconds; the next repetition begins with an empty directory.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from pubsub import console
+from pubsub.cli.bench.command import (
+    AsJson,
+    Directory,
+    Only,
+    Repetitions,
+    Seconds,
+    Sizes,
+    Turn,
+    choose,
+    directory_in,
+    machine,
+    read_sizes,
+    run,
+)
+from pubsub.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from benchmarks.measures import Measure
+    from pubsub.cli.bench.measures import Figures
+
+WITHOUT_KEYS: Final = "no keys"
+"""What a cluster with keys is compared with."""
+
+WITHOUT_STANDBY: Final = "no standby"
+"""What a server with a standby is compared with."""
+
+app = typer.Typer(name="benchmarks", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+
+
+@app.command()
+def bench(
+    directory: Directory = None,
+    secs: Seconds = 2.0,
+    reps: Repetitions = 3,
+    sizes: Sizes = "100,1024",
+    only: Only = "",
+    against: Annotated[str, typer.Option(metavar="NAME", help="Do the same work through it: redis.")] = "",
+    with_keys: Annotated[
+        bool, typer.Option("--keys", help="Measure with keys, each measure beside the same without.")
+    ] = False,
+    with_standby: Annotated[
+        bool, typer.Option("--standby", help="Measure a server with a standby, each measure beside the same without.")
+    ] = False,
+    spark: Annotated[bool, typer.Option("--spark", help="Measure Spark's source and sink instead.")] = False,
+    over_http: Annotated[bool, typer.Option("--http", help="Measure a gateway instead.")] = False,
+    services: Annotated[bool, typer.Option("--services", help="Measure the Majordomo broker instead.")] = False,
+    rival: Annotated[
+        Path | None, typer.Option("--rival", metavar="DIR", help="With --services: the Guide's Python programs.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Measure how fast the service is on this machine, beside what the machine can do at all.
+
+    It starts a proxy and a server of its own. A share says how many times its floor a figure is: for rates a bare
+    pyzmq echo through a forwarding proxy, for latencies that echo and one fdatasync.
+    """
+    if services:
+        _measure_services(secs, reps, rival, as_json)
+        return
+    numbers = read_sizes(sizes)
+    _check(against, spark, with_keys, with_standby, over_http)
+    gc.set_threshold(700, 10, 10)  # This process measures as an application would, with Python's own settings.
+    beside = against or (WITHOUT_KEYS if with_keys else WITHOUT_STANDBY if with_standby else "")
+    with _measures(spark, with_standby, over_http) as measures, directory_in(directory) as place:
+        from benchmarks.floors import Floors
+
+        turns = _turns(choose(measures, only), numbers, reps)
+        results = run(turns, secs, Floors(place), partial(repetition, place, beside))
+    if as_json:
+        facts = {"machine": machine(place), "secs": secs, "reps": reps, "keys": with_keys, "against": against}
+        facts |= {"standby": True} if with_standby else {}
+        facts["results"] = results.facts()
+        console.print_json(facts | ({"rival": _rival()} if against else {}))
+    else:
+        table = results.table(beside)
+        if against:
+            table.caption, table.caption_justify = _rival(), "left"
+        console.print_table(table)
+
+
+def _measure_services(secs: float, reps: int, rival: Path | None, as_json: bool) -> None:
+    from benchmarks.services import measure, show
+
+    show(measure(secs, reps, rival), as_json=as_json)
+
+
+def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_http: bool) -> None:
+    """See that what is asked for goes together."""
+    if over_http and (against or spark or with_keys or with_standby):
+        raise ConfigurationError("--http: alone")
+    if against not in {"", "redis"}:
+        raise ConfigurationError(f"--against {against}: only redis is known")
+    if against and spark:
+        raise ConfigurationError("--against and --spark: one of them at a time")
+    if with_keys and (against or spark):
+        raise ConfigurationError("--keys is measured beside the same without keys, not with --against or --spark")
+    if with_standby and (against or spark or with_keys):
+        raise ConfigurationError("--standby is measured beside the same without, not with --against, --keys or --spark")
+    if against:
+        from benchmarks.redis import check_redis
+
+        check_redis()
+
+
+def _rival() -> str:
+    from benchmarks.redis import SETTINGS, versions
+
+    return f"Redis: {versions()}; {SETTINGS}"
+
+
+@contextmanager
+def _measures(spark: bool, standby: bool, over_http: bool) -> Iterator[Sequence[Measure]]:
+    """What can be measured."""
+    if over_http:
+        from benchmarks import http
+
+        yield http.measures()
+        return
+    if standby:
+        from benchmarks.standby import STANDBY_MEASURES
+
+        yield STANDBY_MEASURES
+    elif spark:
+        from benchmarks.spark import measures
+
+        with measures() as found:
+            yield found
+    else:
+        from benchmarks.measures import MEASURES
+
+        yield MEASURES
+
+
+def _turns(measures: Sequence[Measure], sizes: Sequence[int], reps: int) -> list[list[tuple[Measure, int]]]:
+    return [
+        [(measure, size) for measure in measures for size in (sizes if measure.sized else sizes[:1])
+         if not (measure.once and rep)]
+        for rep in range(reps)
+    ]  # fmt: skip
+
+
+@contextmanager
+def repetition(place: Path, against: str, rep: int) -> Iterator[Turn]:
+    """The clusters of one repetition, with the rival that measures are compared with.
+
+    Args:
+        place: a directory on the disk to measure.
+        against: "redis", WITHOUT_KEYS for a cluster with keys beside one that has none, WITHOUT_STANDBY likewise, or ""
+            for nothing.
+        rep: which repetition.
+    """
+    from benchmarks.redis import RIVALS, Redis
+    from benchmarks.stage import Stage
+
+    keys, standby = against == WITHOUT_KEYS, against == WITHOUT_STANDBY
+    with ExitStack() as stack:
+        stage = stack.enter_context(Stage(place / f"cluster{rep}", keys=keys, standby=standby))
+        plain = stack.enter_context(Stage(place / f"plain{rep}")) if keys or standby else None
+        redis = stack.enter_context(Redis(place / f"redis{rep}")) if against == "redis" else None
+
+        def take(measure: Measure, size: int, secs: float) -> tuple[Figures, Figures | None]:
+            other = None if measure.paired else plain
+            # Whoever is first has the quieter disk, or the colder one: they take turns.
+            rivals = measure.run(other, size, secs) if other is not None and rep % 2 else None
+            figures = measure.run(stage, size, secs)
+            rival = RIVALS.get(measure.name)
+            if redis is not None and rival is not None:
+                rivals = rival(redis, size, secs)
+            elif other is not None and rivals is None:
+                rivals = measure.run(other, size, secs)
+            return figures, rivals
+
+        yield take
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the benchmarks; the exit code."""
+    return console.run(app, "python -m benchmarks", argv)
