@@ -15,7 +15,7 @@ from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX, URL_LENGTH_M
 from pubsub.http.core.outgoing import Kind, Outgoing, State
 from pubsub.http.errors import JobFailed, RequestExpired, RequestRefused
 from pubsub.http.sending import Draft
-from pubsub.web.idempotency import BadKey, check_key
+from pubsub.web.idempotency import KEY_LENGTH_MAX, BadKey, check_key
 
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t -~]*")
@@ -45,8 +45,8 @@ def check_draft(
     if key:
         try:
             check_key(key)
-        except BadKey as error:
-            raise CallerError(str(error)) from None
+        except BadKey:
+            raise CallerError(f"a key is 1 to {KEY_LENGTH_MAX} printable ASCII characters") from None
     return Draft(kind, url, check_headers(headers or {}), bytes(body), key, local_url, listens)
 
 

@@ -99,7 +99,7 @@ class HttpServer(uvicorn.Server):
         return f"{'https' if self._tls else 'http'}://{join_place(*self.address)}"
 
     async def run_process(self, ready: Callable[[str], None]) -> None:
-        """Serve until SIGTERM or SIGINT.
+        """Serve until SIGTERM or SIGINT; a second SIGINT waits for no request, and a third one is Python's again.
 
         Args:
             ready: told the URL once it listens.
@@ -109,10 +109,17 @@ class HttpServer(uvicorn.Server):
         """
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self.stop_soon)
-        await self.start()
-        ready(self.url)
-        await self.wait()
+            loop.add_signal_handler(number, self._signalled, number)
+        try:
+            await self.start()
+            ready(self.url)
+            await self.wait()
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+
+    def _signalled(self, number: int) -> None:
+        self.force_exit |= self.should_exit and number == signal.SIGINT
+        self.stop_soon()
 
     async def start(self) -> None:
         """Serve from now on. Where the caller is cancelled meanwhile, the port is free again afterwards.
