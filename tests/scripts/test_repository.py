@@ -109,6 +109,13 @@ def test_each_folder_of_a_part_of_its_own_is_left_out_of_the_rest_and_run() -> N
         assert len(re.findall(rf'^    part .* pytest "\$\{{{name}\[@\]\}}" -m "\$rest"', script, re.MULTILINE)) == 2
 
 
+def test_what_is_in_the_second_part_of_spark_is_left_out_of_the_first() -> None:
+    script = (ROOT / "scripts/test").read_text()
+    (apart,) = re.findall(r"^spark_apart=\((.*)\)$", script, re.MULTILINE)
+    assert [path for path in apart.split() if not (ROOT / path).is_file()] == []
+    assert script.count('"${spark_apart[@]/#/--ignore=}"') == script.count('"${spark_apart[@]}"') == 1
+
+
 @pytest.mark.parametrize("room", ["proxy", "server", "client", "config"])
 def test_the_rooms_are_seen_at_the_top_level(room: str) -> None:
     assert (ROOT / room).is_symlink()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation.breakages.table import BREAKAGES, broken
 from tests.simulation.focus import FOCUSED
+from tests.simulation.sample import sampled
 from tests.simulation.simulation import simulate
 
 SEEDS = range(3)
@@ -35,6 +36,18 @@ SHOWN = {
 """A seed that showed a breakage. It is tried first; the others of TRIES_MAX follow as ever, so that the verdict is the
 same. A change of the product makes another history of each seed: then another one may be named here."""
 
+EACH_TIME = (
+    "announced after the answer",
+    "answered before a proxy has heard of the topic",
+    "continued though the topic may be split",
+    "mark left out of a transfer",
+    "mark not stored",
+    "stale announcement accepted",
+    "to whom a topic was given is not said",
+    "whole always true for a named subscription",
+)
+"""The runs of these are the shortest."""
+
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_found_in_runs_made_for_a_rule(family: str) -> None:
@@ -52,7 +65,7 @@ def test_a_seed_that_is_tried_first_is_one_of_those_that_are_tried_anyway() -> N
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", FOCUSED)
+@pytest.mark.parametrize("title", sampled(FOCUSED, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
     for seed in sorted(range(TRIES_MAX), key=lambda seed: seed != SHOWN.get(title)):
         with broken(title):

@@ -13,6 +13,7 @@ import pytest
 from tests.simulation.breakages.table import BREAKAGES, ROOMS, broken
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import FOCUSED
+from tests.simulation.sample import sampled
 from tests.simulation.simulation import Result, Simulation, shortened, simulate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,7 +23,7 @@ PARTS = 8
 PARTS_EACH_TIME = 3
 
 QUICK = {
-    "duplicate detection off": 100,
+    "duplicate detection off": 102,
     "put chain off": 101,
     "answer before commit": 128,
     "subscription number off": 200,
@@ -31,6 +32,9 @@ QUICK = {
 }
 """Breakages that one short run in three shows, or more, each with a seed that does. What shows more seldom is for
 `scripts/simulate --mutants`."""
+
+EACH_TIME = ("duplicate detection off", "put chain off", "seen set forgets")
+"""The runs of these are the shortest."""
 
 TRIES_MAX = 40
 """Seeds from the named one on, since every change of the product makes another history of each. That none of so many
@@ -57,32 +61,31 @@ def short(seed: int) -> Result:
 def test_nothing_is_found(part: int) -> None:
     size = SEEDS // PARTS
     first = FIRST + part * size
+    results = []
     for seed in range(first, first + size):
-        violations = short(seed).violations
-        assert not violations, f"repeat with: scripts/simulate --seed {seed} --short --log"
-
-
-def test_runs_do_something() -> None:
-    results = [short(n) for n in range(10)]
+        results.append(short(seed))
+        assert not results[-1].violations, f"repeat with: scripts/simulate --seed {seed} --short --log"
+    # They do something.
     assert min(result.operations for result in results) > 0
-    assert sum(result.operations for result in results) > 1_000
+    assert sum(result.operations for result in results) > 100 * size
     assert any(name.startswith("fault: ") for result in results for name in result.counters)
 
 
 @pytest.mark.slow
-def test_a_seed_is_one_history_in_every_process() -> None:
+@pytest.mark.parametrize("hash_seeds", [(0, 1), pytest.param((2, 3, 4, 5), marks=pytest.mark.nightly)])
+def test_a_seed_is_one_history_in_every_process(hash_seeds: tuple[int, ...]) -> None:
     """Whatever the hash seed, and whatever ran before in the same process."""
     seeds = [str(seed) for seed in (2, 5, 8, 9, 10, 12, 17, 18)]  # Each was several histories once.
     processes = []
-    for hash_seed in range(4):
+    for hash_seed in hash_seeds:
         order = seeds if hash_seed % 2 else seeds[::-1]
         environment = {**os.environ, "PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)}
         command = [sys.executable, "-c", TRACES, *order]
         processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True, cwd=ROOT))
     histories = [process.communicate()[0].splitlines() for process in processes]
-    assert [process.returncode for process in processes] == [0] * 4
+    assert [process.returncode for process in processes] == [0] * len(hash_seeds)
     assert len(histories[0]) == len(seeds)
-    assert [sorted(history) for history in histories] == [sorted(histories[0])] * 4
+    assert [sorted(history) for history in histories] == [sorted(histories[0])] * len(hash_seeds)
 
 
 def test_each_fault_that_a_run_may_have_is_in_the_table_and_no_other() -> None:
@@ -96,7 +99,7 @@ def test_another_seed_is_another_history() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("title", QUICK)
+@pytest.mark.parametrize("title", sampled(QUICK, EACH_TIME))
 def test_a_breakage_is_caught(title: str) -> None:
     first = QUICK[title]
     for seed in range(first, first + TRIES_MAX):

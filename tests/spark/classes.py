@@ -7,6 +7,7 @@ It halves what the start of a driver costs; a Java that cannot use it, or finds 
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import subprocess
@@ -50,7 +51,6 @@ def options() -> str:
 
 def make(archive: Path) -> None:
     """Run a query, write, read and stream, and have Java archive what it loaded for that."""
-    archive.parent.mkdir(parents=True, exist_ok=True)
     fresh = archive.with_suffix(f".{os.getpid()}")
     spark = start("local[1]", spark_driver_extraJavaOptions=f"{SMALL} {QUIET} -XX:ArchiveClassesAtExit={fresh}")
     java = spark.sparkContext._gateway.proc  # type: ignore[union-attr]
@@ -64,9 +64,13 @@ def make(archive: Path) -> None:
     java.stdin.close()
     java.wait(SECONDS)
     if fresh.exists():
-        fresh.replace(archive)  # Two that begin at once write the same.
+        fresh.replace(archive)
 
 
 if __name__ == "__main__":
-    if not (archive := place()).exists():
-        make(archive)
+    archive = place()
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with archive.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # Two that begin at once wait for the first.
+        if not archive.exists():
+            make(archive)
