@@ -77,7 +77,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "body": st.binary(max_size=50),
     },
     Follow: {
-        **member | {"known": numbers, "token": numbers, "gap": flags, "address": words},
+        **member | {"known": numbers, "token": numbers, "gap": flags, "address": words, "form": numbers},
         "body": st.binary(max_size=50),
         "proxies": st.just("") | hexes,
     },
