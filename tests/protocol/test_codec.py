@@ -187,6 +187,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "body": bodies,
         "store": st.just("") | hexes,
         "change": numbers,
+        "form": numbers,
     },
     Report: {"sender": ids, "target": ids | st.just("-"), "topic": st.just("") | topics},
     Operate: {

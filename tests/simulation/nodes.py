@@ -37,9 +37,9 @@ from tests.simulation.world import Host, Process, World
 WAL_PAGES = 60
 MORE = int(zmq.SNDMORE)
 """As a number: an enumeration's member costs ten times as much."""
-SECOND = b"\x94\x02"
-"""What an entry of the second form begins with."""
-_FORMED = {b"ENTRY ": "entries"}
+SECOND = (b"\x94", b"\x92")
+"""What an entry and a chunk of the second form begin with."""
+_FORMED = {b"ENTRY ": "entries", b"TRANSFER ": "chunks"}
 """The messages that carry bytes of either form, and what these are."""
 _FORM = re.compile(rb" form=2(?= )")
 _HEAD_BYTES = 120
@@ -257,7 +257,7 @@ class SimulatedSockets:
             return
         kind = _FORMED[name]
         for frame in frames[1:]:
-            form = {b"{": 1, SECOND[:1]: 2}.get(bytes(frame[:1]), 0)
+            form = 1 if bytes(frame[:1]) == b"{" else 2 if bytes(frame[:1]) in SECOND else 0
             if form == 2 and node.older:
                 node.found.append(f"{node.name}, of an older release, was sent {kind} of the second form")
             elif form and not (form == 1 and node.older):

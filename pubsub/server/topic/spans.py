@@ -15,10 +15,10 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.protocol.names import Position
+from pubsub.protocol.names import HEX, Position
 
 Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
-"""A number of a store, a commit or a chunk."""
+LogId = Annotated[str, Meta(pattern=rf"\A{HEX}\Z")]
 
 ALWAYS: Final = 0
 """The `since` of a span that leaves nothing out by stamp."""
@@ -36,7 +36,7 @@ class Span(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
         doubtful: they may have been handed out to a state directory of the client's that did not acknowledge them.
     """
 
-    log: str
+    log: LogId
     low: Number
     high: Number | None = None
     watermark: Number = 0

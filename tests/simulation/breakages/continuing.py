@@ -125,7 +125,15 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("mark left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.moves.chunks, "row_of", unmarked)
+    chunks = pubsub.server.moves.chunks
+    original = chunks.encode
+
+    def encode(part: Any, *form: int) -> bytes:
+        if isinstance(part, chunks.Subscriptions):
+            part = chunks.Subscriptions({name: _without_marks(row) for name, row in part.rows.items()})
+        return original(_without_marks(part), *form)
+
+    substitute(stack, chunks, "encode", encode)
 
 
 @breakage("mark left out of a commit to a standby")

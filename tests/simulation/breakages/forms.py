@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+import pubsub.server.moves.moves
 import pubsub.server.standby.leading
 from tests.simulation.breakages.room import Room, substitute
 
@@ -21,6 +22,13 @@ def _(stack: contextlib.ExitStack) -> None:
     leading = pubsub.server.standby.leading
     original = leading.make_entry
     substitute(stack, leading, "make_entry", lambda *given: original(*given[:3]))
+
+
+@breakage("a giver writes the newest form though the receiver does not say that it reads it")
+def _(stack: contextlib.ExitStack) -> None:
+    moves = pubsub.server.moves.moves
+    original = moves.chunks
+    substitute(stack, moves, "chunks", lambda *given: original(*given[:3]))
 
 
 @breakage("a primary remembers what another standby reads")
