@@ -1,11 +1,27 @@
-"""Values for the fields of a dataclass, so that a test goes through all fields, those of tomorrow included."""
+"""Values for the fields of a dataclass or a Struct, so that a test goes through all of them, also future ones."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import MISSING, fields, is_dataclass, replace
+from dataclasses import is_dataclass
 from enum import Enum
 from typing import Any
+
+from msgspec import NODEFAULT, Struct, structs
+
+NONE = (dataclasses.MISSING, NODEFAULT)
+
+
+def fields(value: Any) -> tuple[Any, ...]:
+    """The fields of a dataclass or a Struct."""
+    of_struct = isinstance(value, Struct) or (isinstance(value, type) and issubclass(value, Struct))
+    return structs.fields(value) if of_struct else dataclasses.fields(value)
+
+
+def replace(value: Any, /, **changed: Any) -> Any:
+    """The same value with other fields."""
+    return structs.replace(value, **changed) if isinstance(value, Struct) else dataclasses.replace(value, **changed)
 
 
 def unshown(value: Any) -> set[str]:
@@ -13,11 +29,11 @@ def unshown(value: Any) -> set[str]:
     shown, seen = set(), set()
 
     def look(one: Any) -> None:
-        if is_dataclass(one):
+        if is_dataclass(one) or isinstance(one, Struct):
             for each in fields(one):
                 name, held = f"{type(one).__name__}.{each.name}", getattr(one, each.name)
                 seen.add(name)
-                default = each.default_factory() if each.default_factory is not MISSING else each.default
+                default = each.default_factory() if each.default_factory not in NONE else each.default
                 if held != default:
                     shown.add(name)
                 look(held)
@@ -52,7 +68,7 @@ def other(value: Any) -> Any:
             return {key: other(held) for key, held in value.items()}
         case None:
             return None
-    if is_dataclass(value) and not isinstance(value, type):
+    if (is_dataclass(value) or isinstance(value, Struct)) and not isinstance(value, type):
         return replace(value, **{one.name: other(getattr(value, one.name)) for one in fields(value)})
     raise TypeError(f"add how {value!r} differs from others of its kind")
 

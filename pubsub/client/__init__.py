@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from pubsub.client.core.message import Batch as Batch
     from pubsub.client.core.message import Message as Message
     from pubsub.client.dead_letters import DeadLetter as DeadLetter
+    from pubsub.client.filling import BatchTicket as BatchTicket
     from pubsub.client.flows.processing import AsyncHandler as AsyncHandler
     from pubsub.client.flows.processing import Handler as Handler
     from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
     from pubsub.client.flows.serving import CallHandler as CallHandler
-    from pubsub.client.publisher import BatchTicket as BatchTicket
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
@@ -31,7 +31,7 @@ _WHERE = {
     "AsyncHandler": "flows.processing",
     "AsyncPublisher": "aio",
     "Batch": "core.message",
-    "BatchTicket": "publisher",
+    "BatchTicket": "filling",
     "CallHandler": "flows.serving",
     "CallState": "core.calling",
     "Client": "client",

@@ -309,6 +309,8 @@ class Transfer:
     """With `done`, the receiver's store."""
     change: Number = 0
     """With `done`, a change number of that store that comes after the join."""
+    form: Number = 1
+    """With `accepted`, the newest form of chunks that the receiver reads; 1: an earlier release, which says none."""
 
 
 @message("REPORT", positional=2)

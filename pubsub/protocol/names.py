@@ -12,19 +12,22 @@ from pubsub.errors import InvalidName
 Position = tuple[str, int]
 """A record's place: (log ID, offset). As text, and as a message ID, it is `log.offset`."""
 
-_ID: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}")
+HEX: Final = "[0-9a-f]{16}"
+ID: Final = rf"(?!\.\.?(?![A-Za-z0-9._-]))[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}"
+"""Patterns of a log ID or store ID, and of the ID of a client, a server or a proxy: `.` and `..` are none."""
+_ID: Final = re.compile(ID)
 _TOPIC: Final = re.compile(rf"[!-~]{{1,{TOPIC_LENGTH_MAX}}}")
 _RESERVED: Final = re.compile(r"[_$].*|.*[*>#].*")
 _SERVICE: Final = "$calls."
 _REPLIES: Final = "$replies."
-_HEX: Final = re.compile(r"[0-9a-f]{16}")
+_HEX: Final = re.compile(HEX)
 _ENDPOINT: Final = re.compile(r"tcp://[A-Za-z0-9._\-\[\]:%]{1,255}:[0-9]{1,5}|ipc://[!-~]{1,107}|inproc://[!-~]{1,100}")
 _KEYED: Final = re.compile(rf"(tcp|ipc)://([A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}})@(.*)", re.DOTALL)
 
 
 def is_id(text: str) -> bool:
     """Whether `text` may name a client, a server or a proxy."""
-    return _ID.fullmatch(text) is not None and text not in {".", ".."}
+    return _ID.fullmatch(text) is not None
 
 
 def is_topic(text: str) -> bool:

@@ -126,6 +126,8 @@ class Follow:
     """Stands for the proxies of its configuration; "": not said."""
     address: Word = ""
     """The standby is reached here as a server; "": not said."""
+    form: Number = 1
+    """The newest form of entries that it reads; 1: an earlier release, which does not say it."""
 
 
 @message("ACK", positional=3)

@@ -77,7 +77,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "body": st.binary(max_size=50),
     },
     Follow: {
-        **member | {"known": numbers, "token": numbers, "gap": flags, "address": words},
+        **member | {"known": numbers, "token": numbers, "gap": flags, "address": words, "form": numbers},
         "body": st.binary(max_size=50),
         "proxies": st.just("") | hexes,
     },
@@ -187,6 +187,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "body": bodies,
         "store": st.just("") | hexes,
         "change": numbers,
+        "form": numbers,
     },
     Report: {"sender": ids, "target": ids | st.just("-"), "topic": st.just("") | topics},
     Operate: {

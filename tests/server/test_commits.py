@@ -1,12 +1,15 @@
-"""A commit as bytes: every change comes back as it was, and another store that carries them out becomes alike."""
+"""A commit as bytes, in both forms: every change comes back as it was, and another store that carries them out becomes
+alike."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,90 +19,190 @@ from pubsub.protocol import Outcome, Publish, Read, Subscribe
 from pubsub.protocol.messages import Stage as StageRows
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.commits import FRAME_BYTES, UNCOPIED_BYTES, Commit, decode, encode, frames
+from pubsub.server.topic.commits import FORM, FRAME_BYTES, Commit, decode, encode, frames
 from tests.fields import variants
 from tests.server.stage import STORE, Stage, put
 from tests.server.test_fields import CHANGES
+
+GOLDEN = Path(__file__).parent / "golden"
+FORMS = (1, 2)
+BODIES: list[c.Change] = [
+    c.BatchAppended(1, n, 1, 1, n, 9, 5, 0, body) for n, body in enumerate([b"", None, b"{\n}", b"\n", b"x" * 40], 1)
+]
 
 
 def test_every_change_is_tried_here() -> None:
     assert {type(change) for change in CHANGES} == set(get_args(c.Change))
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
-def test_every_field_of_every_change_comes_back(change: c.Change) -> None:
+def test_every_field_of_every_change_comes_back(change: c.Change, form: int) -> None:
     for each in (change, *(variant for _, variant in variants(change))):
         commit = Commit(7, 3, [each, c.LogUsedUp(9), each])
-        assert decode(encode(commit)) == commit
+        assert decode(encode(commit, form)) == commit
 
 
-def test_bodies_come_back_each_to_its_own() -> None:
-    appended = [c.BatchAppended(1, n, 1, 1, n, 9, 5, 0, body) for n, body in enumerate([b"", None, b"{\n}", b"\n"], 1)]
+def shown() -> Iterator[tuple[str, Commit]]:
+    """Commits that show each change with each of its fields otherwise, by the names that they have in the files."""
+    for change in CHANGES:
+        for name, each in (("", change), *variants(change)):
+            yield f"{type(change).__name__}.{name}".rstrip("."), Commit(7, 3, [each, c.LogUsedUp(9), each])
+    yield from (("all", Commit(7, 3, CHANGES)), ("none", Commit(7, 3, [])), ("bodies", Commit(7, 3, BODIES)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_commit_is_the_bytes_that_it_was(form: int) -> None:
+    """Each line of a file is a commit as a release wrote it into its stream; a line that is there stays there."""
+    golden = dict(line.split() for line in (GOLDEN / f"commits_{form}.txt").read_text().splitlines())
+    assert {name: encode(commit, form).hex() for name, commit in shown()} == golden
+    assert {name: decode(bytes.fromhex(data)) for name, data in golden.items()} == dict(shown())
+
+
+def test_the_first_byte_tells_the_forms_apart_and_a_newer_form_is_refused() -> None:
+    commit = Commit(7, 3, CHANGES)
+    first, second = encode(commit, 1), encode(commit)
+    assert (first[:1], second[:2]) == (b"{", bytes([0x94, FORM]))
+    assert encode(commit, FORM + 1) == second
+    with pytest.raises(DecodeError):
+        decode(bytes([0x94, FORM + 1]) + second[2:])
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_bodies_come_back_each_to_its_own_as_views(form: int) -> None:
     staged = c.PieceStaged(1, 1, 0, 1, 5, 9, memoryview(b"rows"))
-    commit = decode(encode(Commit(1, 1, [*appended, staged])))
-    assert [getattr(change, "body", None) for change in commit.changes] == [b"", None, b"{\n}", b"\n", b"rows"]
+    data = encode(Commit(1, 1, [*BODIES, staged]), form)
+    bodies = [getattr(change, "body", None) for change in decode(data).changes]
+    assert bodies == [b"", None, b"{\n}", b"\n", b"x" * 40, b"rows"]
+    assert {body.obj is data for body in bodies if body is not None} == {True}
 
 
-def body_of(change: Any) -> Any:
-    """What a body that was read is a view into."""
-    return getattr(change.body, "obj", None)
-
-
-def test_large_bodies_are_parts_of_their_own_and_not_copied() -> None:
-    large, small = bytes(UNCOPIED_BYTES), b"x" * (UNCOPIED_BYTES - 1)
-    bodies = [small, large, b"", *[small] * 50, large]
-    commit = Commit(1, 1, [c.BatchAppended(1, n, 1, 1, n, 9, 5, 0, body) for n, body in enumerate(bodies, 1)])
-    parts = frames(commit)
-    assert sum(part is large for part in parts) == 2
+@pytest.mark.parametrize("form", FORMS)
+def test_a_long_commit_is_cut_into_parts(form: int) -> None:
+    changes = [c.WatermarkStored(1, {n: n for n in range(100_000)}), *(BODIES[0], BODIES[-1]) * 3]
+    changes[3:3] = [c.PieceStaged(1, 1, 0, 1, 5, 9, bytes(3 * FRAME_BYTES))]
+    commit = Commit(1, 1, changes)
+    parts = frames(commit, form)
+    assert len(parts) >= 4
     assert all(0 < len(part) <= FRAME_BYTES for part in parts)
-    assert len(parts) == 1 + 1 + 1 + 2 + 1  # The line, the small ones before, a large one, those between, a large one.
-    assert b"".join(parts) == encode(commit)
-    read = decode(*parts)
-    assert read == commit
-    assert sum(body_of(change) is large for change in read.changes) == 2
+    assert b"".join(parts) == encode(commit, form)
+    assert decode(*parts) == commit
 
 
-def test_a_line_of_any_length_is_cut_into_parts() -> None:
-    commit = Commit(1, 1, [c.WatermarkStored(1, {n: n for n in range(100_000)})])
-    assert len(frames(commit)) == 2
-    assert decode(*frames(commit)) == commit
+@given(st.sampled_from(FORMS), st.lists(st.integers(0, 10_000), max_size=6))
+def test_it_does_not_matter_how_the_bytes_are_cut(form: int, cuts: list[int]) -> None:
+    data = DATA[form]
+    places = sorted(min(cut, len(data)) for cut in (0, *cuts, len(data)))
+    parts = [data[low:high] for low, high in pairwise(places)]
+    assert decode(*parts) == decode(*map(memoryview, parts)) == Commit(7, 3, CHANGES)
 
 
-@given(st.lists(st.integers(0, 10_000), max_size=6))
-def test_it_does_not_matter_how_the_bytes_are_cut(cuts: list[int]) -> None:
-    places = sorted(min(cut, len(LINE)) for cut in (0, *cuts, len(LINE)))
-    assert decode(*(LINE[low:high] for low, high in pairwise(places))) == Commit(7, 3, CHANGES)
+DATA = {form: encode(Commit(7, 3, CHANGES), form) for form in FORMS}
 
 
-LINE = encode(Commit(7, 3, CHANGES))
+def is_refused(data: bytes) -> bool:
+    """Whether a commit cannot be read; any other error than `DecodeError` ends the test."""
+    try:
+        decode(data)
+    except DecodeError:
+        return True
+    return False
 
 
-@given(st.integers(0, len(LINE) - 1), st.binary(max_size=6), st.integers(0, 4))
-def test_what_is_no_commit_is_refused_and_nothing_else_happens(place: int, junk: bytes, cut: int) -> None:
-    for data in (LINE[:place] + junk + LINE[place + cut :], LINE[:place], LINE + junk):
-        try:
-            decode(data)
-        except DecodeError:
-            continue
+@given(st.sampled_from(FORMS), st.integers(0, 10_000), st.binary(max_size=6), st.integers(0, 4))
+def test_what_is_no_commit_is_refused_and_nothing_else_happens(form: int, place: int, junk: bytes, cut: int) -> None:
+    data = DATA[form]
+    place %= len(data)
+    is_refused(data[:place] + junk + data[place + cut :])
+    assert is_refused(data[:place])
+    assert is_refused(data + junk) == bool(junk)
+
+
+@given(st.sampled_from(FORMS), st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 7)), min_size=1, max_size=3))
+def test_flipped_bits_are_refused_or_are_another_commit(form: int, flips: list[tuple[int, int]]) -> None:
+    data = bytearray(DATA[form])
+    for place, bit in flips:
+        data[place % len(data)] ^= 1 << bit
+    is_refused(bytes(data))
+
+
+@given(st.sampled_from([b"", b"{", b"\x94\x02", b"\x94\x02\x01\x01\x91"]), st.binary(max_size=60))
+def test_random_bytes_are_refused(beginning: bytes, data: bytes) -> None:
+    is_refused(beginning + data)
 
 
 @pytest.mark.parametrize(
-    "head",
+    "data",
     [
-        {},
-        [],
-        {"incarnation": 1, "number": 0, "changes": []},
-        {"incarnation": 1, "number": 1, "changes": [["Nothing", {}]]},
-        {"incarnation": 1, "number": 1, "changes": [["LogUsedUp", {}]]},
-        {"incarnation": 1, "number": 1, "changes": [["LogUsedUp", {"log": 1, "more": 2}]]},
-        {"incarnation": 1, "number": 1, "changes": [["LogUsedUp", {"log": -1}]]},
-        {"incarnation": 1, "number": 1, "changes": [["LogUsedUp", {"log": True}]]},
-        {"incarnation": 1, "number": 1, "changes": [["LogOpened", {"log": 1, "id": "a", "topic": 1, "state": "odd"}]]},
+        b"\x91" * 200_000,
+        b"\x94\x02\x01\x01" + b"\x91" * 200_000,
+        b"\x94\x02\x01\x01\xdd\xff\xff\xff\xff",
+        b"\x94\x02\x01\x01\x91\x93\xafWatermarkStored\x01\xdf\xff\xff\xff\xff",
+        b"\x94\x02\x01\x01\x91\x96\xacTopicChanged\x01\xa1t\x01\xdd\xff\xff\xff\xff",
+        b"\x94\x02\x01\x01\x91\x98\xabPieceStaged\x01\x01\x01\x01\x01\x01\xc6\xff\xff\xff\xff",
+        b'{"changes":' + b"[" * 200_000 + b"\n",
+        b'{"incarnation":1,"number":1,"changes":[["LogUsedUp",{"log":' + b"9" * 5_000 + b"}]]}\n",
+        b'{"incarnation":1,"number":1,"changes":[["LogUsedUp",{"log":1e999}]]}\n',
     ],
+    ids=range(9),
 )
-def test_a_commit_that_cannot_be_is_refused(head: Any) -> None:
-    with pytest.raises(DecodeError):
-        decode(json.dumps(head).encode() + b"\n")
+def test_what_is_nested_without_end_or_says_that_it_is_huge_is_refused(data: bytes) -> None:
+    assert is_refused(data)
+
+
+IMPOSSIBLE: list[tuple[int, Any]] = [
+    (0, []),
+    (1, [["Nothing"]]),
+    (1, [["LogUsedUp"]]),
+    (1, [["LogUsedUp", 1, 2]]),
+    (1, [["LogUsedUp", -1]]),
+    (1, [["LogUsedUp", 2**63]]),
+    (1, [["LogUsedUp", True]]),
+    (1, [["LogUsedUp", 1.0]]),
+    (1, [["LogUsedUp", "1"]]),
+    (1, [["LogUsedUp", None]]),
+    (1, [["LogOpened", 1, "a", 1, "odd"]]),
+    (1, [["LogOpened", 1, 5, 1, "held"]]),
+    (1, [["BodiesDropped", 1, 2, -3]]),
+    (1, [["LogEnded", 1, 1]]),
+    (1, [["TopicChanged", 1, "t", 1, [["a", 1, None, 0, 0, False, 7]], ""]]),
+    (1, [["TopicChanged", 1, "t", 1, [["a", -1, None, 0, 0]], ""]]),
+    (1, {"a": 1}),
+    (1, None),
+]
+
+
+@pytest.mark.parametrize(("number", "changes"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
+def test_a_commit_that_cannot_be_is_refused(number: int, changes: Any) -> None:
+    assert is_refused(msgspec.msgpack.encode([2, 1, number, changes]))
+    fields = {change.__name__: change.__struct_fields__ for change in get_args(c.Change)}
+    if isinstance(changes, list):
+        changes = [
+            [name, dict(zip((*fields.get(name, ()), "more"), values, strict=False))] for name, *values in changes
+        ]
+    assert is_refused(json.dumps({"incarnation": 1, "number": number, "changes": changes}).encode() + b"\n")
+
+
+@pytest.mark.parametrize("head", [{}, [], 1, {"incarnation": 1, "number": 1}, {"incarnation": 1, "changes": []}])
+def test_a_line_that_is_no_commit_is_refused(head: Any) -> None:
+    assert is_refused(json.dumps(head).encode() + b"\n")
+    assert is_refused(msgspec.msgpack.encode(head))
+
+
+@pytest.mark.parametrize(
+    "row", [["a", 1], ["a", 1, None, 0, 0, 2], ["a", 1, None, 0, 0, 0], ["a", 1, None, 0, 0, 1, 1]]
+)
+def test_a_span_of_the_first_form_has_a_mark_or_none(row: list[Any]) -> None:
+    data = encode(Commit(1, 1, [c.TopicChanged(1, "t", 1, (), "")]), 1)
+    assert not is_refused(data)
+    assert is_refused(data.replace(b'"history":[]', b'"history":' + json.dumps([row]).encode()))
+
+
+@pytest.mark.parametrize("size", ["-2", "41", "true", "null", '"1"', "1.0"])
+def test_a_body_of_the_first_form_has_a_length_that_can_be(size: str) -> None:
+    data = encode(Commit(1, 1, BODIES[-1:]), 1)
+    assert not is_refused(data)
+    assert is_refused(data.replace(b'"body":40', b'"body":' + size.encode()))
 
 
 LOCAL = {"store", "incarnation", "server", "note port"}
@@ -142,9 +245,9 @@ def test_a_store_that_carries_out_every_commit_becomes_alike(tmp_path: Path) -> 
     numbers = [(commit.incarnation, commit.number) for commit in stage.commits]
     assert numbers == [(stage.core.state.incarnation, number) for number in range(1, len(numbers) + 1)]
     twin = Store(tmp_path / "twin")
-    for commit in stage.commits:
+    for place, commit in enumerate(stage.commits):
         with twin.guarded():
-            twin.apply(decode(encode(commit)).changes)
+            twin.apply(decode(encode(commit, FORMS[place % 2])).changes)
     assert rows(twin) == rows(stage.store)
     assert {"batch", "published", "entry", "topic"} <= {row[0] for row in rows(twin)}
     twin.close()

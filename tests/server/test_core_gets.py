@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Get, Outcome, Subscribe

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from msgspec import structs
 
 from pubsub.base.limits import OFFSET_MAX
-from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, Moving, chunks, read
+from pubsub.server.moves.chunks import Batches, Moving, PieceRow, Staged, chunks, read
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
 from pubsub.server.topic.spans import Span
@@ -206,16 +208,14 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
     there = understood("t", moving, PUBLISHERS.index, lambda: 3)  # Log numbers are given in the same order here.
     for name in faring(Fate.TRAVELS) - {"stages"}:
         assert getattr(there, name) == getattr(topic, name), f"{name} does not travel"
-    (staged,) = [one for one in arrived if isinstance(one, ArrivedRows)]
-    assert staged == ArrivedRows(PUBLISHERS[2], 3, "try", 8, [(1, 2, 5, BODY)])
-    for piece, log in zip(
-        [one for one in arrived if isinstance(one, ArrivedBatches)], topic.logs.values(), strict=True
-    ):
+    (staged,) = [one for one in arrived if isinstance(one, Staged)]
+    assert staged == Staged(PUBLISHERS[2], 3, "try", 8, [PieceRow(1, 2, 5, BODY)])
+    for piece, log in zip([one for one in arrived if isinstance(one, Batches)], topic.logs.values(), strict=True):
         expected = list(store.reader.batches(log.number, log.low, log.end))
-        assert [replace(batch, publisher=1, sound=True) for batch, _ in piece.batches] == [
+        assert [Batch(*structs.astuple(structs.replace(one, publisher=1)), sound=True) for one in piece.batches] == [
             replace(batch, sound=True) for batch in expected
         ]
-        assert {name for _, name in piece.batches} == {PUBLISHERS[1]}
+        assert {one.publisher for one in piece.batches} == {PUBLISHERS[1]}
 
 
 def test_every_field_of_a_topic_that_is_joined_counts() -> None:

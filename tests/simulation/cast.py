@@ -78,6 +78,10 @@ class Cast:
         plain = [node for node in servers if isinstance(node, ServerNode)]
         for node in plain[len(plain) - min(self.fate.older, len(plain)) :]:
             node.older = True
+        for paired in servers:
+            if isinstance(paired, Paired):
+                for member in paired.members[: self.fate.older_members]:
+                    member.older = True
         return servers
 
     def proxy_names(self) -> tuple[str, ...]:

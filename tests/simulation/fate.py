@@ -48,7 +48,8 @@ class Fate:
         callers: clients that call a service, which has a worker then.
         bursts: how many of a client's puts are followed by others at once, so that they wait together.
         iterates: clients take by iterations, in the midst of which another thread subscribes again.
-        older: servers of a release that knows no trains; upgrades: whether one is upgraded when it is started again.
+        older: servers of a release that knows neither trains nor the second form of chunks and entries; older_members:
+            as many of the members of each pair; upgrades: whether one is upgraded when it is started again.
     """
 
     servers: int = 2
@@ -82,6 +83,7 @@ class Fate:
     callers: int = 0
     bursts: float = 0.0
     older: int = 0
+    older_members: int = 0
     upgrades: bool = False
     iterates: bool = False
 
@@ -265,9 +267,23 @@ def continuing(fate: Fate, seed: int) -> Fate:
     return fate
 
 
+def forms(fate: Fate, seed: int) -> Fate:
+    """Have members of pairs be of an older release in some runs, and mostly upgraded; drawn apart, as pairs are.
+
+    Args:
+        fate: of a run without.
+        seed: the run's.
+    """
+    random = Random(f"forms of {seed}")
+    if fate.pairs and random.random() < 0.25:
+        fate.older_members = random.choice((1, 2, 2))
+        fate.upgrades = random.random() < 0.7 if not fate.older else fate.upgrades
+    return fate
+
+
 def complete(fate: Fate, seed: int) -> Fate:
     """All of a run that is drawn apart, on what `draw` gave."""
-    return continuing(trains(moments(duels(pair(fate, seed), seed), seed), seed), seed)
+    return forms(continuing(trains(moments(duels(pair(fate, seed), seed), seed), seed), seed), seed)
 
 
 def _twins(fate: Fate, random: Random) -> None:

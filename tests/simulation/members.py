@@ -63,6 +63,7 @@ class MemberNode(ServerNode):
         self.settings = replace(self.settings, standby_of=address)
 
     def begin(self) -> None:
+        self.upgrade()
         self._sockets = SimulatedSockets(self)
         self.process = Member(self)
         self.process.open()

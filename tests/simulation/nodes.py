@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, deque
 from collections.abc import Callable, Container
 from hashlib import blake2b
@@ -36,6 +37,12 @@ from tests.simulation.world import Host, Process, World
 WAL_PAGES = 60
 MORE = int(zmq.SNDMORE)
 """As a number: an enumeration's member costs ten times as much."""
+SECOND = (b"\x94", b"\x92")
+"""What an entry and a chunk of the second form begin with."""
+_FORMED = {b"ENTRY ": "entries", b"TRANSFER ": "chunks"}
+"""The messages that carry bytes of either form, and what these are."""
+_FORM = re.compile(rb" form=2(?= )")
+_HEAD_BYTES = 120
 TIGHT: dict[str, Any] = {"answer_bytes_max": 60, "backlog_bytes_max": 1500, "history_bytes_max": 300}
 """Limits that a run reaches, in bytes."""
 
@@ -88,7 +95,7 @@ class ServerNode(Process):
         self.found: list[str] = []
         """What was otherwise in memory than in the store."""
         self.older = False
-        """Whether it is of a release that knows no trains."""
+        """Whether it is of a release that knows neither trains nor the second form of chunks and entries."""
         self.unheard = False
         """Whether its next word on topics that it holds gets lost."""
         self._turning = False
@@ -98,7 +105,7 @@ class ServerNode(Process):
 
     def begin(self) -> None:
         host = self.host
-        self.older = self.older and not (self.life > 1 and self.world.fate.upgrades)
+        self.upgrade()
         self.group_commit = self.make_group_commit(Store(Path(f"/{self.name}"), vfs=NAME), Reserve(host.disk))
         self.core = self.group_commit.core
         check_stale(self.settings, self.core)
@@ -107,6 +114,10 @@ class ServerNode(Process):
         self._sockets = SimulatedSockets(self)
         self.loop = Loop(self.settings, self.group_commit, self._sockets, self.address, self._check)
         self.note_store()
+
+    def upgrade(self) -> None:
+        """Be of this release from the second start on, where the run upgrades."""
+        self.older = self.older and not (self.life > 1 and self.world.fate.upgrades)
 
     def make_group_commit(self, store: Store, reserve: Reserve) -> GroupCommit:
         host = self.host
@@ -235,10 +246,33 @@ class SimulatedSockets:
         frames = queue.popleft()
         if not queue:
             del self.waiting[sock]
-        return frames
+        self._look_at_forms(frames)
+        return self._as_older(frames) if self._node.older else frames
+
+    def _look_at_forms(self, frames: list[Any]) -> None:
+        """Count the forms that arrive; an older release must be sent none that it cannot read."""
+        node = self._node
+        name = next((name for name in _FORMED if any(name in bytes(frame[:_HEAD_BYTES]) for frame in frames[:2])), None)
+        if name is None:
+            return
+        kind = _FORMED[name]
+        for frame in frames[1:]:
+            form = 1 if bytes(frame[:1]) == b"{" else 2 if bytes(frame[:1]) in SECOND else 0
+            if form == 2 and node.older:
+                node.found.append(f"{node.name}, of an older release, was sent {kind} of the second form")
+            elif form and not (form == 1 and node.older):
+                node.totals[f"{kind} of form {form} taken by this release"] += 1
+            elif form:
+                node.totals[f"{kind} taken by an older release"] += 1
+
+    @staticmethod
+    def _as_older(frames: list[Any]) -> list[Any]:
+        """A message as an older release writes and reads it: it does not say, nor hear, which forms are read."""
+        return [_FORM.sub(b"", bytes(frame)) if len(frame) < 4 * _HEAD_BYTES else frame for frame in frames]
 
     def send(self, sock: Any, frames: list[Any]) -> bool:
         node = self._node
+        frames = self._as_older(frames) if node.older else frames
         if self._sent:
             node.step("while sending")
         self._sent = True

@@ -89,7 +89,7 @@ class Gifts:
             Random(1),
             freeze=lambda topic, address: None,
             thaw=self.thawed.append,
-            chunks=lambda topic: iter(()),
+            chunks=lambda topic, form: iter(()),
             given=lambda topic, server, address: None,
         )
         self.giving.offer("t", "0" * 16, "tcp://s1:3", 0.0, frozen=frozen)
@@ -140,7 +140,7 @@ def test_a_receiver_that_lost_the_chunks_it_had_is_offered_the_topic_anew() -> N
         Random(1),
         freeze=lambda topic, address: None,
         thaw=lambda topic: None,
-        chunks=lambda topic: iter([b"one\n", b"two\n"]),
+        chunks=lambda topic, form: iter([b"one\n", b"two\n"]),
         given=lambda topic, server, address: None,
     )
     giving.offer("t", "0" * 16, "tcp://s1:3", 0.0)

@@ -125,6 +125,16 @@ def test_entries_are_applied_all_or_none(store: Store) -> None:
     assert (applied_entry(store), store.publishers()) == (ROOT, [""])
 
 
+def test_entries_of_both_forms_follow_one_another(store: Store) -> None:
+    end, entries = ROOT, list[Entry]()
+    for number in range(1, 7):
+        entries.append(make_entry(EntryId(3, number), end, [c.PublisherSeen(number, f"p{number}")], 1 + number % 2))
+        end = entries[-1].id
+    assert {bytes(entry.parts[0][:1]) for entry in entries} == {b"{", b"\x94"}
+    assert apply_entries(store, entries) == end
+    assert store.publishers() == ["", *(f"p{number}" for number in range(1, 7))]
+
+
 def test_a_damaged_word_of_where_a_store_ends_is_seen(store: Store) -> None:
     with store.guarded():
         store.db.execute("insert into meta values ('term', 'x')")

@@ -29,10 +29,10 @@ from tests.standby.cast import STORE, A, B
 TERM = 50
 
 
-def entries(count: int, previous: EntryId = ROOT) -> list[Entry]:
+def entries(count: int, previous: EntryId = ROOT, form: int = 2) -> list[Entry]:
     out: list[Entry] = []
     for number in range(1, count + 1):
-        out.append(make_entry(EntryId(TERM, number), previous, [NoteKept("n", number)]))
+        out.append(make_entry(EntryId(TERM, number), previous, [NoteKept("n", number)], form))
         previous = out[-1].id
     return out
 
@@ -70,8 +70,9 @@ def home(tmp_path: Path) -> Iterator[Home]:
     home.disk.close()
 
 
-def test_what_was_confirmed_is_staged_after_a_restart_and_applied_when_it_takes_over(home: Home) -> None:
-    new = entries(3)
+@pytest.mark.parametrize("form", [1, 2])
+def test_what_was_confirmed_is_staged_after_a_restart_and_applied_when_it_takes_over(home: Home, form: int) -> None:
+    new = entries(3, form=form)
     home.hear(new, committed=new[0].id)
     assert home.disk.apply(home.following)
     assert home.disk.end == new[0].id

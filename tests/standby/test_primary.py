@@ -47,8 +47,10 @@ class Primary:
         self.core.acknowledged(ack, self.now)
         return self.core.released()
 
-    def follow(self, *ids: EntryId, member: str = "B", known: int = 5, token: int = 7, gap: int = 0) -> None:
-        self.core.followed(Follow(*NAMES, member, known, token, gap, join_ids(ids)), self.now)
+    def follow(
+        self, *ids: EntryId, member: str = "B", known: int = 5, token: int = 7, gap: int = 0, form: int = 1
+    ) -> None:
+        self.core.followed(Follow(*NAMES, member, known, token, gap, join_ids(ids), form=form), self.now)
 
     def sent(self) -> list[tuple[int, list[EntryId]]]:
         """The loop of each ENTRY, and its entries."""

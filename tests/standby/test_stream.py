@@ -20,7 +20,7 @@ ALL = 1 << 40
 
 
 def entry(number: int, previous: EntryId, size: int = 10, term: int = 1) -> Entry:
-    changes = [c.BatchAppended(1, number, 1, 1, number, 9, 5, 0, bytes([number % 256]) * size)]
+    changes = [c.BatchAppended(1, number, 1, 1, number, 9, 5, 0, bytes([number % 256]) * (size + 144))]
     made = make_entry(EntryId(term, number), previous, changes)
     return made._replace(parts=(b"".join(made.parts),))
 

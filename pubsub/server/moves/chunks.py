@@ -1,32 +1,44 @@
 """What travels when a topic moves: chunks, each small, self-describing and checked when it is read.
 
-    one line of JSON, then bytes
-
 The first chunk describes the topic: its logs, its history, what it merged. Then come the batches of each log, as they
 are stored, and what sinks have staged; then the copies of `last` that spans refer to, the last counters, the
 subscriptions. What a topic holds does not change while it is given, so the same topic always makes the same chunks.
 Publishers travel by name: each store has its own numbers for them.
+
+A chunk has two forms, which differ in their first byte. The second one is MessagePack, as msgspec derives it from the
+classes below: the number of the form, then one of these parts. The first one is JSON with the bodies behind it
+(`moves.json_chunks`), for a receiver of an earlier release. Both are read; an argument says which is written.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from pubsub.base.limits import BATCH_BYTES_MAX, NUMBER_MAX
+import msgspec
+from msgspec import Meta, Struct
+
+from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.batch import Buffer
-from pubsub.protocol.names import is_hex, is_id
-from pubsub.protocol.records import check_publisher
-from pubsub.server.topic.delivery import Batch, BatchReader
+from pubsub.protocol.names import HEX, ID
+from pubsub.server.moves import json_chunks
+from pubsub.server.topic.commits import UNREADABLE
+from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
 from pubsub.server.topic.ranges import KEY
-from pubsub.server.topic.spans import Span, row_of
+from pubsub.server.topic.spans import LogId, Number, Span
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Log, Subscription, Topic
+
+if TYPE_CHECKING:
+    from pubsub.protocol.batch import Buffer
+else:
+    Buffer = memoryview  # A body that is read is a view into the chunk; one that is written may be bytes too.
+
+FORM: Final = 2
+"""The newest form of a chunk that this release writes and reads."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
@@ -36,6 +48,226 @@ CHUNK_ITEMS: Final = 5_000
 """Counters in one chunk, or subscriptions and ranges of their backlogs."""
 
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
+"""Bytes of a chunk besides bodies."""
+
+Id = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
+Subscriber = Annotated[str, Meta(pattern=rf"\A{KEY}?{ID}\Z")]
+Publisher = Annotated[str, Meta(pattern=rf"\A{ID}/{HEX}\Z")]
+Body = Annotated[Buffer, Meta(max_length=BATCH_BYTES_MAX)]
+
+
+class _Row(Struct, array_like=True, forbid_unknown_fields=True):
+    """As bytes: the fields in their order."""
+
+
+class _Part(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
+    """As bytes: the name of the class, then the fields in their order."""
+
+
+class LogRow(_Row):
+    """A log as `topic.Log` has it."""
+
+    low: Number
+    end: Number
+    total: Number
+    unknown: Number
+
+
+class Described(_Part):
+    """The fields of a `Description` that are short."""
+
+    open: LogId
+    logs: dict[LogId, LogRow]
+    history: tuple[Span, ...]
+    merged: list[LogId]
+    ended: list[LogId]
+    contested: dict[LogId, Id]
+
+
+class BatchRow(_Row):
+    """A batch as `delivery.Batch` has it, with its publisher's name."""
+
+    offset: Number
+    count: Number
+    publisher: Publisher
+    counter: Number
+    stamp: Number
+    checksum: Number
+    total: Number
+    body: Body | None
+
+
+class Batches(_Part):
+    """Batches of one log."""
+
+    log: LogId
+    batches: list[BatchRow]
+
+
+class PieceRow(_Row):
+    """Staged rows, as `stages.Piece` has them."""
+
+    first: Number
+    count: Number
+    checksum: Number
+    body: Body
+
+
+class Staged(_Part):
+    """Pieces of a sink's stage."""
+
+    publisher: Publisher
+    batch: Number
+    attempt: Id
+    heard: Number
+    pieces: list[PieceRow]
+
+
+class Watermark(_Part):
+    """Some counters of a copy of `last`."""
+
+    number: Number
+    counters: dict[Publisher, Number]
+
+
+class Last(_Part):
+    """Some of the last counters."""
+
+    counters: dict[Publisher, Number]
+
+
+class SubscriptionRow(_Row):
+    """A subscription as `topic.Subscription` has it."""
+
+    number: Number
+    epoch: Number
+    on: bool
+    since: Number
+    acknowledged: tuple[LogId, Number]
+    backlog: tuple[Span, ...]
+
+
+class Subscriptions(_Part):
+    """Some of the subscriptions."""
+
+    rows: dict[Subscriber, SubscriptionRow]
+
+
+Part = Described | Batches | Staged | Watermark | Last | Subscriptions
+
+
+class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
+    part: Part
+
+
+_encoder: Final = msgspec.msgpack.Encoder()
+_decoder: Final = msgspec.msgpack.Decoder(_Chunk)
+
+
+def encode(part: Part, form: int = FORM) -> bytes:
+    """Return a chunk of a form."""
+    return _encoder.encode(_Chunk(part)) if form >= FORM else json_chunks.encode(part)
+
+
+def decode(chunk: Buffer) -> Part:
+    """Return what a chunk of either form holds; bodies are views into it.
+
+    Raises:
+        DecodeError: it is something else, or of a release that makes other chunks.
+    """
+    try:
+        if bytes(chunk[:1]) == b"{":
+            part: Part = msgspec.convert(json_chunks.decode(bytes(chunk), LINE_BYTES_MAX), Part)
+        else:
+            part = _decoder.decode(chunk).part
+    except UNREADABLE as error:
+        raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
+    rows: Sequence[Any] = part.batches if isinstance(part, Batches) else getattr(part, "pieces", ())
+    if len(chunk) - sum(len(row.body or b"") for row in rows) > LINE_BYTES_MAX:
+        raise DecodeError(f"chunk of more than {LINE_BYTES_MAX} bytes besides bodies")
+    return part
+
+
+# Writing
+
+
+def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int = FORM) -> Iterator[bytes]:
+    """Every chunk of a frozen topic, in order.
+
+    Args:
+        publishers: names, by number.
+        form: the newest one that the receiver reads.
+    """
+    return (encode(part, form) for part in _parts(topic, reader, publishers))
+
+
+def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iterator[Part]:
+    said = describe(topic, publishers)
+    logs = {log.id: LogRow(log.low, log.end, log.total, log.unknown) for log in said.logs.values()}
+    yield Described(said.open, logs, said.history, sorted(said.merged), sorted(said.ended), said.contested)
+    for log in topic.logs.values():
+        yield from _batches(log, reader, publishers)
+    for stage in topic.stages.values():
+        yield from _staged(stage, reader, publishers)
+    for number, counters in said.watermarks.items():
+        for some in _pieces(counters):
+            yield Watermark(number, some)
+    for some in _pieces(said.last):
+        yield Last(some)
+    yield from _subscriptions(said.subscriptions.items())
+
+
+def _pieces(counters: dict[str, int]) -> Iterator[dict[str, int]]:
+    rest = iter(counters.items())
+    while piece := dict(islice(rest, CHUNK_ITEMS)):
+        yield piece
+
+
+def _subscriptions(subscriptions: Iterable[tuple[str, Subscription]]) -> Iterator[Subscriptions]:
+    rows: dict[str, SubscriptionRow] = {}
+    items = 0
+    for name, one in subscriptions:
+        rows[name] = SubscriptionRow(one.number, one.epoch, one.on, one.since, one.acknowledged, one.backlog)
+        items += 1 + len(one.backlog)
+        if items >= CHUNK_ITEMS:
+            yield Subscriptions(rows)
+            rows, items = {}, 0
+    if rows:
+        yield Subscriptions(rows)
+
+
+def _batches(log: Log, reader: BatchReader, publishers: Sequence[str]) -> Iterator[Batches]:
+    place = log.low
+    while place < log.end:
+        rows: list[BatchRow] = []
+        size = 0
+        for one in reader.batches(log.number, place, log.end):
+            place, name = one.offset + one.count, publishers[one.publisher]
+            facts = one.counter, one.stamp, one.checksum, one.total, one.body
+            rows.append(BatchRow(one.offset, one.count, name, *facts))
+            size += len(one.body or b"")
+            if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
+                break  # The reader must not be left open while the chunk travels.
+        if not rows:
+            return
+        yield Batches(log.id, rows)
+
+
+def _staged(stage: Stage, reader: BatchReader, publishers: Sequence[str]) -> Iterator[Staged]:
+    facts = publishers[stage.publisher], stage.batch, stage.attempt, stage.heard
+    rows: list[PieceRow] = []
+    size = 0
+    for piece in stage.pieces:
+        rows.append(PieceRow(piece.first, piece.count, piece.checksum, reader.staged(piece.id)))
+        size += piece.size
+        if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
+            yield Staged(*facts, rows)
+            rows, size = [], 0
+    if rows:
+        yield Staged(*facts, rows)
+
+
+# Reading
 
 
 @dataclass(slots=True)
@@ -49,146 +281,7 @@ class Moving(Description):
     size: int = 0
 
 
-@dataclass(slots=True)
-class ArrivedBatches:
-    """Batches of one log that arrived: (batch, publisher's name)."""
-
-    log: str
-    batches: list[tuple[Batch, str]]
-
-
-@dataclass(slots=True)
-class ArrivedRows:
-    """Rows of a sink's stage that arrived.
-
-    Attributes:
-        publisher: its name.
-        rows: first, count, checksum and body of each piece.
-    """
-
-    publisher: str
-    batch: int
-    attempt: str
-    heard: int
-    rows: list[tuple[int, int, int, bytes]]
-
-
-def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
-    """Every chunk of a frozen topic, in order.
-
-    Args:
-        publishers: names, by number.
-    """
-    said = describe(topic, publishers)
-    yield _pack({kind.wire: kind.write(getattr(said, name)) for name, kind in _HEAD.items()})
-    for log in topic.logs.values():
-        yield from _batch_chunks(log, reader, publishers)
-    for stage in topic.stages.values():
-        yield from _stage_chunks(stage, reader, publishers)
-    for number, counters in said.watermarks.items():
-        for items in _pieces(counters.items()):
-            yield _pack({"skip": number, "counters": items})
-    for items in _pieces(said.last.items()):
-        yield _pack({"last": items})
-    for rows in _subscription_pieces(said.subscriptions.items()):
-        yield _pack({"entries": rows})
-
-
-def _subscription_row(name: str, subscription: Subscription) -> list[Any]:
-    return [
-        name,
-        subscription.number,
-        subscription.epoch,
-        subscription.on,
-        subscription.since,
-        *subscription.acknowledged,
-        _span_rows(subscription.backlog),
-    ]
-
-
-def _span_rows(spans: Iterable[Span]) -> list[tuple[Any, ...]]:
-    return [row_of(span) for span in spans]
-
-
-def _log_rows(logs: Mapping[str, Log]) -> list[list[Any]]:
-    return [[log.id, log.low, log.end, log.total, log.unknown] for log in logs.values()]
-
-
-def _pieces(items: Iterable[tuple[Any, Any]]) -> Iterator[list[tuple[Any, Any]]]:
-    rest = iter(items)
-    while piece := list(islice(rest, CHUNK_ITEMS)):
-        yield piece
-
-
-def _subscription_pieces(subscriptions: Iterable[tuple[str, Subscription]]) -> Iterator[list[list[Any]]]:
-    rows: list[list[Any]] = []
-    items = 0
-    for name, subscription in subscriptions:
-        rows.append(_subscription_row(name, subscription))
-        items += 1 + len(subscription.backlog)
-        if items >= CHUNK_ITEMS:
-            yield rows
-            rows, items = [], 0
-    if rows:
-        yield rows
-
-
-def _batch_chunks(log: Log, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
-    rows: list[list[Any]] = []
-    bodies: list[Buffer] = []
-    size = 0
-    place = log.low
-    while place < log.end:
-        before = place
-        for batch in reader.batches(log.number, place, log.end):
-            place = batch.offset + batch.count
-            body = batch.body
-            rows.append(
-                [
-                    batch.offset,
-                    batch.count,
-                    publishers[batch.publisher],
-                    batch.counter,
-                    batch.stamp,
-                    batch.checksum,
-                    batch.total,
-                    -1 if body is None else len(body),
-                ]
-            )
-            if body is not None:
-                bodies.append(body)
-                size += len(body)
-            if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
-                break  # The reader must not be left open while the chunk travels.
-        if rows:
-            yield _pack({"log": log.id, "rows": rows}, bodies)
-            rows, bodies, size = [], [], 0
-        if place == before:
-            return
-
-
-def _stage_chunks(stage: Stage, reader: BatchReader, publishers: Sequence[str]) -> Iterator[bytes]:
-    head = [publishers[stage.publisher], stage.batch, stage.attempt, stage.heard]
-    rows: list[list[int]] = []
-    bodies: list[Buffer] = []
-    size = 0
-    for piece in stage.pieces:
-        rows.append([piece.first, piece.count, piece.checksum, piece.size])
-        bodies.append(reader.staged(piece.id))
-        size += piece.size
-        if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
-            yield _pack({"stage": head, "rows": rows}, bodies)
-            rows, bodies, size = [], [], 0
-    if rows:
-        yield _pack({"stage": head, "rows": rows}, bodies)
-
-
-def _pack(head: dict[str, Any], bodies: Iterable[Buffer] = ()) -> bytes:
-    line = json.dumps(head, separators=(",", ":")).encode("ascii")
-    return b"".join((line, b"\n", *bodies))
-
-
-def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> ArrivedBatches | ArrivedRows | None:
+def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | Staged | None:
     """Take in one chunk.
 
     Args:
@@ -201,153 +294,41 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> ArrivedBat
     Raises:
         DecodeError: it is not a chunk that can follow.
     """
-    raw = bytes(chunk)
-    line, newline, rest = raw.partition(b"\n")
-    if not newline or len(line) > LINE_BYTES_MAX:
-        raise DecodeError("chunk without its line")
-    try:
-        head = json.loads(line)
-        if "open" in head:
-            _read_description(head, moving, number)
-        elif "log" in head:
-            return _read_batches(head, rest, moving)
-        elif "stage" in head:
-            return _read_stage(head, rest)
-        elif "skip" in head:
-            moving.watermarks.setdefault(_number(head["skip"]), {}).update(_counters(head["counters"]))
-        elif "last" in head:
-            moving.last.update(_counters(head["last"]))
-        elif "entries" in head:
-            moving.subscriptions.update(_read_subscription(row, moving) for row in head["entries"])
-        else:
-            raise DecodeError("chunk of an unknown kind")
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
-    moving.size += len(raw)
+    part = decode(chunk)
+    match part:
+        case Batches():
+            _check_batches(part, moving)
+            return part
+        case Staged():
+            return part
+        case Described():
+            _read_description(part, moving, number)
+        case Watermark():
+            moving.watermarks.setdefault(part.number, {}).update(part.counters)
+        case Last():
+            moving.last.update(part.counters)
+        case Subscriptions():
+            for name, row in part.rows.items():
+                if any(span.log not in moving.logs for span in row.backlog):
+                    raise DecodeError("a subscription points into a log that did not come along")
+                moving.subscriptions[name] = Subscription(*msgspec.structs.astuple(row))
+    moving.size += len(chunk)
     return None
 
 
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value <= NUMBER_MAX:
-        raise ValueError
-    return value
-
-
-def _log_id(value: Any) -> str:
-    if type(value) is not str or not is_hex(value):
-        raise ValueError
-    return value
-
-
-def _server_id(value: Any) -> str:
-    if type(value) is not str or not is_id(value):
-        raise ValueError
-    return value
-
-
-def _read_span(row: Any) -> Span:
-    log, low, high, watermark, since, *mark = row
-    if mark not in ([], [1]):
-        raise ValueError
-    stop = None if high is None else _number(high)
-    return Span(_log_id(log), _number(low), stop, _number(watermark), _number(since), bool(mark))
-
-
-def _read_spans(rows: Any) -> tuple[Span, ...]:
-    return tuple(_read_span(row) for row in rows)
-
-
-def _read_logs(rows: Any) -> dict[str, Log]:
-    """Logs that have no numbers of this store yet."""
-    return {_log_id(log): Log(0, log, *map(_number, (low, *rest))) for log, low, *rest in rows}
-
-
-def _read_log_ids(rows: Any) -> frozenset[str]:
-    return frozenset(_log_id(log) for log in rows)
-
-
-class _Kind(NamedTuple):
-    """How a field of a description is called in a chunk, written and read."""
-
-    wire: str
-    write: Callable[[Any], Any]
-    read: Callable[[Any], Any]
-
-
-_HEAD: Final = {
-    "open": _Kind("open", str, _log_id),
-    "logs": _Kind("logs", _log_rows, _read_logs),
-    "history": _Kind("spine", _span_rows, _read_spans),
-    "merged": _Kind("absorbed", sorted, _read_log_ids),
-    "ended": _Kind("ended", sorted, _read_log_ids),
-    "contested": _Kind("rivals", dict, lambda rows: {_log_id(log): _server_id(server) for log, server in rows.items()}),
-}
-"""The fields of a description that the first chunk has; the others may be long, and come in pieces."""
-
-
-def _read_description(head: Mapping[str, Any], moving: Moving, number: Callable[[], int]) -> None:
+def _read_description(part: Described, moving: Moving, number: Callable[[], int]) -> None:
     if moving.open:
         raise DecodeError("a topic is described twice")
-    said = {name: kind.read(head[kind.wire]) for name, kind in _HEAD.items()}
-    if said["open"] not in said["logs"]:
+    if part.open not in part.logs:
         raise DecodeError("a topic without its open log")
-    for name, value in said.items():
-        setattr(moving, name, value)
-    moving.logs = {name: replace(log, number=number()) for name, log in moving.logs.items()}
+    moving.logs = {log: Log(number(), log, *msgspec.structs.astuple(row)) for log, row in part.logs.items()}
+    moving.open, moving.history, moving.contested = part.open, part.history, part.contested
+    moving.merged, moving.ended = frozenset(part.merged), frozenset(part.ended)
 
 
-def _counters(rows: Any) -> dict[str, int]:
-    return {check_publisher(name): _number(counter) for name, counter in rows}
-
-
-def _read_subscription(row: Any, moving: Moving) -> tuple[str, Subscription]:
-    name, number, opening, on, since, log, acknowledged, spans = row
-    if not is_id(name.removeprefix(KEY)):
-        raise ValueError
-    subscription = Subscription(
-        _number(number),
-        _number(opening),
-        bool(on),
-        _number(since),
-        (_log_id(log), _number(acknowledged)),
-        _read_spans(spans),
-    )
-    if any(span.log not in moving.logs for span in subscription.backlog):
-        raise DecodeError("a subscription points into a log that did not come along")
-    return name, subscription
-
-
-def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> ArrivedBatches:
-    log = moving.logs[head["log"]]
-    piece = ArrivedBatches(log.id, [])
-    place = 0
-    for offset, count, publisher, counter, stamp, checksum, total, size in head["rows"]:
-        body = None
-        if size != -1:
-            if _number(size) > BATCH_BYTES_MAX or place + size > len(rest):
-                raise DecodeError("a batch is longer than its chunk")
-            body = rest[place : place + size]
-            place += size
-        if not (log.low <= _number(offset) and offset + _number(count) <= log.end):
-            raise DecodeError("a batch outside its log")
-        batch = Batch(offset, count, 0, _number(counter), _number(stamp), _number(checksum), _number(total), body)
-        piece.batches.append((batch, check_publisher(publisher)))
-    if place != len(rest):
-        raise DecodeError("bytes behind the last batch of a chunk")
-    return piece
-
-
-def _read_stage(head: Mapping[str, Any], rest: bytes) -> ArrivedRows:
-    publisher, batch, attempt, heard = head["stage"]
-    if type(attempt) is not str or not is_id(attempt):
-        raise ValueError
-    staged = ArrivedRows(check_publisher(publisher), _number(batch), attempt, _number(heard), [])
-    place = 0
-    for first, count, checksum, size in head["rows"]:
-        if not 0 <= _number(size) <= BATCH_BYTES_MAX or place + size > len(rest):
-            raise DecodeError("staged rows are longer than their chunk")
-        staged.rows.append((_number(first), _number(count), _number(checksum), rest[place : place + size]))
-        place += size
-    if place != len(rest):
-        raise DecodeError("bytes behind the last staged rows of a chunk")
-    return staged
+def _check_batches(part: Batches, moving: Moving) -> None:
+    log = moving.logs.get(part.log)
+    if log is None:
+        raise DecodeError("batches of a log that was not described")
+    if not all(log.low <= one.offset and one.offset + one.count <= log.end for one in part.batches):
+        raise DecodeError("a batch outside its log")

@@ -111,7 +111,7 @@ class Giving:
         random: for the IDs of transfers.
         freeze: makes a topic frozen, durably, for the server at an address.
         thaw: makes it an ordinary one again.
-        chunks: gives the chunks of a frozen topic.
+        chunks: gives the chunks of a frozen topic, in the newest form that the receiver reads.
         given: deletes a topic that the sender of this `done`, at an address, has merged.
         unreadable: told of a topic that cannot be given because the store is damaged there, and why.
         given_up: tells of a log whether it is known here as given up.
@@ -125,7 +125,7 @@ class Giving:
         *,
         freeze: Callable[[str, str], None],
         thaw: Callable[[str], None],
-        chunks: Callable[[str], Iterator[bytes]],
+        chunks: Callable[[str, int], Iterator[bytes]],
         given: Callable[[str, Transfer, str], None],
         unreadable: Callable[[str, str], None] = lambda topic, reason: None,
         given_up: Callable[[str], bool] = lambda log: False,
@@ -234,7 +234,7 @@ class Giving:
             # Also where it was frozen for another one, which sent it on to this one: who may merge it is remembered.
             if gift.frozen != gift.address:
                 self._freeze_for_receiver(gift)
-            gift.state, gift.source = State.SENDING, self._chunks(gift.topic)
+            gift.state, gift.source = State.SENDING, self._chunks(gift.topic, message.form)
             gift.said = self._others(gift.topic)
             gift.hungry, gift.retry_at = True, now + gift.wait
         elif message.step == "chunk" and gift.state is State.SENDING:

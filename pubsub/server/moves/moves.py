@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from msgspec.structs import astuple
+
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
 from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
-from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, chunks
+from pubsub.server.moves.chunks import Batches, Staged, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -202,8 +204,8 @@ class Moves:
         self._state.topics[name].freeze("")
         self._retention.look_at(name)
 
-    def _chunks(self, name: str) -> Iterator[bytes]:
-        return chunks(self._state.topics[name], self._state.reader, self._state.publishers.names)
+    def _chunks(self, name: str, form: int) -> Iterator[bytes]:
+        return chunks(self._state.topics[name], self._state.reader, self._state.publishers.names, form)
 
     def _others(self, name: str) -> str:
         contested = self._state.topics[name].contested
@@ -226,31 +228,20 @@ class Moves:
 
     # The receiving side
 
-    def _store(self, incoming: Incoming, piece: ArrivedBatches | ArrivedRows, now: float) -> None:
+    def _store(self, incoming: Incoming, piece: Batches | Staged, now: float) -> None:
         state = self._state
-        if isinstance(piece, ArrivedRows):
+        if isinstance(piece, Staged):
             key = state.publishers.number(piece.publisher), piece.batch, piece.attempt
-            self._staging.arrived(incoming.stages, key, piece.heard, piece.rows)
+            self._staging.arrived(incoming.stages, key, piece.heard, map(astuple, piece.pieces))
             return
         log = incoming.moving.logs[piece.log]
         if incoming.next == 1 or log.number not in incoming.opened:
             incoming.opened.add(log.number)
             state.uncommitted.rows.append(c.LogOpened(log.number, log.id, 0, c.LogState.INCOMING))
-        for batch, publisher in piece.batches:
-            state.uncommitted.rows.append(
-                c.BatchAppended(
-                    log.number,
-                    batch.offset,
-                    batch.count,
-                    state.publishers.number(publisher),
-                    batch.counter,
-                    batch.stamp,
-                    batch.checksum,
-                    batch.total,
-                    batch.body,
-                    sound=False,
-                )
-            )
+        for one in piece.batches:
+            by, count, counter = state.publishers.number(one.publisher), one.count, one.counter
+            facts = log.number, one.offset, count, by, counter, one.stamp, one.checksum, one.total, one.body
+            state.uncommitted.rows.append(c.BatchAppended(*facts, sound=False))
 
     def _merge(self, incoming: Incoming, now: float) -> None:
         state, name = self._state, incoming.topic

@@ -16,7 +16,7 @@ from typing import Final
 
 from pubsub.errors import DecodeError
 from pubsub.protocol.messages import Outcome, Transfer
-from pubsub.server.moves.chunks import ArrivedBatches, ArrivedRows, Moving, read
+from pubsub.server.moves.chunks import FORM, Batches, Moving, Staged, read
 from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX
 
@@ -77,7 +77,7 @@ class Receiving:
         sender: str,
         *,
         number: Callable[[], int],
-        store: Callable[[Incoming, ArrivedBatches | ArrivedRows, float], None],
+        store: Callable[[Incoming, Batches | Staged, float], None],
         discard: Callable[[list[int]], None],
         merge: Callable[[Incoming, float], None],
         unstage: Callable[[Iterable[Stage]], None] = lambda _: None,
@@ -97,7 +97,9 @@ class Receiving:
         if known is None or known.transfer != message.transfer:
             self._forget(key)
             self.incoming[key] = Incoming(message.topic, message.sender, message.transfer, now)
-        return self._step(message, "accepted")
+        accepted = self._step(message, "accepted")
+        accepted.form = FORM
+        return accepted
 
     def chunk(self, message: Transfer, now: float) -> Reply:
         """A chunk: stored if it is the next one; the answer says which one is expected now."""
@@ -113,8 +115,8 @@ class Receiving:
             except DecodeError as error:
                 self._forget((message.topic, message.sender))
                 return Outcome.REFUSED, error.reason
-            if isinstance(piece, ArrivedRows):
-                incoming.pieces += len(piece.rows)
+            if isinstance(piece, Staged):
+                incoming.pieces += len(piece.pieces)
                 if incoming.pieces > PIECES_MAX:
                     self._forget((message.topic, message.sender))
                     return Outcome.REFUSED, "PIECES_MAX"

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pubsub.server.storage import staged
-from pubsub.server.topic.spans import Span, row_of
+from pubsub.server.topic.spans import Span, read_rows, row_of
 
 FORMAT: Final = 2
 """2: a span may be marked as doubtful. A store of format 1 holds no such mark, and is read as it is."""
@@ -77,8 +77,4 @@ def read_spans(text: str) -> tuple[Span, ...]:
     Raises:
         ValueError: the text is something else.
     """
-    return tuple(_read_span(*row) for row in json.loads(text))
-
-
-def _read_span(log: str, low: int, high: int | None, watermark: int, since: int, doubtful: int = 0) -> Span:
-    return Span(log, low, high, watermark, since, bool(doubtful))
+    return tuple(Span(*row) for row in read_rows(json.loads(text)))

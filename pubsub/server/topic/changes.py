@@ -3,16 +3,24 @@
 The core never writes. It says what is to be different, the shell hands that to the store, and only when the commit is
 through do the answers leave that were computed from it. A simulator can therefore lose, replay or tear a commit
 without the core noticing.
+
+The annotation of a field is its only declaration: `topic.commits` writes and reads it as it stands here. A new field
+goes to the end of its class and has a default; a release that lacks the field refuses the commit.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
-from pubsub.protocol.batch import Buffer
-from pubsub.protocol.names import Position
-from pubsub.server.topic.spans import Span
+from msgspec import Struct
+
+from pubsub.server.topic.spans import Number, Span
+
+if TYPE_CHECKING:
+    from pubsub.protocol.batch import Buffer
+else:
+    Buffer = memoryview  # A body that is read is a view into the commit's bytes; one that is written may be bytes too.
 
 
 class LogState(StrEnum):
@@ -51,8 +59,11 @@ class LogState(StrEnum):
         return self in {LogState.UNKNOWN, LogState.INCOMING}
 
 
-@dataclass(slots=True)
-class BatchAppended:
+class _Change(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
+    """As bytes: the name of the class, then the fields in their order."""
+
+
+class BatchAppended(_Change):
     """One put batch: one row.
 
     Attributes:
@@ -62,233 +73,211 @@ class BatchAppended:
         sound: whether the checksum was compared with the body.
     """
 
-    log: int
-    offset: int
-    count: int
-    publisher: int
-    counter: int
-    stamp: int
-    checksum: int
-    total: int
+    log: Number
+    offset: Number
+    count: Number
+    publisher: Number
+    counter: Number
+    stamp: Number
+    checksum: Number
+    total: Number
     body: Buffer | None
     sound: bool = True
 
 
-@dataclass(slots=True)
-class PublisherSeen:
+class PublisherSeen(_Change):
     """A publisher's name gets a number in this store."""
 
-    publisher: int
+    publisher: Number
     name: str
 
 
-@dataclass(slots=True)
-class LastMoved:
+class LastMoved(_Change):
     """The highest counter of a publisher on a topic."""
 
-    topic: int
-    publisher: int
-    last: int
+    topic: Number
+    publisher: Number
+    last: Number
 
 
-@dataclass(slots=True)
-class LogOpened:
+class LogOpened(_Change):
     """A log with this number and ID begins.
 
     Attributes:
         state: held, incoming, merged or dead; the others come about by other changes.
     """
 
-    log: int
+    log: Number
     id: str
-    topic: int
+    topic: Number
     state: LogState = LogState.HELD
 
 
-@dataclass(slots=True)
-class LogMerged:
+class LogMerged(_Change):
     """A log that was incoming is the topic's now."""
 
-    log: int
-    topic: int
-    low: int
-    end: int
-    total: int
+    log: Number
+    topic: Number
+    low: Number
+    end: Number
+    total: Number
 
 
-@dataclass(slots=True)
-class LogUsedUp:
+class LogUsedUp(_Change):
     """A closed log of which nothing is held any more; that it was here stays known."""
 
-    log: int
+    log: Number
 
 
-@dataclass(slots=True)
-class BatchesDiscarded:
+class BatchesDiscarded(_Change):
     """Batches below the offset `low` of a log that is nobody's go.
 
     Attributes:
         last: whether these were all; then a log that was only incoming is forgotten.
     """
 
-    log: int
-    low: int
+    log: Number
+    low: Number
     last: bool
 
 
-@dataclass(slots=True)
-class TopicGiven:
+class TopicGiven(_Change):
     """A topic went to another server: everything of it goes, but where its logs went stays known."""
 
-    topic: int
+    topic: Number
     receiver: str
 
 
-@dataclass(slots=True)
-class WatermarkStored:
+class WatermarkStored(_Change):
     """A copy of `last` that spans refer to."""
 
-    watermark: int
-    counters: dict[int, int]
+    watermark: Number
+    counters: dict[Number, Number]
 
 
-@dataclass(slots=True)
-class WatermarkDropped:
+class WatermarkDropped(_Change):
     """No span refers to it any more."""
 
-    watermark: int
+    watermark: Number
 
 
-@dataclass(slots=True)
-class LogTrimmed:
+class LogTrimmed(_Change):
     """A log's batches below the offset `low` go; `end` and `total` are kept for when the newest batch cannot say them.
 
     It may be gone, or without its bytes.
     """
 
-    log: int
-    low: int
-    end: int
-    total: int
+    log: Number
+    low: Number
+    end: Number
+    total: Number
 
 
-@dataclass(slots=True)
-class BodiesDropped:
+class BodiesDropped(_Change):
     """The batches in offsets [low, high) of a log lose their bytes; what their rows say of them stays."""
 
-    log: int
-    low: int
-    high: int
+    log: Number
+    low: Number
+    high: Number
 
 
-@dataclass(slots=True)
-class TopicChanged:
+class TopicChanged(_Change):
     """A topic is new, or its open log, its history, or whom it is frozen for is different."""
 
-    topic: int
+    topic: Number
     name: str
-    open_log: int
+    open_log: Number
     history: tuple[Span, ...]
     frozen: str
 
 
-@dataclass(slots=True)
-class SubscriptionChanged:
+class SubscriptionChanged(_Change):
     """A subscriber's subscription is different."""
 
-    topic: int
+    topic: Number
     subscriber: str
-    number: int
-    epoch: int
+    number: Number
+    epoch: Number
     on: bool
-    since: int
-    acknowledged: Position
+    since: Number
+    acknowledged: tuple[str, Number]
     backlog: tuple[Span, ...]
 
 
-@dataclass(slots=True)
-class BatchQuarantined:
+class BatchQuarantined(_Change):
     """A batch that is not what was written: its bytes are set aside, its place stays."""
 
-    log: int
-    offset: int
+    log: Number
+    offset: Number
 
 
-@dataclass(slots=True)
-class BatchRepaired:
+class BatchRepaired(_Change):
     """A batch that was damaged in this store, as the store's other member has it; of this disk alone.
 
     Attributes:
         log, offset, count, publisher, counter, stamp, checksum, total, body: as in `BatchAppended`.
     """
 
-    log: int
-    offset: int
-    count: int
-    publisher: int
-    counter: int
-    stamp: int
-    checksum: int
-    total: int
+    log: Number
+    offset: Number
+    count: Number
+    publisher: Number
+    counter: Number
+    stamp: Number
+    checksum: Number
+    total: Number
     body: Buffer
 
 
-@dataclass(slots=True)
-class LogEnded:
+class LogEnded(_Change):
     """A log of which a restored copy may lack the end: all beyond what is stored counts as lost.
 
     Attributes:
         here: whether it is this very store that was restored.
     """
 
-    log: int
+    log: Number
     here: bool = False
 
 
-@dataclass(slots=True)
-class LogReplaced:
+class LogReplaced(_Change):
     """A log of a restored copy, by its ID: another server had all of it, and that takes its place."""
 
-    topic: int
+    topic: Number
     log: str
 
 
-@dataclass(slots=True)
-class TopicSetAside:
+class TopicSetAside(_Change):
     """A topic is this server's no more, and kept: `reason` for a person, `stamp` in microseconds since 1970."""
 
-    topic: int
+    topic: Number
     reason: str
-    stamp: int
+    stamp: Number
 
 
-@dataclass(slots=True)
-class TopicContested:
+class TopicContested(_Change):
     """Another server holds a topic too, with this open log."""
 
-    topic: int
+    topic: Number
     log: str
     server: str
 
 
-@dataclass(slots=True)
-class TopicSettled:
+class TopicSettled(_Change):
     """That log was merged, or given up."""
 
-    topic: int
+    topic: Number
     log: str
 
 
-@dataclass(slots=True)
-class NoteKept:
+class NoteKept(_Change):
     """Something that the server remembers of itself, by its name; None: no longer."""
 
     name: str
-    value: str | int | None
+    value: str | Number | None
 
 
-@dataclass(slots=True)
-class StageOpened:
+class StageOpened(_Change):
     """A sink begins to stage rows.
 
     Attributes:
@@ -297,16 +286,15 @@ class StageOpened:
         heard: when it was heard of last, microseconds since 1970.
     """
 
-    stage: int
-    topic: int
-    publisher: int
-    batch: int
+    stage: Number
+    topic: Number
+    publisher: Number
+    batch: Number
     attempt: str
-    heard: int
+    heard: Number
 
 
-@dataclass(slots=True)
-class PieceStaged:
+class PieceStaged(_Change):
     """Rows are staged: a batch of them as it came.
 
     Attributes:
@@ -315,67 +303,61 @@ class PieceStaged:
         heard: when they came.
     """
 
-    stage: int
-    piece: int
-    first: int
-    count: int
-    checksum: int
-    heard: int
+    stage: Number
+    piece: Number
+    first: Number
+    count: Number
+    checksum: Number
+    heard: Number
     body: Buffer
 
 
-@dataclass(slots=True)
-class StageMerged:
+class StageMerged(_Change):
     """A stage that arrived is the topic's now."""
 
-    stage: int
-    topic: int
+    stage: Number
+    topic: Number
 
 
-@dataclass(slots=True)
-class BatchPublished:
+class BatchPublished(_Change):
     """A batch of a log whose bytes are those of a staged piece, `source`; else as BatchAppended."""
 
-    log: int
-    offset: int
-    count: int
-    publisher: int
-    counter: int
-    stamp: int
-    checksum: int
-    total: int
-    source: int
+    log: Number
+    offset: Number
+    count: Number
+    publisher: Number
+    counter: Number
+    stamp: Number
+    checksum: Number
+    total: Number
+    source: Number
 
 
-@dataclass(slots=True)
-class StagePublished:
+class StagePublished(_Change):
     """A stage is no more; its pieces are published."""
 
-    stage: int
+    stage: Number
 
 
-@dataclass(slots=True)
-class StageDropped:
+class StageDropped(_Change):
     """A stage is nobody's any more, and will be deleted."""
 
-    stage: int
+    stage: Number
 
 
-@dataclass(slots=True)
-class StagedDeleted:
+class StagedDeleted(_Change):
     """So many pieces of a stage that is nobody's go; with the last ones the stage."""
 
-    stage: int
-    pieces: int
+    stage: Number
+    pieces: Number
     last: bool
 
 
-@dataclass(slots=True)
-class ChangeCounted:
+class ChangeCounted(_Change):
     """The server's change number and its highest stamp."""
 
-    change: int
-    stamp: int
+    change: Number
+    stamp: Number
 
 
 Change = (

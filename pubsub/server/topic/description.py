@@ -13,6 +13,8 @@ from dataclasses import dataclass, field, replace
 from enum import Flag, auto
 from typing import Final
 
+from msgspec import structs
+
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Subscription, Topic
 
@@ -115,7 +117,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
     watermarks = {0: 0} | {theirs: watermark() for theirs in said.watermarks}
 
     def renumbered(spans: tuple[Span, ...]) -> tuple[Span, ...]:
-        return tuple(replace(span, watermark=watermarks.get(span.watermark, 0)) for span in spans)
+        return tuple(structs.replace(span, watermark=watermarks.get(span.watermark, 0)) for span in spans)
 
     return Topic(
         0,

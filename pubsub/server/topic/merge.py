@@ -24,7 +24,8 @@ other.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import ALWAYS, Span, cut

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from pubsub.protocol.names import Position, format_position
 from pubsub.server.topic.delivery import BatchReader

@@ -9,33 +9,38 @@ before the subscription (`since`, by stamp). A topic's history is spans too: ove
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Any, Final
 
-from pubsub.protocol.names import Position
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.protocol.names import HEX, Position
+
+Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+LogId = Annotated[str, Meta(pattern=rf"\A{HEX}\Z")]
 
 ALWAYS: Final = 0
 """The `since` of a span that leaves nothing out by stamp."""
 
 
-@dataclass(slots=True, frozen=True)
-class Span:
+class Span(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     """Offsets [low, high) of a log.
 
     Attributes:
         log: the log's ID.
         low: the first offset.
         high: one above the last; None: it grows with the log.
-        skip: number of a stored copy of `last`: records with counters up to it are left out; 0: none.
+        watermark: number of a stored copy of `last`: records with counters up to it are left out; 0: none.
         since: records with stamps up to it are left out (microseconds since 1970).
         doubtful: they may have been handed out to a state directory of the client's that did not acknowledge them.
     """
 
-    log: str
-    low: int
-    high: int | None = None
-    watermark: int = 0
-    since: int = ALWAYS
+    log: LogId
+    low: Number
+    high: Number | None = None
+    watermark: Number = 0
+    since: Number = ALWAYS
     doubtful: bool = False
 
     def holds(self, offset: int) -> bool:
@@ -89,9 +94,23 @@ def marked(spans: Sequence[Span], handed: Position | None) -> tuple[Span, ...]:
 
 
 def row_of(span: Span) -> tuple[str | int | None, ...]:
-    """A span as a row of a store, a commit or a chunk; the mark stands there only where it is set."""
+    """A span as a row of a store, or of the first form of commits and chunks; a mark stands there only if it is set."""
     row = (span.log, span.low, span.high, span.watermark, span.since)
     return (*row, 1) if span.doubtful else row
+
+
+def read_rows(rows: Any) -> list[tuple[Any, ...]]:
+    """The fields of spans, from the rows that `row_of` made; their types are not checked.
+
+    Raises:
+        ValueError, TypeError: the rows are something else.
+    """
+    out = []
+    for log, low, high, watermark, since, *mark in rows:
+        if mark not in ([], [1]):
+            raise ValueError("not a span")
+        out.append((log, low, high, watermark, since, bool(mark)))
+    return out
 
 
 def cut(spans: Iterable[Span], log: str, end: int) -> tuple[Span, ...]:

@@ -169,7 +169,7 @@ class Staging:
         stages: dict[StageKey, Stage],
         key: StageKey,
         heard: int,
-        rows: Iterable[tuple[int, int, int, bytes]],
+        rows: Iterable[tuple[int, int, int, bytes | memoryview]],
     ) -> None:
         """Keep rows of a topic that is on its way here, which nobody can publish yet.
 

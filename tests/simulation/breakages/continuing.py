@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
+from msgspec import structs
+
 import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
 import pubsub.client.flows.subscribing
@@ -29,6 +31,13 @@ breakage = Room()
 def unmarked(span: Span) -> tuple[Any, ...]:
     """A row without the mark."""
     return (span.log, span.low, span.high, span.watermark, span.since)
+
+
+def _without_marks(change: Any) -> Any:
+    spans = {
+        name: tuple(Span(*unmarked(span)) for span in getattr(change, name, ())) for name in ("history", "backlog")
+    }
+    return structs.replace(change, **{name: held for name, held in spans.items() if hasattr(change, name)})
 
 
 # The server
@@ -116,12 +125,27 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("mark left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.moves.chunks, "row_of", unmarked)
+    chunks = pubsub.server.moves.chunks
+    original = chunks.encode
+
+    def encode(part: Any, *form: int) -> bytes:
+        if isinstance(part, chunks.Subscriptions):
+            part = chunks.Subscriptions({name: _without_marks(row) for name, row in part.rows.items()})
+        return original(_without_marks(part), *form)
+
+    substitute(stack, chunks, "encode", encode)
 
 
 @breakage("mark left out of a commit to a standby")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.topic.commits, "row_of", unmarked)
+    commits = pubsub.server.topic.commits
+    original = commits.encode
+
+    def encode(commit: Any, *form: int) -> bytes:
+        changes = [_without_marks(change) for change in commit.changes]
+        return original(commits.Commit(commit.incarnation, commit.number, changes), *form)
+
+    substitute(stack, commits, "encode", encode)
 
 
 @breakage("one answer of both kinds")

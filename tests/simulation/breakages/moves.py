@@ -13,28 +13,32 @@ import pubsub.server.state.state
 import pubsub.server.topic.merge
 import pubsub.server.topic.topic
 from pubsub.protocol.messages import Transfer
+from pubsub.server.moves.chunks import Last, Subscriptions, decode
 from tests.simulation.breakages.room import Room, substitute
 
 breakage = Room()
 
 
-def leave_out(stack: contextlib.ExitStack, beginning: bytes) -> None:
-    """A transfer lacks the chunks that begin so."""
+def leave_out(stack: contextlib.ExitStack, kind: type[Any]) -> None:
+    """A transfer lacks the chunks that hold this."""
     moves = pubsub.server.moves.moves
     original = moves.chunks
     substitute(
-        stack, moves, "chunks", lambda *given: (chunk for chunk in original(*given) if not chunk.startswith(beginning))
+        stack,
+        moves,
+        "chunks",
+        lambda *given: (chunk for chunk in original(*given) if not isinstance(decode(chunk), kind)),
     )
 
 
 @breakage("`last` left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    leave_out(stack, b'{"last"')
+    leave_out(stack, Last)
 
 
 @breakage("subscriptions left out of a transfer")
 def _(stack: contextlib.ExitStack) -> None:
-    leave_out(stack, b'{"entries"')
+    leave_out(stack, Subscriptions)
 
 
 @breakage("freeze not durable")

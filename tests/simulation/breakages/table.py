@@ -10,6 +10,7 @@ from tests.simulation.breakages import (
     client,
     continuing,
     damage,
+    forms,
     groups,
     messenger,
     moves,
@@ -21,7 +22,7 @@ from tests.simulation.breakages import (
 )
 from tests.simulation.breakages.room import Breakage
 
-ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups, continuing, damage)
+ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups, continuing, damage, forms)
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
 

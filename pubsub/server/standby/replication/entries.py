@@ -1,8 +1,9 @@
 """An entry: what one loop of a primary committed, under its ID and with the ID of the entry before it.
 
 Its bytes are those of a commit (`topic.commits`), made once: the same go into the primary's stream file, to the standby
-and into the standby's file, under one checksum from end to end. What has to be known of an entry on the way (its ID,
-what it follows, how long it is) stands beside the bytes, so that nobody reads them before they are applied.
+and into the standby's file, under one checksum from end to end. So the form that the standby reads is the form in both
+files. What has to be known of an entry on the way (its ID, what it follows, how long it is) stands beside the bytes, so
+that nobody reads them before they are applied.
 
 Two kinds of changes never travel. A batch that was found damaged is one disk's damage, and so is its repair: the other
 member's copy of the batch is whole. And the note of a port is of one machine.
@@ -44,14 +45,15 @@ class Entry(NamedTuple):
         return Listed(*self[:4])
 
 
-def make_entry(identity: EntryId, previous: EntryId, changes: Sequence[Change]) -> Entry:
+def make_entry(identity: EntryId, previous: EntryId, changes: Sequence[Change], form: int = commits.FORM) -> Entry:
     """The entry of a loop's changes.
 
     Args:
         changes: all that the loop commits; what is of this machine alone is left out.
+        form: the newest one that the standby reads.
     """
     commit = commits.Commit(*identity, [change for change in changes if travels(change)])
-    return _entry(identity, previous, commits.frames(commit))
+    return _entry(identity, previous, commits.frames(commit, form))
 
 
 def travels(change: Change) -> bool:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol.standby import IDS_MAX, Ack, Entries, EntryId, Follow, join_ids
 from pubsub.server.standby.replication.entries import Entry
+from pubsub.server.topic.commits import FORM
 
 if TYPE_CHECKING:
     from random import Random
@@ -328,7 +329,7 @@ class Following:
         """Where this member stands, and which term it knows. `gap`: whether all behind that is to be sent again."""
         newest = [entry.id for entry in list(self._staged)[-IDS_MAX:]]
         ids = join_ids([self.applied, *newest])
-        return Follow(*self._names, self.floor, self._token, int(gap), ids, address=self.address)
+        return Follow(*self._names, self.floor, self._token, int(gap), ids, address=self.address, form=FORM)
 
     # A copy
 

@@ -11,6 +11,9 @@ would go on answering questions. So a held loop waits for one number, whether it
 Which members are required is at least what the register says is in sync. Who joins is required first, then proposed
 when it has everything up to that moment; from the proposal on, while its outcome is unknown, it stays required. Who is
 silent is dropped only when that was chosen; silent is who does not acknowledge, however loudly it asks.
+
+An entry has the first form of a commit until the standby's FOLLOW says that it reads another one. Until then both
+members can go back to a release that reads no other form, since neither stream file has entries of one.
 """
 
 from __future__ import annotations
@@ -110,7 +113,7 @@ class Leading:
         self._damping = Damping(silence_seconds)
         self._unsure = self._beat = self._handing = False
         self._stalled_at: float | None = None
-        self.deposed, self.address = False, ""
+        self.deposed, self.address, self._form = False, "", 1
 
     # Loops
 
@@ -129,7 +132,7 @@ class Leading:
         if not changes and self._saved.term == self.term:
             return None
         self._number += 1
-        entry = make_entry(EntryId(self.term, self._number), self.end, changes)
+        entry = make_entry(EntryId(self.term, self._number), self.end, changes, self._form)
         self.end = entry.id
         if self.required:
             self._unacknowledged.append((entry.id, entry.size))
@@ -274,7 +277,7 @@ class Leading:
         standby = self._standby_named(follow.member, now)
         if standby is None:
             return
-        standby.token, standby.followed = follow.token, now
+        standby.token, standby.followed, self._form = follow.token, now, follow.form
         self.address = follow.address
         found = next((one for one in reversed(ids) if one <= self.end and self._history.holds(one)), None)
         standby.needs_copy = found is None

@@ -1,0 +1,87 @@
+"""The first form of a commit: it is read, and written for a standby of a release that reads no other one.
+
+    one line of JSON, then the bodies that it speaks of
+
+The line lists each change as [name of its class, {field: value}]. A body stands there as its length, -1 for none; the
+bodies follow the line in that order. This module may be deleted when no release is upgraded any more that lacks
+the field `form` of FOLLOW: then both members write and read the second form, and no stream file has the first one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Final, get_args
+
+from pubsub.protocol.batch import Buffer
+from pubsub.server.topic.changes import Change
+from pubsub.server.topic.spans import read_rows, row_of
+
+_FIELDS: Final = {change.__name__: change.__struct_fields__ for change in get_args(Change)}
+
+Take = Callable[[Any], Buffer | None]
+"""Return the next body; the argument is its length."""
+
+
+def _put(body: Buffer | None, bodies: list[Buffer]) -> int:
+    if body is None:
+        return -1
+    bodies.append(body)
+    return len(body)
+
+
+_WRITTEN: Final[dict[str, Callable[[Any, list[Buffer]], Any]]] = {
+    "body": _put,
+    "counters": lambda counters, _: list(counters.items()),
+    "history": lambda spans, _: [row_of(span) for span in spans],
+    "backlog": lambda spans, _: [row_of(span) for span in spans],
+}
+_READ: Final[dict[str, Callable[[Any, Take], Any]]] = {
+    "body": lambda size, take: take(size),
+    "counters": lambda pairs, _: dict(pairs),
+    "history": lambda rows, _: read_rows(rows),
+    "backlog": lambda rows, _: read_rows(rows),
+}
+"""The fields that are written otherwise than they are; the other ones stand as JSON has them."""
+
+
+def encode(incarnation: int, number: int, changes: Sequence[Change]) -> bytes:
+    """Return a commit in this form."""
+    bodies: list[Buffer] = []
+    rows = []
+    for change in changes:
+        name, values = type(change).__name__, {}
+        for field in _FIELDS[name]:
+            value, write = getattr(change, field), _WRITTEN.get(field)
+            values[field] = write(value, bodies) if write else value
+        rows.append((name, values))
+    head = {"incarnation": incarnation, "number": number, "changes": rows}
+    line = json.dumps(head, separators=(",", ":")).encode("ascii")
+    return b"".join((line, b"\n", *bodies))
+
+
+def decode(data: bytes) -> tuple[Any, Any, list[list[Any]]]:
+    """Return incarnation, number and changes, in the order of their fields and not checked.
+
+    Raises:
+        ValueError, TypeError, KeyError, AttributeError, RecursionError: the bytes are no commit of this form.
+    """
+    end = data.index(b"\n")
+    head, view, place = json.loads(data[:end]), memoryview(data), end + 1
+
+    def take(size: Any) -> Buffer | None:
+        nonlocal place
+        if type(size) is not int or not -1 <= size <= len(data) - place:
+            raise ValueError("a body is longer than the bytes that follow")
+        place += max(size, 0)
+        return None if size < 0 else view[place - size : place]
+
+    changes = []
+    for name, values in head["changes"]:
+        fields = _FIELDS[name]
+        if values.keys() != set(fields):
+            raise ValueError("other fields")
+        changes.append([name, *(_READ[one](values[one], take) if one in _READ else values[one] for one in fields)])
+    if place != len(data):
+        raise ValueError("bytes behind the last body")
+    return head["incarnation"], head["number"], changes

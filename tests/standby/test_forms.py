@@ -1,0 +1,39 @@
+"""Which form the entries have that a primary writes, and that a standby says which forms it reads."""
+
+from __future__ import annotations
+
+from random import Random
+
+from pubsub.server.standby.following import Following
+from tests.standby.test_leading import NAMES, PUT, Primary
+
+from pubsub.protocol.standby import ROOT, EntryId
+from pubsub.server.standby.replication.entries import changes_of
+
+
+def test_a_follow_says_which_form_of_entries_is_read() -> None:
+    assert Following(*NAMES, "B", ROOT, [], Random(1), 0.0, 1.0).follow().form == 2
+
+
+def test_entries_are_of_the_first_form_until_the_standby_says_that_it_reads_another_one() -> None:
+    one = Primary("A", EntryId(4, 7))
+
+    def form() -> int:
+        entry = one.loop(changes=PUT)
+        assert entry is not None
+        assert changes_of(entry) == PUT
+        return {b"{": 1, b"\x94": 2}[bytes(entry.parts[0][:1])]
+
+    assert form() == 1  # There is no standby.
+    one.follow(one.core.end)
+    assert form() == 1  # It is of a release that does not say what it reads.
+    one.follow(one.core.end, form=2)
+    assert form() == 2
+    one.follow(one.core.end, form=3)
+    assert form() == 2  # A later release reads this one too.
+    one.follow(one.core.end)
+    assert form() == 1  # It was started as the earlier release again.
+    one.follow(one.core.end, form=2)
+    one.sleep(10)
+    one.follow(one.core.end, member="C")
+    assert form() == 1  # Another member stands in its place.
