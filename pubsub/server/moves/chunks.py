@@ -21,12 +21,13 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_hex, is_id
 from pubsub.protocol.records import check_publisher
+from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Batch, BatchReader
 from pubsub.server.topic.description import Description, describe
-from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import Span, row_of
 from pubsub.server.topic.stages import Stage
-from pubsub.server.topic.topic import Log, Subscription, Topic
+from pubsub.server.topic.subscription import Subscription, SubscriptionRow, subscription_of
+from pubsub.server.topic.topic import Log, Topic
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
@@ -95,15 +96,8 @@ def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
 
 
 def _subscription_row(name: str, subscription: Subscription) -> list[Any]:
-    return [
-        name,
-        subscription.number,
-        subscription.epoch,
-        subscription.on,
-        subscription.since,
-        *subscription.acknowledged,
-        _span_rows(subscription.backlog),
-    ]
+    row = subscription.row()
+    return [name, row.number, row.opening, row.on, row.since, *row.acknowledged, _span_rows(row.backlog)]
 
 
 def _span_rows(spans: Iterable[Span]) -> list[tuple[Any, ...]]:
@@ -125,7 +119,7 @@ def _subscription_pieces(subscriptions: Iterable[tuple[str, Subscription]]) -> I
     items = 0
     for name, subscription in subscriptions:
         rows.append(_subscription_row(name, subscription))
-        items += 1 + len(subscription.backlog)
+        items += 1 + len(subscription.cursor.backlog)
         if items >= CHUNK_ITEMS:
             yield rows
             rows, items = [], 0
@@ -304,7 +298,7 @@ def _read_subscription(row: Any, moving: Moving) -> tuple[str, Subscription]:
     name, number, opening, on, since, log, acknowledged, spans = row
     if not is_id(name.removeprefix(KEY)):
         raise ValueError
-    subscription = Subscription(
+    read = SubscriptionRow(
         _number(number),
         _number(opening),
         bool(on),
@@ -312,9 +306,9 @@ def _read_subscription(row: Any, moving: Moving) -> tuple[str, Subscription]:
         (_log_id(log), _number(acknowledged)),
         _read_spans(spans),
     )
-    if any(span.log not in moving.logs for span in subscription.backlog):
+    if any(span.log not in moving.logs for span in read.backlog):
         raise DecodeError("a subscription points into a log that did not come along")
-    return name, subscription
+    return name, subscription_of(name, read)
 
 
 def _read_batches(head: Mapping[str, Any], rest: bytes, moving: Moving) -> ArrivedBatches:

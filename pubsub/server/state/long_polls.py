@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pubsub.protocol.messages import Get, Outcome
 from pubsub.server.state.replies import Origin, Replies
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Subscription
+from pubsub.server.topic.subscription import Subscription
 
 
 @dataclass(slots=True)
@@ -135,6 +135,6 @@ def newer(subscription: Subscription) -> dict[str, object]:
     """What one is told whose GET is outdated."""
     return {
         "number": subscription.number,
-        "opening": subscription.epoch,
+        "opening": subscription.opening,
         "reason": "" if subscription.on else "the_subscription_was_ended_elsewhere",
     }
