@@ -67,7 +67,7 @@ class Gets:
             state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
         expires = now + min(get.wait_ms / 1000, state.settings.wait_seconds_max)
-        state.long_polls.park(Poll(origin, get, expires, sole_owner=sole_owner))
+        state.long_polls.park(Poll(origin, get, get.sender, expires, sole_owner=sole_owner))
 
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
@@ -78,7 +78,7 @@ class Gets:
             answers: dict[tuple[object, ...], Answer] = {}
             for poll in polls:
                 get = poll.get
-                subscription = topic.subscriptions.get(get.sender) if topic else None
+                subscription = topic.subscriptions.get(poll.subscription) if topic else None
                 if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
                 elif subscription.outdates(get.number, get.opening):  # The client was opened anew meanwhile.
@@ -88,7 +88,7 @@ class Gets:
                 else:
                     # The loop in which it came was undone, and its fence with it.
                     if get.opening > subscription.opening:
-                        topic.begin_epoch(get.sender, get.opening)
+                        topic.begin_epoch(poll.subscription, get.opening)
                     self._serve(poll, topic, subscription, answers, now)
 
     def _serve(
@@ -131,7 +131,7 @@ class Gets:
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.sole_owner:
-            state.long_polls.take(get.topic, get.sender)
+            state.long_polls.take(poll)
             self._sole_owner.park_or_turn_away(poll.origin, get)
             return
         if answer.last is not None:
@@ -181,5 +181,5 @@ class Gets:
         comes while it fills the topic.
         """
         if spans == cursor.backlog:
-            topic.pass_over(poll.get.sender, rest)
+            topic.pass_over(poll.subscription, rest)
         poll.walked = cursor.backlog, rest
