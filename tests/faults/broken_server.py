@@ -23,7 +23,8 @@ from pubsub.server.storage.applying import Applying
 from pubsub.server.storage.checkpoint import Checkpointer
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import BatchAppended, SubscriptionChanged
-from pubsub.server.topic.topic import Subscription, Topic, Verdict
+from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.topic import Topic, Verdict
 
 
 def not_at_all(_: Path) -> None:
@@ -52,8 +53,8 @@ def ignore_last(_: Path) -> None:
     """The position that a GET names is ignored."""
     _patch(Topic, "acknowledge", lambda *_: True)
 
-    def reading(_: Topic, subscription: Subscription, __: object) -> object:
-        return subscription.backlog
+    def reading(_: Topic, cursor: Cursor, __: object) -> object:
+        return cursor.backlog
 
     _patch(Topic, "reading", reading)
 

@@ -6,7 +6,7 @@ import pytest
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
-from pubsub.server.topic.topic import Subscription
+from pubsub.server.topic.consumers import Readers, Session, consumer_of
 from tests.server.moving import Pair, put
 from tests.server.named import acknowledge, everything, leave, make, read
 from tests.server.stage import Stage
@@ -73,21 +73,22 @@ def test_one_that_is_made_anew_is_bound_to_none(stage: Stage) -> None:
 
 @pytest.mark.parametrize("number", [1, 2**62, NUMBER_MAX - 2])
 def test_a_binding_is_told_from_use_whatever_the_number(number: int) -> None:
-    subscription = Subscription(number, 0, True, 0, ("f" * 16, 0), ())
-    assert (subscription.used, subscription.bound) == (False, False)
-    subscription.epoch = subscription.binding(0)
-    assert (subscription.used, subscription.bound) == (True, False)
-    subscription.epoch = subscription.binding(ONE)
-    assert (subscription.used, subscription.bound) == (True, True)
-    assert number < subscription.epoch <= NUMBER_MAX
-    assert subscription.admits(ONE)
-    assert not subscription.admits(0)
+    unused, used, bound = Readers(), Readers.bound(0, number), Readers.bound(ONE, number)
+    assert (unused.used, used.used, bound.used) == (False, True, True)
+    assert unused.opening(number) < used.opening(number) == number < bound.opening(number) <= NUMBER_MAX
+    for readers in (unused, used, bound):
+        assert consumer_of("@archive", number, readers.opening(number)) == readers
+        assert readers.admits(ONE, number)
+        assert readers.admits(0, number) == (readers is not bound)
 
 
 def test_at_the_last_number_there_is_nothing_is_bound() -> None:
-    subscription = Subscription(NUMBER_MAX, 0, True, 0, ("f" * 16, 0), ())
-    subscription.epoch = subscription.binding(ONE)
-    assert (subscription.used, subscription.bound) == (True, False)
+    assert Readers.bound(ONE, NUMBER_MAX) == Readers(used=True)
+
+
+def test_a_client_s_own_subscription_has_a_session_whatever_its_epoch() -> None:
+    assert consumer_of("archive", 7, 9) == Session(9)
+    assert [Session(9).admits(epoch, 7) for epoch in (8, 9, 10)] == [False, True, True]
 
 
 def test_a_binding_moves_with_its_topic_and_through_a_merge(pair: Pair) -> None:

@@ -45,7 +45,7 @@ def waiting(stage: Stage, number: int, last: Position | None = None, who: str = 
 
 
 def spans(stage: Stage, who: str = "bob") -> tuple[Span, ...]:
-    return stage.core.state.topics["t"].subscriptions[who].backlog
+    return stage.core.state.topics["t"].subscriptions[who].cursor.backlog
 
 
 def test_what_waits_for_a_lost_directory_comes_to_the_next_one(stage: Stage) -> None:
@@ -233,7 +233,7 @@ def test_an_export_keeps_the_mark(stage: Stage, tmp_path: Path) -> None:
     import_tree(tmp_path / "new", tmp_path / "tree")
     stage.settings = Stage.settings_of(tmp_path / "new")
     stage.open()
-    position = stage.core.state.topics["t"].subscriptions["bob"].acknowledged
+    position = stage.core.state.topics["t"].subscriptions["bob"].cursor.acknowledged
     assert waiting(stage, 9, position) == [(b"a", True), (b"b", False)]
 
 

@@ -213,13 +213,13 @@ def test_a_stretch_longer_than_one_loop_looks_at_is_passed(stage: Stage, monkeyp
         stage.put("t", counter, [b"%d" % counter])
     topic = stage.core.state.topics["t"]
     topic.watermarks[1] = {1: 28}
-    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], watermark=1),)
+    topic.subscriptions["bob"].cursor.backlog = (replace(topic.subscriptions["bob"].cursor.backlog[0], watermark=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=None, records_max=10))
     for _ in range(10):
         stage.loop()
     answer = stage.answered(waiting)
     assert bodies(answer) == [b"29", b"30"]
-    assert topic.subscriptions["bob"].acknowledged == (log, 0)
+    assert topic.subscriptions["bob"].cursor.acknowledged == (log, 0)
     assert bodies(stage.get("bob", "t", None, 5)) == [b"29", b"30"]
 
 
@@ -233,11 +233,11 @@ def test_what_is_left_out_behind_the_position_received_is_passed_too(
         stage.put("t", counter, [b"%d" % counter])
     topic = stage.core.state.topics["t"]
     topic.watermarks[1] = {2: 29}
-    topic.subscriptions["bob"].backlog = (replace(topic.subscriptions["bob"].backlog[0], watermark=1),)
+    topic.subscriptions["bob"].cursor.backlog = (replace(topic.subscriptions["bob"].cursor.backlog[0], watermark=1),)
     waiting = stage.say(Get("bob", "t", None, 5, 5, after=(log, 1), records_max=10))
     for _ in range(10):
         stage.loop()
     answer = stage.answered(waiting)
     assert bodies(answer) == [b"30"]
-    assert topic.subscriptions["bob"].backlog[0].low == 1  # "a" is not acknowledged
+    assert topic.subscriptions["bob"].cursor.backlog[0].low == 1  # "a" is not acknowledged
     assert bodies(stage.get("bob", "t", (log, 1), 5)) == [b"30"]

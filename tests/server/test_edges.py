@@ -97,7 +97,7 @@ def test_a_clock_wrong_by_an_hour_while_apart_breaks_what_is_told_by_stamp_and_o
     assert not stage.core.state.topics["t"].subscriptions["dan"].on
     assert put(stage, "carl", 11, 10, b"c2") == "duplicate"
     assert put(stage, "carl", 12, 11, b"c3") == "success"
-    assert take(stage, "bob", last=stage.core.state.topics["t"].subscriptions["bob"].acknowledged) == [b"c3"]
+    assert take(stage, "bob", last=stage.core.state.topics["t"].subscriptions["bob"].cursor.acknowledged) == [b"c3"]
 
 
 @pytest.mark.parametrize("clocks", [0.0], indirect=True)

@@ -151,8 +151,8 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     topic.logs |= {two: other.open, fresh.id: fresh}
     topic.watermarks[1] = {1: 11}
     topic.history = (Span(one, 1, 3), Span(two, 1, 6, watermark=1), Span(fresh.id, 1))
-    topic.subscriptions["bob"].backlog = (Span(one, 2, 3), Span(two, 1, 6, watermark=1), Span(fresh.id, 1))
-    topic.subscriptions["carol"].backlog = (Span(two, 2, 6), Span(fresh.id, 1))
+    topic.subscriptions["bob"].cursor.backlog = (Span(one, 2, 3), Span(two, 1, 6, watermark=1), Span(fresh.id, 1))
+    topic.subscriptions["carol"].cursor.backlog = (Span(two, 2, 6), Span(fresh.id, 1))
     topic.open = fresh
     del stage.core.state.topics["u"]
     db = stage.store.db

@@ -17,12 +17,15 @@ from pubsub.server.moves.chunks import Batches, Moving, PieceRow, Staged, chunks
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.consumers import Readers, Session
+from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
-from pubsub.server.topic.topic import Log, Subscription, Topic
+from pubsub.server.topic.subscription import Subscription, SubscriptionRow, subscription_of
+from pubsub.server.topic.topic import Log, Topic
 from tests.fields import other, unshown, variants
 
 A, B, C, D = "a" * 16, "b" * 16, "c" * 16, "d" * 16
@@ -148,6 +151,7 @@ FULL: list[c.Change] = [
     c.LastMoved(1, 2, 3),
     c.SubscriptionChanged(1, "bob", 5, 6, True, 7, (A, 2), (LEG, Span(A, 4))),
     c.SubscriptionChanged(1, "eve", 8, 9, False, 1, (A, 3), ()),
+    c.SubscriptionChanged(1, "@job", 5, 9, True, 7, (A, 2), (Span(A, 4),)),
     c.WatermarkStored(3, {1: 4}),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
@@ -161,8 +165,9 @@ def full_topic() -> Topic:
     topic = Topic(1, "t", open_log, {A: open_log, B: Log(2, B, 3, OFFSET_MAX, 24, OFFSET_MAX - 7)})
     topic.last = {1: 9, 2: 3}
     topic.subscriptions = {
-        "bob": Subscription(5, 6, True, 7, (A, 2), (LEG, Span(A, 4))),
-        "eve": Subscription(8, 9, False, 1, (A, 3), ()),
+        "bob": Subscription(5, True, Cursor(7, (A, 2), (LEG, Span(A, 4))), Session(6)),
+        "eve": Subscription(8, False, Cursor(1, (A, 3), ()), Session(9)),
+        "@job": Subscription(5, True, Cursor(7, (A, 2), (Span(A, 4),)), Readers(used=True, checkpoint=4)),
     }
     topic.history = (LEG, Span(B, 2, 5), Span(A, 4))
     topic.watermarks = {3: {1: 4}}
@@ -188,7 +193,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    assert unshown(full_topic()) == memory - {"Topic.noted"} | {"Subscription.handed"}
+    assert unshown(full_topic()) == memory - {"Topic.noted"} | {"Cursor.handed"}
 
 
 def test_the_list_has_every_field_of_a_topic() -> None:
@@ -225,7 +230,7 @@ def test_every_field_of_a_topic_that_is_joined_counts() -> None:
         mine.history, mine.last, mine.subscriptions = (
             (Span(mine.open.id, 1),),
             {1: 3},
-            {"bob": Subscription(1, 1, True, 1, (A, 1), ())},
+            {"bob": subscription_of("bob", SubscriptionRow(1, 1, True, 1, (A, 1), ()))},
         )
         theirs = full_topic()
         held = getattr(theirs, name) if name else None
@@ -264,6 +269,6 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     }
     assert topic.subscriptions.keys() == full.subscriptions.keys()
     for name, subscription in topic.subscriptions.items():
-        mine = replace(subscription, acknowledged=(A, 0), backlog=())
-        assert mine == replace(full.subscriptions[name], acknowledged=(A, 0), backlog=())
-        assert bool(subscription.backlog) == bool(full.subscriptions[name].backlog)
+        mine, theirs = subscription.row(), full.subscriptions[name].row()
+        assert mine._replace(acknowledged=(A, 0), backlog=()) == theirs._replace(acknowledged=(A, 0), backlog=())
+        assert bool(mine.backlog) == bool(theirs.backlog)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from pubsub.protocol import Get
+from pubsub.protocol import Get, Outcome
 from pubsub.server.state.long_polls import LongPolls, Poll
 from pubsub.server.state.replies import Origin, Replies
+from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
 
 
-def poll(topic: str, who: str, expires: float, wait_ms: int = 1000) -> Poll:
-    return Poll(Origin(0, b"c", 1), Get(who, topic, None, 5, 5, wait_ms=wait_ms), expires)
+def poll(topic: str, who: str, expires: float, wait_ms: int = 1000, subscription: str = "") -> Poll:
+    return Poll(Origin(0, b"c", 1), Get(who, topic, None, 5, 5, wait_ms=wait_ms), subscription or who, expires)
 
 
 def ready(polls: LongPolls) -> dict[str, set[str]]:
@@ -50,9 +51,47 @@ def test_a_later_one_of_the_same_subscriber_takes_the_place() -> None:
     assert [waiting for _, waiting in polls.ready()] == [[later]]
     polls.tick(10.0)
     assert not polls.has_ready()
-    assert polls.take("t", "bob") is later
-    assert polls.take("t", "bob") is None
+    assert polls.waits("t", "bob")
+    polls.take(later)
     assert not polls.waits("t", "bob")
+    polls.take(later)
+    assert len(polls) == 0
+
+
+def test_consumers_of_one_subscription_wait_beside_each_other() -> None:
+    polls = LongPolls(Replies("s1", Counter()))
+    bob, carol = (poll("t", who, 10.0, subscription="@archive") for who in ("bob", "carol"))
+    own = poll("t", "bob", 12.0)
+    for one in (bob, carol, own):
+        polls.park(one)
+    assert [waiting for _, waiting in polls.ready()] == [[bob, carol, own]]
+    polls.take(bob)
+    assert polls.waits("t", "@archive")
+    assert polls.waits("t", "bob")
+    polls.take(carol)
+    assert not polls.waits("t", "@archive")
+    assert len(polls) == 1
+
+
+def test_one_that_was_replaced_takes_nothing_away() -> None:
+    polls = LongPolls(Replies("s1", Counter()))
+    earlier, later = poll("t", "bob", 10.0), poll("t", "bob", 20.0)
+    polls.park(earlier)
+    polls.park(later)
+    polls.take(earlier)
+    assert [waiting for _, waiting in polls.ready()] == [[later]]
+
+
+def test_what_a_newer_subscription_outdates_is_answered_whoever_waits() -> None:
+    replies = Replies("s1", Counter())
+    polls = LongPolls(replies)
+    for who in ("bob", "carol"):
+        polls.park(poll("t", who, 10.0, subscription="bob"))
+    polls.park(poll("t", "dan", 10.0))
+    row = SubscriptionRow(6, 6, True, 0, ("a" * 16, 0), ())
+    polls.end_outdated("t", "bob", subscription_of("bob", row))
+    assert [answer.outcome for _, answer in replies.take()] == [Outcome.SUPERSEDED] * 2
+    assert ready(polls) == {"t": {"dan"}}
 
 
 def test_a_topic_that_was_not_served_to_the_end_is_looked_at_again() -> None:
@@ -67,8 +106,9 @@ def test_a_subscriber_that_asks_for_ever_costs_no_memory() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     for number in range(10_000):
         polls.park(poll("t", "bob", 1000.0 + number))
-        polls.park(poll(f"u{number}", "bob", 1000.0))
-        polls.take(f"u{number}", "bob")
+        other = poll(f"u{number}", "bob", 1000.0)
+        polls.park(other)
+        polls.take(other)
         ready(polls)
     assert len(polls._expiries) < 200
     assert polls._count == 1

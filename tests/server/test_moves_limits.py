@@ -14,7 +14,7 @@ from pubsub.server.moves.giving import GIFTS_MAX, REFUSED_SECONDS
 from pubsub.server.requests import admission
 from pubsub.server.topic import delivery
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Subscription
+from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
 from pubsub.server.upkeep import staging
 from tests.server.moving import Pair, put, split, take
 from tests.server.stage import Stage
@@ -49,7 +49,7 @@ def test_a_subscription_keeps_nothing_of_a_log_that_it_has_come_by(pair: Pair, m
     assert take(server, "bob") == [b"a10", b"a11"]
     server.sleep(server.settings.retention_hold_seconds + 10)
     topic = server.core.state.topics["t"]
-    assert {span.log for span in topic.subscriptions["bob"].backlog} <= topic.logs.keys()
+    assert {span.log for span in topic.subscriptions["bob"].cursor.backlog} <= topic.logs.keys()
     pair.merge("s1", "s2")
     pair.turns()
     assert pair.holders() == ["s2"]
@@ -60,7 +60,10 @@ def test_many_subscriptions_with_long_backlogs_travel_in_chunks_that_can_be_read
     stage.subscribe("bob", "t", 5)
     topic = stage.core.state.topics["t"]
     spans = tuple(Span(topic.open.id, low, low + 1) for low in range(1_000_000, 1_000_040))
-    every = {f"reader{n:020}": Subscription(5, 5, True, 0, (topic.open.id, 0), spans) for n in range(5_000)}
+    every = {
+        f"reader{n:020}": subscription_of("reader", SubscriptionRow(5, 5, True, 0, (topic.open.id, 0), spans))
+        for n in range(5_000)
+    }
     topic.subscriptions = every
     moving = Moving()
     for chunk in chunks(topic, stage.core.state.reader, []):

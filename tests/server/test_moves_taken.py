@@ -35,7 +35,7 @@ def in_use(stage: Stage) -> set[int]:
     spans = [
         span
         for topic in topics
-        for one in (topic.history, *(e.backlog for e in topic.subscriptions.values()))
+        for one in (topic.history, *(e.cursor.backlog for e in topic.subscriptions.values()))
         for span in one
     ]
     return {span.watermark for span in spans} - {0}
@@ -69,7 +69,7 @@ def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
     overlap(trio)
     trio.merge("s2", "s1")
     trio.turns()
-    only_eve = {span.watermark for span in trio["s1"].core.state.topics["t"].subscriptions["eve"].backlog} - {0}
+    only_eve = {span.watermark for span in trio["s1"].core.state.topics["t"].subscriptions["eve"].cursor.backlog} - {0}
     assert only_eve < watermarks(trio["s1"])
     trio["s3"].ask(Subscribe("eve", "t", 9, 9))
     trio.merge("s3", "s1")
@@ -339,7 +339,7 @@ def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pai
     server = pair["s1"]
     got = server.ask(Get("bob", "t", None, 5, 5, records_max=100))
     assert take(server, "bob", last=got.message) == []
-    assert server.core.state.topics["t"].waiting(server.core.state.topics["t"].subscriptions["bob"].backlog) == 0
+    assert server.core.state.topics["t"].waiting(server.core.state.topics["t"].subscriptions["bob"].cursor.backlog) == 0
     server.sleep(server.settings.retention_hold_seconds + 10)
     assert [log.low for log in server.core.state.topics["t"].logs.values()] == [2]
     assert server.core.state.topics["t"].watermarks == {}
@@ -377,10 +377,10 @@ def test_a_named_subscription_is_not_used_because_an_earlier_one_of_its_name_was
         assert named.make(pair[name], number=number).outcome is Outcome.SUCCESS
         put(pair[name], "eve", 1, 0, b"e1")
     named.everything(pair["s2"], named.plan(pair["s2"], None)["position"])
-    assert pair["s2"].core.state.topics["t"].subscriptions["@archive"].used
+    assert pair["s2"].core.state.topics["t"].subscriptions["@archive"].consumer.used
     pair.merge("s2", "s1")
     pair.turns()
     joined = pair["s1"].core.state.topics["t"].subscriptions["@archive"]
-    assert (joined.number, joined.used) == (9, False)
-    named.everything(pair["s1"], joined.acknowledged)
-    assert joined.used
+    assert (joined.number, joined.consumer.used) == (9, False)
+    named.everything(pair["s1"], joined.cursor.acknowledged)
+    assert joined.consumer.used

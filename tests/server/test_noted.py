@@ -10,16 +10,19 @@ from inspect import getmembers, isfunction
 
 import pytest
 
+from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.merge import merge
 from pubsub.server.topic.noted import Noted
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
-from pubsub.server.topic.topic import Log, Subscription, Topic
+from pubsub.server.topic.subscription import Subscription, SubscriptionRow, subscription_of
+from pubsub.server.topic.topic import Log, Topic
 from tests.scripts.test_imports import modules
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
-BOB = Subscription(5, 5, True, 0, (A, 0), (Span(A, 1),))
-UNUSED = Subscription(5, 0, True, 0, (A, 0), (Span(A, 1),))
+BOB = subscription_of("bob", SubscriptionRow(5, 5, True, 0, (A, 0), (Span(A, 1),)))
+UNUSED = subscription_of("@job", SubscriptionRow(5, 0, True, 0, (A, 0), (Span(A, 1),)))
+EVE = subscription_of("eve", SubscriptionRow(6, 6, True, 0, (B, 0), (Span(B, 1),)))
 STAGE = Stage(1, 1, 3, "try", 7)
 
 
@@ -33,9 +36,7 @@ def topic() -> Topic:
 
 def other() -> Topic:
     log = Log(2, B, end=3, total=20)
-    return Topic(
-        0, "t", log, {B: log}, {1: 2}, {"eve": Subscription(6, 6, True, 0, (B, 0), (Span(B, 1),))}, (Span(B, 1),)
-    )
+    return Topic(0, "t", log, {B: log}, {1: 2}, {"eve": deepcopy(EVE)}, (Span(B, 1),))
 
 
 CHANGING: dict[str, Callable[[Topic], object]] = {
@@ -92,13 +93,13 @@ def test_what_is_as_it_was_is_not_noted() -> None:
 OWN = ("pubsub.server.topic.", "pubsub.server.storage.", "pubsub.server.offline.")
 """Rooms where topics are values: described, loaded, and written by a command on a stopped server."""
 
-DURABLE = {field.name for kind in (Topic, Subscription, Log) for field in fields(kind)} - {
+DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field in fields(kind)} - {
     "waiting_bytes",
     "measured_total",
     "noted",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
-TOPICS = {"topic", "subscription", "log", "entry", "mine", "held", "found", "old", "open"}
+TOPICS = {"topic", "subscription", "cursor", "log", "entry", "mine", "held", "found", "old", "open"}
 """What a room calls a topic, or a part of one."""
 
 
@@ -144,7 +145,8 @@ def test_no_room_changes_a_topic_but_by_its_methods() -> None:
         "topic.last[1] += 2",
         "del topic.stages[key]",
         "topic.contested.pop(log)",
-        "subscription.backlog, x = rest, 1",
+        "subscription.cursor.backlog, x = rest, 1",
+        "cursor.acknowledged = place",
         "topic.open.end = 5",
         "state.topic.subscriptions['bob'] = one",
     ],

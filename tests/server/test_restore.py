@@ -255,7 +255,7 @@ def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
     save(stage)
     put_back(stage)
     topic = stage.core.state.topics["t"]
-    assert topic.waiting(topic.subscriptions["bob"].backlog) == 2
+    assert topic.waiting(topic.subscriptions["bob"].cursor.backlog) == 2
 
 
 def test_what_the_copy_lacks_is_counted_alike_before_and_after_a_start_once_some_of_it_is_trimmed(pair: Pair) -> None:

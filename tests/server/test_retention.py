@@ -184,7 +184,7 @@ def test_a_span_that_came_after_the_question_is_respected(stage: Stage) -> None:
     asked = [out for out in stage.sent if isinstance(out.message, Whole)][-2:]
     topic = stage.core.state.topics["t"]
     stage.subscribe("bob", "t", 5)
-    topic.subscriptions["bob"].backlog = (Span(topic.open.id, 2),)  # as a join may give it
+    topic.subscriptions["bob"].cursor.backlog = (Span(topic.open.id, 2),)  # as a join may give it
     stage.whole = True
     for out in asked:
         stage.sent.append(out)
@@ -365,7 +365,7 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
     stage.sleep(80)
     log = stage.subscribe("bob", "t", 5).log
     topic = stage.core.state.topics["t"]
-    topic.subscriptions["bob"].backlog = (Span(log, 1),)  # as a join may give it
+    topic.subscriptions["bob"].cursor.backlog = (Span(log, 1),)  # as a join may give it
     answer = stage.get("bob", "t", None, 5)
     assert (answer.outcome, answer.first) == (Outcome.LOST, (log, 1))
     assert stage.core.state.counters["batches_damaged"] == 0
@@ -402,7 +402,7 @@ def test_what_a_span_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
     stage.now += 70.0
     stage.loop()  # It asks; the answers come, and what lies beyond the limit goes in the next loop.
     stage.say(Subscribe("bob", "t", 5, 5))
-    stage.core.state.topics["t"].subscriptions["bob"].backlog = (Span(log, 2),)  # as a join may give it
+    stage.core.state.topics["t"].subscriptions["bob"].cursor.backlog = (Span(log, 2),)  # as a join may give it
     stage.sleep(20)
     assert sizes(stage) == [0, 100, 100]
     stage.close()

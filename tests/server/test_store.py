@@ -18,7 +18,7 @@ from pubsub.server.storage.schema import FILE, FORMAT, read_spans, write_spans
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Subscription
+from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
 from tests.server.stage import Stage
 
 A, B = "a" * 16, "b" * 16
@@ -63,7 +63,9 @@ def test_everything_that_is_changed_is_found_again(tmp_path: Path) -> None:
     (topic,) = store.topics()
     assert (topic.number, topic.name, topic.history, topic.last) == (1, "t", (Span(A, 1),), {1: 11})
     assert (topic.open.id, topic.open.low, topic.open.end, topic.open.total) == (A, 1, 7, 40)
-    assert topic.subscriptions == {"bob": Subscription(5, 6, True, 7, (A, 2), (Span(A, 3, 9, 2, 8), Span(A, 9)))}
+    assert topic.subscriptions == {
+        "bob": subscription_of("bob", SubscriptionRow(5, 6, True, 7, (A, 2), (Span(A, 3, 9, 2, 8), Span(A, 9))))
+    }
     assert store.publishers() == ["", f"alice/{A}"]
     assert store.next_numbers() == (2, 2, 1)
     assert [found.name for found in store.topics("t")] == ["t"]

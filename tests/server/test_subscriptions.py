@@ -147,8 +147,8 @@ def test_it_counts_as_used_once_who_was_told_of_it_comes(stage: Stage, by: str) 
     stage.put("t", 1, [b"a"])
     start = make(stage).position
     subscription = stage.core.state.topics["t"].subscriptions["@archive"]
-    assert not subscription.epoch
+    assert not subscription.opening
     (read if by == "reading" else acknowledge)(stage, ("f" * 16, 3))
-    assert not subscription.epoch, "that position is not of this holder's logs"
+    assert not subscription.opening, "that position is not of this holder's logs"
     (read if by == "reading" else acknowledge)(stage, start)
-    assert subscription.epoch == subscription.number == 7
+    assert subscription.opening == subscription.number == 7

@@ -72,12 +72,13 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
     topic.append(1, 1, 4, 10)
     outcome, subscription, changed = topic.subscribe("bob", 5, 3, True, 77)
     assert (outcome, changed) == (Outcome.SUCCESS, True)
-    assert (subscription.backlog, subscription.acknowledged, subscription.since) == ((Span(A, 5),), (A, 4), 77)
+    cursor = subscription.cursor
+    assert (cursor.backlog, cursor.acknowledged, cursor.since) == ((Span(A, 5),), (A, 4), 77)
     assert topic.subscribe("bob", 5, 9, False, 0) == (Outcome.SUCCESS, subscription, False)
     assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, subscription, False)
     assert topic.subscribe("bob", 6, 1, False, 0) == (Outcome.SUPERSEDED, subscription, False), "of an earlier opening"
     _, left, _ = topic.subscribe("bob", 6, 3, False, 0)
-    assert (left.on, left.backlog, left.epoch) == (False, (), 3)
+    assert (left.on, left.cursor.backlog, left.opening) == (False, (), 3)
 
 
 def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topic: Topic) -> None:
@@ -87,7 +88,7 @@ def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topi
     topic.subscribe("eve", 6, 5, False, 0)
     topic.subscribe("dan", 5, 5, True, 0)
     topic.go_on_in(Log(2, B))
-    backlogs = {who: subscription.backlog for who, subscription in topic.subscriptions.items()}
+    backlogs = {who: subscription.cursor.backlog for who, subscription in topic.subscriptions.items()}
     assert backlogs == {"bob": (Span(A, 1, 5), Span(B, 1)), "eve": (), "dan": (Span(B, 1),)}
     assert topic.history == (Span(A, 1, 5), Span(B, 1))
     assert topic.floors() == {A: 1, B: 1}
@@ -103,7 +104,7 @@ def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
     assert topic.acknowledge("bob", None)
     assert topic.acknowledge("bob", (A, 0))
     assert topic.acknowledge("bob", (A, 2))
-    assert (subscription.backlog, subscription.acknowledged) == ((Span(A, 3),), (A, 2))
+    assert (subscription.cursor.backlog, subscription.cursor.acknowledged) == ((Span(A, 3),), (A, 2))
     assert topic.acknowledge("bob", (A, 2))
     for position in ((A, 1), (A, 5), (A, NUMBER_MAX), (B, 3)):
         assert not topic.acknowledge("bob", position)
@@ -112,11 +113,11 @@ def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
 def test_reading_begins_behind_a_position_that_can_be(topic: Topic) -> None:
     _, subscription, _ = topic.subscribe("bob", 5, 5, True, 0)
     topic.append(1, 1, 4, 10)
-    assert topic.reading(subscription, None) == (Span(A, 1),)
-    assert topic.reading(subscription, (A, 0)) == (Span(A, 1),)
-    assert topic.reading(subscription, (A, 4)) == (Span(A, 5),)
+    assert topic.reading(subscription.cursor, None) == (Span(A, 1),)
+    assert topic.reading(subscription.cursor, (A, 0)) == (Span(A, 1),)
+    assert topic.reading(subscription.cursor, (A, 4)) == (Span(A, 5),)
     for position in ((A, 5), (A, NUMBER_MAX), (B, 1)):
-        assert topic.reading(subscription, position) is None
+        assert topic.reading(subscription.cursor, position) is None
 
 
 def test_trimming_a_closed_log_to_its_end_uses_it_up(topic: Topic) -> None:

@@ -65,7 +65,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "noted": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
-    "Subscription": {
+    "Cursor": {
         "handed": "what was handed out since the start: a new process takes all that is there for handed out",
     },
     "Contested": {
@@ -243,7 +243,7 @@ def _watermarks(core: Any, store: Store) -> Iterator[str]:
                 yield f"{topic.name}: copy {number} of last counters is {counters} in memory and {stored.get(number)}"
         spans = [
             *topic.history,
-            *(span for subscription in topic.subscriptions.values() for span in subscription.backlog),
+            *(span for subscription in topic.subscriptions.values() for span in subscription.cursor.backlog),
         ]
         for number in {span.watermark for span in spans} - topic.watermarks.keys() - {0}:
             yield f"{topic.name}: a span refers to copy {number} of last counters, which is not there"

@@ -121,7 +121,7 @@ def _in_topics(count: Count) -> tuple[Counting, ...]:
         count("joined where both sides have skips", topic.watermarks and other.watermarks)
         for name in topic.subscriptions.keys() & other.subscriptions.keys():
             mine, its = topic.subscriptions[name], other.subscriptions[name]
-            if mine.on and its.on and mine.acknowledged[1] and its.acknowledged[1]:
+            if mine.on and its.on and mine.cursor.acknowledged[1] and its.cursor.acknowledged[1]:
                 count("joined where both sides are acknowledged")
                 break
         return merge(topic, other, next_watermark)

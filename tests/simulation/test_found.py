@@ -160,9 +160,9 @@ def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being
     log = Log(1, "0" * 16)
     topic = Topic(1, "t", log, {log.id: log})
     topic.subscribe("c1", 5, 5, True, 0)
-    topic.subscriptions["c1"].epoch = 30  # a later opening, of a directory that was emptied since, asked for messages
+    topic.begin_epoch("c1", 30)  # a later opening, of a directory that was emptied since, asked for messages
     outcome, subscription, changed = topic.subscribe("c1", 11, 10, True, 0)
-    assert (outcome, subscription.epoch, changed) == (Outcome.SUPERSEDED, 30, False)
+    assert (outcome, subscription.opening, changed) == (Outcome.SUPERSEDED, 30, False)
     assert topic.subscribe("c1", 31, 31, True, 0)[0] is Outcome.SUCCESS
 
 

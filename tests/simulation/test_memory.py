@@ -68,7 +68,7 @@ def test_nothing_is_left_out_that_is_not_there(server: ServerNode) -> None:
     core = server.core
     objects = [core, core.state, topic_of(server), core.state.publishers, core.operations]
     objects += [
-        next(iter(topic_of(server).subscriptions.values())),
+        next(iter(topic_of(server).subscriptions.values())).cursor,
         core.retention,
         core.staging,
         core.proxies,

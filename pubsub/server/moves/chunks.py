@@ -24,13 +24,14 @@ from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol.names import HEX, ID
 from pubsub.server.moves import json_chunks
+from pubsub.server.topic import subscription as stored
 from pubsub.server.topic.commits import UNREADABLE
+from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
-from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import LogId, Number, Span
 from pubsub.server.topic.stages import Stage
-from pubsub.server.topic.topic import Log, Subscription, Topic
+from pubsub.server.topic.topic import Log, Topic
 
 if TYPE_CHECKING:
     from pubsub.protocol.batch import Buffer
@@ -137,10 +138,10 @@ class Last(_Part):
 
 
 class SubscriptionRow(_Row):
-    """A subscription as `topic.Subscription` has it."""
+    """A subscription as `topic.subscription.SubscriptionRow` has it."""
 
     number: Number
-    epoch: Number
+    opening: Number
     on: bool
     since: Number
     acknowledged: tuple[LogId, Number]
@@ -223,12 +224,12 @@ def _pieces(counters: dict[str, int]) -> Iterator[dict[str, int]]:
         yield piece
 
 
-def _subscriptions(subscriptions: Iterable[tuple[str, Subscription]]) -> Iterator[Subscriptions]:
+def _subscriptions(subscriptions: Iterable[tuple[str, stored.Subscription]]) -> Iterator[Subscriptions]:
     rows: dict[str, SubscriptionRow] = {}
     items = 0
     for name, one in subscriptions:
-        rows[name] = SubscriptionRow(one.number, one.epoch, one.on, one.since, one.acknowledged, one.backlog)
-        items += 1 + len(one.backlog)
+        rows[name] = SubscriptionRow(*one.row())
+        items += 1 + len(one.cursor.backlog)
         if items >= CHUNK_ITEMS:
             yield Subscriptions(rows)
             rows, items = {}, 0
@@ -311,7 +312,8 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             for name, row in part.rows.items():
                 if any(span.log not in moving.logs for span in row.backlog):
                     raise DecodeError("a subscription points into a log that did not come along")
-                moving.subscriptions[name] = Subscription(*msgspec.structs.astuple(row))
+                found = stored.SubscriptionRow(*msgspec.structs.astuple(row))
+                moving.subscriptions[name] = stored.subscription_of(name, found)
     moving.size += len(chunk)
     return None
 

@@ -62,9 +62,9 @@ from pubsub.server.offline.beside import read_beside, write_beside
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
-from pubsub.server.topic.ranges import KEY
 from pubsub.server.topic.spans import ALWAYS, Span
 from pubsub.server.topic.topic import Topic
 
@@ -188,15 +188,16 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     (folder / "publishers").write_text("".join(lines), encoding="ascii")
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
+            row = subscription.row()
             waiting = ",".join(
                 f"{log}.{low}-{stop - 1}{'?' if span.doubtful else ''}"
-                for span in subscription.backlog
+                for span in row.backlog
                 for log, low, stop in _ranges(store, topic, (span,))
                 if low < stop
             )
             file.write(
-                f"{name} number={subscription.number} opening={subscription.epoch} on={int(subscription.on)}"
-                f" since={subscription.since} position={format_position(subscription.acknowledged)} waiting={waiting}\n"
+                f"{name} number={row.number} opening={row.opening} on={int(row.on)}"
+                f" since={row.since} position={format_position(row.acknowledged)} waiting={waiting}\n"
             )
     return count
 

@@ -108,16 +108,5 @@ def _end_log(topic: Topic, number: int) -> list[c.Change]:
     out: list[c.Change] = [c.LogEnded(old.number, here=True), c.LogOpened(number, log.id, topic.number)]
     out.append(c.TopicChanged(topic.number, topic.name, number, topic.history, ""))
     for name, subscription in topic.subscriptions.items():
-        out.append(
-            c.SubscriptionChanged(
-                topic.number,
-                name,
-                subscription.number,
-                subscription.epoch,
-                subscription.on,
-                subscription.since,
-                subscription.acknowledged,
-                subscription.backlog,
-            )
-        )
+        out.append(c.SubscriptionChanged(topic.number, name, *subscription.row()))
     return out

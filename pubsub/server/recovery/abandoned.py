@@ -33,7 +33,8 @@ from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.topic import Log, Subscription, Topic, knows
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Log, Topic, knows
 from pubsub.server.upkeep.retention import Retention
 
 
@@ -166,7 +167,7 @@ class Abandoned:
         mine = subscription if subscription is not None and get.number == subscription.number else None
         if topic is not None and mine is not None:
             known = get.last[0] in topic.logs or get.last[0] in topic.merged
-            if known or get.last == mine.acknowledged or not mine.on:
+            if known or get.last == mine.cursor.acknowledged or not mine.on:
                 return False
         elif knows(topic, get.last[0]):
             return False
@@ -178,7 +179,7 @@ class Abandoned:
     def _gone(self, origin: Origin, topic: Topic | None, subscription: Subscription | None) -> None:
         state = self._state
         state.counters["places_gone"] += 1
-        place = None if subscription is None else subscription.acknowledged
+        place = None if subscription is None else subscription.cursor.acknowledged
         state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:

@@ -21,8 +21,9 @@ from pubsub.protocol.names import is_service_topic
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
-from pubsub.server.topic.ranges import KEY
-from pubsub.server.topic.topic import Subscription, Topic
+from pubsub.server.topic.consumers import KEY, Session
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
 
 ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
@@ -31,7 +32,7 @@ ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
 
 def _workers(topic: Topic) -> Iterator[str]:
     """Clients that are subscribed."""
-    return (name for name, one in topic.subscriptions.items() if one.on and not name.startswith(KEY))
+    return (name for name, one in topic.subscriptions.items() if one.on and isinstance(one.consumer, Session))
 
 
 class Admission:

@@ -13,9 +13,11 @@ from pubsub.server.state.measures import Timing
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import MENDING, State
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Subscription, Topic, ends_unknown
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Topic, ends_unknown
 
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
 """Bytes handed out in one loop; who waits for more is served in the next."""
@@ -54,17 +56,18 @@ class Gets:
         if not subscription.on:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
-        if get.opening > subscription.epoch:
+        if get.opening > subscription.opening:
             topic.begin_epoch(get.sender, get.opening)
         if not topic.acknowledge(get.sender, get.last):
             state.counters["positions_behind"] += 1
-            state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
+            place = subscription.cursor.acknowledged
+            state.replies.answer(origin, Outcome.BEHIND, position=place, log=topic.open.id)
             return
         if get.records_max == 0:
             state.replies.answer(origin, Outcome.EMPTY, log=topic.open.id)
             return
         expires = now + min(get.wait_ms / 1000, state.settings.wait_seconds_max)
-        state.long_polls.park(Poll(origin, get, expires, sole_owner=sole_owner))
+        state.long_polls.park(Poll(origin, get, get.sender, expires, sole_owner=sole_owner))
 
     def deliver(self, now: float) -> None:
         """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
@@ -75,7 +78,7 @@ class Gets:
             answers: dict[tuple[object, ...], Answer] = {}
             for poll in polls:
                 get = poll.get
-                subscription = topic.subscriptions.get(get.sender) if topic else None
+                subscription = topic.subscriptions.get(poll.subscription) if topic else None
                 if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
                 elif subscription.outdates(get.number, get.opening):  # The client was opened anew meanwhile.
@@ -83,8 +86,9 @@ class Gets:
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
                 else:
-                    if get.opening > subscription.epoch:  # The loop in which it came was undone, and its fence with it.
-                        topic.begin_epoch(get.sender, get.opening)
+                    # The loop in which it came was undone, and its fence with it.
+                    if get.opening > subscription.opening:
+                        topic.begin_epoch(poll.subscription, get.opening)
                     self._serve(poll, topic, subscription, answers, now)
 
     def _serve(
@@ -100,12 +104,12 @@ class Gets:
         Args:
             answers: those of this loop for the same spans, so that many who read along are served by one.
         """
-        state, get = self._state, poll.get
-        spans = topic.reading(subscription, get.last if get.after is None else get.after)
+        state, get, cursor = self._state, poll.get, subscription.cursor
+        spans = topic.reading(cursor, get.last if get.after is None else get.after)
         if spans is None:
-            state.long_polls.end(poll, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
+            state.long_polls.end(poll, Outcome.BEHIND, position=cursor.acknowledged, log=topic.open.id)
             return
-        if poll.walked is not None and poll.walked[0] is subscription.backlog:
+        if poll.walked is not None and poll.walked[0] is cursor.backlog:
             spans = poll.walked[1]
         try:
             answer = self._collect(get, topic, spans, answers)
@@ -114,7 +118,7 @@ class Gets:
             state.long_polls.end(poll, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return
         if answer.rest is not None and answer.rest != spans:
-            self._pass(poll, topic, subscription, spans, answer.rest)
+            self._pass(poll, topic, cursor, spans, answer.rest)
             if topic.waiting(answer.rest):  # More is left than one loop looks at; the next loop goes on.
                 state.long_polls.look_again(get.topic)
                 return
@@ -127,11 +131,11 @@ class Gets:
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.sole_owner:
-            state.long_polls.take(get.topic, get.sender)
+            state.long_polls.take(poll)
             self._sole_owner.park_or_turn_away(poll.origin, get)
             return
         if answer.last is not None:
-            subscription.hand_out(answer.last)
+            cursor.hand_out(answer.last)
         self._hand_out(poll, topic, answer, now)
 
     def _hand_out(self, poll: Poll, topic: Topic, answer: Answer, now: float) -> None:
@@ -169,15 +173,13 @@ class Gets:
             self._delivered_bytes += len(answer.body)
         return answer
 
-    def _pass(
-        self, poll: Poll, topic: Topic, subscription: Subscription, spans: tuple[Span, ...], rest: tuple[Span, ...]
-    ) -> None:
+    def _pass(self, poll: Poll, topic: Topic, cursor: Cursor, spans: tuple[Span, ...], rest: tuple[Span, ...]) -> None:
         """All that was looked at, at the front of the spans, is left out: what is still to be looked at lies behind it.
 
-        Where that front is the subscription's own it goes for good: it is looked at once, and counts as backlog no
+        Where that front is the cursor's own it goes for good: it is looked at once, and counts as backlog no
         more. It cannot wait for an acknowledgement: where nothing comes behind it there will be none, and nothing
         comes while it fills the topic.
         """
-        if spans == subscription.backlog:
-            topic.pass_over(poll.get.sender, rest)
-        poll.walked = subscription.backlog, rest
+        if spans == cursor.backlog:
+            topic.pass_over(poll.subscription, rest)
+        poll.walked = cursor.backlog, rest

@@ -20,8 +20,9 @@ from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import MENDING, State
 from pubsub.server.topic import changes as c
+from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
-from pubsub.server.topic.ranges import KEY, behind, plan, start_of, up_to
+from pubsub.server.topic.ranges import behind, plan, start_of, up_to
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic, ends_unknown
 
@@ -76,7 +77,7 @@ class Reads:
         if topic is None or not topic.ended:
             return False
         subscription = topic.subscriptions.get(KEY + read.name) if read.name else None
-        spans = topic.history if subscription is None else subscription.backlog
+        spans = topic.history if subscription is None else subscription.cursor.backlog
         return any(span.high is not None and ends_unknown(topic, (span.log, span.high - 1)) for span in spans)
 
     def has_ready(self) -> bool:
@@ -111,8 +112,8 @@ class Reads:
         if not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_turn_away(origin, read)
             return 0
-        spans = topic.history if subscription is None else subscription.backlog
-        start = start_of(spans) if subscription is None else subscription.acknowledged
+        spans = topic.history if subscription is None else subscription.cursor.backlog
+        start = start_of(spans) if subscription is None else subscription.cursor.acknowledged
         rest = behind(topic, spans, start, read.after)
         after = start if read.after is None else read.after
         cut = None if rest is None else up_to(topic, rest, after, read.until)

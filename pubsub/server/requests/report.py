@@ -15,7 +15,8 @@ from pubsub.server.ownership.stores import Stores
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Subscription, Topic
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Topic
 
 TOPICS_MAX: Final = 10_000
 SUBSCRIBERS_MAX: Final = 20_000
@@ -137,7 +138,7 @@ def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, A
     subscriptions = [
         (name, topic.subscriptions[name]) for name in sorted(topic.subscriptions) if topic.subscriptions[name].on
     ]
-    due = {name: waits.due(topic, subscription.backlog) for name, subscription in subscriptions}
+    due = {name: waits.due(topic, subscription.cursor.backlog) for name, subscription in subscriptions}
     subscribers = {
         name: _subscriber(state, topic, name, subscription, due[name], waits)
         for name, subscription in subscriptions[:room]
@@ -172,7 +173,7 @@ def _subscriber(
         "waiting": topic.waiting(due),
         "oldest_unacknowledged_seconds": None if age is None else round(age, 3),
         "polling": state.long_polls.waits(topic.name, name),
-        "acknowledged": format_position(subscription.acknowledged),
+        "acknowledged": format_position(subscription.cursor.acknowledged),
         "number": subscription.number,
     }
 

@@ -29,9 +29,12 @@ from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
-from pubsub.server.topic.ranges import KEY, start_of
+from pubsub.server.topic.consumers import KEY, Readers
+from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.spans import ALWAYS, Span
-from pubsub.server.topic.topic import Subscription, Topic
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Topic
 
 
 class Subscriptions:
@@ -87,7 +90,7 @@ class Subscriptions:
         """
         if not (request.continues or is_service_topic(request.topic)):
             return False
-        return known is None or (request.number > known.number and request.opening >= known.epoch)
+        return known is None or (request.number > known.number and request.opening >= known.opening)
 
     def subscribe_named(
         self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False
@@ -134,7 +137,8 @@ class Subscriptions:
             spans, position = topic.history, start_of(topic.history)
         elif isinstance(request, Subscribe):
             since, spans = self._since(now), (Span(log.id, log.end),)
-        subscription = Subscription(request.number, 0, isinstance(request, Subscribe), since, position, spans)
+        cursor = Cursor(since, position, spans)
+        subscription = Subscription(request.number, isinstance(request, Subscribe), cursor, Readers())
         topic.enter(KEY + request.name, subscription)
         self._answer(origin, topic, subscription, Outcome.SUCCESS)
 
@@ -142,11 +146,11 @@ class Subscriptions:
         self._state.replies.answer(
             origin,
             outcome,
-            position=subscription.acknowledged,
+            position=subscription.cursor.acknowledged,
             number=subscription.number,
-            opening=subscription.epoch,
+            opening=subscription.opening,
             log=topic.open.id,
-            doubtful=int(subscription.doubtful),
+            doubtful=int(subscription.cursor.doubtful),
         )
 
     def acknowledge(self, origin: Origin, get: Get) -> None:
@@ -160,16 +164,17 @@ class Subscriptions:
             return
         topic, subscription = found
         assert subscription is not None
+        cursor = subscription.cursor
         if not get.number and not subscription.admits(get.opening):
             state.counters["acknowledgements_of_others"] += 1
-            state.replies.answer(origin, Outcome.SUPERSEDED, position=subscription.acknowledged, log=topic.open.id)
+            state.replies.answer(origin, Outcome.SUPERSEDED, position=cursor.acknowledged, log=topic.open.id)
             return
         if not topic.acknowledge(KEY + get.name, get.last):
             state.counters["positions_behind"] += 1
-            state.replies.answer(origin, Outcome.BEHIND, position=subscription.acknowledged, log=topic.open.id)
+            state.replies.answer(origin, Outcome.BEHIND, position=cursor.acknowledged, log=topic.open.id)
             return
         if get.opening or get.number:
             topic.bind(KEY + get.name, get.opening)
         else:
             topic.use(KEY + get.name)
-        state.replies.answer(origin, Outcome.EMPTY, position=subscription.acknowledged, log=topic.open.id)
+        state.replies.answer(origin, Outcome.EMPTY, position=cursor.acknowledged, log=topic.open.id)

@@ -208,7 +208,7 @@ class State:
     def _add(self, topic: Topic) -> Topic:
         topic.noted = self.uncommitted
         for subscription in topic.subscriptions.values():  # Of one that was loaded: what was handed out is forgotten.
-            topic.suppose_all_handed_out(subscription)
+            topic.suppose_all_handed_out(subscription.cursor)
         # At most; what of the closed logs waits for nobody is found out by measuring.
         topic.waiting_bytes = sum(log.total for log in topic.logs.values() if log is not topic.open)
         self.topics[topic.name] = topic

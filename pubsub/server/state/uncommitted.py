@@ -110,14 +110,4 @@ class Uncommitted(Noted):
 
     @staticmethod
     def _subscription_changed(topic: Topic, subscriber: str) -> c.SubscriptionChanged:
-        subscription = topic.subscriptions[subscriber]
-        return c.SubscriptionChanged(
-            topic.number,
-            subscriber,
-            subscription.number,
-            subscription.epoch,
-            subscription.on,
-            subscription.since,
-            subscription.acknowledged,
-            subscription.backlog,
-        )
+        return c.SubscriptionChanged(topic.number, subscriber, *topic.subscriptions[subscriber].row())

@@ -18,7 +18,8 @@ from pubsub.server.storage.schema import RESTORED, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.loaded import Aside, Loaded
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Log, Subscription, Topic
+from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
+from pubsub.server.topic.topic import Log, Topic
 
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 
@@ -144,35 +145,27 @@ class Loading:
             (number,),
         ):
             who, own, opening, on, since, log, acknowledged, spans = row
-            topic.subscriptions[who] = Subscription(
-                own, opening, bool(on), since, (log, acknowledged), self._spans(spans, title)
-            )
+            self._check_types(title, {type(one) for one in (own, opening, since, acknowledged)}, {type(who), type(log)})
+            read = SubscriptionRow(own, opening, bool(on), since, (log, acknowledged), self._spans(spans, title))
+            topic.subscriptions[who] = subscription_of(who, read)
         self._load_watermarks(topic)
         topic.stages = staged.load(self.db, number)
-        self._check_types(topic)
+        numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
+        for counters in topic.watermarks.values():
+            numbers |= set(map(type, counters)) | set(map(type, counters.values()))
+        texts = {type(text) for text in (topic.name, topic.frozen, *topic.merged, *topic.ended)}
+        texts |= {type(text) for rival in topic.contested.items() for text in rival}
+        self._check_types(topic.name, numbers, texts)
         return topic
 
-    def _check_types(self, topic: Topic) -> None:
+    def _check_types(self, topic: str, numbers: set[type], texts: set[type]) -> None:
         """See that numbers are numbers and texts are texts: SQLite gives what stands there.
 
         Raises:
             StoreDamaged: something is not.
         """
-        numbers = set(map(type, topic.last)) | set(map(type, topic.last.values()))
-        for counters in topic.watermarks.values():
-            numbers |= set(map(type, counters)) | set(map(type, counters.values()))
-        texts = {type(text) for text in (topic.name, topic.frozen, *topic.merged, *topic.ended, *topic.subscriptions)}
-        texts |= {type(text) for rival in topic.contested.items() for text in rival}
-        for subscription in topic.subscriptions.values():
-            numbers |= {
-                type(subscription.number),
-                type(subscription.epoch),
-                type(subscription.since),
-                type(subscription.acknowledged[1]),
-            }
-            texts.add(type(subscription.acknowledged[0]))
         if not (numbers <= {int} and texts <= {str}):
-            raise StoreDamaged(str(self.path), f"topic {topic.name} has rows that cannot be read")
+            raise StoreDamaged(str(self.path), f"topic {topic} has rows that cannot be read")
 
     def _spans(self, text: str, topic: str) -> tuple[Span, ...]:
         try:
@@ -183,7 +176,7 @@ class Loading:
     def _load_watermarks(self, topic: Topic) -> None:
         spans = (
             *topic.history,
-            *(span for subscription in topic.subscriptions.values() for span in subscription.backlog),
+            *(span for subscription in topic.subscriptions.values() for span in subscription.cursor.backlog),
         )
         for number in sorted({span.watermark for span in spans} - {0}):
             topic.watermarks[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))

@@ -16,7 +16,8 @@ from typing import Final
 from msgspec import structs
 
 from pubsub.server.topic.spans import Span
-from pubsub.server.topic.topic import Log, Subscription, Topic
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Log, Topic
 
 
 class Fate(Flag):
@@ -134,7 +135,9 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={
-            who: replace(subscription, backlog=renumbered(subscription.backlog))
+            who: replace(
+                subscription, cursor=replace(subscription.cursor, backlog=renumbered(subscription.cursor.backlog))
+            )
             for who, subscription in said.subscriptions.items()
         },
     )

@@ -27,9 +27,10 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from pubsub.server.topic.ranges import KEY
+from pubsub.server.topic.consumers import Consumer, Readers, Session
 from pubsub.server.topic.spans import ALWAYS, Span, cut
-from pubsub.server.topic.topic import Subscription, Topic
+from pubsub.server.topic.subscription import Subscription
+from pubsub.server.topic.topic import Topic
 
 Counters = Mapping[int, int]
 
@@ -103,18 +104,19 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     tail, before = Span(topic.open.id, end), dict(topic.subscriptions)
     for name in sorted(topic.subscriptions.keys() | other.subscriptions.keys()):
         mine, its = topic.subscriptions.get(name), other.subscriptions.get(name)
-        if mine is not None and (its is None or _is_newer(name, mine, its, bool(behind))):
+        if mine is not None and (its is None or _is_newer(mine, its, bool(behind))):
             subscription = mine
-            rest = cut(mine.backlog, topic.open.id, end) + watermarks.view(foreign, ours, mine.since)
+            rest = cut(mine.cursor.backlog, topic.open.id, end)
+            rest += watermarks.view(foreign, ours, mine.cursor.since)
         else:
             assert its is not None
             subscription = its
             # A log may be on both sides, where one was restored and holds again what the other had merged. Such a log
             # stays due to a subscriber where it was due.
-            rest = _without(cut(its.backlog, other.open.id, other.open.end), known - topic.logs.keys())
-            rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.since)
-        subscription.epoch = _epoch(name, subscription, mine, its)
-        subscription.backlog = (*rest, tail) if subscription.on else ()
+            rest = _without(cut(its.cursor.backlog, other.open.id, other.open.end), known - topic.logs.keys())
+            rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.cursor.since)
+        subscription.consumer = _consumer(subscription, mine, its)
+        subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
     # A restored copy's counters go beyond its records, so its history is the one that watermarks restrict.
     topic.history = (
@@ -132,15 +134,15 @@ def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, gro
     """The other server may have handed out what came from there, with a subscription or to one that grew."""
     for name, subscription in topic.subscriptions.items():
         if grown or subscription is not before.get(name):
-            topic.suppose_all_handed_out(subscription)
+            topic.suppose_all_handed_out(subscription.cursor)
 
 
-def _is_newer(name: str, mine: Subscription, its: Subscription, behind: bool) -> bool:
+def _is_newer(mine: Subscription, its: Subscription, behind: bool) -> bool:
     """Whether our own of two subscriptions of one name goes on, which it does where they are as new."""
     if mine.number != its.number or behind:
         return mine.number > its.number
     # Two tries of one request made both. A reader has been told of one only, and stands in that one's logs.
-    return not name.startswith(KEY) or mine.used or not its.used
+    return its.consumer == Readers() or mine.consumer != Readers()
 
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
@@ -169,14 +171,15 @@ def outdated(topic: Topic, other: Topic) -> frozenset[str]:
     return frozenset((topic.merged | topic.logs.keys()) & there)
 
 
-def _epoch(name: str, chosen: Subscription, mine: Subscription | None, its: Subscription | None) -> int:
-    """The higher epoch of both; a named subscription has none, and keeps what it is bound to under its own number."""
-    return chosen.epoch if name.startswith(KEY) else max(one.epoch for one in (mine, its) if one is not None)
+def _consumer(chosen: Subscription, mine: Subscription | None, its: Subscription | None) -> Consumer:
+    """The later session of both; named readers keep what they are bound to under the chosen number."""
+    sessions = [one.consumer for one in (mine, its) if one is not None and isinstance(one.consumer, Session)]
+    return max(sessions, key=lambda session: session.epoch, default=chosen.consumer)
 
 
 def _forget_logs(topic: Topic, logs: frozenset[str]) -> None:
     for subscription in topic.subscriptions.values():
-        subscription.backlog = _without(subscription.backlog, logs)
+        subscription.cursor.backlog = _without(subscription.cursor.backlog, logs)
     topic.history = _without(topic.history, logs)
     topic.logs = {name: log for name, log in topic.logs.items() if name not in logs}
     topic.merged -= logs
@@ -193,7 +196,7 @@ def drop_unused_watermarks(topic: Topic) -> list[int]:
     """Forget the copies of `last` that no span refers to any more; their numbers."""
     subscriptions: Iterable[Subscription] = topic.subscriptions.values()
     used = {span.watermark for span in topic.history} | {
-        span.watermark for subscription in subscriptions for span in subscription.backlog
+        span.watermark for subscription in subscriptions for span in subscription.cursor.backlog
     }
     unused = [number for number in topic.watermarks if number not in used]
     for number in unused:

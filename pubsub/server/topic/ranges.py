@@ -17,9 +17,6 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.spans import Span, after, find
 from pubsub.server.topic.topic import Log, Topic
 
-KEY = "@"
-"""What the key of a named subscription's subscription begins with: no client's ID does."""
-
 
 def start_of(spans: Sequence[Span]) -> Position:
     """The position that these spans begin behind."""

@@ -15,19 +15,18 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Final
 
-from pubsub.base.limits import NUMBER_MAX, OFFSET_MAX
+from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
 from pubsub.server.topic.changes import TopicContested, TopicSettled
+from pubsub.server.topic.consumers import Readers, Session
+from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.noted import Noted
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
-
-_COUNT: Final = (1 << 22) - 1
-"""The part of a client's number that counts, below the milliseconds (docs/architecture.md, *Numbers*)."""
+from pubsub.server.topic.subscription import Subscription
 
 
 @dataclass(slots=True)
@@ -58,68 +57,6 @@ class Log:
         """
         self.low = max(self.low, low)
         self.unknown = min(self.unknown, self.end - self.low)
-
-
-@dataclass(slots=True)
-class Subscription:
-    """A subscriber of a topic, or one that left.
-
-    Attributes:
-        number: of the subscription; the highest ever asked for.
-        epoch: the highest of the client's epochs that was seen. A named subscription has none; `used` and `bound`
-            stand there.
-        on: whether it is subscribed.
-        since: the server's clock when it subscribed, less the bound on skew (microseconds since 1970).
-        acknowledged: the last position that is durable at the client.
-        backlog: what it is still to receive, in order.
-        handed: the furthest position of the backlog that may have been handed out, in memory only; None: none was.
-    """
-
-    number: int
-    epoch: int
-    on: bool
-    since: int
-    acknowledged: Position
-    backlog: tuple[Span, ...]
-    handed: Position | None = field(default=None, compare=False)
-
-    @property
-    def doubtful(self) -> bool:
-        """Whether it holds records that may have been processed by a state directory that is lost."""
-        return any(span.doubtful for span in self.backlog)
-
-    def hand_out(self, last: Position) -> None:
-        """All up to this position is about to be handed out."""
-        old = None if self.handed is None else spans_of.find(self.backlog, self.handed)
-        new = spans_of.find(self.backlog, last)
-        if new is not None and (old is None or self.handed is None or (new, last[1]) > (old, self.handed[1])):
-            self.handed = last
-
-    @property
-    def used(self) -> bool:
-        """Of a named subscription: whether somebody who was told of it by this holder has read it."""
-        return self.epoch >= self.number
-
-    @property
-    def bound(self) -> bool:
-        """Of a named subscription: whether the acknowledgements of one checkpoint count, and no others do."""
-        return self.epoch > self.number
-
-    def binding(self, token: int) -> int:
-        """Of a named subscription: the `epoch` that binds it to a checkpoint with this token; 0: to none, but used.
-
-        The store has one number for it, as of earlier releases, which take every binding for "not used".
-        """
-        room = NUMBER_MAX - self.number
-        return self.number + 1 + token % room if token and room else self.number
-
-    def admits(self, token: int) -> bool:
-        """Of a named subscription: whether an acknowledgement with this token counts."""
-        return not self.bound or self.epoch == self.binding(token)
-
-    def outdates(self, number: int, epoch: int) -> bool:
-        """Whether these are of an earlier subscription, or of an earlier epoch of its client."""
-        return number < self.number or epoch < self.epoch
 
 
 class Verdict(Enum):
@@ -210,9 +147,8 @@ class Topic:
         old.end = old.end if end is None else end
         tail = Span(log.id, log.end)
         for subscription in self.subscriptions.values():
-            subscription.backlog = (
-                (*spans_of.cut(subscription.backlog, old.id, old.end), tail) if subscription.on else ()
-            )
+            rest = spans_of.cut(subscription.cursor.backlog, old.id, old.end)
+            subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
         self.measured_total = 0
@@ -286,9 +222,10 @@ class Topic:
     def subscribe(
         self, name: str, number: int, epoch: int, on: bool, since: int, *, continues: bool = False
     ) -> tuple[Outcome, Subscription, bool]:
-        """SUBSCRIBE (`on`) or UNSUBSCRIBE.
+        """SUBSCRIBE (`on`) or UNSUBSCRIBE of a client's own subscription.
 
         Args:
+            name: the client's.
             since: our clock less the bound on skew, microseconds since 1970.
             continues: one that is on keeps what waits, and what was handed out of that is marked; this server is the
                 topic's sole owner.
@@ -300,20 +237,17 @@ class Topic:
         if subscription is not None and number == subscription.number:
             return Outcome.SUCCESS, subscription, False
         # A client with an epoch below the highest could subscribe, but would then be refused each GET for ever.
-        if subscription is not None and (number < subscription.number or epoch < subscription.epoch):
+        if subscription is not None and subscription.outdates(number, epoch):
             return Outcome.SUPERSEDED, subscription, False
-        opened = max(epoch, subscription.epoch if subscription else 0)
         log = self.open
-        spans = (Span(log.id, log.end),) if on else ()
-        fresh = Subscription(number, opened, on, since, (log.id, log.end - 1), spans)
+        cursor = Cursor(since, (log.id, log.end - 1), (Span(log.id, log.end),) if on else ())
         if continues and subscription is not None and subscription.on:
-            backlog = spans_of.marked(subscription.backlog, subscription.handed)
-            fresh = replace(subscription, number=number, epoch=opened, backlog=backlog)
+            cursor = replace(subscription.cursor, backlog=subscription.cursor.marked())
         elif on and subscription is not None and subscription.on and is_service_topic(self.name):
             # A repeat: calls were taken as soon as there was a worker, and none of them may go with the earlier number.
-            fresh = replace(subscription, number=number, epoch=opened)
-        self.enter(name, fresh)
-        subscription = fresh
+            cursor = replace(subscription.cursor)
+        subscription = Subscription(number, on, cursor, Session(epoch))
+        self.enter(name, subscription)
         return Outcome.SUCCESS, subscription, True
 
     def enter(self, name: str, subscription: Subscription) -> None:
@@ -323,36 +257,30 @@ class Topic:
 
     def begin_epoch(self, name: str, epoch: int) -> None:
         """A subscriber's client was opened anew."""
-        self.subscriptions[name].epoch = epoch
+        self.subscriptions[name].consumer = Session(epoch)
         self.noted.subscription(self.name, name)
 
     def use(self, name: str) -> None:
         """Somebody who was told of a named subscription by this holder reads it."""
-        if not self.subscriptions[name].used:
+        if self.subscriptions[name].consumer == Readers():
             self.bind(name, 0)
 
     def bind(self, name: str, token: int) -> None:
         """A named subscription belongs to the checkpoint with this token; 0: to none."""
         subscription = self.subscriptions[name]
-        epoch = subscription.binding(token)
-        if subscription.epoch != epoch:
-            subscription.epoch = epoch
+        readers = Readers.bound(token, subscription.number)
+        if subscription.consumer != readers:
+            subscription.consumer = readers
             self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
-        """End a subscription, so that neither its own requests nor a merge bring it back.
-
-        Its number becomes one that its client has not used yet and will not use: the last of the same millisecond. So a
-        GET that names the old one is answered `superseded`, and a subscription made later is higher.
-        """
-        subscription = self.subscriptions[name]
-        subscription.number = max(subscription.number + 1, subscription.number | _COUNT)
-        subscription.on, subscription.backlog = False, ()
+        """End a subscription, so that neither its own requests nor a merge bring it back."""
+        self.subscriptions[name].end()
         self.noted.subscription(self.name, name)
 
     def pass_over(self, name: str, spans: tuple[Span, ...]) -> None:
         """What lies before these spans is left out for a subscriber, and not looked at again."""
-        self.subscriptions[name].backlog = spans
+        self.subscriptions[name].cursor.backlog = spans
         self.noted.acknowledged(self.name, name)
 
     def acknowledge(self, name: str, last: Position | None) -> bool:
@@ -361,37 +289,34 @@ class Topic:
         Returns:
             Whether the position makes sense; else the client's memory is an older copy.
         """
-        subscription = self.subscriptions[name]
-        if last is None or last == subscription.acknowledged:
+        cursor = self.subscriptions[name].cursor
+        if last is None or last == cursor.acknowledged:
             return True
-        log = self.logs.get(last[0])
-        if log is None or last[1] >= log.end:
+        if not self._stored(last) or not cursor.acknowledge(last):
             return False
-        rest = spans_of.after(subscription.backlog, last)
-        if rest is None:
-            return False
-        subscription.backlog, subscription.acknowledged = rest, last
         self.noted.acknowledged(self.name, name)
         return True
 
-    def reading(self, subscription: Subscription, position: Position | None) -> tuple[Span, ...] | None:
+    def reading(self, cursor: Cursor, position: Position | None) -> tuple[Span, ...] | None:
         """The spans behind `position`, or all for None; None where the position is in no span, or never was."""
-        if position is None or position == subscription.acknowledged:
-            return subscription.backlog
-        log = self.logs.get(position[0])
-        if log is None or position[1] >= log.end:
+        if position is not None and position != cursor.acknowledged and not self._stored(position):
             return None
-        return spans_of.after(subscription.backlog, position)
+        return cursor.behind(position)
 
-    def suppose_all_handed_out(self, subscription: Subscription) -> None:
-        """It is not known how much of a subscription's backlog was handed out: all that is there counts as such."""
-        for span in reversed(subscription.backlog):
+    def _stored(self, position: Position) -> bool:
+        """Whether a log that is held goes as far as a position."""
+        log = self.logs.get(position[0])
+        return log is not None and position[1] < log.end
+
+    def suppose_all_handed_out(self, cursor: Cursor) -> None:
+        """It is not known how much of a cursor's backlog was handed out: all that is there counts as such."""
+        for span in reversed(cursor.backlog):
             log = self.logs.get(span.log)
             stop = 0 if log is None else log.end if span.high is None else min(span.high, log.end)
             if span.low < stop:
-                subscription.handed = span.log, stop - 1
+                cursor.handed = span.log, stop - 1
                 return
-        subscription.handed = None
+        cursor.handed = None
 
     def waiting(self, spans: Iterable[Span]) -> int:
         """How many records these spans hold, those left out by `watermark` and `since` included."""
@@ -407,7 +332,7 @@ class Topic:
     def floors(self) -> dict[str, int]:
         """For each log the offset below which nobody is to receive anything."""
         return spans_of.floors(
-            (subscription.backlog for subscription in self.subscriptions.values()),
+            (subscription.cursor.backlog for subscription in self.subscriptions.values()),
             {log.id: log.end for log in self.logs.values()},
         )
 

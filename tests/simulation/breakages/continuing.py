@@ -66,7 +66,7 @@ def _(stack: contextlib.ExitStack) -> None:
         before = self.subscriptions.get(name)
         outcome, subscription, changed = original(self, name, number, epoch, *facts, continues=continues)
         if changed and continues and before is not None and before.on:
-            subscription.number, subscription.epoch = before.number, before.epoch
+            subscription.number, subscription.consumer = before.number, before.consumer
         return outcome, subscription, changed
 
     substitute(stack, Topic, "subscribe", subscribe)
@@ -96,7 +96,7 @@ def _(stack: contextlib.ExitStack) -> None:
     def add(self: Any, topic: Topic) -> Topic:
         original(self, topic)
         for subscription in topic.subscriptions.values():
-            subscription.handed = None
+            subscription.cursor.handed = None
         return topic
 
     substitute(stack, state, "_add", add)
@@ -108,11 +108,11 @@ def _(stack: contextlib.ExitStack) -> None:
     original = moves.merge
 
     def merge(topic: Topic, other: Topic, next_watermark: int) -> Any:
-        mine = {name: (one, one.handed) for name, one in topic.subscriptions.items()}
+        mine = {name: (one, one.cursor.handed) for name, one in topic.subscriptions.items()}
         made = original(topic, other, next_watermark)
         for name, subscription in topic.subscriptions.items():
             before, handed = mine.get(name, (None, None))
-            subscription.handed = handed if subscription is before else None
+            subscription.cursor.handed = handed if subscription is before else None
         return made
 
     substitute(stack, moves, "merge", merge)

@@ -75,7 +75,7 @@ def _(stack: contextlib.ExitStack) -> None:
 def _(stack: contextlib.ExitStack) -> None:
     topic = pubsub.server.topic.topic.Topic
     substitute(stack, topic, "acknowledge", lambda self, name, last: True)
-    substitute(stack, topic, "reading", lambda self, subscription, position: subscription.backlog)
+    substitute(stack, topic, "reading", lambda self, cursor, position: cursor.backlog)
 
 
 @breakage("subscription number off")
