@@ -74,8 +74,10 @@ def test_every_chunk_is_the_bytes_that_it_was(form: int, tmp_path: Path) -> None
     store = Store(tmp_path)
     with store.guarded():
         store.apply(FULL)
-    assert list(chunks(full_topic(), store.reader, PUBLISHERS, form)) == golden
-    other = chunks(full_topic(), store.reader, PUBLISHERS, 3 - form)
+    topic = full_topic()
+    del topic.subscriptions["@job"]  # The topic had none yet.
+    assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
+    other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]
     store.close()
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from random import Random
 
-from pubsub.server.standby.following import Following
-from tests.standby.test_leading import NAMES, PUT, Primary
-
 from pubsub.protocol.standby import ROOT, EntryId
 from pubsub.server.standby.replication.entries import changes_of
+from pubsub.server.standby.replication.follower import Following
+from tests.standby.test_primary import NAMES, PUT, Primary
 
 
 def test_a_follow_says_which_form_of_entries_is_read() -> None:

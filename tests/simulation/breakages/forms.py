@@ -8,9 +8,8 @@ from __future__ import annotations
 import contextlib
 from typing import Any
 
-import pubsub.server.standby.leading
-
 import pubsub.server.moves.moves
+import pubsub.server.standby.replication.primary
 from tests.simulation.breakages.room import Room, substitute
 
 FORM = "form: "
@@ -20,7 +19,7 @@ breakage = Room(FORM)
 
 @breakage("a primary writes the newest form before its standby says that it reads it")
 def _(stack: contextlib.ExitStack) -> None:
-    leading = pubsub.server.standby.leading
+    leading = pubsub.server.standby.replication.primary
     original = leading.make_entry
     substitute(stack, leading, "make_entry", lambda *given: original(*given[:3]))
 
@@ -34,7 +33,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("a primary remembers what another standby reads")
 def _(stack: contextlib.ExitStack) -> None:
-    leading = pubsub.server.standby.leading.Leading
+    leading = pubsub.server.standby.replication.primary.Leading
     original = leading.followed
 
     def followed(self: Any, follow: Any, now: float) -> None:
