@@ -1,7 +1,7 @@
 """The proxy's conversation with its servers: who of them says what, and who else holds a topic.
 
 The rules are those of docs/architecture.md, *Ownership*. What is announced is taken by `announcements`; who is there is
-known to `presence`.
+known to `presence`. A topic with several holders is contested (`routing_table`); here they are asked to merge it.
 
 Whatever comes from a server is a sign of life; its answers are passed on to the client that the origin frame names; and
 what has an empty origin is meant for the proxy. Only a link that announced itself, and was believed, counts as a

@@ -4,7 +4,8 @@ The rules are those of docs/architecture.md, *Cores and shells*.
 
     handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing, which is sent
 
-It decides nothing: the core does. A commit that finds the disk full is taken back and answered so; any other failure of
+All messages of one turn of the loop (`loop`) share the commit; a client's groups of puts are another thing. It decides
+nothing: the core does. A commit that finds the disk full is taken back and answered so; any other failure of
 the disk is raised, and the process ends before it answers. The process puts sockets around this, the simulator a
 network that it can cut.
 """

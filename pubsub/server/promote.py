@@ -1,4 +1,6 @@
-"""The last resort, done: `election.promotion` on sockets, and the store of a stopped member made to go on alone.
+"""The command `pubsub server promote`, an operator's last resort; a failover does without it (`standby.member`).
+
+It puts `standby.election.promotion` on sockets, and makes the store of a stopped member go on alone.
 
 The order keeps every crash harmless. First the proxies promise, then the store gets an entry that no other member has,
 so that whoever has more or something else is copied over, then its logs end as those of a restored backup do, then the

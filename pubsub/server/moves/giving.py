@@ -9,6 +9,8 @@ A table, state by what arrives:
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
               chunk refused → thaw
 
+Each step is a TRANSFER; a refusal is a STATUS. `moves` puts both halves of a transfer together, and sends.
+
 What is learned of other holders when the first chunk has left is said behind a `done`, in a commit that follows it.
 
 Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which

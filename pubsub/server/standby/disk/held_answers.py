@@ -1,5 +1,7 @@
 """A primary's loops between its store and the other member: what is committed is an entry, what is said is held.
 
+A loop is one turn of the server's loop (`server.loop`): messages in, one commit, answers out.
+
     enter, last in the transaction: the entry is made → into the stream file → to the standby → its ID into the store
     the commit → committed, or taken_back
     passed, with what the loop has to say: what may leave now, of this loop and of those before it

@@ -1,5 +1,7 @@
 """The last resort, decided: a member that the register does not let serve becomes its only one, on an operator's word.
 
+A failover does without it: there a member in sync takes over by itself (`proposer`).
+
 It is for a store whose members in sync are gone for good, or most of whose proxies have lost their directories. All
 proxies are asked how things stand (LOOK); then those with a vote promise a ballot that is far above all others, so that
 whatever was under way comes too late (PREPARE, which a proxy that hears a primary refuses); then they accept a view of
