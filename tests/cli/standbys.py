@@ -8,12 +8,13 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 from pubsub import Client
-from tests.cli.test_roles import running
+from tests.faults.cluster import Process
 from tests.faults.forkserver import run
 from tests.ports import free_port
 
@@ -27,8 +28,8 @@ class Pair:
     def __init__(self, directory: Path, stack: ExitStack, host: str) -> None:
         self.directory, self._stack, self._host = directory, stack, host
         self.addresses: dict[str, str] = {}
-        self._running: dict[str, AbstractContextManager[Any]] = {}
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Process] = {}
+        self._numbers = count(1)
         options = ["--bind", f"tcp://{host}:0", "--dir", directory / "p1", "--startup-wait-seconds", "0"]
         self.proxy = self._start("p1", "proxy", "start", "--id", "p1", *options, *FAST[:2])
 
@@ -42,14 +43,16 @@ class Pair:
         self._start(name, *self.member(self.directory / name), "--bind", address, *options)
 
     def _start(self, name: str, *arguments: str | Path) -> str:
-        made = running(*arguments)
-        process, ready = self._stack.enter_context(made)
+        words = ["-m", "pubsub", *map(str, arguments)]
+        process = Process(f"{name}-{next(self._numbers)}", self.directory, words).start()
+        self._stack.callback(process.end)
         self.processes[name] = process
-        return next(word for word in ready.replace(",", " ").split() if "://" in word)
+        process.wait_line("")
+        return next(word for word in process.lines("")[0].replace(",", " ").split() if "://" in word)
 
     def end(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a process, and wait for that."""
-        self.processes[name].send_signal(number)
+        self.processes[name].running.send_signal(number)
         self.processes[name].wait(30)
 
     @contextlib.contextmanager

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.forkserver import run
+
 pytestmark = pytest.mark.timeout(90)
 
 STOP_SECONDS = 10.0
@@ -43,11 +45,12 @@ def running(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[bytes], s
 
 def refused(*arguments: str | Path) -> tuple[int, str]:
     """The exit code and the one line of a process that cannot run."""
-    done = subprocess.run(command(*arguments), capture_output=True, text=True, timeout=60, check=False)
-    lines = [line for line in done.stderr.splitlines() if line.startswith("pubsub: error: ")]
-    assert "Traceback" not in done.stderr
-    assert len(lines) == 1, done.stderr
-    assert done.stdout == ""
+    done = run(*arguments)
+    errors = done.stderr.decode()
+    lines = [line for line in errors.splitlines() if line.startswith("pubsub: error: ")]
+    assert "Traceback" not in errors
+    assert len(lines) == 1, errors
+    assert done.stdout == b""
     return done.returncode, lines[0]
 
 

@@ -78,7 +78,7 @@ def test_traffic_goes_on_while_scrapers_are_many_slow_and_silent() -> None:
         read_: list[int] = []
 
         def scrape(url: str) -> None:
-            while not over.is_set():
+            while not over.wait(0.01):
                 read_.append(read(url)[0])
 
         threads = [threading.Thread(target=scrape, args=(url,)) for url in (proxy, server)]
