@@ -255,7 +255,7 @@ class Connection(H11Protocol):
         if not self._wire.is_closing() and self.cycle is not None and self.cycle.more_body:
             self._linger()
         else:
-            self._wire.close()
+            self._shut()
 
     def _should_upgrade(self) -> bool:
         """No offer is taken, and the application sees none: uvicorn's own warns of each."""
@@ -295,9 +295,13 @@ class Connection(H11Protocol):
 
     def end(self) -> None:
         """Close it; what was written still leaves, if the peer takes it in time."""
-        self.transport.flush()
-        self._wire.close()
+        self._shut()
         self._expect_reading()
+
+    def _shut(self) -> None:
+        self.transport.flush()
+        if not self._wire.is_closing():  # asyncio's transport of TLS is of no use behind a second close.
+            self._wire.close()
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pubsub.base.listening import listen_at
-from pubsub.web.serving import HttpServer
+from pubsub.web.serving import HttpServer, Tls
 from tests.web.rig import LIMITS, SECONDS
+
+CERTIFICATE = Path(__file__).parents[1] / "gateway" / "localhost.pem"
 
 
 async def endless(scope: Any, receive: Any, send: Any) -> None:
@@ -50,3 +54,21 @@ def test_a_second_ctrl_c_waits_for_no_request_and_a_third_ends_the_process(numbe
         signal.signal(signal.SIGINT, before)
     assert ended[0].startswith("http://127.0.0.1:")
     assert stopped
+
+
+def test_a_connection_over_tls_may_be_closed_twice() -> None:
+    async def main() -> None:
+        listening = listen_at("127.0.0.1:0", insecure=False, remedy="")
+        server = HttpServer(endless, listening, LIMITS, lambda *_: b"", tls=Tls(str(CERTIFICATE), str(CERTIFICATE)))
+        await server.start()
+        trusting = ssl.create_default_context(cafile=str(CERTIFICATE))
+        _, writer = await asyncio.open_connection(*server.address, ssl=trusting)
+        while not server.room.idle:
+            await asyncio.sleep(0.01)
+        (connection,) = server.room.idle
+        connection.transport.close()  # As uvicorn does behind a last answer.
+        connection.end()  # As the server does when it stops.
+        await server.stop()
+        writer.close()
+
+    asyncio.run(asyncio.wait_for(main(), SECONDS))
