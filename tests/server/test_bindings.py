@@ -6,7 +6,7 @@ import pytest
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
-from pubsub.server.topic.consumers import Readers, Session, consumer_of
+from pubsub.server.topic.consumers import Readers, consumer_of
 from tests.server.moving import Pair, put
 from tests.server.named import acknowledge, everything, leave, make, read
 from tests.server.stage import Stage
@@ -84,11 +84,6 @@ def test_a_binding_is_told_from_use_whatever_the_number(number: int) -> None:
 
 def test_at_the_last_number_there_is_nothing_is_bound() -> None:
     assert Readers.bound(ONE, NUMBER_MAX) == Readers(used=True)
-
-
-def test_a_client_s_own_subscription_has_a_session_whatever_its_epoch() -> None:
-    assert consumer_of("archive", 7, 9) == Session(9)
-    assert [Session(9).admits(epoch, 7) for epoch in (8, 9, 10)] == [False, True, True]
 
 
 def test_a_binding_moves_with_its_topic_and_through_a_merge(pair: Pair) -> None:

@@ -82,7 +82,7 @@ def test_one_that_was_replaced_takes_nothing_away() -> None:
     assert [waiting for _, waiting in polls.ready()] == [[later]]
 
 
-def test_what_a_newer_subscription_outdates_is_answered_whoever_waits() -> None:
+def test_polls_that_a_newer_subscription_outdates_are_answered() -> None:
     replies = Replies("s1", Counter())
     polls = LongPolls(replies)
     for who in ("bob", "carol"):

@@ -97,6 +97,7 @@ DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field i
     "waiting_bytes",
     "measured_total",
     "noted",
+    "policy",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
 TOPICS = {"topic", "subscription", "cursor", "log", "entry", "mine", "held", "found", "old", "open"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
@@ -11,6 +12,7 @@ import pytest
 from pubsub.protocol import Outcome, Read, Subscribe
 from pubsub.protocol.messages import Whole
 from pubsub.server.topic.changes import LogTrimmed
+from pubsub.server.topic.policy import Policy
 from pubsub.server.topic.spans import Span
 from pubsub.server.upkeep import retention
 from tests.server.moving import Pair
@@ -48,6 +50,25 @@ def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage)
     assert stage.put("t", 5).outcome is Outcome.DUPLICATE
     assert stage.put("t", 6).outcome is Outcome.SUCCESS
     assert stored(stage) == [6]
+
+
+def test_each_topic_is_asked_for_its_own_policy_and_then_its_cursors(stage: Stage) -> None:
+    log = stage.subscribe("bob", "read", 5).log
+    for name in ("short", "long", "read"):
+        stage.put(name, 1)
+    policy = stage.core.state.topics["long"].policy
+    assert policy == Policy(stage.settings.retention_hold_seconds, stage.settings.history_bytes_max)
+    stage.core.state.topics["long"].policy = replace(policy, keep_seconds=500.0)
+    stage.sleep(300)
+
+    def held(name: str) -> bool:
+        topic = stage.core.state.topics[name]
+        return topic.open.low < topic.open.end
+
+    assert {name: held(name) for name in ("short", "long", "read")} == {"short": False, "long": True, "read": True}
+    stage.get("bob", "read", (log, 1), 5)
+    stage.sleep(300)
+    assert not any(held(name) for name in ("short", "long", "read"))
 
 
 def test_what_somebody_is_to_receive_stays(stage: Stage) -> None:

@@ -24,6 +24,7 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
+from pubsub.server.topic.policy import Policy
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -206,7 +207,8 @@ class State:
         return topic
 
     def _add(self, topic: Topic) -> Topic:
-        topic.noted = self.uncommitted
+        topic.noted, settings = self.uncommitted, self.settings
+        topic.policy = Policy(settings.retention_hold_seconds, settings.history_bytes_max)
         for subscription in topic.subscriptions.values():  # Of one that was loaded: what was handed out is forgotten.
             topic.suppose_all_handed_out(subscription.cursor)
         # At most; what of the closed logs waits for nobody is found out by measuring.

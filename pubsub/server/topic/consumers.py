@@ -45,7 +45,7 @@ class Readers:
 
     Attributes:
         used: whether a reader that was told of the subscription by this holder has read it.
-        checkpoint: what its checkpoint's token comes to; 0: it is bound to none.
+        checkpoint: the token of its checkpoint, folded; 0: it is bound to none.
     """
 
     used: bool = False

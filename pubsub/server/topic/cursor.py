@@ -1,4 +1,4 @@
-"""What a subscription has still to receive, and what is acknowledged; nothing about the consumer that reads it."""
+"""The spans that a subscription has still to receive, and the acknowledged position; nothing about its consumer."""
 
 from __future__ import annotations
 

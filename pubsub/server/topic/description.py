@@ -59,6 +59,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "contested": Fate.STORED | Fate.TRAVELS,  # Merged by `ownership.contested`.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
+    "policy": Fate.MEMORY,  # The settings of each server say it.
     "unreadable": Fate.MEMORY,
     "noted": Fate.MEMORY,
 }

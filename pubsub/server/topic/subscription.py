@@ -1,4 +1,4 @@
-"""A subscription of a topic: the cursor says what is still to be received, the consumer who may read it."""
+"""A subscription of a topic: the cursor holds the spans to be received, the consumer admits the requests for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Subscription:
     Attributes:
         number: the highest number ever asked for.
         on: whether it is subscribed.
-        cursor: what it is still to receive.
+        cursor: the spans that it is still to receive.
         consumer: which requests may read it.
     """
 
@@ -55,7 +55,7 @@ class Subscription:
         return number < self.number or not self.admits(opening)
 
     def end(self) -> None:
-        """Leave for good, under a number that its client has not used yet and will not use.
+        """End permanently, under a number that its client has not used yet and will not use.
 
         It is the last of the same millisecond. So a GET that names the old number is answered `superseded`, and a
         subscription made later is higher.

@@ -24,6 +24,7 @@ from pubsub.server.topic.changes import TopicContested, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.noted import Noted
+from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
@@ -104,6 +105,7 @@ class Topic:
         contested: open logs of other servers that hold this topic too, and their servers.
         waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
+        policy: how much of it is kept, as the settings of this server say.
         unreadable: why nothing else of it than its name and its open log's ID could be read; "" where all was.
         noted: told of all that changes and is to be stored: every method here that changes such a thing tells it.
     """
@@ -124,6 +126,7 @@ class Topic:
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
+    policy: Policy = EVERYTHING
     unreadable: str = ""
     noted: Noted = field(default_factory=Noted, repr=False, compare=False)
 

@@ -1,12 +1,12 @@
-"""Retention: what nobody is to receive any more goes, after its hold, while the topic is whole.
+"""Retention: batches that the policy lets go of, and that no cursor needs, go while the topic is whole.
 
 The rules are those of docs/architecture.md, *Retention*.
 
-A batch may go when no span holds any of it, it is older than the hold, and no other server holds any of the topic: then
-the history's low end rises and nothing is missing there. Topics wait in a heap for the time at which their oldest batch
-may be due; whether they are whole is asked once for all that are found at the same time. Stamps rise with offsets, so
-how far a log may go is found by bisection; the deleting is done in pieces, so that a long history never holds up the
-loop.
+A batch may go when the topic's policy lets go of it, no cursor needs any of it, and no other server holds any of the
+topic: then the history's low end rises and nothing is missing there. Topics wait in a heap for the time at which their
+oldest batch may be due; whether they are whole is asked once for all that are found at the same time. Stamps rise with
+offsets, so how far a log may go is found by bisection; the deleting is done in pieces, so that a long history never
+holds up the loop.
 
 What could go, were the topic known to be whole, has a limit in bytes of its own. Beyond it the oldest batches lose
 their bytes and keep their rows: a later merge then knows what is lost, and for whom.
@@ -68,7 +68,6 @@ class Retention:
         self, state: State, sole_owner: SoleOwner, discarded: Iterable[int], watermarks: Iterable[int], now: float
     ) -> None:
         self._state, self._sole_owner = state, sole_owner
-        self._hold, self._history = state.settings.retention_hold_seconds, state.settings.history_bytes_max
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is to be looked at."""
         self._due = [(at, name) for name, at in self._at.items()]
@@ -91,7 +90,7 @@ class Retention:
         self._new_batches += 1
         self._new_bytes += size
         if name not in self._at:
-            self._push(name, now + self._hold)
+            self._push(name, now + self._state.topics[name].policy.keep_seconds)
 
     def look_at(self, name: str) -> None:
         """A topic came to hold more than it did."""
@@ -195,7 +194,7 @@ class Retention:
         return number
 
     def _examine(self, topic: Topic, now: float) -> None:
-        old = self._state.stamps.reading(now) - int(self._hold * MICROSECONDS)
+        old = topic.policy.lets_go_until(self._state.stamps.reading(now))
         floors = topic.floors()
         cuts: dict[str, int] = {}
         again: list[float] = []
@@ -238,7 +237,7 @@ class Retention:
             if log is None:  # Another question was answered first, and the log is used up.
                 continue
             bare = max(log.low, self._bare.get(log_id, 0))
-            upto = _beyond(self._state.reader, log, cut, self._history)
+            upto = _beyond(self._state.reader, log, cut, topic.policy.history_bytes)
             if upto > bare:
                 self._over.append((topic.name, log_id, upto))
 

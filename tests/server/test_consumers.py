@@ -1,0 +1,50 @@
+"""Consumers alone: the one number that stands for each in a store, and the requests that each admits."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.server.topic.consumers import Readers, Session, consumer_of
+from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
+
+NUMBERS = st.integers(1, NUMBER_MAX)
+TOKENS = st.integers(0, NUMBER_MAX)
+ROW = SubscriptionRow(7, 9, True, 0, ("a" * 16, 0), ())
+
+
+@given(NUMBERS, TOKENS)
+def test_named_readers_come_back_from_the_number_that_stands_for_them(number: int, token: int) -> None:
+    for readers in (Readers(), Readers.bound(0, number), Readers.bound(token, number)):
+        assert 0 <= readers.opening(number) <= NUMBER_MAX
+        assert consumer_of("@archive", number, readers.opening(number)) == readers
+        assert readers.admits(token, number)
+
+
+@given(NUMBERS, st.integers(0, NUMBER_MAX))
+def test_any_number_of_an_earlier_release_is_read(number: int, opening: int) -> None:
+    readers = consumer_of("@archive", number, opening)
+    assert isinstance(readers, Readers)
+    assert readers.used == (opening >= number)
+    assert readers.opening(number) == (opening if opening >= number else 0)
+
+
+@given(TOKENS, TOKENS)
+def test_a_session_admits_its_epoch_and_later_ones(epoch: int, opening: int) -> None:
+    assert consumer_of("archive", 7, epoch) == Session(epoch)
+    assert Session(epoch).admits(opening, 7) == (opening >= epoch)
+
+
+def test_a_subscription_that_an_operator_ends_has_no_readers_and_a_number_for_good() -> None:
+    named = subscription_of("@archive", ROW)
+    assert named.consumer == Readers(used=True, checkpoint=2)
+    named.end()
+    assert (named.on, named.cursor.backlog, named.consumer, named.opening) == (False, (), Readers(), 0)
+    own = subscription_of("archive", ROW)
+    own.end()
+    assert (own.number, own.opening) == (named.number, 9)
+    assert own.outdates(ROW.number, 9)
+    last = subscription_of("@archive", ROW._replace(number=NUMBER_MAX - 1, opening=NUMBER_MAX))
+    last.end()
+    assert last.opening <= NUMBER_MAX
