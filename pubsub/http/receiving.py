@@ -140,10 +140,7 @@ class Receiving:
 
         None: when one ends.
         """
-        now = self.journal.now()
-        names = self.schedule.begin(now)
-        deadline = self.schedule.deadline()
-        return names, None if deadline is None else max(0.0, deadline - now)
+        return self.schedule.turn(self.journal.now())
 
     def end(self, name: Name) -> None:
         """A call of a handler is over, whatever came of it."""

@@ -8,7 +8,7 @@ calls with its transaction open. The model in `tests/http/model.py` drives this 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final
@@ -187,10 +187,7 @@ class Sending:
 
         None: when one ends.
         """
-        now = self.journal.now()
-        names = self.schedule.begin(now)
-        deadline = self.schedule.deadline()
-        return names, None if deadline is None else max(0.0, deadline - now)
+        return self.schedule.turn(self.journal.now())
 
     def end(self, name: str) -> None:
         """A try is over, whatever came of it."""
@@ -227,46 +224,37 @@ class Sending:
 
     def answered(self, name: str, answer: Answer) -> Outgoing | None:
         """An answer came to a try; the request as it stands now, None where it was forgotten meanwhile."""
-        with self.journal.transaction() as transaction:
-            request = outbox.find(transaction, name)
-            if request is None:
-                return None
+
+        def after(request: Outgoing, now: float) -> Outgoing:
             verdict = judge(answer, job=request.kind is Kind.JOB)
-            now = self.journal.now()
             said = f"{answer.status}: {reason(answer)}".rstrip(": ")
             if verdict is Verdict.AGAIN:
                 asked = retry_after(answer)
-                after = put_off(request, now, self._patience, self._random.random(), asked, said)
-            else:
-                confirm = _confirmation(request.url, answer) if verdict is Verdict.ANSWERED else ""
-                problem = said if verdict is Verdict.REFUSED else ""
-                after = settle(request, EVENTS[verdict], now, answer=answer, problem=problem, confirm=confirm)
-            if after is not request:
-                outbox.save(transaction, after)
-        self._settled(request, after)
-        return after
+                return put_off(request, now, self._patience, self._random.random(), asked, said)
+            confirm = _confirmation(request.url, answer) if verdict is Verdict.ANSWERED else ""
+            problem = said if verdict is Verdict.REFUSED else ""
+            return settle(request, EVENTS[verdict], now, answer=answer, problem=problem, confirm=confirm)
+
+        return self._change(name, after)
 
     def failed(self, name: str, problem: str) -> Outgoing | None:
         """A try came to nothing; as `answered`."""
-        with self.journal.transaction() as transaction:
-            request = outbox.find(transaction, name)
-            if request is None:
-                return None
-            now = self.journal.now()
-            after = put_off(request, now, self._patience, self._random.random(), problem=problem)
-            if after is not request:
-                outbox.save(transaction, after)
-        self._settled(request, after)
-        return after
+        return self._change(
+            name, lambda request, now: put_off(request, now, self._patience, self._random.random(), problem=problem)
+        )
 
     def refused(self, name: str, problem: str) -> Outgoing | None:
         """No try can ever succeed: the answer is larger than is taken, say; as `answered`."""
+        return self._change(name, lambda request, now: settle(request, Event.REFUSED, now, problem=problem))
+
+    def _change(self, name: str, change: Callable[[Outgoing, float], Outgoing]) -> Outgoing | None:
         with self.journal.transaction() as transaction:
             request = outbox.find(transaction, name)
             if request is None:
                 return None
-            after = settle(request, Event.REFUSED, self.journal.now(), problem=problem)
-            outbox.save(transaction, after)
+            after = change(request, self.journal.now())
+            if after is not request:
+                outbox.save(transaction, after)
         self._settled(request, after)
         return after
 

@@ -77,6 +77,11 @@ class Schedule(Generic[Name]):
             begun.append(name)
         return begun
 
+    def turn(self, now: float) -> tuple[list[Name], float | None]:
+        """What is to be begun now, as `begin`; and in how many seconds to ask again, None: when one ends."""
+        names, deadline = self.begin(now), self.deadline()
+        return names, None if deadline is None else max(0.0, deadline - now)
+
     def end(self, name: Name) -> None:
         """It is not under way any more; it is done again only where it is set anew."""
         place = self.busy.pop(name)
