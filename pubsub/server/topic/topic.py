@@ -126,7 +126,7 @@ class Topic:
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
-    policy: Policy = EVERYTHING
+    policy: Policy = field(default=EVERYTHING, compare=False)
     unreadable: str = ""
     noted: Noted = field(default_factory=Noted, repr=False, compare=False)
 
