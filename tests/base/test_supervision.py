@@ -160,16 +160,15 @@ async def nothing(scope: Any, receive: Any, send: Any) -> None:
 
 def test_a_server_of_http_reports_the_turns_of_its_event_loop(manager: Manager) -> None:
     async def serve() -> None:
-        server = HttpServer(nothing, Limits(9, 9999, 9, 1.0, 1.0, 1.0), lambda *_: b"", stop_seconds=1)
-        assert server.watchdog is OFF
-        server.watchdog = Watchdog(manager.environment(1))
         with socket.create_server(("127.0.0.1", 0)) as listening:
-            serving = asyncio.create_task(server.serve([listening]))
-            while not server.started:
+            server = HttpServer(nothing, listening, Limits(9, 9999, 9.0), lambda *_: b"")
+            assert server.watchdog is OFF
+            server.watchdog = Watchdog(manager.environment(1))
+            await server.start()
+            while not (told := manager.told()):
                 await asyncio.sleep(0)
-            assert manager.told() == ["WATCHDOG=1"]  # While this runs the event loop turns no further.
-            server.should_exit = True
-            await serving
+            assert told == ["WATCHDOG=1"]  # While this runs the event loop turns no further.
+            await server.stop()
 
     asyncio.run(serve())
     assert manager.until("STOPPING=1") == ["WATCHDOG=1"]

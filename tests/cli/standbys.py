@@ -98,6 +98,15 @@ def pair(directory: Path, host: str = "127.0.0.1") -> Iterator[Pair]:
         yield made
 
 
+def pubsub_once_silent(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    """A command of ours that is refused until a proxy has noticed that a primary is gone."""
+    deadline = time.monotonic() + 60.0
+    while True:
+        done = pubsub(*arguments, stdin=stdin)
+        if done.returncode != 15 or "has just ended" not in done.stderr or time.monotonic() > deadline:
+            return done
+
+
 def pubsub(*arguments: str | Path, stdin: str = "") -> subprocess.CompletedProcess[str]:
     """A command of ours, to its end."""
     done = run(*arguments, stdin=stdin.encode())

@@ -13,7 +13,7 @@ import pytest
 
 from pubsub import Client
 from pubsub.errors import DataLoss
-from tests.cli.standbys import Pair, pair, pubsub
+from tests.cli.standbys import Pair, pair, pubsub, pubsub_once_silent
 
 pytestmark = [pytest.mark.timeout(180), pytest.mark.slow]
 
@@ -24,9 +24,11 @@ def cluster(tmp_path: Path) -> Iterator[Pair]:
         yield made
 
 
-def promote(cluster: Pair, name: str, *options: str, stdin: str = "") -> tuple[int, str, str]:
+def promote(cluster: Pair, name: str, *options: str, stdin: str = "", serves: bool = False) -> tuple[int, str, str]:
+    """Its exit code, output and errors. `serves`: the primary does, and the command is refused."""
     _, _, *rest = cluster.member(cluster.directory / name)
-    done = pubsub("server", "promote", *rest, *options, stdin=stdin)
+    command = pubsub if serves else pubsub_once_silent
+    done = command("server", "promote", *rest, *options, stdin=stdin)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout, done.stderr
 
@@ -36,7 +38,7 @@ def test_the_member_that_was_dropped_goes_on_alone_and_what_it_lacks_is_told(clu
     cluster.until("alone")
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
         client.put("orders", b"only at a", timeout=20)
-    code, _, error = promote(cluster, "b", "--accept-loss", "--yes")
+    code, _, error = promote(cluster, "b", "--accept-loss", "--yes", serves=True)
     assert code == 15
     assert "hears its primary: it serves, or has just ended" in error
     cluster.end("a", signal.SIGKILL)

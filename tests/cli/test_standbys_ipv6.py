@@ -12,7 +12,7 @@ import pytest
 
 from pubsub import Client
 from pubsub.errors import DataLoss
-from tests.cli.standbys import Pair, pair, pubsub
+from tests.cli.standbys import Pair, pair, pubsub, pubsub_once_silent
 
 pytestmark = [pytest.mark.timeout(240), pytest.mark.slow]
 
@@ -54,7 +54,7 @@ def test_a_promoted_member_is_named_by_the_address_it_listened_at(cluster: Pair)
     shutil.rmtree(cluster.directory / "a")
     _, _, *options = cluster.member(cluster.directory / "b")
     bound = ["--bind", cluster.addresses["b"]]
-    done = pubsub("server", "promote", *options, *bound, "--accept-loss", "--yes", "--json")
+    done = pubsub_once_silent("server", "promote", *options, *bound, "--accept-loss", "--yes", "--json")
     assert done.returncode == 0, done.stderr
     (alarm,) = (text for text in cluster.status()["warnings"] if "start member" in text)
     assert f"start member {json.loads(done.stdout)['member']} at {cluster.addresses['b']}" in alarm

@@ -45,7 +45,7 @@ def test_what_is_no_url_is_refused(url: Any) -> None:
 def test_bodies_are_bytes_and_keys_are_printable() -> None:
     with pytest.raises(CallerError, match="bytes"):
         check_draft(Kind.PUT, "http://h/", "text", "", None)  # type: ignore[arg-type]
-    with pytest.raises(CallerError, match="Key"):
+    with pytest.raises(CallerError, match="key"):
         check_draft(Kind.PUT, "http://h/", b"", "ä", None)
     with pytest.raises(TooLarge, match="URL_LENGTH_MAX"):
         check_draft(Kind.PUT, "http://h/" + "x" * 9000, b"", "", None)

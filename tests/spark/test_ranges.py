@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pubsub.client.requests import NOBODY
 from pubsub.protocol import Outcome, Status, Subscribe, decode, encode, format_position, parse_position
-from pubsub.spark.identity import NOBODY
 from pubsub.spark.ranges import Plan, Topics, cut, shares, write_offsets
 
 A, B = "00000000000000aa", "00000000000000bb"
@@ -63,7 +63,7 @@ def test_a_clock_that_is_far_off_gives_a_number_that_a_message_can_hold(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     class Link:
-        identity = NOBODY
+        asker = NOBODY
 
         def ask(self, request: Subscribe) -> Status:
             assert decode(*encode(request)) == request
