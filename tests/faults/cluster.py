@@ -119,8 +119,12 @@ class Process:
     def say(self, word: str) -> None:
         """Writes a line to its standard input."""
         assert self.running.stdin is not None
-        self.running.stdin.write(f"{word}\n".encode())
-        self.running.stdin.flush()
+        try:
+            self.running.stdin.write(f"{word}\n".encode())
+            self.running.stdin.flush()
+        except BrokenPipeError:
+            code = self.running.wait()
+            raise AssertionError(f"{self.name} ended with {code}: {self.errors.read_text()[-4000:]}") from None
 
     def kill(self) -> None:
         """SIGKILL."""
