@@ -186,3 +186,14 @@ def test_a_topic_with_one_witness_of_two_waits_again_in_the_next_process_and_oth
 def test_any_witnesses_and_any_majority_have_a_proxy_in_common(proxies: int, witnesses: int, majority: int) -> None:
     assert quorums(proxies) == (witnesses, majority)
     assert witnesses + majority > proxies
+
+
+def test_an_answer_that_became_free_in_the_loop_that_announces_all_anew_is_sent(waits: Waits) -> None:
+    first = waits.say(put("t", 1))
+    waits.loop()
+    change = waits.change
+    waits.say(put("u", 2))
+    waits.loop()
+    waits.now += 2.0  # The process stood still: what came meanwhile is handled first, and then all times are over.
+    waits.confirm(change)
+    assert waits.answered(first).outcome is Outcome.SUCCESS

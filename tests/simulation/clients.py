@@ -42,7 +42,8 @@ class SimulatedMessenger:
 
     def connect(self, address: str, *, curve: None, told: object) -> Any:
         link = self.core.connected(address)
-        key = len(self._peers)
+        key = self.node.connected
+        self.node.connected += 1
         self._links[key] = link
         self._peers[link.peer] = self.node.world.network.connect(self.node, address, key, fifo=False)
         return link.peer
@@ -85,6 +86,8 @@ class SimulatedMessenger:
         pass
 
     def arrived(self, key: int, frames: list[bytes], now: float) -> None:
+        if key not in self._links:
+            return  # It comes by a connection of the session before, whose sockets are closed.
         call = self.core.receive(self._links[key], b"", frames[0], frames[1:], now)
         if call is not None:
             call[0](*call[1])
@@ -165,6 +168,8 @@ class ClientNode(Process):
         )
         self._turns = world.random.random() < 0.5
         """Whether a group is written when its event loop has turned, as those of `AsyncClient`; else at once."""
+        self.connected = 0
+        """Connections of this life."""
         self.calls: Calls
         self.processing: Processing
         self._calls: list[Call] = []
@@ -182,7 +187,7 @@ class ClientNode(Process):
         """Whether any life has ended otherwise."""
 
     def begin(self) -> None:
-        self._calls = []
+        self._calls, self.connected = [], 0
         self.acting, self.closed = None, False
         self._open({})
         self.session.store.db.execute(

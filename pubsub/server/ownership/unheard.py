@@ -95,7 +95,8 @@ class Unheard:
         """Where nobody has confirmed for so long, announce all anew to the proxies that are there."""
         if now < self._again:
             return
-        self._keep(lambda one: self._topics[one][1] > now)
+        # An answer about a topic that was heard meanwhile waits for `take` only.
+        self._keep(lambda one: one not in self._topics or self._topics[one][1] > now)
         again = now + self._again_seconds
         self._topics = {topic: (change, again) for topic, (change, _) in self._topics.items()}
         self._look()
