@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from pubsub.client import Client
+from pubsub.client import Client, Message, Transaction
 from pubsub.client.core.changes import RowAdded
+from pubsub.client.flows.awaiting import HandlerTransaction
+from pubsub.client.flows.processing import Processing
 from pubsub.client.session import Session
+from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, Interrupted, StorageError
 from tests.client.opened import PATIENCE, bodies, names, nothing
@@ -240,3 +243,92 @@ def test_a_coroutines_client_goes_on(cluster: Embedded, name: str, topic: str) -
             assert found == [b"after", b"held"]
 
     asyncio.run(work())
+
+
+def once(client: Client, topic: str, strike: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler's message is struck; with the same client it has its effect once, and the attempt does not count."""
+    effects: list[bytes] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        effects.append(message.body)
+
+    client.subscribe(topic)
+    client.put(topic, b"a")
+    strike()
+    with pytest.raises(Struck):
+        client.process(topic, handle, timeout=PATIENCE)
+    monkeypatch.undo()
+    effects.clear()
+    assert client.put("others", b"x").done
+    assert client.process(topic, handle, timeout=PATIENCE) == 1
+    assert effects == [b"a"]
+    assert not client.dead_letters()
+    assert nothing(client, topic)
+
+
+def struck(*_: Any, **__: Any) -> None:
+    raise Struck
+
+
+def test_what_strikes_between_a_handler_and_its_commit_leaves_no_transaction_open(
+    cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.client(name, settings=ClientSettings(handler_attempts=1)) as client:
+        once(client, topic, lambda: monkeypatch.setattr(HandlerTransaction, "commit", struck), monkeypatch)
+
+
+def test_what_strikes_as_a_handler_ends_leaves_its_thread_in_none(
+    cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(self: Processing, *_: Any, **__: Any) -> None:
+        self.session.handlers.add(threading.get_ident())
+        raise Struck
+
+    def strike() -> None:
+        monkeypatch.setattr(Processing, "_call", call)
+        monkeypatch.setattr(Processing, "_uncount", lambda *_: None)  # It would need the discarding, too.
+
+    with cluster.client(name) as client:
+        once(client, topic, strike, monkeypatch)
+
+
+@pytest.mark.parametrize("most", [1, 10])
+def test_calls_that_wait_for_the_topic_are_woken_when_a_batch_is_over(
+    cluster: Embedded, name: str, topic: str, most: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with cluster.client(name) as client:
+        client.subscribe(topic)
+        client.put_many(topic, [b"a", b"b"][:most])
+        session, handled, woken = client._session, list[bytes](), list[int]()
+        tell = session.tell_waiting
+
+        def told() -> None:
+            woken.append(len(handled))
+            tell()
+
+        monkeypatch.setattr(session, "tell_waiting", told)
+        while len(handled) < min(most, 2):
+            client.process(topic, lambda message, _: handled.append(message.body), timeout=PATIENCE, max=most)
+        assert woken
+        assert woken[-1] == len(handled)
+
+
+def test_a_thread_finds_its_own_step_cut_off_while_another_one_has_the_lock(cluster: Embedded, name: str) -> None:
+    """The thread that drives the sockets takes it to find the same; a call that began then raised Interrupted."""
+    with cluster.client(name) as client:
+        session, has_it, over = client._session, threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with session.lock:
+                has_it.set()
+                over.wait(PATIENCE)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert has_it.wait(PATIENCE)
+        session.midway = threading.get_ident()
+        found = session.found_cut_off()
+        over.set()
+        holder.join()
+        assert found
+        assert client.put("others", b"x").done
