@@ -64,7 +64,7 @@ class Client(ServiceCalls):
         except BaseException as error:
             flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
             if not (held and within_call()):
-                session.recover()
+                session.recover(handled=True)
                 explain(session, error)
             raise
 

@@ -212,7 +212,7 @@ class Steps:
 
         Args:
             block: it leaves the block of a transaction; else a transaction of this thread keeps the lock.
-            handled: it leaves the call that ran a coroutine's handler, whose transaction nobody will end any more: only
+            handled: it leaves the call that ran the handlers, so nobody will end a handler's transaction any more: only
                 that of a caller's own block keeps the lock.
         """
         if not block:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from itertools import count
 from typing import Any
 
 import pytest
 
+from pubsub.base.locks import holds
 from pubsub.client import Client, Message, Transaction
+from pubsub.client.core.prefetch import Prefetch
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, HandlerMisused
@@ -180,3 +182,31 @@ def test_an_interrupt_leaves_no_call_waiting(client: Client, topic: str) -> None
             assert session.core.subscriptions[topic].waiting == 0, caught.traceback
     finally:
         session.wait = drive  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("way", ["process", "get", "get_many", "messages"])
+def test_what_was_received_is_looked_at_under_the_lock_only(
+    client: Client, topic: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that drives the sockets adds to it at any time."""
+    calls: list[tuple[str, bool]] = []
+
+    def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Prefetch, *arguments: Any, **named: Any) -> Any:
+            calls.append((name, holds(client._session.lock)))
+            return method(self, *arguments, **named)
+
+        return call
+
+    for name in ("add", "lose", "clear", "take", "took", "pass_loss", "give_back", "following"):
+        monkeypatch.setattr(Prefetch, name, watched(name, getattr(Prefetch, name)))
+    if way == "process":
+        assert client.process(topic, lambda *_: None) == 2
+    elif way == "messages":
+        with closing(client.messages(topic)) as messages:  # type: ignore[type-var]
+            assert next(messages).body == b"one"
+    else:
+        assert getattr(client, way)(topic) is not None
+    client.unsubscribe(topic)
+    assert {"take", "took"} <= {name for name, _ in calls}
+    assert not [name for name, locked in calls if not locked]

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Final
+from typing import Final
 from weakref import ref
 
 import apsw
@@ -32,6 +32,7 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, HandlerMisused, Interrupted, PubsubError, StorageError
+from pubsub.protocol import Position
 
 Handler = Callable[[Message, Transaction], None]
 """What `Client.process` calls: a plain function, whose result is not looked at."""
@@ -51,13 +52,15 @@ DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptEr
 _log: Final = logging.getLogger("pubsub.client")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Attempt:
     """One message that is about to be handled.
 
     Attributes:
         number: which attempt it is, from 1.
         emptied: how often the prefetch had been thrown away; where it was since, the message is not ours any more.
+        following: the position of the message behind it, where that is here; its first attempt is counted ahead.
+        settled: it counts, or was taken back: nothing of it is left to do.
     """
 
     sub: Subscription
@@ -65,6 +68,8 @@ class Attempt:
     message: Message
     number: int
     emptied: int
+    following: Position | None = None
+    settled: bool = False
 
 
 def check_handler(handler: object, *, awaits: bool) -> None:
@@ -156,14 +161,14 @@ class Processing:
             awaits: the event loop's task runs it, which may await; otherwise this thread does.
         """
         held_by: object = asyncio.current_task() if awaits else Hand(get_ident())
-        ours, taken = ref(held_by), 0
+        ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:
                 with self.session.entered():
                     if sub.busy is ours:  # The message before.
                         sub.busy = None
                         self.send_due()
-                    found = None if sub.busy else self.begin(sub, first=not taken)
+                    found = None if sub.busy else self.begin(sub, first=not taken, more=taken + 1 < most)
                     if isinstance(found, Attempt):
                         sub.busy = ours
                 if found is None:
@@ -171,13 +176,18 @@ class Processing:
                 if isinstance(found, int):
                     taken += found
                     continue
-                taken += await self._attempt(found, handler, more=taken + 1 < most, awaits=awaits)
+                taken += await self._attempt(found, handler, awaits=awaits)
                 if awaits:
                     self._let_go(sub)
                     await breathe()
         finally:
             if sub.busy is ours:  # An exception struck anywhere since it was taken in hand.
-                self._let_go(sub)
+                try:
+                    if isinstance(found, Attempt) and not found.settled:
+                        self._uncount(found)
+                finally:
+                    sub.busy = None  # Here: another exception may strike as soon as anything is called.
+                    self._let_go(sub)
             elif taken:
                 self.session.tell_waiting()
             self.send_held()
@@ -194,8 +204,13 @@ class Processing:
                     self.send_due()
             session.tell_waiting()
 
-    def begin(self, sub: Subscription, *, first: bool) -> Attempt | int | None:
+    def begin(self, sub: Subscription, *, first: bool, more: bool) -> Attempt | int | None:
         """Count an attempt at the next message. The lock is held.
+
+        Args:
+            sub: where it is.
+            first: the call has taken none yet, so it raises what was lost in front.
+            more: the call may take another one behind it.
 
         Returns:
             The attempt, or how many messages were taken without one; None where there is none.
@@ -225,7 +240,8 @@ class Processing:
         if not (sub.counted_ahead and sub.tried == message.position):
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.attempted(message.position, number)
-        return Attempt(sub, taking, message, number, sub.emptied)
+        following = sub.prefetch.following(taking) if more else None
+        return Attempt(sub, taking, message, number, sub.emptied, following)
 
     def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
         """Whether a message was taken without its handler. The lock is held."""
@@ -242,14 +258,13 @@ class Processing:
         finally:
             handlers.discard(get_ident())
 
-    async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, more: bool, awaits: bool) -> int:
+    async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, awaits: bool) -> int:
         sub, session = attempt.sub, self.session
-        following = sub.prefetch.following(attempt.taking) if more else None
 
         def changes() -> Sequence[Change]:
             if sub.emptied != attempt.emptied or not sub.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
-            return self.changes(attempt, following)
+            return self.changes(attempt)
 
         transaction = HandlerTransaction(session, changes)
         try:
@@ -259,47 +274,33 @@ class Processing:
                 await Watched(result, transaction, self.send_held)
             transaction.check_open()
         except DISK_ERRORS as error:
-            try:
-                transaction.roll_back(error=error)
-            finally:
-                self._uncount(attempt)
+            transaction.roll_back(error=error)
             raise
         except HandlerMisused:
             transaction.roll_back()
-            self._uncount(attempt)
             raise
         except Exception as error:
             transaction.roll_back()
             # The transaction was misused, and the handler raised another error because of that.
             if transaction.problem:
-                self._uncount(attempt)
                 raise HandlerMisused(transaction.problem) from error
             with session.lock:
                 if session.is_cut_off or sub.emptied != attempt.emptied:
                     raise
                 with session.entered():
                     return self.failed(attempt, error)
-        except GeneratorExit:  # The event loop is gone, and this may be anywhere within the garbage collection.
+        except BaseException as error:
+            # Without an event loop this may be anywhere within the garbage collection, where nothing is committed.
+            attempt.settled = isinstance(error, GeneratorExit)
             transaction.roll_back()
             raise
-        except BaseException:
-            transaction.roll_back()
-            self._uncount(attempt)
-            raise
-        self._commit(transaction, attempt, following)
-        return 1
-
-    def _commit(self, transaction: HandlerTransaction, attempt: Attempt, following: Any) -> None:
         try:
-            transaction.commit(lambda: self.handled(attempt, following))
-        except (StorageError, HandlerMisused):
-            self._uncount(attempt)
-            raise
+            transaction.commit(lambda: self.handled(attempt))
         except BaseException:
             if transaction.begun:  # It struck before the commit.
                 transaction.roll_back()
-                self._uncount(attempt)
             raise
+        return 1
 
     def _uncount(self, attempt: Attempt) -> None:
         with self.session.lock:
@@ -307,20 +308,21 @@ class Processing:
                 with suppress(Interrupted), self.session.entered():
                     self.uncount(attempt)
 
-    def changes(self, attempt: Attempt, following: Any) -> list[Change]:
+    def changes(self, attempt: Attempt) -> list[Change]:
         """What is committed with the handler's own: the position, and an attempt at the message behind it."""
+        following = attempt.following
         self.session.trying[attempt.sub.topic] = ((attempt.message.position, attempt.number), (following, 1))
         ahead: list[Change] = [Tried(attempt.sub.topic, following, 1)] if following is not None else []
         return [*attempt.taking.change(attempt.sub.topic), *ahead]
 
-    def handled(self, attempt: Attempt, following: Any) -> None:
+    def handled(self, attempt: Attempt) -> None:
         """The handler's transaction is committed. The lock is held."""
-        sub = attempt.sub
+        sub, attempt.settled = attempt.sub, True
         self.gets.took(sub, attempt.taking, fsynced=self.session.settings.power_safe)
         if self.session.recorder is not None:
             self.session.recorder.delivered(sub.topic, attempt.taking.pieces, handler=True)
-        if following is not None:
-            sub.attempted(following, 1, ahead=True)
+        if attempt.following is not None:
+            sub.attempted(attempt.following, 1, ahead=True)
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
         """The handler raised, and its transaction is rolled back. The lock is held.
@@ -329,6 +331,7 @@ class Processing:
             1 where the message went to the dead letters; else the error is raised.
         """
         topic, message, number = attempt.sub.topic, attempt.message, attempt.number
+        attempt.settled = True
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(topic, None)
         _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, topic, number, error)

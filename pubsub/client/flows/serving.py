@@ -163,9 +163,9 @@ class _Service(Processing):
         _log.error("call %s of %s is answered with an error after %d attempts: %s", request.id, self.service,
                    attempt.number, error)  # fmt: skip
 
-    def handled(self, attempt: Attempt, following: Any) -> None:
+    def handled(self, attempt: Attempt) -> None:
         """The handler's transaction is committed. The lock is held."""
-        super().handled(attempt, following)
+        super().handled(attempt)
         self.served += 1
 
     def _answer(self, sub: Subscription, taking: Taking, request: Request, outcome: str, text: str) -> None:
