@@ -294,12 +294,7 @@ class Processing:
             attempt.settled = isinstance(error, GeneratorExit)
             transaction.roll_back()
             raise
-        try:
-            transaction.commit(lambda: self.handled(attempt))
-        except BaseException:
-            if transaction.begun:  # It struck before the commit.
-                transaction.roll_back()
-            raise
+        transaction.commit(lambda: self.handled(attempt))
         return 1
 
     def _uncount(self, attempt: Attempt) -> None:
