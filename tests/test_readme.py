@@ -1,4 +1,4 @@
-"""Every line that the README shows runs."""
+"""Every line that the README shows runs, and those that let a client in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+COMMANDS = (ROOT / "docs/commands.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [text for name, text in fenced if name == language]
 
 
@@ -55,7 +56,7 @@ def test_the_session_on_the_command_line_runs_as_pasted_and_prints_what_it_shows
 
 @pytest.mark.slow
 def test_the_two_commands_that_let_a_client_in_do_so(tmp_path: Path) -> None:
-    (session,) = [block for block in blocks("") if "pubsub keys new" in block]
+    (session,) = [block for block in blocks("", COMMANDS) if "pubsub keys new" in block]
     new, authorize = re.findall(r"^\$ pubsub (.*)$", session, re.MULTILINE)
     (tmp_path / "cluster").mkdir()  # As `pubsub up --dir cluster` leaves it.
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}
