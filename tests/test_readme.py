@@ -1,21 +1,24 @@
-"""Every line that the README shows runs."""
+"""Every line that the README shows runs, and those that let a client in."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+COMMANDS = (ROOT / "docs/commands.md").read_text()
 
 
-def blocks(language: str) -> list[str]:
-    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+def blocks(language: str, page: str = README) -> list[str]:
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     return [text for name, text in fenced if name == language]
 
 
@@ -23,6 +26,25 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
     (source,) = blocks("python")
     exec(compile(source, "README.md", "exec"), {})
     assert capsys.readouterr().out == "orders b'first'\n1\n"
+
+
+@pytest.mark.slow
+def test_the_lines_that_install_it_do_so_from_a_clone(tmp_path: Path) -> None:
+    """Nothing is fetched: packages that it needs, and its build backend, are those of this environment."""
+    (block,) = blocks("sh")
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PUBSUB", "PIP", "PYTHON"))
+    }
+    environment |= {"HOME": str(tmp_path), "PYTHONPATH": sysconfig.get_path("purelib")}
+    environment |= {"PIP_NO_INDEX": "1", "PIP_NO_DEPS": "1", "PIP_NO_BUILD_ISOLATION": "0"}  # 0: no isolation.
+    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+    script = f"set -e\n{block.replace('REPOSITORY', shlex.quote(str(ROOT)))}\ncommand -v pubsub\npubsub --version\n"
+    done = subprocess.run(
+        ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=110, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert str(tmp_path / "pirate-pubsub/.venv/bin/pubsub") in done.stdout
+    assert re.search(r"^pubsub \d+\.\d+\.\d+$", done.stdout, re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -55,7 +77,7 @@ def test_the_session_on_the_command_line_runs_as_pasted_and_prints_what_it_shows
 
 @pytest.mark.slow
 def test_the_two_commands_that_let_a_client_in_do_so(tmp_path: Path) -> None:
-    (session,) = [block for block in blocks("") if "pubsub keys new" in block]
+    (session,) = [block for block in blocks("", COMMANDS) if "pubsub keys new" in block]
     new, authorize = re.findall(r"^\$ pubsub (.*)$", session, re.MULTILINE)
     (tmp_path / "cluster").mkdir()  # As `pubsub up --dir cluster` leaves it.
     environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path / "data")}

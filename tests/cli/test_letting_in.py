@@ -104,7 +104,7 @@ def test_two_commands_let_a_newcomer_in(machines: tuple[Machine, Machine]) -> No
     newcomer.exports(f"export PUBSUB_PROXIES_FILE={operator.home}/cluster/proxies")
     assert "pubsub keys new client carol" in expect(8, newcomer.tries("echo 1 | pubsub client carol put orders -"))
 
-    make, authorize = block("README.md", "keys new client carol")
+    make, authorize = block("docs/commands.md", "keys new client carol")
     let_in = newcomer.types(make).strip()
     assert re.fullmatch(r"client carol pk_[\w-]{43}", let_in)
     refused = expect(21, newcomer.tries("echo 1 | pubsub client carol put orders -"))

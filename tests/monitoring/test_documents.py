@@ -88,7 +88,7 @@ def rows(text: str) -> dict[str, set[str]]:
 
 
 def test_the_page_has_all_that_each_process_tells_and_nothing_else(pages: dict[str, Told]) -> None:
-    every = rows(section("What every process tells"))
+    every = rows(section("Metrics of every process"))
     for role in ("server", "proxy", "gateway"):
         documented = every | rows(section(f"Metrics of a {role}"))
         names = whole(set(pages[role]))
@@ -103,7 +103,7 @@ def test_the_page_has_what_a_standby_tells(pages: dict[str, Told]) -> None:
 
 
 def test_no_two_kinds_of_processes_tell_different_things_by_one_name(pages: dict[str, Told]) -> None:
-    every = rows(section("What every process tells")).keys()
+    every = rows(section("Metrics of every process")).keys()
     for one, other in (("server", "proxy"), ("server", "gateway"), ("proxy", "gateway")):
         assert pages[one].keys() & pages[other].keys() == every
 

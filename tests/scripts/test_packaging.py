@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 import tarfile
+import tomllib
 from email import message_from_string
 from importlib.metadata import distribution
 from pathlib import Path
@@ -14,6 +15,7 @@ from zipfile import ZipFile
 
 import pytest
 from index_page import index_page
+from packaging.metadata import Metadata
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
@@ -112,10 +114,23 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
         assert all(name.startswith("pubsub/cli/bench/") for name in benches), "all others are benchmarks/ of a clone"
 
 
-def test_the_page_of_an_index_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+def metadata_of(wheel: Path) -> str:
     with ZipFile(wheel) as packed:
         (name,) = [name for name in packed.namelist() if name.endswith(".dist-info/METADATA")]
-        metadata = message_from_string(packed.read(name).decode())
+        return packed.read(name).decode()
+
+
+def test_the_distributions_have_the_version_of_the_project_and_of_the_changelog(wheel: Path, sdist: Path) -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    for text in (metadata_of(wheel), (sdist / "PKG-INFO").read_text()):
+        assert str(Metadata.from_email(text, validate=True).version) == version  # An index refuses what is not valid.
+    assert sdist.name == f"pirate_pubsub-{version}"
+    sections = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert next(name for name in sections if name != "Unreleased").split()[0] == version
+
+
+def test_the_page_of_an_index_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+    metadata = message_from_string(metadata_of(wheel))
     page = metadata.get_payload()
     assert metadata["Description-Content-Type"] == "text/markdown"
     assert "exactly once" in page

@@ -23,6 +23,7 @@ SCRIPTS = [
     "scripts/demo",
     "scripts/soak",
     "scripts/http-soak",
+    "scripts/commit-msg",
     ".ci/run",
 ]
 
@@ -161,3 +162,46 @@ def test_the_type_checker_looks_at_every_module_of_the_package() -> None:
     )
     said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True, capture_output=True, text=True)
     assert {ROOT / line for line in said.stdout.splitlines()} == tracked("pubsub/*.py", "benchmarks/*.py")
+
+
+SUBJECT_CHARACTERS_MAX = 72
+SUBJECTS_SINCE = "50afd09"
+SUBJECTS_SINCE_TIME = "2026-11-28T17:30:05+00:00"
+"""The first commit after which every subject is short enough; earlier ones stay as they are."""
+WRITTEN_BY_GIT = ("fixup!", "squash!", "amend!", "Merge ", "Revert ")
+
+
+def test_no_subject_of_a_commit_is_longer_than_the_hook_allows() -> None:
+    # An archive has no history, and a shallow clone may not have the first commit: then its time limits the rest.
+    if not (ROOT / ".git").exists():
+        return
+    known = subprocess.run(["git", "cat-file", "-e", SUBJECTS_SINCE], cwd=ROOT, capture_output=True, check=False)
+    commits = [f"{SUBJECTS_SINCE}..HEAD"] if known.returncode == 0 else [f"--since={SUBJECTS_SINCE_TIME}", "HEAD"]
+    said = subprocess.run(
+        ["git", "log", "--no-merges", "--format=%s", *commits], cwd=ROOT, check=True, capture_output=True, text=True
+    )
+    subjects = [line for line in said.stdout.splitlines() if not line.startswith(WRITTEN_BY_GIT)]
+    assert [subject for subject in subjects if len(subject) > SUBJECT_CHARACTERS_MAX] == []
+
+
+@pytest.mark.parametrize(
+    ("message", "accepted"),
+    [
+        ("x" * SUBJECT_CHARACTERS_MAX + "\n", True),
+        ("é" * SUBJECT_CHARACTERS_MAX + "\n", True),
+        ("x" * (SUBJECT_CHARACTERS_MAX + 1) + "\n", False),
+        ("\n# a comment that is longer than a subject may be, and that git takes out again\nshort\n", True),
+        ("short\n\n" + "a body is as wide as it wants to be; the hook looks at the subject alone, " * 2, True),
+        ("Merge branch '" + "x" * SUBJECT_CHARACTERS_MAX + "'\n", True),
+    ],
+)
+def test_the_hook_refuses_a_subject_that_is_too_long(message: str, accepted: bool, tmp_path: Path) -> None:
+    file = tmp_path / "COMMIT_EDITMSG"
+    file.write_text(message)
+    done = subprocess.run([ROOT / "scripts/commit-msg", file], check=False, capture_output=True, text=True)
+    assert (done.returncode == 0) is accepted, done.stderr
+    assert accepted or "72 are allowed" in done.stderr
+
+
+def test_the_guide_names_the_hook() -> None:
+    assert "scripts/commit-msg" in (ROOT / "CONTRIBUTING.md").read_text()
