@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-CITED = re.compile(r"(docs/[a-z_]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
+CITED = re.compile(r"(docs/[a-z_/-]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
 TEST = re.compile(r"`(\w+/test_\w+\.py)`: ([^|\[]+)")
 SECTION = re.compile(r"\*([^*]+)\*")
 
@@ -100,6 +100,7 @@ def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
 
 
 def test_every_page_is_in_the_site() -> None:
-    named = set(re.findall(r"^(?:reference/)?[a-z_]+$", (ROOT / "docs/index.md").read_text(), re.MULTILINE))
+    index = (ROOT / "docs/index.md").read_text()
+    named = set(re.findall(r"^(?:(?:reference|explanation)/)?[a-z_-]+$", index, re.MULTILINE))
     pages = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in files("docs/*.md")}
     assert pages - {"index"} - named == set()
