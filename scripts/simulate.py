@@ -4,7 +4,8 @@
     scripts/simulate --overnight [OPERATIONS] [--seed N]
 
 `--overnight` runs until so many operations (30 million) were done on the very commit, keeps what was done in
-`build/simulation`, goes on from there when it is started again, and prints the tables of docs/reliability.md.
+`build/simulation`, continues there when it is started again, and prints the tables of
+docs/reference/simulation-runs.md.
 
 The seed is the only input of a run; it is printed first, with the command that repeats it. A run that `scripts/test`
 found is repeated with `--short`, since it cuts the phase with faults short. `tests/simulation` says what is simulated

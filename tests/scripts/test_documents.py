@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from tests.simulation.breakages.table import BREAKAGES
+
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-CITED = re.compile(r"(docs/[a-z_]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
-TEST = re.compile(r"`(\w+/test_\w+\.py)`: ([^|\[]+)")
+CITED = re.compile(r"(docs/[a-z_/-]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
+MISTAKE = re.compile(r"^\| (?:`` (.*?) ``|`([^`]+)`) \|.*?`(tests/[\w/]+\.py)(?:::(\w+)|`)", re.MULTILINE)
 SECTION = re.compile(r"\*([^*]+)\*")
 
 
@@ -60,15 +63,28 @@ def test_every_section_that_is_cited_exists() -> None:
     assert cited > 40
 
 
-def test_every_test_that_catches_a_mistake_is_where_the_page_says() -> None:
-    named = TEST.findall((ROOT / "docs/reliability.md").read_text())
-    assert len(named) > 60
+def test_every_mistake_is_listed_and_the_test_that_catches_it_exists() -> None:
+    listed = {mistake["name"] for file in files("tests/mutation/*.toml") for mistake in _mistakes(file)}
+    rows = MISTAKE.findall((ROOT / "docs/reference/mutants.md").read_text())
+    assert len(rows) == 200
     lost = [
-        f"{file}: {title}"
-        for file, title in named
-        if f"def test_{title.strip().replace(' ', '_')}(" not in (ROOT / "tests" / file).read_text()
+        f"{quoted or plain}: {file}::{test}"
+        for quoted, plain, file, test in rows
+        if (quoted or plain) not in listed or f"def {test}(" not in f"{(ROOT / file).read_text()}def ("
     ]
     assert lost == []
+
+
+def _mistakes(file: Path) -> list[dict[str, str]]:
+    mistakes: list[dict[str, str]] = tomllib.loads(file.read_text())["mutant"]
+    return mistakes
+
+
+def test_every_breakage_of_the_page_exists() -> None:
+    page = (ROOT / "docs/reference/breakages.md").read_text()
+    titles = [quoted or plain for quoted, plain in re.findall(r"^\| (?:`` (.*?) ``|`([^`]+)`) \|", page, re.MULTILINE)]
+    assert len(titles) > 80
+    assert [title for title in titles if title not in BREAKAGES] == []
 
 
 def test_nothing_is_cited_that_is_not_in_the_repository() -> None:

@@ -1,4 +1,4 @@
-"""A long run on one commit: what was done so far, kept in a file, and the table that docs/reliability.md shows.
+"""A long run on one commit: a file keeps its progress, and docs/reference/simulation-runs.md shows its table.
 
 What is done of a commit is kept under `build/simulation/`, and written anew all the time: whatever ends such a run, it
 goes on from there. A tree with changes that are not committed is no commit: its figures are kept by nobody.
@@ -108,7 +108,7 @@ class Night:
         return sum((part.counters for part in self.ranges), Counter())
 
     def tables(self) -> str:
-        """What was done, as docs/reliability.md shows it."""
+        """What was done, as docs/reference/simulation-runs.md shows it."""
         counters, found = self._counters(), self.found()
         dirty = ", with changes that are not committed" if self.dirty else ""
         lines = [f"Commit `{self.commit[:12]}`{dirty}.", ""]

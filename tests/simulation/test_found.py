@@ -1,4 +1,4 @@
-"""What the simulator found, each as a test that names what went wrong (docs/reliability.md has the seeds)."""
+"""Faults that the simulation found, each as a test that names the fault; docs/reference/history-of-faults.md: seeds."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Faults that wait for their moment: that they come about, and that each finds what it was made for.
 
 What it finds is a mend that is taken out of the shipped code for the test: the fault of ours that somebody found by
-reading before the simulation had that moment (docs/reliability.md, *What the world lacked*).
+reading before the simulation had that moment (docs/reference/simulation-runs.md, *Gaps of the simulated world*).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Faults at moments that chance hardly ever meets: within a move, within a close, at a start on a full disk.
 
-Each was added because a fault of ours that was found by reading needed it (docs/reliability.md, *What it found*). Which
+Each was added because a fault of ours that was found by reading needed it (docs/reference/history-of-faults.md). Which
 runs have which is drawn apart from all else (`fate.moments`), and each moment that came about is counted.
 """
 
