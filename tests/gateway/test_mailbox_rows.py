@@ -33,8 +33,8 @@ def file() -> File:
     return File()
 
 
-def add(file: File, *bodies: bytes, opened: bool = False) -> None:
-    rows = [(f"a-{number}", "a", number, 0, b"", body, "", b"", False) for number, body in enumerate(bodies)]
+def add(file: File, *bodies: bytes, opened: bool = False, key: bytes = b"") -> None:
+    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False) for number, body in enumerate(bodies)]
     _add(file.db, "t", rows, opened=opened)  # type: ignore[arg-type]
 
 
