@@ -101,9 +101,9 @@ def test_a_message_that_breaks_its_delivery_is_a_dead_letter_and_what_is_behind_
     assert sent == [b"poison"] * WEBHOOK_ATTEMPTS_MAX + [b"behind"]
     assert (one.failed, one.letters) == (WEBHOOK_ATTEMPTS_MAX, 1)
     assert pauses == list(range(1, WEBHOOK_ATTEMPTS_MAX))
-    (letter,) = letters.dead_letters(one.mailbox, 0, 10)
-    assert (letter["attempts"], letter["body"]) == (WEBHOOK_ATTEMPTS_MAX, "poison")
-    assert type(error).__name__ in letter["error"]
+    (letter,) = letters.dead_letters(one.mailbox, 0, 10).dead_letters
+    assert (letter.attempts, letter.body) == (WEBHOOK_ATTEMPTS_MAX, "poison")
+    assert type(error).__name__ in letter.error
 
 
 def test_attempts_that_an_error_of_ours_ended_are_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +116,7 @@ def test_attempts_that_an_error_of_ours_ended_are_on_the_disk(monkeypatch: pytes
     one = work(file, lambda one: one.failed == 1)
     assert [attempts for _, _, attempts, _ in letters.waiting(one.mailbox, 0)] == [1]
     assert one.last_failure is not None
-    assert one.last_failure["attempts"] == 1
+    assert one.last_failure.attempts == 1
 
 
 def test_a_disk_that_refuses_to_note_an_attempt_makes_it_count_all_the_same(

@@ -27,6 +27,7 @@ from pubsub.gateway.limits import (
 from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.messages import DOUBTFUL, http_headers
 from pubsub.gateway.registry import Subscriber
+from pubsub.gateway.schemas import Failure
 from pubsub.gateway.webhooks import letters
 from pubsub.gateway.webhooks.lanes import Delivery, Lanes
 from pubsub.gateway.webhooks.posting import Outcome, post
@@ -79,7 +80,7 @@ class Runner(Due[Delivery]):
         self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loaded = 0
         self.delivered = self.failed = self.letters = 0
-        self.last_failure: dict[str, Any] | None = None
+        self.last_failure: Failure | None = None
         self.trouble = ""
 
     async def run(self) -> str:
