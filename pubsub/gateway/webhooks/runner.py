@@ -94,8 +94,8 @@ class Runner(Due[Delivery]):
                 task.result()
         finally:
             taking.cancel()
-            await asyncio.gather(taking, return_exceptions=True)
             await self._pump.close()
+            await asyncio.gather(taking, return_exceptions=True)
         return self._over.result()
 
     async def _take(self) -> None:
