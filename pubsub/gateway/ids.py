@@ -7,7 +7,6 @@ It is the same when a message is put, polled, streamed and delivered to a webhoo
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 
 def message_id(publisher: str, counter: int) -> str:
@@ -31,11 +30,3 @@ def ranges(counters: Sequence[int]) -> list[tuple[int, int]]:
         else:
             found.append((counter, 1))
     return found
-
-
-def named(publisher: str, runs: Sequence[tuple[int, int]]) -> list[dict[str, Any]]:
-    """Runs of counters as an answer has them: the first and the last ID of each, and how many they are."""
-    return [
-        {"first": message_id(publisher, first), "last": message_id(publisher, first + count - 1), "count": count}
-        for first, count in runs
-    ]

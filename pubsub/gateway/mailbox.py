@@ -7,7 +7,6 @@ its own numbers, from 1, which are never used again. `opened` is the last number
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -18,6 +17,7 @@ from pubsub.gateway import losses
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import message_id
 from pubsub.gateway.messages import json_facts, preview, text_or_base64
+from pubsub.gateway.schemas import Lost, Message
 
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS gateway_mail ("
@@ -74,35 +74,23 @@ class Mail(NamedTuple):
         """What HTTP names it by."""
         return message_id(self.publisher, self.counter) if self.body is not None else f"lost-{self.position}"
 
-    def facts(self) -> dict[str, Any]:
-        """The message as JSON has it."""
-        out = self._named()
+    def facts(self, *, beginnings: bool = False, **letter: Any) -> Message | Lost:
+        """The message as JSON has it.
+
+        Args:
+            beginnings: of a large key and body only those.
+            letter: of a dead letter, its further fields.
+        """
         if self.body is None:
-            return out
-        if self.key or self.headers:
-            out |= json_facts(self.key, self.headers)
-        return out | text_or_base64("body", self.body)
-
-    def preview(self) -> dict[str, Any]:
-        """The message as JSON has it, of a large key and body only the beginnings."""
-        return self._named() | ({} if self.body is None else preview(self.key, self.headers, self.body))
-
-    def _named(self) -> dict[str, Any]:
-        if self.body is None:
-            return {"id": self.id, "lost": self.note, "position": self.position}
-        named = {
-            "id": self.id,
-            "position": self.position,
-            "publisher": self.publisher,
-            "counter": str(self.counter),  # Above 2 ** 53, where JavaScript's numbers have gaps.
-            "stamp": self.stamp,
-        }
-        return named | {"doubtful": True} if self.doubtful else named
-
-
-def encoded(mail: Sequence[Mail]) -> bytes:
-    """Messages as a JSON array."""
-    return json.dumps([one.facts() for one in mail], ensure_ascii=False, separators=(",", ":")).encode()
+            return Lost(self.id, self.note, self.position, **letter)
+        if beginnings:
+            contents = preview(self.key, self.headers, self.body)
+        else:
+            contents = json_facts(self.key, self.headers) | text_or_base64("body", self.body)
+        counter = str(self.counter)  # Above 2 ** 53, where JavaScript's numbers have gaps.
+        if self.doubtful:
+            contents["doubtful"] = True
+        return Message(self.id, self.position, self.publisher, counter, self.stamp, **contents, **letter)
 
 
 @dataclass(frozen=True, slots=True)

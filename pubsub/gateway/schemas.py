@@ -1,287 +1,301 @@
-"""The shapes of what the gateway answers, as JSON Schema (draft 2020-12, which OpenAPI 3.1 takes)."""
+"""The shapes of what the gateway answers and takes, and the JSON Schema (draft 2020-12) that is derived from them."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType, field
+
+from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
 
 Schema = dict[str, Any]
 
-STRING: Final[Schema] = {"type": "string"}
-COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-TRUE: Final[Schema] = {"const": True}
-ANYTHING: Final[Schema] = {"type": "object"}
+_REF: Final = "#/components/schemas/{name}"
 
 
 def ref(name: str) -> Schema:
     """One of SCHEMAS."""
-    return {"$ref": f"#/components/schemas/{name}"}
+    return {"$ref": _REF.format(name=name)}
 
 
-def listed(items: Schema) -> Schema:
-    """An array."""
-    return {"type": "array", "items": items}
+Text = str | UnsetType
+Flag = bool | UnsetType
+Seconds = float | UnsetType | None
+Texts = dict[str, str] | UnsetType
+Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})] | UnsetType
+Anything = dict[str, Any] | None
+Count = Annotated[int, Meta(ge=0)]
+Figure = Annotated[Count | None, Meta(description="Null: not known.")]
+Cut = Annotated[list[Literal["key", "body"]], Meta(description="Of what only the beginning is shown.")]
+Moment = Annotated[int, Meta(ge=0, description="When it failed, microseconds since 1970.")] | UnsetType
+Kind = Annotated[str, Meta(extra_json_schema={"enum": [PREFIX + name for name in TITLES]})]
+Secret = Annotated[str, Meta(pattern="^whsec_")]
+Yes = Annotated[bool, Meta(extra_json_schema={"const": True})]
+Oldest = Annotated[
+    float | None,
+    Meta(description="Seconds since the oldest message that is not acknowledged was put; null where nothing waits."),
+]
+Next = Annotated[str | None, Meta(description="`after` of the next page.")]
+Number = Annotated[int, Meta(ge=0, description="Of a dead letter: its place.")] | UnsetType
+Tries = Annotated[int, Meta(ge=0, description="Of a dead letter: how often it was tried.")] | UnsetType
+Why = Annotated[str, Meta(description="Of a dead letter: how the last try failed, or why there is none.")] | UnsetType
+Letters = list[Annotated[Any, Meta(extra_json_schema={"oneOf": [ref("Message"), ref("Lost")]})]]
+"""What msgspec has no union for: structs without a tag."""
 
 
-def closed(properties: dict[str, Schema], optional: frozenset[str] = frozenset()) -> Schema:
-    """An object with these properties and no others."""
-    required = [name for name in properties if name not in optional]
-    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+class Shape(Struct, forbid_unknown_fields=True):
+    """An object with these fields and no others; a field that is UNSET is left out."""
 
 
-_TEXTS: Final[Schema] = {"type": "object", "additionalProperties": STRING}
+class Problem(Shape):
+    type: Kind
+    title: str
+    status: Annotated[int, Meta(ge=400, le=599)]
+    detail: str
 
-_WANTED: Final = {
-    **closed(
-        {
-            "body": STRING,
-            "body_base64": {**STRING, "contentEncoding": "base64"},
-            "key": STRING,
-            "key_base64": {**STRING, "contentEncoding": "base64"},
-            "headers": _TEXTS,
-            "headers_base64": _TEXTS,
-        },
-        frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"}),
-    ),
-    "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
-    "not": {"required": ["key", "key_base64"]},
-}
 
-_OF_LETTERS: Final = ("number", "attempts", "error", "failed_at")
+class Run(Shape):
+    first: str
+    last: str
+    count: Count
 
-_MESSAGE: Final = closed(
-    {
-        "id": {**STRING, "description": "STORE-COUNTER, the same wherever the message appears."},
-        "position": {**STRING, "description": "Its place in the topic, log.offset."},
-        "publisher": STRING,
-        "counter": {**STRING, "description": "The publisher's number of it; beyond what JavaScript counts to."},
-        "stamp": {**COUNT, "description": "When the server took it, microseconds since 1970."},
-        "doubtful": {"type": "boolean", "description": "True: a lost state directory may have processed it."},
-        "key": STRING,
-        "key_base64": STRING,
-        "headers": {**_TEXTS, "description": "Its headers, those that are UTF-8."},
-        "headers_base64": {**_TEXTS, "description": "Those that are not."},
-        "body": {**STRING, "description": "The message, where it is UTF-8."},
-        "body_base64": {**STRING, "description": "The message, where it is not."},
-        "number": {**COUNT, "description": "Of a dead letter: its place."},
-        "attempts": {**COUNT, "description": "Of a dead letter: how often it was tried."},
-        "error": {**STRING, "description": "Of a dead letter: how the last try failed, or why there is none."},
-        "failed_at": {**COUNT, "description": "Of a dead letter: when, microseconds since 1970."},
-        "bytes": {**COUNT, "description": "Of the whole body, where beginnings were asked for."},
-        "cut": {**listed({"enum": ["key", "body"]}), "description": "Of what only the beginning is shown."},
-    },
-    frozenset(
-        {
-            "key",
-            "key_base64",
-            "headers",
-            "headers_base64",
-            "body",
-            "body_base64",
-            *_OF_LETTERS,
-            "bytes",
-            "cut",
-            "doubtful",
-        }
-    ),
+
+class Put(Shape, kw_only=True):
+    topic: str
+    count: Count
+    id: Annotated[str, Meta(description="Of a single message.")] | UnsetType = UNSET
+    publisher: str
+    ids: list[Run]
+
+
+class Held(Shape):
+    """A message, without the fields that only some answers have."""
+
+    id: Annotated[str, Meta(description="STORE-COUNTER, the same wherever the message appears.")]
+    position: Annotated[str, Meta(description="Its place in the topic, log.offset.")]
+    publisher: str
+    counter: Annotated[str, Meta(description="The publisher's number of it; beyond what JavaScript counts to.")]
+    stamp: Annotated[int, Meta(ge=0, description="When the server took it, microseconds since 1970.")]
+    key: Text = UNSET
+    key_base64: Base64 = UNSET
+    headers: Annotated[Texts, Meta(description="Its headers, those that are UTF-8.")] = UNSET
+    headers_base64: Annotated[Texts, Meta(description="Those that are not.")] = UNSET
+    body: Annotated[Text, Meta(description="The message, where it is UTF-8.")] = UNSET
+    body_base64: Annotated[Base64, Meta(description="The message, where it is not.")] = UNSET
+
+
+class Beginning(Held, kw_only=True):
+    """A message as a topic holds it, of a large key and body only the beginnings."""
+
+    bytes: Annotated[int, Meta(ge=0, description="Of the whole body.")]
+    cut: Cut
+
+
+class Peeked(Shape):
+    topic: str
+    held: Annotated[int, Meta(ge=0, description="Messages that the topic holds.")]
+    messages: list[Beginning]
+    next: Next
+
+
+class Message(Held):
+    doubtful: Annotated[Flag, Meta(description="True: a lost state directory may have processed it.")] = UNSET
+    bytes: Annotated[Count | UnsetType, Meta(description="Of the whole body, where beginnings were asked for.")] = UNSET
+    cut: Cut | UnsetType = UNSET
+    number: Number = UNSET
+    attempts: Tries = UNSET
+    error: Why = UNSET
+    failed_at: Moment = UNSET
+
+
+class Lost(Shape):
+    id: str
+    lost: Annotated[str, Meta(description="Messages at these positions are lost, and why.")]
+    position: str
+    number: Number = UNSET
+    attempts: Tries = UNSET
+    error: Why = UNSET
+    failed_at: Moment = UNSET
+
+
+class MessageWanted(Shape):
+    body: Text = UNSET
+    body_base64: Base64 = UNSET
+    key: Text = UNSET
+    key_base64: Base64 = UNSET
+    headers: Texts = UNSET
+    headers_base64: Texts = UNSET
+
+
+class Batch(Shape):
+    topic: str
+    subscriber: str
+    confirm: Annotated[str, Meta(description="The path whose DELETE takes the batch.")]
+    messages: Letters
+
+
+class Subscribed(Shape):
+    topic: str
+    subscriber: str
+    client: str
+
+
+class Subscriber(Subscribed):
+    taken: Count
+    confirmed: Count
+    open_batch: Annotated[str | None, Meta(description="The confirmation of the batch that is open.")]
+    dead_letters: Annotated[
+        int, Meta(ge=0, description="Ranges of messages that it was never handed, since they are lost.")
+    ]
+
+
+class Failure(Shape):
+    id: Annotated[str, Meta(description="The message's.")]
+    error: Annotated[str, Meta(description="The receiver's status, or why there was none.")]
+    attempts: Annotated[int, Meta(ge=0, description="How often it was tried.")]
+    failed_at: Moment = UNSET
+
+
+class Webhook(Shape):
+    topic: str
+    name: str
+    url: Annotated[str, Meta(description="Where; *** stands for user and password, and for the query.")]
+    secrets: Annotated[int, Meta(ge=0, description="How many sign.")]
+    state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "ended"]})]
+    reason: Annotated[str, Meta(description="Why nothing is delivered at present; empty where all is well.")]
+    waiting: Count
+    dead_letters: int | None
+    last_failure: Failure | None
+    delivered: Count
+    failed: Count
+    secret: Annotated[Text, Meta(description="The secret that was made, shown this once.")] = UNSET
+
+
+class Webhooks(Shape):
+    webhooks: list[Webhook]
+
+
+class WebhookWanted(Shape):
+    url: Annotated[str, Meta(max_length=WEBHOOK_URL_LENGTH_MAX)]
+    secrets: Annotated[list[Secret], Meta(min_length=1, max_length=WEBHOOK_SECRETS_MAX)] | UnsetType = UNSET
+
+
+class DeadLetters(Shape):
+    dead_letters: Letters
+    next: Annotated[int | None, Meta(description="`after` of the next page.")]
+
+
+class Retried(Shape):
+    retried: Count
+
+
+class LastKnown(Shape):
+    seconds_ago: float
+    records: Count
+    bytes: Count
+    backlog: Count
+    oldest_unacknowledged_seconds: Oldest
+    subscribers: Count
+
+
+class Waiting(Shape):
+    client: str
+    waiting: Count
+    polling: bool
+    oldest_unacknowledged_seconds: Oldest
+
+
+class Topic(Shape):
+    topic: str
+    owners: list[str]
+    others: list[str]
+    whole: Annotated[bool | None, Meta(description="One server holds all of it; null: it does not answer.")]
+    unknown_seconds: Annotated[
+        float | None,
+        Meta(description="Since when its server does not answer: then its figures are null. Null: they are known."),
+    ]
+    last_known: LastKnown | None
+    records: Figure
+    bytes: Figure
+    backlog: Figure
+    puts: Annotated[float | None, Meta(description="Messages put a second; null: not known yet.")]
+    deliveries: Annotated[float | None, Meta(description="Messages taken a second, by all subscribers.")]
+    held_by: Annotated[str | None, Meta(description="The client with the largest backlog.")]
+    oldest_unacknowledged_seconds: Oldest
+    subscribers: list[Waiting] | None
+    subscribers_total: Annotated[Count | None, Meta(description="How many there are, listed or not; null: not known.")]
+
+
+class Topics(Shape):
+    topics: list[Topic]
+    total: Count
+    next: Next
+
+
+class Process(Shape, kw_only=True):
+    address: Text = UNSET
+    id: Text = UNSET
+    alive: Flag = UNSET
+    answered: bool
+    unheard_seconds: Annotated[Seconds, Meta(description="Since when no proxy hears a server.")] = UNSET
+    last_known: Annotated[Anything | UnsetType, Meta(description="What such a server had: topics, records.")] = UNSET
+    reason: str
+    report: Annotated[Anything, Meta(description="What the process says of itself.")]
+
+
+class Servers(Shape):
+    servers: list[Process]
+    standbys: list[dict[str, Any]]
+    warnings: list[str]
+
+
+class Proxies(Shape):
+    proxies: list[Process]
+    warnings: list[str]
+
+
+class MoveWanted(Shape):
+    to: Annotated[str, Meta(description="The server's ID.")]
+
+
+class Moved(Shape):
+    topic: str
+    from_: str = field(name="from")
+    to: str
+    moved: bool
+
+
+class Unsubscribed(Shape):
+    topic: str
+    client: str
+    given_up: Count
+
+
+class Drained(Shape):
+    server: str
+    draining: bool
+    moved: Count
+
+
+class Alive(Shape):
+    alive: Yes
+
+
+class Ready(Shape):
+    ready: Yes
+
+
+_, _found = msgspec.json.schema_components(
+    [one for one in list(globals().values()) if isinstance(one, type) and Shape in one.mro()[1:]], ref_template=_REF
 )
-
-_PEEKED: Final = closed(
-    {name: schema for name, schema in _MESSAGE["properties"].items() if name not in {*_OF_LETTERS, "doubtful"}},
-    frozenset({"key", "key_base64", "headers", "headers_base64", "body", "body_base64"}),
-)
-
-_LOST: Final = closed(
-    {
-        "id": STRING,
-        "lost": {**STRING, "description": "Messages at these positions are lost, and why."},
-        "position": STRING,
-        "number": COUNT,
-        "attempts": COUNT,
-        "error": STRING,
-        "failed_at": COUNT,
-    },
-    frozenset(_OF_LETTERS),
-)
-
-_OLDEST: Final[Schema] = {
-    "type": ["number", "null"],
-    "description": "Seconds since the oldest message that is not acknowledged was put; null where nothing waits.",
-}
-
-_FIGURE: Final[Schema] = {"type": ["integer", "null"], "minimum": 0, "description": "Null: not known."}
-
-_TOPIC: Final = closed(
-    {
-        "topic": STRING,
-        "owners": listed(STRING),
-        "others": listed(STRING),
-        "whole": {"type": ["boolean", "null"], "description": "One server holds all of it; null: it does not answer."},
-        "unknown_seconds": {
-            "type": ["number", "null"],
-            "description": "Since when its server does not answer: then its figures are null. Null: they are known.",
-        },
-        "last_known": {"oneOf": [{"type": "null"}, ref("LastKnown")]},
-        "records": _FIGURE,
-        "bytes": _FIGURE,
-        "backlog": _FIGURE,
-        "puts": {"type": ["number", "null"], "description": "Messages put a second; null: not known yet."},
-        "deliveries": {"type": ["number", "null"], "description": "Messages taken a second, by all subscribers."},
-        "held_by": {"type": ["string", "null"], "description": "The client with the largest backlog."},
-        "oldest_unacknowledged_seconds": _OLDEST,
-        "subscribers": {
-            "type": ["array", "null"],
-            "items": closed(
-                {
-                    "client": STRING,
-                    "waiting": COUNT,
-                    "polling": {"type": "boolean"},
-                    "oldest_unacknowledged_seconds": _OLDEST,
-                }
-            ),
-        },
-        "subscribers_total": {**_FIGURE, "description": "How many there are, listed or not; null: not known."},
-    }
-)
-
-_WEBHOOK: Final = closed(
-    {
-        "topic": STRING,
-        "name": STRING,
-        "url": {**STRING, "description": "Where; *** stands for user and password, and for the query."},
-        "secrets": {**COUNT, "description": "How many sign."},
-        "secret": {**STRING, "description": "The secret that was made, shown this once."},
-        "state": {"enum": ["active", "ended"]},
-        "reason": {**STRING, "description": "Why nothing is delivered at present; empty where all is well."},
-        "waiting": COUNT,
-        "dead_letters": {"type": ["integer", "null"]},
-        "last_failure": {"oneOf": [{"type": "null"}, ref("Failure")]},
-        "delivered": COUNT,
-        "failed": COUNT,
-    },
-    frozenset({"secret"}),
-)
-
-_PART: Final[Schema] = {
-    "type": "object",
-    "properties": {
-        "address": STRING,
-        "id": STRING,
-        "alive": {"type": "boolean"},
-        "answered": {"type": "boolean"},
-        "unheard_seconds": {"type": ["number", "null"], "description": "Since when no proxy hears a server."},
-        "last_known": {"type": ["object", "null"], "description": "What such a server had: topics, records."},
-        "reason": STRING,
-        "report": {"type": ["object", "null"], "description": "What the process says of itself."},
-    },
-    "required": ["answered", "reason", "report"],
-    "additionalProperties": False,
-}
-
 SCHEMAS: Final[dict[str, Schema]] = {
-    "Problem": closed(
-        {
-            "type": {"enum": [PREFIX + name for name in TITLES]},
-            "title": STRING,
-            "status": {"type": "integer", "minimum": 400, "maximum": 599},
-            "detail": STRING,
-        }
-    ),
-    "Put": closed(
-        {
-            "topic": STRING,
-            "count": COUNT,
-            "id": {**STRING, "description": "Of a single message."},
-            "publisher": STRING,
-            "ids": listed(closed({"first": STRING, "last": STRING, "count": COUNT})),
-        },
-        frozenset({"id"}),
-    ),
-    "Peeked": closed(
-        {
-            "topic": STRING,
-            "held": {**COUNT, "description": "Messages that the topic holds."},
-            "messages": listed(_PEEKED),
-            "next": {"type": ["string", "null"], "description": "`after` of the next page."},
-        }
-    ),
-    "Message": _MESSAGE,
-    "MessageWanted": _WANTED,
-    "Lost": _LOST,
-    "Batch": closed(
-        {
-            "topic": STRING,
-            "subscriber": STRING,
-            "confirm": {**STRING, "description": "The path whose DELETE takes the batch."},
-            "messages": listed({"oneOf": [ref("Message"), ref("Lost")]}),
-        }
-    ),
-    "Subscribed": closed({"topic": STRING, "subscriber": STRING, "client": STRING}),
-    "Subscriber": closed(
-        {
-            "topic": STRING,
-            "subscriber": STRING,
-            "client": STRING,
-            "taken": COUNT,
-            "confirmed": COUNT,
-            "open_batch": {"type": ["string", "null"], "description": "The confirmation of the batch that is open."},
-            "dead_letters": {
-                **COUNT,
-                "description": "Ranges of messages that it was never handed, since they are lost.",
-            },
-        }
-    ),
-    "Webhook": _WEBHOOK,
-    "Failure": closed(
-        {
-            "id": {**STRING, "description": "The message's."},
-            "error": {**STRING, "description": "The receiver's status, or why there was none."},
-            "attempts": {**COUNT, "description": "How often it was tried."},
-            "failed_at": {**COUNT, "description": "Microseconds since 1970."},
-        },
-        frozenset({"failed_at"}),
-    ),
-    "Webhooks": closed({"webhooks": listed(ref("Webhook"))}),
-    "WebhookWanted": closed(
-        {
-            "url": {**STRING, "maxLength": 2048},
-            "secrets": {**listed({**STRING, "pattern": "^whsec_"}), "minItems": 1, "maxItems": 2},
-        },
-        frozenset({"secrets"}),
-    ),
-    "DeadLetters": closed(
-        {
-            "dead_letters": listed({"oneOf": [ref("Message"), ref("Lost")]}),
-            "next": {"type": ["integer", "null"], "description": "`after` of the next page."},
-        }
-    ),
-    "Retried": closed({"retried": COUNT}),
-    "Topic": _TOPIC,
-    "LastKnown": closed(
-        {
-            "seconds_ago": {"type": "number"},
-            "records": COUNT,
-            "bytes": COUNT,
-            "backlog": COUNT,
-            "oldest_unacknowledged_seconds": _OLDEST,
-            "subscribers": COUNT,
-        }
-    ),
-    "Topics": closed(
-        {
-            "topics": listed(ref("Topic")),
-            "total": COUNT,
-            "next": {"type": ["string", "null"], "description": "`after` of the next page."},
-        }
-    ),
-    "Servers": closed({"servers": listed(_PART), "standbys": listed(ANYTHING), "warnings": listed(STRING)}),
-    "Proxies": closed({"proxies": listed(_PART), "warnings": listed(STRING)}),
-    "MoveWanted": closed({"to": {**STRING, "description": "The server's ID."}}),
-    "Moved": closed({"topic": STRING, "from": STRING, "to": STRING, "moved": {"type": "boolean"}}),
-    "Unsubscribed": closed({"topic": STRING, "client": STRING, "given_up": COUNT}),
-    "Drained": closed({"server": STRING, "draining": {"type": "boolean"}, "moved": COUNT}),
-    "Alive": closed({"alive": TRUE}),
-    "Ready": closed({"ready": TRUE}),
+    **_found,
+    "MessageWanted": _found["MessageWanted"]
+    | {
+        "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
+        "not": {"required": ["key", "key_base64"]},
+    },
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
 }

@@ -9,10 +9,11 @@ ones were: more than is on its way in a connection. Their removal shares a commi
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
+
+import msgspec
 
 from pubsub.errors import PubsubError, Unavailable
 from pubsub.gateway.limits import HEARTBEAT_SECONDS, STREAM_KEPT_BYTES, STREAM_RECORDS
@@ -91,8 +92,7 @@ class Stream:
 def event(mail: Mail) -> bytes:
     """A message as an event."""
     kind = b"event: lost\n" if mail.body is None else b""
-    facts = json.dumps(mail.facts(), ensure_ascii=False, separators=(",", ":")).encode()
-    return b"%sid: %d\ndata: %s\n\n" % (kind, mail.number, facts)
+    return b"%sid: %d\ndata: %s\n\n" % (kind, mail.number, msgspec.json.encode(mail.facts()))
 
 
 def last_event_id(header: str | None) -> int:

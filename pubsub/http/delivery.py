@@ -19,10 +19,10 @@ from pubsub.http.core.answers import Answer
 from pubsub.http.core.keys import IDEMPOTENCY_KEY
 from pubsub.http.core.limits import HEADERS_BYTES_MAX, HEADERS_MAX
 from pubsub.http.core.outgoing import Kind, Outgoing
-from pubsub.http.pump import Pump, StoreThread
 from pubsub.http.sending import Sending
 from pubsub.http.settings import HttpSettings
 from pubsub.web.answers import answer_pieces, reason_of
+from pubsub.web.pump import Pump, StoreThread
 
 _NOT_KEPT: Final = frozenset({"connection", "keep-alive", "set-cookie", "te", "trailer", "transfer-encoding"})
 
@@ -58,7 +58,7 @@ class Delivery:
 
     def __init__(self, sending: Sending, settings: HttpSettings, store: StoreThread, access: Access) -> None:
         self._sending, self._settings, self._store, self._access = sending, settings, store, access
-        self._pump: Pump[str] = Pump(store, sending, self._do)
+        self._pump: Pump[str] = Pump("requests", store, sending, self._do)
         self._waiters: dict[str, list[asyncio.Future[Outgoing]]] = {}
         self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
 
@@ -131,22 +131,15 @@ class Delivery:
                 self.tell(request)
             else:
                 self.tell(await self._try(request))
-        except StorageError as error:
-            _log.warning("%s", error)
-            await self._store(self._sending.later, name, "" if request is None else request.url)
-        except Exception as error:  # It is not lost for that: `Pump` logs it, and it is tried again, or expires.
-            await self._count(name, request, reason_of(error, "" if request is None else request.url))
-            raise
-
-    async def _count(self, name: str, request: Outgoing | None, problem: str) -> None:
-        """A try that ended by an error of ours counts as any other that failed."""
-        try:
+        except StorageError:
+            raise  # What came of it is not known; `Pump` has it made again.
+        except Exception as error:  # noqa: BLE001 - a try that an error of ours ends counts as any other that failed.
+            _log.exception("a mistake of ours")
             if request is not None and request.confirm:
                 await self._store(self._sending.confirmed, name, success=False)
             else:
+                problem = reason_of(error, "" if request is None else request.url)
                 self.tell(await self._store(self._sending.failed, name, problem))
-        except StorageError:
-            await self._store(self._sending.later, name, "" if request is None else request.url)
 
     async def _try(self, request: Outgoing) -> Outgoing | None:
         headers = await self._store(self._sending.headers, request)

@@ -15,12 +15,12 @@ from pubsub.errors import HandlerMisused, StorageError
 from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.incoming import Incoming, Standing
 from pubsub.http.core.outgoing import Outgoing
-from pubsub.http.pump import Pump, StoreThread
 from pubsub.http.receiving import Name, Receiving
 from pubsub.http.routes import Handler, Request, Routes, as_answer, as_request
 from pubsub.http.sending import Sending
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage.handling import HandlerTransaction
+from pubsub.web.pump import Pump, StoreThread
 
 _log: Final = logging.getLogger("pubsub.http")
 
@@ -47,7 +47,7 @@ class Handling:
     ) -> None:
         self._receiving, self._sending, self._routes, self._settings = receiving, sending, routes, settings
         self._store, self._sent = store, sent
-        self._pump: Pump[Name] = Pump(store, receiving, self._do)
+        self._pump: Pump[Name] = Pump("handlers", store, receiving, self._do)
         self._threads = ThreadPoolExecutor(settings.handlers_at_once, thread_name_prefix="http-handler")
         self._waiters: dict[Name, list[asyncio.Future[Answer]]] = {}
 
@@ -84,11 +84,9 @@ class Handling:
             if request is None or request.standing is not Standing.RECEIVED:
                 return
             after = await self._attempt(name, request)
-        except StorageError as error:
-            _log.warning("%s", error)
-            await self._store(self._receiving.later, name)
+        except StorageError:
             self._tell(name, problem(503, "the disk refused", "", 5))
-            return
+            raise
         if after is None:
             self._tell(name, problem(410, "this request was forgotten"))
         elif after.standing is Standing.RECEIVED:

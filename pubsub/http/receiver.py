@@ -27,7 +27,6 @@ from pubsub.http.core.limits import READING_BYTES_MAX, URL_LENGTH_MAX
 from pubsub.http.core.outgoing import Kind
 from pubsub.http.delivery import Access, Delivery
 from pubsub.http.handling import Handling
-from pubsub.http.pump import StoreThread
 from pubsub.http.receiving import Arrival, Receiving, reply
 from pubsub.http.routes import Handler, Routes
 from pubsub.http.sending import Sending
@@ -39,6 +38,7 @@ from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.headers import check_single, value
 from pubsub.web.idempotency import read_key
 from pubsub.web.problems import Refused
+from pubsub.web.pump import StoreThread
 from pubsub.web.tokens import Users, bearer, owners
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Final
 
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError
-from pubsub.http.core.answers import Answer, pause, problem
+from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.incoming import Decision, Incoming, Standing, acknowledgement, decide, worn_out
 from pubsub.http.core.keys import OUTCOME, fingerprint
 from pubsub.http.core.limits import SWEEP_ROWS_MAX
@@ -23,7 +23,8 @@ from pubsub.http.sending import Draft, Sending
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import inbox
 from pubsub.http.storage.journal import Journal
-from pubsub.web.schedule import Schedule
+from pubsub.web.backoff import Backoff
+from pubsub.web.schedule import Due, Schedule
 
 FULL_SECONDS: Final = 5
 """What a sender is asked to wait where the inbox is full."""
@@ -56,7 +57,7 @@ class Arrival:
     finished: int = 0
 
 
-class Receiving:
+class Receiving(Due[Name]):
     """The inbox with its times.
 
     Args:
@@ -71,7 +72,9 @@ class Receiving:
 
     def __init__(self, journal: Journal, settings: HttpSettings, random: Random, sending: Sending) -> None:
         self.journal, self._settings, self._random, self._sending = journal, settings, random, sending
-        self.schedule: Schedule[Name] = Schedule(settings.handlers_at_once, settings.handlers_at_once)
+        self._backoff = Backoff.doubling(settings.backoff_seconds, settings.backoff_seconds_max)
+        schedule: Schedule[Name] = Schedule(settings.handlers_at_once, settings.handlers_at_once)
+        super().__init__(schedule, journal.now, settings.backoff_seconds_max)
         with journal.transaction() as transaction:
             self._count, self._bytes = inbox.measure(transaction)
             self._tombstones = inbox.tombstones(transaction)
@@ -135,17 +138,6 @@ class Receiving:
 
     # Its handler
 
-    def begin(self) -> tuple[list[Name], float | None]:
-        """Whose handlers are to be called now, each until `end`; and in how many seconds to ask again.
-
-        None: when one ends.
-        """
-        return self.schedule.turn(self.journal.now())
-
-    def end(self, name: Name) -> None:
-        """A call of a handler is over, whatever came of it."""
-        self.schedule.end(name)
-
     def done(self, transaction: Transaction, name: Name, answer: Answer) -> Outgoing | None:
         """Write the receipt into a handler's transaction; a job's result, which is on its way once that is committed.
 
@@ -167,10 +159,6 @@ class Receiving:
         self._tombstones += 1
         for one in queued:
             self._sending.stored(one)
-
-    def later(self, name: Name) -> None:
-        """The disk refused even to note that a handler failed: it is called again."""
-        self.schedule.set(name, self.journal.now() + self._settings.backoff_seconds_max)
 
     def failed(self, name: Name, error: str, *, counts: bool = True) -> Incoming | None:
         """A handler failed, and its transaction is rolled back; the request as it stands now.
@@ -211,9 +199,7 @@ class Receiving:
                 if found.kind is Kind.JOB:
                     results.append(self._result(transaction, found, answer, "failed"))
             else:
-                wait = pause(
-                    max(1, attempts), limits.backoff_seconds, limits.backoff_seconds_max, self._random.random()
-                )
+                wait = self._backoff.seconds(max(1, attempts), self._random.random())
                 after = replace(found, attempts=attempts, due=now + wait, problem=error, changed=now)
             inbox.save(transaction, after)
         return found, after

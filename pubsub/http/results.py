@@ -21,7 +21,6 @@ from pubsub.http.core.answers import Answer, problem
 from pubsub.http.core.keys import IDEMPOTENCY_KEY, OUTCOME
 from pubsub.http.core.limits import READING_BYTES_MAX
 from pubsub.http.core.outgoing import Outgoing
-from pubsub.http.pump import StoreThread
 from pubsub.http.sending import Sending
 from pubsub.http.serving import listen, make_server
 from pubsub.http.settings import HttpSettings
@@ -29,6 +28,7 @@ from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.headers import check_single, value
 from pubsub.web.idempotency import read_key
 from pubsub.web.problems import Refused
+from pubsub.web.pump import StoreThread
 from pubsub.web.serving import HttpServer
 
 _log: Final = logging.getLogger("pubsub.http")

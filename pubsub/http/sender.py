@@ -24,12 +24,12 @@ from pubsub.http.core.answers import Answer
 from pubsub.http.core.outgoing import Kind, Outgoing, State
 from pubsub.http.delivery import Access, Delivery
 from pubsub.http.errors import RequestKept
-from pubsub.http.pump import StoreThread
 from pubsub.http.results import Results
 from pubsub.http.sending import Draft, Sending
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import outbox
 from pubsub.http.storage.journal import Journal, OwnFile
+from pubsub.web.pump import StoreThread
 
 _log: Final = logging.getLogger("pubsub.http")
 

@@ -17,15 +17,16 @@ from urllib.parse import quote, urljoin, urlsplit
 from pubsub.base.urls import masked
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, TooLarge
-from pubsub.http.core.answers import Answer, Verdict, judge, reason, retry_after
+from pubsub.http.core.answers import Answer, Verdict, judge, reason
 from pubsub.http.core.keys import CONFIRM, FINISHED, IDEMPOTENCY_KEY, RESPONSE_URL, fingerprint, make_id
 from pubsub.http.core.limits import CONFIRM_TRIES_MAX, SWEEP_ROWS_MAX
-from pubsub.http.core.outgoing import EVENTS, Event, Kind, Outgoing, Patience, State, put_off, settle
+from pubsub.http.core.outgoing import EVENTS, Event, Kind, Outgoing, State, put_off, settle
 from pubsub.http.settings import HttpSettings
 from pubsub.http.storage import outbox
 from pubsub.http.storage.journal import Journal
+from pubsub.web.backoff import Backoff, retry_after
 from pubsub.web.idempotency import write_key
-from pubsub.web.schedule import Schedule
+from pubsub.web.schedule import Due, Schedule
 
 METHODS: Final = {Kind.PUT: "PUT", Kind.SEND: "POST", Kind.JOB: "POST", Kind.RESULT: "POST"}
 
@@ -48,7 +49,7 @@ class Draft:
     listens: bool = True
 
 
-class Sending:
+class Sending(Due[str]):
     """The outbox with its times.
 
     Args:
@@ -62,8 +63,9 @@ class Sending:
 
     def __init__(self, journal: Journal, settings: HttpSettings, random: Random) -> None:
         self.journal, self._settings, self._random = journal, settings, random
-        self._patience = Patience(settings.backoff_seconds, settings.backoff_seconds_max)
-        self.schedule: Schedule[str] = Schedule(settings.requests_at_once, settings.requests_per_host)
+        self._backoff = Backoff.doubling(settings.backoff_seconds, settings.backoff_seconds_max)
+        schedule: Schedule[str] = Schedule(settings.requests_at_once, settings.requests_per_host)
+        super().__init__(schedule, journal.now, settings.backoff_seconds_max)
         self._session, self._number = f"{random.getrandbits(64):016x}", 0
         self._numbering = threading.Lock()
         self._unfinished: dict[int, str] = {}
@@ -182,17 +184,6 @@ class Sending:
 
     # A try
 
-    def begin(self) -> tuple[list[str], float | None]:
-        """What is to be tried now, each until `end`; and in how many seconds to ask again.
-
-        None: when one ends.
-        """
-        return self.schedule.turn(self.journal.now())
-
-    def end(self, name: str) -> None:
-        """A try is over, whatever came of it."""
-        self.schedule.end(name)
-
     def load(self, name: str) -> Outgoing | None:
         """What is to be tried, as it stands; None where nothing is to be done. Its expiry is looked at first."""
         with self.journal.transaction() as transaction:
@@ -229,8 +220,8 @@ class Sending:
             verdict = judge(answer, job=request.kind is Kind.JOB)
             said = f"{answer.status}: {reason(answer)}".rstrip(": ")
             if verdict is Verdict.AGAIN:
-                asked = retry_after(answer)
-                return put_off(request, now, self._patience, self._random.random(), asked, said)
+                asked = retry_after(answer.headers.get("retry-after", ""), answer.headers.get("date", ""))
+                return put_off(request, now, self._backoff, self._random.random(), asked, said)
             confirm = _confirmation(request.url, answer) if verdict is Verdict.ANSWERED else ""
             problem = said if verdict is Verdict.REFUSED else ""
             return settle(request, EVENTS[verdict], now, answer=answer, problem=problem, confirm=confirm)
@@ -240,7 +231,7 @@ class Sending:
     def failed(self, name: str, problem: str) -> Outgoing | None:
         """A try came to nothing; as `answered`."""
         return self._change(
-            name, lambda request, now: put_off(request, now, self._patience, self._random.random(), problem=problem)
+            name, lambda request, now: put_off(request, now, self._backoff, self._random.random(), problem=problem)
         )
 
     def refused(self, name: str, problem: str) -> Outgoing | None:
@@ -269,15 +260,11 @@ class Sending:
                 after = replace(request, confirm="", attempts=0)
             else:
                 open_ = replace(request, state=State.OPEN, expires=float("inf"))
-                later = put_off(open_, self.journal.now(), self._patience, self._random.random())
+                later = put_off(open_, self.journal.now(), self._backoff, self._random.random())
                 after = replace(request, attempts=attempts, due=later.due)
             outbox.save(transaction, after)
         if after.confirm:
             self.schedule.set(name, after.due, _host(after.url))
-
-    def later(self, name: str, url: str) -> None:
-        """The disk refused what became of a try: it is made again, and what came of this one is not known."""
-        self.schedule.set(name, self.journal.now() + self._patience.longest, _host(url))
 
     # The result of a job
 

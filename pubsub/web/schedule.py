@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
+from math import inf
 from typing import Final, Generic, TypeVar
 
 STALE_MAX: Final = 64
@@ -97,3 +98,32 @@ class Schedule(Generic[Name]):
     def _current(self, entry: tuple[float, int, Name]) -> bool:
         found = self._due.get(entry[2])
         return found is not None and found[0] == entry[0] and entry[2] not in self.busy
+
+
+class Due(Generic[Name]):
+    """What a `Pump` takes from: a schedule with its clock.
+
+    Args:
+        schedule: what is due when.
+        now: the clock.
+        again: seconds until what raised is done again.
+    """
+
+    def __init__(self, schedule: Schedule[Name], now: Callable[[], float], again: float) -> None:
+        self.schedule, self._now, self._again = schedule, now, again
+
+    def begin(self) -> tuple[list[Name], float | None]:
+        """What is to be done now, each until `end`, and in how many seconds to ask again, as `Schedule.turn`."""
+        return self.schedule.turn(self._now())
+
+    def later(self, name: Name) -> None:
+        """Doing it raised, and what came of it is not known: it is done again."""
+        self.schedule.set(name, self._now() + self._again, self.schedule.busy[name])
+
+    def end(self, name: Name) -> None:
+        """It was done, whatever came of it."""
+        self.schedule.end(name)
+
+    def sweep(self) -> float:
+        """Forget what is old; in how many seconds there is more."""
+        return inf

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.gateway.ids import message_id, named, ranges
+from pubsub.gateway.ids import message_id, ranges
 
 
 @given(st.sets(st.integers(1, 60)))
@@ -23,4 +23,3 @@ def test_a_range_is_one_run() -> None:
 
 def test_an_id_names_the_state_that_put_and_its_number() -> None:
     assert message_id("http.alice/00ff", 7) == "00ff-7"
-    assert named("a/00ff", [(7, 2)]) == [{"first": "00ff-7", "last": "00ff-8", "count": 2}]

@@ -16,6 +16,7 @@ from pubsub.gateway.registry import Subscriber, Webhook
 from pubsub.gateway.webhooks import letters, runner
 from pubsub.gateway.webhooks.posting import Outcome, make_poster
 from pubsub.gateway.webhooks.runner import Runner
+from pubsub.web.backoff import Backoff
 from tests.gateway.test_mailbox_rows import File, add
 
 HOOK = Subscriber("http", "t", "w", Webhook("http://127.0.0.1:9/", ("whsec_" + "A" * 32,)))
@@ -45,11 +46,12 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """After how many attempts it was paused; each pause is short."""
     seen: list[int] = []
 
-    def backoff(attempts: int, chance: float, retry_after: float = 0.0) -> float:
-        seen.append(attempts)
-        return 0.001
+    class Short(Backoff):
+        def seconds(self, attempts: int, chance: float, asked: float = 0.0) -> float:
+            seen.append(attempts)
+            return 0.001
 
-    monkeypatch.setattr(runner, "backoff", backoff)
+    monkeypatch.setattr(runner, "BACKOFF", Short((0.001,)))
     return seen
 
 
@@ -99,9 +101,9 @@ def test_a_message_that_breaks_its_delivery_is_a_dead_letter_and_what_is_behind_
     assert sent == [b"poison"] * WEBHOOK_ATTEMPTS_MAX + [b"behind"]
     assert (one.failed, one.letters) == (WEBHOOK_ATTEMPTS_MAX, 1)
     assert pauses == list(range(1, WEBHOOK_ATTEMPTS_MAX))
-    (letter,) = letters.dead_letters(one.mailbox, 0, 10)
-    assert (letter["attempts"], letter["body"]) == (WEBHOOK_ATTEMPTS_MAX, "poison")
-    assert type(error).__name__ in letter["error"]
+    (letter,) = letters.dead_letters(one.mailbox, 0, 10).dead_letters
+    assert (letter.attempts, letter.body) == (WEBHOOK_ATTEMPTS_MAX, "poison")
+    assert type(error).__name__ in letter.error
 
 
 def test_attempts_that_an_error_of_ours_ended_are_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +116,7 @@ def test_attempts_that_an_error_of_ours_ended_are_on_the_disk(monkeypatch: pytes
     one = work(file, lambda one: one.failed == 1)
     assert [attempts for _, _, attempts, _ in letters.waiting(one.mailbox, 0)] == [1]
     assert one.last_failure is not None
-    assert one.last_failure["attempts"] == 1
+    assert one.last_failure.attempts == 1
 
 
 def test_a_disk_that_refuses_to_note_an_attempt_makes_it_count_all_the_same(
@@ -144,3 +146,28 @@ def test_a_message_whose_row_cannot_be_read_is_given_up_like_others(
     one = work(file, lambda one: one.delivered == 1)
     assert sent == [b"2"]
     assert (one.failed, one.letters) == (WEBHOOK_ATTEMPTS_MAX, 1)
+
+
+def test_receivers_that_want_nothing_more_of_several_keys_at_once_end_the_webhook_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, flying, sent = Served(), asyncio.Barrier(2), 0
+
+    async def post(*_: Any) -> Outcome:
+        nonlocal sent
+        sent += 1
+        await flying.wait()
+        return Outcome(ended=True, reason="status 410")
+
+    monkeypatch.setattr(runner, "post", post)
+    add(file, b"1", b"behind 1")
+    add(file, b"2", b"behind 2", key=b"k")
+
+    async def main() -> None:
+        async with make_poster() as poster:
+            one = Runner(HOOK, Mailbox(file, "t"), poster, Random(1))  # type: ignore[arg-type]
+            async with asyncio.timeout(20):
+                assert await one.run() == "the receiver answered 410"
+            assert (sent, one.failed, one.letters, one.waiting) == (2, 2, 2, 2)
+
+    asyncio.run(main())

@@ -1,4 +1,4 @@
-"""What an answer means, when the next try is, and what an error says."""
+"""What an answer means, and what an error says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.http.core.answers import Answer, Verdict, is_again, judge, pause, problem, reason, retry_after
+from pubsub.http.core.answers import Answer, Verdict, is_again, judge, problem, reason
 from pubsub.http.core.limits import PROBLEM_BYTES_MAX
 
 
@@ -44,47 +44,6 @@ def test_a_job_is_accepted_by_202_answered_at_once_by_200_and_lost_on_who_takes_
 def test_every_status_has_a_meaning(status: int) -> None:
     verdict = judge(Answer(status), job=False)
     assert (verdict is Verdict.AGAIN) == is_again(status)
-
-
-DATE = "Mon, 23 Nov 2026 06:00:00 GMT"
-
-
-@pytest.mark.parametrize(
-    ("headers", "seconds"),
-    [
-        ({"retry-after": "7"}, 7.0),
-        ({"retry-after": "0"}, 0.0),
-        ({"retry-after": "Mon, 23 Nov 2026 06:02:00 GMT", "date": DATE}, 120.0),
-        ({"retry-after": "Mon, 23 Nov 2026 05:00:00 GMT", "date": DATE}, 0.0),
-        ({"retry-after": "Mon, 23 Nov 2026 06:02:00 GMT"}, 0.0),
-        ({"retry-after": "soon"}, 0.0),
-        ({"retry-after": "-5"}, 0.0),
-        ({"retry-after": "9" * 30}, 0.0),
-        ({}, 0.0),
-    ],
-)
-def test_retry_after_is_seconds_or_a_date_measured_from_the_answers_own(
-    headers: dict[str, str], seconds: float
-) -> None:
-    assert retry_after(Answer(503, headers)) == seconds
-
-
-@given(st.text(max_size=60), st.text(max_size=60))
-def test_no_retry_after_is_an_error(value: str, date: str) -> None:
-    assert retry_after(Answer(503, {"retry-after": value, "date": date})) >= 0.0
-
-
-@given(st.integers(1, 10_000), st.floats(0, 1), st.floats(0, 1e6))
-def test_a_pause_grows_to_its_longest_and_is_never_shorter_than_asked(
-    attempts: int, chance: float, asked: float
-) -> None:
-    found = pause(attempts, 0.5, 60.0, chance, asked)
-    assert asked <= found <= max(60.0, asked)
-    assert found >= min(0.25 * 2 ** min(attempts - 1, 20), 30.0)
-
-
-def test_two_who_failed_together_do_not_come_back_together() -> None:
-    assert pause(3, 0.5, 60.0, 0.1) != pause(3, 0.5, 60.0, 0.9)
 
 
 def test_an_error_is_problem_json_and_read_as_one_line() -> None:

@@ -16,11 +16,11 @@ from pubsub.http.core.outgoing import (
     Event,
     Kind,
     Outgoing,
-    Patience,
     State,
     put_off,
     settle,
 )
+from pubsub.web.backoff import Backoff
 
 OPEN = Outgoing("id", Kind.PUT, "PUT", "http://h/", {}, b"body", b"", 10.0, 100.0, 10.0)
 
@@ -54,7 +54,7 @@ def test_what_is_settled_is_not_sent_again_and_holds_no_body(event: Event) -> No
 def test_an_accepted_job_waits_until_it_expires() -> None:
     after = settle(OPEN, Event.ACCEPTED, 20.0)
     assert (after.state, after.due) == (State.ACCEPTED, OPEN.expires)
-    assert put_off(after, 30.0, Patience(1.0, 9.0), 0.5) is after
+    assert put_off(after, 30.0, Backoff.doubling(1.0, 9.0), 0.5) is after
     assert settle(after, Event.RESULT, 40.0, answer=Answer(200, {}, b"r")).answer == Answer(200, {}, b"r")
 
 
@@ -62,6 +62,6 @@ def test_an_accepted_job_waits_until_it_expires() -> None:
 def test_a_try_that_failed_is_made_again_and_never_later_than_the_expiry(
     attempts: int, chance: float, asked: float
 ) -> None:
-    after = put_off(replace(OPEN, attempts=attempts), 50.0, Patience(0.5, 60.0), chance, asked, "no")
+    after = put_off(replace(OPEN, attempts=attempts), 50.0, Backoff.doubling(0.5, 60.0), chance, asked, "no")
     assert 50.0 < after.due <= OPEN.expires
     assert (after.attempts, after.problem, after.body) == (attempts + 1, "no", b"body")

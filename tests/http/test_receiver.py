@@ -14,7 +14,8 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 
 from pubsub.errors import CallerError, ConfigurationError
-from pubsub.http import Answer, HttpSettings, Receiver, pump
+from pubsub.http import Answer, HttpSettings, Receiver
+from pubsub.web import pump
 from tests.http.rig import QUICK, Clock, counting, effects, serving, until
 
 Act = Callable[[httpx2.AsyncClient], Coroutine[Any, Any, None]]

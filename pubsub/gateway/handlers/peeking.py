@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from starlette.responses import Response
 
+from pubsub.gateway import schemas
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.ids import message_id
 from pubsub.gateway.limits import PEEK_RECORDS_MAX, PEEKS_MAX
@@ -50,15 +51,12 @@ class Peeking:
             found = await asyncio.to_thread(self._peek, exchange.user.name, topic, after, most)
         finally:
             self._running -= 1
-        return answer({"topic": topic, **found, "messages": [_facts(one) for one in found["messages"]]})
+        messages = [_beginning(one) for one in found["messages"]]
+        return answer(schemas.Peeked(topic, found["held"], messages, found["next"]))
 
 
-def _facts(message: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "id": message_id(message["publisher"], message["counter"]),
-        "position": message["position"],
-        "publisher": message["publisher"],
-        "counter": str(message["counter"]),
-        "stamp": message["stamp"],
-        **preview(message["key"], message["headers"], message["body"]),
-    }
+def _beginning(message: dict[str, Any]) -> schemas.Beginning:
+    publisher, counter = message["publisher"], message["counter"]
+    contents = preview(message["key"], message["headers"], message["body"])
+    name = message_id(publisher, counter)
+    return schemas.Beginning(name, message["position"], publisher, str(counter), message["stamp"], **contents)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
+from msgspec import UNSET
 from starlette.responses import Response
 
 from pubsub.client.contents import Contents
-from pubsub.gateway import idempotency
+from pubsub.gateway import idempotency, schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer
-from pubsub.gateway.ids import message_id, named
+from pubsub.gateway.ids import message_id
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.messages import Wanted, read_http, read_lines
 from pubsub.gateway.problems import Problem
@@ -59,7 +59,7 @@ class Puts:
             exchange.release(body)
         if not written.replayed:
             self.messages += put.count
-        return answer(_facts(topic, written), 201, {"idempotency-replayed": "true"} if written.replayed else None)
+        return answer(_answer(topic, written), 201, {"idempotency-replayed": "true"} if written.replayed else None)
 
 
 def _kind(content_type: str) -> str:
@@ -93,10 +93,10 @@ def _columns(wanted: list[Wanted]) -> Contents:
     return Contents(bodies, keys if any(keys) else (), headers if any(headers) else ())
 
 
-def _facts(topic: str, written: Written) -> dict[str, Any]:
-    runs = written.runs
-    count = sum(length for _, length in runs)
-    facts: dict[str, Any] = {"topic": topic, "count": count}
-    if count == 1:
-        facts["id"] = message_id(written.publisher, runs[0][0])
-    return facts | {"publisher": written.publisher, "ids": named(written.publisher, runs)}
+def _answer(topic: str, written: Written) -> schemas.Put:
+    publisher, count = written.publisher, sum(length for _, length in written.runs)
+    ids = [
+        schemas.Run(message_id(publisher, first), message_id(publisher, first + length - 1), length)
+        for first, length in written.runs
+    ]
+    return schemas.Put(topic=topic, count=count, id=ids[0].first if count == 1 else UNSET, publisher=publisher, ids=ids)

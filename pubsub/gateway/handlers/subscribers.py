@@ -12,11 +12,11 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from pubsub.errors import NotSubscribed
-from pubsub.gateway import losses
+from pubsub.gateway import losses, schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WAIT_SECONDS_MAX
-from pubsub.gateway.mailbox import Mail, Mailbox, encoded
+from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.polling import confirm, confirmation, next_batch
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.readers import Readers
@@ -89,19 +89,16 @@ class Subscribers:
             await client.subscribe(wanted.topic, fresh=fresh)
             if fresh:
                 Mailbox(client, wanted.topic).empty()
-        facts = {"topic": wanted.topic, "subscriber": name, "client": wanted.client}
-        return answer(facts, 200 if before is not None else 201)
+        return answer(schemas.Subscribed(wanted.topic, name, wanted.client), 200 if before is not None else 201)
 
     async def get(self, exchange: Exchange) -> Response:
         """Where a subscriber stands."""
         one = self._found(exchange, exchange.names["subscriber"])
         async with self._clients.subscriber(one.user, one.client) as client:
             place, lost = Mailbox(client, one.topic).place(), losses.count(client, one.topic)
-        facts: dict[str, Any] = {"topic": one.topic, "subscriber": one.name, "client": one.client}
-        facts |= {"taken": place.last, "confirmed": place.confirmed, "open_batch": None, "dead_letters": lost}
-        if place.opened > place.confirmed:
-            facts["open_batch"] = confirmation(one.topic, one.name, place.opened)
-        return answer(facts)
+        opened = confirmation(one.topic, one.name, place.opened) if place.opened > place.confirmed else None
+        taken, confirmed = place.last, place.confirmed
+        return answer(schemas.Subscriber(one.topic, one.name, one.client, taken, confirmed, opened, lost))
 
     async def delete(self, exchange: Exchange) -> Response:
         """Unsubscribe, and forget what is not confirmed."""
@@ -124,7 +121,7 @@ class Subscribers:
         async with self._clients.subscriber(one.user, one.client) as client:
             rows, following = losses.page(client, one.topic, after, most)
         found = [as_json(Mail._make(row), beginnings=beginnings) for row in rows]
-        return answer({"dead_letters": found, "next": following})
+        return answer(schemas.DeadLetters(found, following))
 
     async def poll(self, exchange: Exchange) -> Response:
         """The next batch, waited for."""
@@ -217,6 +214,5 @@ class EventStream(Response):
 
 def _batch(one: Subscriber, mail: list[Mail]) -> Response:
     path = confirmation(one.topic, one.name, mail[-1].number)
-    head = answer({"topic": one.topic, "subscriber": one.name, "confirm": path}).body
-    body = bytes(head)[:-1] + b',"messages":' + encoded(mail) + b"}"
-    return Response(body, 200, {"link": f'<{path}>; rel="confirm"', "cache-control": "no-store"}, "application/json")
+    batch = schemas.Batch(one.topic, one.name, path, [found.facts() for found in mail])
+    return answer(batch, 200, {"link": f'<{path}>; rel="confirm"', "cache-control": "no-store"})

@@ -11,6 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from pubsub.errors import PubsubError
+from pubsub.gateway import schemas
 from pubsub.gateway.exchange import Exchange, answer
 from pubsub.gateway.metrics import MEDIA_TYPE, Facts, Requests, exposition
 from pubsub.gateway.problems import Problem, body
@@ -66,7 +67,7 @@ class Views:
             start = next((place for place, row in enumerate(rows, 1) if row["topic"] == after), 0) if after else 0
             page = rows[start : start + most]
         following = page[-1]["topic"] if page and start + most < len(found) else None
-        return answer({"topics": [_topic(row, named) for row in page], "total": len(found), "next": following})
+        return answer(schemas.Topics([_topic(row, named) for row in page], len(found), following))
 
     async def topic(self, exchange: Exchange) -> Response:
         """One topic."""
@@ -83,12 +84,12 @@ class Views:
     async def servers(self, exchange: Exchange) -> Response:
         """The servers, with their own reports."""
         report = await self._report(exchange)
-        return answer({"servers": report["servers"], "standbys": report["standbys"], "warnings": report["warnings"]})
+        return answer(schemas.Servers(report["servers"], report["standbys"], report["warnings"]))
 
     async def proxies(self, exchange: Exchange) -> Response:
         """The proxies, with their own reports."""
         report = await self._report(exchange)
-        return answer({"proxies": report["proxies"], "warnings": report["warnings"]})
+        return answer(schemas.Proxies(report["proxies"], report["warnings"]))
 
     async def metrics(self, exchange: Exchange) -> Response:
         """Metrics of the gateway and the cluster."""
@@ -105,7 +106,7 @@ class Views:
 
     async def live(self, exchange: Exchange) -> Response:
         """Whether the process serves at all."""
-        return answer({"alive": True})
+        return answer(schemas.Alive(alive=True))
 
     async def ready(self, exchange: Exchange) -> Response:
         """Whether the gateway can do its work: it is not stopping, and a proxy answers."""
@@ -114,11 +115,11 @@ class Views:
         reason = await self._reports.problem()
         if reason:
             return Response(body("unavailable", f"{reason}."), 503, None, PROBLEM)
-        return answer({"ready": True})
+        return answer(schemas.Ready(ready=True))
 
 
-def _topic(topic: dict[str, Any], named: int) -> dict[str, Any]:
-    """A topic as JSON has it, with so many of its subscribers: by name, or, where they are more, the slowest first."""
+def _topic(topic: dict[str, Any], named: int) -> Any:
+    """A `schemas.Topic` with so many of its subscribers: by name, or, where they are more, the slowest first."""
     if topic["subscribers"] is None:
         return topic | {"subscribers_total": None}
     names = sorted(topic["subscribers"])

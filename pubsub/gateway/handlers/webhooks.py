@@ -10,11 +10,12 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
+from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
 from pubsub.base.urls import is_masked
 from pubsub.errors import NotSubscribed
-from pubsub.gateway import losses
+from pubsub.gateway import losses, schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer, nothing
 from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
@@ -57,7 +58,7 @@ class Webhooks:
         """A user's webhooks on a topic."""
         self._wanted(exchange)
         found = self._registry.webhooks(exchange.user.name, exchange.topic)
-        return answer({"webhooks": [await self._dispatcher.look(one) for one in found]})
+        return answer(schemas.Webhooks([await self._dispatcher.look(one) for one in found]))
 
     async def get(self, exchange: Exchange) -> Response:
         """One webhook."""
@@ -71,19 +72,19 @@ class Webhooks:
             raise Problem("conflict", f"{wanted.name} is the name of a subscriber of this topic.")
         url, named = _read(await exchange.json())
         exchange.check(lambda user: user.may_get(exchange.topic))
-        shown: dict[str, Any] = {}
+        shown: str | UnsetType = UNSET
         if named is None:
             named = before.webhook.secrets if before is not None and before.webhook is not None else None
         if named is None:
-            named = (format_secret(secrets.token_bytes(32)),)
-            shown = {"secret": named[0]}
+            shown = format_secret(secrets.token_bytes(32))
+            named = (shown,)
         one = replace(wanted, webhook=Webhook(url, named))
         self._registry.put(one)
         async with self._clients.subscriber(one.user, one.client) as client:
             await client.subscribe(one.topic)
         await self._dispatcher.stop(one.key)
         self._dispatcher.start(one)
-        return answer(self._dispatcher.facts(one) | shown, 200 if before is not None else 201)
+        return answer(self._dispatcher.facts(one, shown), 200 if before is not None else 201)
 
     async def delete(self, exchange: Exchange) -> Response:
         """End a webhook, and forget what it has not delivered."""
@@ -103,22 +104,19 @@ class Webhooks:
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         beginnings = exchange.truth("beginnings")
         async with self._clients.subscriber(one.user, one.client) as client:
-            found = letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings)
-            more = bool(found) and letters.any_after(Mailbox(client, one.topic), found[-1]["number"])
-        following = found[-1]["number"] if more else None
-        return answer({"dead_letters": found, "next": following})
+            return answer(letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings))
 
     async def retry(self, exchange: Exchange) -> Response:
         """Try what waits at once, and the dead letters once more; one that has ended begins again."""
         one, hook = self._found(exchange)
         runner = self._dispatcher.runner(one.key)
         if runner is not None:
-            return answer({"retried": runner.retry()})
+            return answer(schemas.Retried(runner.retry()))
         async with self._stopped(one) as mailbox:
             count = mailbox.client.write(lambda transaction: letters.redrive(transaction, one.topic))
             one = replace(one, webhook=replace(hook, state=ACTIVE, reason=""))
             self._registry.put(one)
-        return answer({"retried": count})
+        return answer(schemas.Retried(count))
 
     @asynccontextmanager
     async def _stopped(self, one: Subscriber) -> AsyncIterator[Mailbox]:

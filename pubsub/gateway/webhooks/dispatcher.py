@@ -7,10 +7,13 @@ import contextlib
 import logging
 import time
 from random import SystemRandom
-from typing import Any, Final
+from typing import Final
+
+from msgspec import UNSET, UnsetType
 
 from pubsub.base.urls import masked
 from pubsub.errors import PubsubError
+from pubsub.gateway import schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.mailbox import Mailbox
 from pubsub.gateway.problems import Problem
@@ -39,7 +42,7 @@ class Dispatcher:
         self._runners: dict[Key, Runner] = {}
         self._trouble: dict[Key, str] = {}
         self._before: dict[Key, tuple[int, int]] = {}
-        self._ended: dict[Key, tuple[int, dict[str, Any] | None]] = {}
+        self._ended: dict[Key, tuple[int, schemas.Failure | None]] = {}
         """Of webhooks that are not at work: how many dead letters there are, and the last failure."""
 
     def start_all(self) -> None:
@@ -112,7 +115,7 @@ class Dispatcher:
         """The webhook at work; None where it is not, at present."""
         return self._runners.get(key)
 
-    async def look(self, one: Subscriber) -> dict[str, Any]:
+    async def look(self, one: Subscriber) -> schemas.Webhook:
         """What there is to say of a webhook; where it ended before this process began, its mailbox is looked at."""
         assert one.webhook is not None
         if one.webhook.state == ENDED and one.key not in self._ended and one.key not in self._runners:
@@ -122,25 +125,26 @@ class Dispatcher:
                     self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
         return self.facts(one)
 
-    def facts(self, one: Subscriber) -> dict[str, Any]:
-        """What there is to say of a webhook, without its secrets, and those of its URL."""
+    def facts(self, one: Subscriber, secret: str | UnsetType = UNSET) -> schemas.Webhook:
+        """What there is to say of a webhook, without its secrets but one that was made, and those of its URL."""
         hook, runner = one.webhook, self._runners.get(one.key)
         assert hook is not None
         delivered, failed = self._before.get(one.key, (0, 0))
         count, last = (runner.letters, runner.last_failure) if runner else self._ended.get(one.key, (None, None))
-        return {
-            "topic": one.topic,
-            "name": one.name,
-            "url": masked(hook.url),
-            "secrets": len(hook.secrets),
-            "state": hook.state,
-            "reason": hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),
-            "waiting": runner.waiting if runner else 0,
-            "dead_letters": count,
-            "last_failure": last,
-            "delivered": delivered + (runner.delivered if runner else 0),
-            "failed": failed + (runner.failed if runner else 0),
-        }
+        return schemas.Webhook(
+            topic=one.topic,
+            name=one.name,
+            url=masked(hook.url),
+            secrets=len(hook.secrets),
+            state=hook.state,
+            reason=hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),
+            waiting=runner.waiting if runner else 0,
+            dead_letters=count,
+            last_failure=last,
+            delivered=delivered + (runner.delivered if runner else 0),
+            failed=failed + (runner.failed if runner else 0),
+            secret=secret,
+        )
 
     def totals(self) -> dict[str, int]:
         """Sums over all webhooks, for the metrics."""

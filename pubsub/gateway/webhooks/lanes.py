@@ -58,14 +58,11 @@ class Lanes:
         if len(lane) == 1:
             self._first.set(delivery.key, delivery.due)
 
-    def ready(self, now: float) -> list[Delivery]:
-        """Those to make now; they count as on their way from here on."""
+    def begin(self, now: float) -> tuple[list[Delivery], float | None]:
+        """Those to make now, on their way from here on; and in how many seconds to ask again, None: when one ends."""
         self._now = now
-        return [self._lanes[key][0] for key in self._first.begin(now)]
-
-    def next_due(self) -> float | None:
-        """When the next one may be made; None: not by time alone."""
-        return self._first.deadline()
+        keys, seconds = self._first.turn(now)
+        return [self._lanes[key][0] for key in keys], seconds
 
     def done(self, delivery: Delivery) -> None:
         """One was delivered, or given up; its lane goes on."""

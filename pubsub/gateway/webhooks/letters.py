@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from msgspec import UNSET, UnsetType
+
 from pubsub.client import Transaction
 from pubsub.gateway.limits import DEAD_LETTERS_BYTES_MAX
 from pubsub.gateway.mailbox import FIELDS, Mail, Mailbox
+from pubsub.gateway.schemas import DeadLetters, Failure, Lost, Message
 
 REASON_LENGTH_MAX: Final = 300
 """Characters of why a delivery failed."""
@@ -93,8 +96,8 @@ def count(mailbox: Mailbox) -> int:
     return int(rows[0][0])
 
 
-def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = False) -> list[dict[str, Any]]:
-    """Dead letters behind a number, in order, as JSON has them: the message, its attempts, and why and when it failed.
+def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = False) -> DeadLetters:
+    """Dead letters behind a number, in order, and behind which there are more.
 
     Args:
         most: letters; bytes of their bodies end the answer earlier.
@@ -111,13 +114,14 @@ def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = 
         if found and size > DEAD_LETTERS_BYTES_MAX:
             break
         found += map(Mail._make, mailbox.client.read(wanted, (mailbox.topic, number)))
-    return [as_json(mail, beginnings=beginnings) for mail in found]
+    more = bool(found) and any_after(mailbox, found[-1].number)
+    return DeadLetters([as_json(mail, beginnings=beginnings) for mail in found], found[-1].number if more else None)
 
 
-def as_json(mail: Mail, *, beginnings: bool) -> dict[str, Any]:
+def as_json(mail: Mail, *, beginnings: bool) -> Message | Lost:
     """A dead letter: the message, or that it is lost, and how often it was tried, and why and when it failed."""
-    facts = mail.preview() if beginnings else mail.facts()
-    return facts | {"number": mail.number, "attempts": mail.attempts, "error": mail.note} | _failed_at(mail.due)
+    letter = {"number": mail.number, "attempts": mail.attempts, "error": mail.note, "failed_at": _failed_at(mail.due)}
+    return mail.facts(beginnings=beginnings, **letter)
 
 
 def any_after(mailbox: Mailbox, number: int) -> bool:
@@ -126,13 +130,13 @@ def any_after(mailbox: Mailbox, number: int) -> bool:
     return bool(mailbox.client.read(statement, (mailbox.topic, number)))
 
 
-def _failed_at(due: float) -> dict[str, int]:
+def _failed_at(due: float) -> int | UnsetType:
     """Nothing of a letter that an earlier release gave up untried, which did not note it."""
-    return {"failed_at": round(due * 1e6)} if due else {}
+    return round(due * 1e6) if due else UNSET
 
 
-def last_failure(mailbox: Mailbox) -> dict[str, Any] | None:
-    """What there is to say of the newest dead letter: `id`, `error`, `attempts` and `failed_at`."""
+def last_failure(mailbox: Mailbox) -> Failure | None:
+    """What there is to say of the newest dead letter."""
     rows = mailbox.client.read(
         f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND letter = 1 ORDER BY number DESC LIMIT 1",  # noqa: S608
         (mailbox.topic,),
@@ -140,6 +144,6 @@ def last_failure(mailbox: Mailbox) -> dict[str, Any] | None:
     return failure(Mail(*rows[0]), rows[0][9]) if rows else None
 
 
-def failure(mail: Mail, at: float) -> dict[str, Any]:
-    """A delivery that failed: of what, why, how often it was tried, and when (microseconds since 1970)."""
-    return {"id": mail.id, "error": mail.note, "attempts": mail.attempts, **_failed_at(at)}
+def failure(mail: Mail, at: float) -> Failure:
+    """A delivery that failed, at that time (seconds since 1970)."""
+    return Failure(mail.id, mail.note, mail.attempts, _failed_at(at))

@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Final
 
 import httpx2
@@ -17,6 +16,7 @@ from pubsub.gateway.json_check import is_json
 from pubsub.gateway.limits import PARSED_BYTES_MAX, WEBHOOK_SECONDS
 from pubsub.gateway.webhooks.signing import parse_secret, signature
 from pubsub.web.answers import answer_pieces, reason_of
+from pubsub.web.backoff import retry_after
 
 ANSWER_BYTES_MAX = 64 * 1024
 """Bytes of a receiver's answer that are read; nothing in them counts."""
@@ -87,7 +87,9 @@ async def post(
     status = answer.status_code
     if 200 <= status < 300:
         return Outcome(delivered=True)
-    seconds = _seconds(answer.headers.get("retry-after", ""), time.time())
+    asked = answer.headers.get("retry-after", "")
+    asked = asked[:9] if asked.isdecimal() else asked  # However many seconds those are, they are more than a day.
+    seconds = retry_after(asked, answer.headers.get("date", ""), time.time())
     return Outcome(ended=status == 410, reason=f"status {status}", retry_after=seconds)
 
 
@@ -107,13 +109,3 @@ async def _kind(body: bytes) -> str:
     else:
         found = await asyncio.get_running_loop().run_in_executor(_LOOKING, is_json, body)
     return "application/json" if found else "application/octet-stream"
-
-
-def _seconds(retry_after: str, wall: float) -> float:
-    """What a Retry-After means, in seconds (RFC 9110, section 10.2.3)."""
-    if retry_after.isdecimal():
-        return float(retry_after[:9])
-    try:
-        return max(0.0, parsedate_to_datetime(retry_after).timestamp() - wall)
-    except (ValueError, TypeError, OverflowError):
-        return 0.0

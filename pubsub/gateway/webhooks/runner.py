@@ -27,13 +27,21 @@ from pubsub.gateway.limits import (
 from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.messages import DOUBTFUL, http_headers
 from pubsub.gateway.registry import Subscriber
+from pubsub.gateway.schemas import Failure
 from pubsub.gateway.webhooks import letters
-from pubsub.gateway.webhooks.backoff import backoff, left
 from pubsub.gateway.webhooks.lanes import Delivery, Lanes
 from pubsub.gateway.webhooks.posting import Outcome, post
+from pubsub.web.backoff import Backoff
+from pubsub.web.pump import Pump, on_loop
+from pubsub.web.schedule import Due
 
 TAKE_SECONDS: Final = 30.0
 """How long one look for messages waits."""
+
+BACKOFF: Final = Backoff(
+    (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0, 86400.0), 1.0, 0.2, 86400.0
+)
+"""Seconds at first, a day at last; twelve attempts take some two and a half days."""
 
 TROUBLE_SECONDS: Final = 5.0
 """After an error of the service or the disk it is quiet for so long."""
@@ -41,7 +49,7 @@ TROUBLE_SECONDS: Final = 5.0
 _log: Final = logging.getLogger("pubsub.gateway")
 
 
-class Runner:
+class Runner(Due[Delivery]):
     """One webhook at work.
 
     Args:
@@ -54,7 +62,7 @@ class Runner:
         delivered, failed: deliveries since the start of the process.
         letters: dead letters that there are.
         last_failure: the last delivery that failed, as `letters.failure` has it; None: none did.
-        trouble: why nothing is delivered at present; over: why nothing ever will be; "" where all is well.
+        trouble: why nothing is delivered at present; "" where all is well.
     """
 
     def __init__(
@@ -67,31 +75,33 @@ class Runner:
         self.subscriber, self.mailbox = subscriber, mailbox
         self._poster, self._chance = poster, chance
         self._lanes = Lanes(WEBHOOK_CONCURRENCY)
-        self._flying: set[asyncio.Task[None]] = set()
-        self._changed, self._room = asyncio.Event(), asyncio.Event()
+        self._pump = Pump(f"webhook {subscriber.name} of {subscriber.topic}", on_loop, self, self._attempt)
+        self._room = asyncio.Event()
+        self._over: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._loaded = 0
         self.delivered = self.failed = self.letters = 0
-        self.last_failure: dict[str, Any] | None = None
-        self.trouble = self.over = ""
+        self.last_failure: Failure | None = None
+        self.trouble = ""
 
     async def run(self) -> str:
         """Deliver, until it is cancelled or the receiver wants nothing more; why that is."""
         self.letters, self.last_failure = letters.count(self.mailbox), letters.last_failure(self.mailbox)
-        working = {asyncio.create_task(self._take()), asyncio.create_task(self._deliver())}
+        taking = asyncio.create_task(self._take())
         try:
+            working: set[asyncio.Future[Any]] = {taking, self._pump.start(), self._over}
             done, _ = await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 task.result()
         finally:
-            for task in (*working, *self._flying):
-                task.cancel()
-            await asyncio.gather(*working, *self._flying, return_exceptions=True)
-        return self.over
+            taking.cancel()
+            await self._pump.close()
+            await asyncio.gather(taking, return_exceptions=True)
+        return self._over.result()
 
     async def _take(self) -> None:
         """Keep the window filled: with what an earlier start left first."""
         self._load()
-        while not self.over:
+        while not self._over.done():
             if len(self._lanes) >= WEBHOOK_WINDOW or self.letters >= DEAD_LETTERS_MAX:
                 self.trouble = "" if self.letters < DEAD_LETTERS_MAX else "there are as many dead letters as may be"
                 self._room.clear()
@@ -100,7 +110,7 @@ class Runner:
             try:
                 if await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS):
                     self._load()
-                    self._changed.set()
+                    self._pump.wake()
                 self.trouble = ""
             except Unavailable as error:
                 self.trouble = str(error)
@@ -113,54 +123,44 @@ class Runner:
         """Into the lanes with what is in the mailbox and not there yet."""
         now, wall = time.monotonic(), time.time()
         for number, key, attempts, due in letters.waiting(self.mailbox, self._loaded):
-            self._lanes.add(Delivery(number, key, attempts, now + left(attempts, due, wall)))
+            self._lanes.add(Delivery(number, key, attempts, now + BACKOFF.left(attempts, due, wall)))
             self._loaded = number
 
-    async def _deliver(self) -> None:
-        while not self.over:
-            for delivery in self._lanes.ready(time.monotonic()):
-                task = asyncio.create_task(self._attempt(delivery))
-                self._flying.add(task)
-                task.add_done_callback(self._flying.discard)
-            due = self._lanes.next_due()
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(None if due is None else max(0.0, due - time.monotonic())):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+    def begin(self) -> tuple[list[Delivery], float | None]:
+        """The deliveries to make now, as `Lanes.begin`; none where the receiver wants nothing more."""
+        return ([], None) if self._over.done() else self._lanes.begin(time.monotonic())
+
+    def later(self, delivery: Delivery) -> None:
+        """The disk refused to note what came of a try: it counts here."""
+        seconds = BACKOFF.seconds(delivery.attempts + 1, self._chance.random())
+        self._lanes.failed(delivery, time.monotonic() + seconds)
+
+    def end(self, delivery: Delivery) -> None:
+        """A try is over: there may be room for more."""
+        self._room.set()
 
     async def _attempt(self, delivery: Delivery) -> None:
         """Try one delivery. It counts as a failure whatever is raised, be it by what a publisher or a receiver sent."""
         mail: Mail | None = None
         try:
-            try:
-                mail = letters.load(self.mailbox, delivery.number)
-                if mail is None:
-                    self._lanes.done(delivery)
-                    return
-                if mail.body is None:
-                    self._bury(delivery, mail.note)
-                    return
-                outcome = await self._post(mail, mail.body)
-            except Exception as error:  # noqa: BLE001 - it is counted, and the log has it.
-                outcome = self._broken(error)
+            mail = letters.load(self.mailbox, delivery.number)
+            if mail is None:
+                self._lanes.done(delivery)
+                return
+            if mail.body is None:
+                self._bury(delivery, mail.note)
+                return
+            outcome = await self._post(mail, mail.body)
+        except Exception as error:  # noqa: BLE001 - it is counted, and the log has it.
+            ours = not isinstance(error, PubsubError)
+            level = logging.ERROR if ours else logging.WARNING
+            _log.log(level, "webhook %s of %s: %s", self.subscriber.name, self.subscriber.topic, error, exc_info=ours)
+            outcome = Outcome(reason=_reason(error))
+        try:
             self._landed(delivery, mail, outcome)
-        except Exception as error:  # noqa: BLE001 - the disk refuses: it counts here, where the disk does not have it.
-            seconds = backoff(delivery.attempts + 1, self._chance.random())
-            self._lanes.failed(delivery, time.monotonic() + seconds)
-            self.trouble = self._broken(error).reason
-        finally:
-            self._changed.set()
-            self._room.set()
-
-    def _broken(self, error: Exception) -> Outcome:
-        """A failure that is neither the receiver's nor the network's."""
-        if isinstance(error, PubsubError):
-            _log.warning("webhook %s of %s: %s", self.subscriber.name, self.subscriber.topic, error)
-            return Outcome(reason=str(error))
-        _log.error("webhook %s of %s", self.subscriber.name, self.subscriber.topic, exc_info=error)
-        return Outcome(reason=f"an error inside the gateway: {type(error).__name__}; its log says why")
+        except Exception as error:
+            self.trouble = _reason(error)
+            raise
 
     async def _post(self, mail: Mail, body: bytes) -> Outcome:
         hook = self.subscriber.webhook
@@ -187,10 +187,10 @@ class Runner:
             self.last_failure = letters.failure(mail._replace(attempts=attempts, note=outcome.reason), time.time())
         if outcome.ended or attempts >= WEBHOOK_ATTEMPTS_MAX:
             self._bury(delivery, outcome.reason)
-            if outcome.ended:
-                self.over = "the receiver answered 410"
+            if outcome.ended and not self._over.done():
+                self._over.set_result("the receiver answered 410")
             return
-        seconds = backoff(attempts, self._chance.random(), outcome.retry_after)
+        seconds = BACKOFF.seconds(attempts, self._chance.random(), outcome.retry_after)
         letters.failed(self.mailbox, delivery.number, attempts, time.time() + seconds, outcome.reason)
         self._lanes.failed(delivery, time.monotonic() + seconds)
 
@@ -209,7 +209,7 @@ class Runner:
         redriven = self.mailbox.client.write(redrive)
         self.letters -= redriven
         self._load()
-        self._changed.set()
+        self._pump.wake()
         self._room.set()
         return hurried + redriven
 
@@ -217,3 +217,10 @@ class Runner:
     def waiting(self) -> int:
         """Messages that are taken and not delivered."""
         return len(self._lanes)
+
+
+def _reason(error: Exception) -> str:
+    """Why a try failed that neither the receiver nor the network ended."""
+    if isinstance(error, PubsubError):
+        return str(error)
+    return f"an error inside the gateway: {type(error).__name__}; its log says why"

@@ -12,11 +12,8 @@ from __future__ import annotations
 
 import enum
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from pubsub.http.core.limits import PROBLEM_BYTES_MAX
@@ -27,7 +24,6 @@ REASON_LENGTH_MAX: Final = 200
 
 _AGAIN: Final = frozenset({408, 409, 425, 429})
 _FINAL_5XX: Final = frozenset({501, 505, 508, 510, 511})
-_SECONDS: Final = re.compile(r"[0-9]{1,9}")
 
 
 class Verdict(enum.Enum):
@@ -86,38 +82,6 @@ def judge(answer: Answer, *, job: bool) -> Verdict:
     if job and answer.status == 204:
         return Verdict.REFUSED  # Whoever takes a job for a message keeps the result to itself.
     return Verdict.ANSWERED if 200 <= answer.status < 300 else Verdict.REFUSED
-
-
-def retry_after(answer: Answer) -> float:
-    """Seconds that an answer asks to wait (RFC 9110, 10.2.3); 0 where it does not.
-
-    A date is measured from the answer's own `Date`, so no clock of ours is needed, nor has to be right.
-    """
-    value = answer.headers.get("retry-after", "").strip()
-    if _SECONDS.fullmatch(value):
-        return float(value)
-    then, sent = _date(value), _date(answer.headers.get("date", ""))
-    return max(0.0, (then - sent).total_seconds()) if then is not None and sent is not None else 0.0
-
-
-def _date(value: str) -> datetime | None:
-    try:
-        found = parsedate_to_datetime(value)
-    except (TypeError, ValueError, IndexError, OverflowError):
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
-
-
-def pause(attempts: int, first: float, longest: float, chance: float, asked: float = 0.0) -> float:
-    """Seconds until the next try.
-
-    Args:
-        attempts: tries that failed, 1 or more; first: seconds after the first; longest: however many there were.
-        chance: 0 to 1; of the pause, half is certain, so that many who failed together do not come back together.
-        asked: what the other side asked for; never less than that.
-    """
-    backoff = min(first * float(1 << min(attempts - 1, 40)), longest)
-    return max(asked, backoff * (0.5 + chance / 2))
 
 
 def problem(status: int, title: str, detail: str = "", retry_after_seconds: int | None = None) -> Answer:

@@ -25,8 +25,5 @@ FORGOTTEN_MAX: Final = 1_000_000
 SWEEP_ROWS_MAX: Final = 1_000
 """Tombstones that are taken out in one transaction."""
 
-SWEEP_SECONDS_MAX: Final = 60.0
-"""Tombstones whose time is over are looked for at least so often."""
-
 CONFIRM_TRIES_MAX: Final = 8
 """DELETEs of one confirmation URL; who never hears one keeps the response for as long as its tombstone."""

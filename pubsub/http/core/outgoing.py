@@ -17,7 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from pubsub.http.core.answers import Answer, Verdict, pause
+from pubsub.http.core.answers import Answer, Verdict
+from pubsub.web.backoff import Backoff
 
 
 class Kind(enum.StrEnum):
@@ -125,14 +126,6 @@ class Outgoing:
         return self.state in OVER
 
 
-@dataclass(frozen=True, slots=True)
-class Patience:
-    """How long is waited between tries, in seconds."""
-
-    first: float
-    longest: float
-
-
 def settle(
     request: Outgoing,
     event: Event,
@@ -166,17 +159,17 @@ def settle(
 
 
 def put_off(
-    request: Outgoing, now: float, patience: Patience, chance: float, asked: float = 0.0, problem: str = ""
+    request: Outgoing, now: float, backoff: Backoff, chance: float, asked: float = 0.0, problem: str = ""
 ) -> Outgoing:
     """The request after a try that settled nothing.
 
     Args:
-        request: before; now: when; patience: between tries; chance: 0 to 1; asked: seconds that the answer asked for.
+        request: before; now: when; backoff: between tries; chance: 0 to 1; asked: seconds that the answer asked for.
         problem: what went wrong, in words.
     """
     state = TRANSITIONS[request.state][Event.AGAIN]
     if request.state is not State.OPEN or state is not State.OPEN:
         return request
     attempts = request.attempts + 1
-    due = now + pause(attempts, patience.first, patience.longest, chance, asked)
+    due = now + backoff.seconds(attempts, chance, asked)
     return replace(request, attempts=attempts, due=min(due, request.expires), problem=problem, changed=now)

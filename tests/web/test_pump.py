@@ -9,25 +9,17 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from pubsub.errors import StorageError
-from pubsub.http import pump
-from pubsub.http.pump import Pump, StoreThread
-from pubsub.web.schedule import Schedule
+from pubsub.web import pump
+from pubsub.web.pump import Pump, StoreThread
+from pubsub.web.schedule import Due, Schedule
 
 
-class Due:
+class Numbered(Due[str]):
     """Names that are due at times of a clock that stands."""
 
     def __init__(self) -> None:
-        self.schedule: Schedule[str] = Schedule(2, 2)
+        super().__init__(Schedule(2, 2), lambda: self.now, 60.0)
         self.now, self.sweeps, self.fails = 0.0, 0, False
-
-    def begin(self) -> tuple[list[str], float | None]:
-        names = self.schedule.begin(self.now)
-        deadline = self.schedule.deadline()
-        return names, None if deadline is None else max(0.0, deadline - self.now)
-
-    def end(self, name: str) -> None:
-        self.schedule.end(name)
 
     def sweep(self) -> float:
         self.sweeps += 1
@@ -36,10 +28,10 @@ class Due:
         return 0.0
 
 
-def pumping(due: Due, do: Callable[[str], Awaitable[None]], act: Callable[[Pump[str]], Awaitable[None]]) -> None:
+def pumping(due: Numbered, do: Callable[[str], Awaitable[None]], act: Callable[[Pump[str]], Awaitable[None]]) -> None:
     async def main() -> None:
         store = StoreThread()
-        made = Pump(store, due, do)
+        made = Pump("numbers", store, due, do)
         made.start()
         async with asyncio.timeout(30.0):
             await act(made)
@@ -50,7 +42,7 @@ def pumping(due: Due, do: Callable[[str], Awaitable[None]], act: Callable[[Pump[
 
 
 def test_what_is_due_is_done_and_what_becomes_due_too() -> None:
-    due, done = Due(), asyncio.Queue[str]()
+    due, done = Numbered(), asyncio.Queue[str]()
     due.schedule.set("a", 0.0)
     due.schedule.set("later", 5.0)
 
@@ -67,7 +59,7 @@ def test_what_is_due_is_done_and_what_becomes_due_too() -> None:
 
 
 def test_no_more_than_are_allowed_are_done_at_one_time() -> None:
-    due, running, most = Due(), 0, 0
+    due, running, most = Numbered(), 0, 0
     for number in range(6):
         due.schedule.set(str(number), 0.0)
     done = asyncio.Queue[str]()
@@ -87,8 +79,8 @@ def test_no_more_than_are_allowed_are_done_at_one_time() -> None:
     assert most == 2
 
 
-def test_what_fails_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
-    due, done = Due(), asyncio.Queue[str]()
+def test_what_fails_is_logged_and_done_again_later_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    due, done = Numbered(), asyncio.Queue[str]()
     for name in ("bad", "worse", "good"):
         due.schedule.set(name, 0.0)
 
@@ -101,6 +93,10 @@ def test_what_fails_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixt
 
     async def act(made: Pump[str]) -> None:
         assert await done.get() == "good"
+        while due.schedule.busy:
+            await asyncio.sleep(0)
+        assert due.begin() == ([], 60.0)
+        assert {"bad", "worse"} == {name for name in ("bad", "worse", "good") if name in due.schedule}
 
     with caplog.at_level(logging.WARNING):
         pumping(due, do, act)
@@ -111,7 +107,7 @@ def test_what_fails_is_logged_and_the_others_go_on(caplog: pytest.LogCaptureFixt
 @pytest.mark.parametrize("fails", [False, True])
 def test_it_sweeps_at_its_start_and_again_and_again(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     monkeypatch.setattr(pump, "AGAIN_SECONDS", 0.01)
-    due = Due()
+    due = Numbered()
     due.fails = fails
 
     async def do(name: str) -> None:

@@ -1,4 +1,8 @@
-"""Does what is due, on an event loop: the same turns for requests that go out and for handlers that are called."""
+"""Does what is due, on an event loop: the same turns for requests and webhooks that go out, and for handlers.
+
+What is due when, and how much of it at once, `Schedule` says; what a try came to is for whoever makes it. Here a try is
+begun and ended, and one that raised is made again later.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +11,21 @@ import logging
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Final, Generic, ParamSpec, TypeVar
 
 from pubsub.errors import CallerError, PubsubError
-from pubsub.http.core.limits import SWEEP_SECONDS_MAX
+from pubsub.web.schedule import Due, Name
 
 AGAIN_SECONDS: Final = 1.0
 """After the disk has failed, this long until it is tried again."""
 
-_log: Final = logging.getLogger("pubsub.http")
+SWEEP_SECONDS_MAX: Final = 60.0
+"""Old entries are looked for at least so often."""
+
+_log: Final = logging.getLogger("pubsub.web")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Name = TypeVar("Name")
 
 
 class StoreThread:
@@ -46,37 +52,33 @@ class StoreThread:
         self._pool.shutdown(wait=True)
 
 
-class Due(Protocol[Name]):
-    """What a pump takes from, all of it on the store's thread."""
-
-    def begin(self) -> tuple[list[Name], float | None]:
-        """What is to be done now, and in how many seconds to ask again; None: when something ends."""
-
-    def end(self, name: Name) -> None:
-        """It was done, whatever came of it."""
-
-    def sweep(self) -> float:
-        """Forget what is old; in how many seconds there is more."""
+async def on_loop(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+    """Calls on the event loop itself, of what never waits for a disk."""
+    return function(*arguments, **named)
 
 
 class Pump(Generic[Name]):
     """Calls `do` for whatever is due.
 
     Args:
-        store: the store's thread.
+        name: of all that it does, for the log.
+        store: calls `due`: a `StoreThread`, or `on_loop`.
         due: what.
-        do: does one of it; its errors are logged.
+        do: does one of it; what it raises is logged, and `due` told.
     """
 
-    def __init__(self, store: StoreThread, due: Due[Name], do: Callable[[Name], Awaitable[None]]) -> None:
-        self._store, self._due, self._do = store, due, do
+    def __init__(
+        self, name: str, store: Callable[..., Awaitable[Any]], due: Due[Name], do: Callable[[Name], Awaitable[None]]
+    ) -> None:
+        self._name, self._store, self._due, self._do = name, store, due, do
         self._wake = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._turning: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin, on the running event loop."""
-        self._turning = asyncio.get_running_loop().create_task(self._turn(), name="http-pump")
+    def start(self) -> asyncio.Task[None]:
+        """Begin, on the running event loop; the task ends with an error, or is cancelled by `close`."""
+        self._turning = asyncio.get_running_loop().create_task(self._turn(), name="pump")
+        return self._turning
 
     def wake(self) -> None:
         """Something more is due."""
@@ -101,9 +103,9 @@ class Pump(Generic[Name]):
 
     async def _sweep(self) -> float:
         try:
-            seconds = await self._store(self._due.sweep)
+            seconds: float = await self._store(self._due.sweep)
         except PubsubError as error:
-            _log.warning("old entries stay for now: %s", error)
+            _log.warning("%s: old entries stay for now: %s", self._name, error)
             return AGAIN_SECONDS
         return min(max(seconds, AGAIN_SECONDS), SWEEP_SECONDS_MAX)
 
@@ -111,9 +113,11 @@ class Pump(Generic[Name]):
         try:
             await self._do(name)
         except PubsubError as error:
-            _log.warning("%s", error)
+            _log.warning("%s: %s", self._name, error)
+            await self._store(self._due.later, name)
         except Exception:  # noqa: BLE001 - whatever it is, it ends neither the others nor the loop.
-            _log.exception("a mistake of ours")
+            _log.exception("%s: a mistake of ours", self._name)
+            await self._store(self._due.later, name)
         finally:
             await self._store(self._due.end, name)
             self.wake()
