@@ -14,6 +14,9 @@ ROOT = Path(__file__).parents[2]
 
 REWRITTEN = [
     "docs/glossary.md",
+    "docs/how-to/consume.md",
+    "docs/how-to/containers.md",
+    "docs/how-to/web-servers.md",
     "docs/tutorial.md",
 ]
 
