@@ -11,7 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-CITED = re.compile(r"(docs/[a-z_]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
+CITED = re.compile(r"(docs/[a-z_/-]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
 TEST = re.compile(r"`(\w+/test_\w+\.py)`: ([^|\[]+)")
 SECTION = re.compile(r"\*([^*]+)\*")
 

@@ -14,9 +14,17 @@ ROOT = Path(__file__).parents[2]
 
 REWRITTEN = [
     "docs/glossary.md",
+    "docs/how-to/back-up.md",
     "docs/how-to/consume.md",
     "docs/how-to/containers.md",
+    "docs/how-to/deploy.md",
+    "docs/how-to/http-clients.md",
+    "docs/how-to/monitor.md",
+    "docs/how-to/secure.md",
+    "docs/how-to/services.md",
+    "docs/how-to/upgrade.md",
     "docs/how-to/web-servers.md",
+    "docs/how-to/webhooks.md",
     "docs/tutorial.md",
 ]
 
