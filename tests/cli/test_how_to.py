@@ -80,3 +80,20 @@ def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
     assert "topic orders is intact: 1 records" in found
     assert "exported 1 messages to files" in found
     assert "server s1 goes on with 1 topics in new logs: start it" in found
+
+
+def test_the_symptoms_of_the_page_are_what_commands_say(tmp_path: Path) -> None:
+    symptoms = re.findall(r"^\| (.*?) \| .* \| .* \|$", (PAGES / "troubleshoot.md").read_text(), re.MULTILINE)
+    away = f"--proxy tcp://127.0.0.1:{free_port()} --timeout-seconds 1"
+    lines = [
+        "exec 2>&1",
+        f"echo tea | pubsub client bob put orders - {away} || true",
+        f"pubsub client zed get orders {away} || true",
+        f"pubsub client bob get orders {away} || true",
+    ]
+    found = typed(tmp_path, lines, "none")
+    for symptom in ("`Connection refused`", "`no success within … s`", "`there is no client …` (exit code 20)",
+                    "`is not subscribed to …` (6)"):  # fmt: skip
+        assert symptom in symptoms
+        words = re.findall(r"`([^`]+)`", symptom)[0]
+        assert all(word in found for word in words.split(" … ")[0].split("…")), symptom

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 REWRITTEN = [
     "docs/glossary.md",
+    "docs/coming-from.md",
     "docs/how-to/back-up.md",
     "docs/how-to/consume.md",
     "docs/how-to/containers.md",
@@ -22,6 +23,7 @@ REWRITTEN = [
     "docs/how-to/monitor.md",
     "docs/how-to/secure.md",
     "docs/how-to/services.md",
+    "docs/how-to/troubleshoot.md",
     "docs/how-to/upgrade.md",
     "docs/how-to/web-servers.md",
     "docs/how-to/webhooks.md",
