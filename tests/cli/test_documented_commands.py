@@ -16,6 +16,7 @@ PAGES = [
     *sorted((ROOT / "docs/how-to").glob("*.md")),
     ROOT / "docs/tutorial.md",
     ROOT / "docs/coming-from.md",
+    ROOT / "examples/README.md",
 ]
 SHOWN = re.compile(r"`(pubsub [^`\n]+)`|^ *\$ (?:.*[|;] )?(pubsub .*)$", re.MULTILINE)
 ROOT_COMMAND: Any = prepared(app)

@@ -28,6 +28,7 @@ REWRITTEN = [
     "docs/how-to/web-servers.md",
     "docs/how-to/webhooks.md",
     "docs/tutorial.md",
+    "examples/README.md",
 ]
 
 RELATIVE = re.compile(r"\b(?:who|whom|whose|whoever|what|whatever)\b", re.IGNORECASE)
