@@ -41,6 +41,12 @@ def asked(url: str) -> int:
         return 0
 
 
+def waiting(cluster: Cluster, topic: str, subscriber: str) -> int | None:
+    """How many messages a subscriber has not acknowledged; None before it is subscribed."""
+    held = cluster.report("s1")["topics"].get(topic, {}).get("subscribers", {}).get(subscriber)
+    return None if held is None else int(held["waiting"])
+
+
 def rows(programs: Programs, client: str, statement: str) -> list[tuple[object, ...]]:
     """Rows of the state of a client that is closed."""
     opened = Client(client, proxies=["ipc:///nowhere"], directory=programs.place / "clients")
@@ -75,7 +81,7 @@ def test_an_order_is_put_once_however_often_it_is_sent_and_is_paid_by_a_message(
     assert [(one.key, one.body) for one in ledger.get_many("orders", timeout=60)] == [(b"17", b"tea")]
     assert ledger.get("orders", timeout=0) is None
     assert httpx2.get(url, trust_env=False).json() == {"number": "17", "item": "tea", "state": "new"}
-    until(lambda: len(cluster.holders("payments")) == 1, "the service has subscribed")
+    until(lambda: waiting(cluster, "payments", "orders") == 0, "the service has subscribed")
     cluster.client("bank").put("payments", b"", key=b"17")
     until(lambda: httpx2.get(url, trust_env=False).json()["state"] == "paid", "it is paid")
     assert programs.stop(served) in {0, -15}
@@ -108,7 +114,7 @@ def test_a_worker_tries_again_goes_on_behind_a_dead_letter_and_puts_it_again(
     refused = {b"bad"}
     with mail_server(refused) as (url, taken):
         worker = programs.python("retries.py", url)
-        until(lambda: cluster.holders("mail"), "the worker has subscribed")
+        until(lambda: waiting(cluster, "mail", "mailer") == 0, "the worker has subscribed")
         cluster.client("writer").put_many("mail", [b"one", b"bad", b"two"])
         until(lambda: [body for _, body in taken] == [b"one", b"two"], "the worker goes on")
         assert programs.stop(worker) == 0
@@ -129,10 +135,11 @@ def test_an_order_is_charged_once_though_worker_and_caller_are_killed(cluster: C
     worker = programs.python("charge_once.py", "worker")
     until(lambda: "serving" in programs.log(), "the worker serves")
     assert programs.run(*pay, "order-17", "20") == "order-17: charged 20, receipt 1\n"
+    until(lambda: waiting(cluster, "$calls.charge", "billing") == 0, "the first call is acknowledged")
     worker.kill()
     worker.wait()
     caller = programs.python("charge_once.py", "order-18", "5")
-    until(lambda: cluster.report("s1")["topics"].get("$calls.charge", {}).get("records"), "the call is stored")
+    until(lambda: waiting(cluster, "$calls.charge", "billing") == 1, "the call is stored")
     caller.kill()
     caller.wait()
     worker = programs.python("charge_once.py", "worker")
