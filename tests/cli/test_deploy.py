@@ -25,7 +25,7 @@ from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "docs/deploy"
-PAGE = (ROOT / "docs/deploy.md").read_text()
+PAGE = (ROOT / "docs/how-to/deploy.md").read_text()
 UNITS = {path.name.partition("@")[0]: path for path in (DEPLOY / "systemd").glob("*.service")}
 ENABLED = re.findall(r"pubsub-\w+@\w+", "".join(re.findall(r"^\$ sudo systemctl enable .*$", PAGE, re.MULTILINE)))
 COMPOSE: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())

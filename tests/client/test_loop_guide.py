@@ -1,4 +1,4 @@
-"""The loops of docs/clients.md, *The consumer loop*, run as programs of their own: they take, and end at SIGTERM."""
+"""The loops of docs/how-to/consume.md run as programs of their own: they take, and end at SIGTERM."""
 
 from __future__ import annotations
 
@@ -17,10 +17,8 @@ from pubsub.protocol import Report
 from tests.client.opened import PATIENCE, eventually, rows
 from tests.spark.broker import Broker
 
-GUIDE = (Path(__file__).parents[2] / "docs" / "clients.md").read_text()
-SECTION = re.search(r"^## The consumer loop\n(.*?)^## ", GUIDE, re.MULTILINE | re.DOTALL)
-assert SECTION is not None
-LOOPS = re.findall(r"^```python\n(.*?)^```$", SECTION.group(1), re.MULTILINE | re.DOTALL)
+GUIDE = (Path(__file__).parents[2] / "docs" / "how-to" / "consume.md").read_text()
+LOOPS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
 def waiting(broker: Broker) -> int | None:

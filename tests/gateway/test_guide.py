@@ -1,4 +1,4 @@
-"""What docs/http.md shows runs, against a real gateway: with curl, Python and Node, by nobody's code of ours."""
+"""What docs/http.md and the how-to pages of HTTP show runs, against a real gateway: without our clients."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ from pubsub.gateway import limits
 from pubsub.gateway.handlers.page import FILES
 from pubsub.gateway.process import LIMITS
 from tests.faults.cluster import until
-from tests.gateway.browser import Browser
+from tests.gateway.browser import REQUIRED, Browser
 from tests.gateway.serving import Gateway
 from tests.gateway.test_page import in_browser
 from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
-GATEWAYS = PAGE.partition("\n## The gateway\n")[2].partition("\n## Reliable requests\n")[0]
-THE_GATEWAY, _, WEBHOOKS = GATEWAYS.partition("\n## Webhooks\n")
+THE_GATEWAY = PAGE.partition("\n## The gateway\n")[2].partition("\n## Webhooks\n")[0]
+CLIENTS = (Path(__file__).parents[2] / "docs/how-to/http-clients.md").read_text()
+WEBHOOKS = (Path(__file__).parents[2] / "docs/how-to/webhooks.md").read_text()
 NODE = shutil.which("node")
 RUN = {
     "sh": ["sh", "-ec"],
     "python": [sys.executable, "-c"],
     "js": [NODE or "node", "--input-type=module", "-e"],
 }
-needs_node = pytest.mark.skipif(NODE is None, reason="node is not there")
+needs_node = pytest.mark.skipif(NODE is None and not REQUIRED, reason="node is not there")
+needs_java = pytest.mark.skipif(shutil.which("java") is None and not REQUIRED, reason="java is not there")
 
 
 def block(text: str, language: str, gateway: Gateway, port: int = 9000) -> list[str]:
@@ -49,7 +51,7 @@ def run(command: list[str]) -> str:
 
 
 def test_the_gateway_with_curl(gateway: Gateway) -> None:
-    said = run(block(THE_GATEWAY, "sh", gateway))
+    said = run(block(CLIENTS, "sh", gateway))
     assert '{\\"order\\": 17}' in said
     assert gateway.poll("orders", "shop", wait=0)["messages"] == []
 
@@ -81,7 +83,7 @@ def test_keys_and_headers_with_curl(gateway: Gateway) -> None:
 
 def test_the_gateway_with_python(gateway: Gateway) -> None:
     for _ in range(2):  # It is pasted again, too.
-        lines = run(block(THE_GATEWAY, "python", gateway)).splitlines()
+        lines = run(block(CLIENTS, "python", gateway)).splitlines()
         assert lines[1:] == [f'{lines[0]} {{"order": 20}}']
         assert gateway.poll("orders", "desk", wait=0)["messages"] == []
 
@@ -89,14 +91,33 @@ def test_the_gateway_with_python(gateway: Gateway) -> None:
 @needs_node
 def test_the_gateway_with_javascript(gateway: Gateway) -> None:
     for _ in range(2):
-        lines = run(block(THE_GATEWAY, "js", gateway)).splitlines()
+        lines = run(block(CLIENTS, "js", gateway)).splitlines()
         assert lines[1:] == [f'{lines[0]} {{"order": 21}}']
         assert gateway.poll("orders", "page", wait=0)["messages"] == []
 
 
+@needs_java
+def test_the_gateway_with_java(gateway: Gateway, tmp_path: Path) -> None:
+    (source,) = re.findall(r"^```java\n(.*?)^```$", CLIENTS, re.MULTILINE | re.DOTALL)
+    # At a topic of its own: other programs of the page count what comes from theirs.
+    source = source.replace("http://127.0.0.1:8080", gateway.url).replace("/topics/orders/", "/topics/java-orders/")
+    (tmp_path / "Orders.java").write_text(source)
+    status, batch = run(["java", "-XX:TieredStopAtLevel=1", str(tmp_path / "Orders.java")]).splitlines()
+    assert (status, [one["body"] for one in json.loads(batch)["messages"]]) == ("201", ['{"order": 22}'])
+    assert gateway.poll("java-orders", "desktop", wait=0)["messages"] == []
+
+
+def test_the_commands_of_a_webhook(gateway: Gateway) -> None:
+    (session,) = re.findall(r"^```\n(\$ export PUBSUB_GATEWAY=.*?)^```$", WEBHOOKS, re.MULTILINE | re.DOTALL)
+    commands = "\n".join(re.findall(r"^\$ (.*)$", session, re.MULTILINE)).replace("http://127.0.0.1:8080", gateway.url)
+    said = run(["bash", "-ec", f'pubsub() {{ "{sys.executable}" -m pubsub "$@"; }}\n{commands}'])
+    assert "whsec_" in said
+    assert json.loads(gateway.ask("GET", "/topics/orders/webhooks").text)["webhooks"] == []
+
+
 @in_browser
 def test_the_gateway_with_javascript_in_a_browser(gateway: Gateway) -> None:
-    scripts = re.findall(r"^```js\n(.*?)^```$", THE_GATEWAY, re.MULTILINE | re.DOTALL)
+    scripts = re.findall(r"^```js\n(.*?)^```$", CLIENTS, re.MULTILINE | re.DOTALL)
     asking, streaming = (script.replace("http://127.0.0.1:8080", gateway.url) for script in scripts[:2])
     collect = "const said = window.said = []; const console = { log: (...words) => said.push(words.join(' ')) };"
     with Browser() as browser:

@@ -216,8 +216,8 @@ def site(page: Callable[[], str]) -> Iterator[str]:
 
 
 def page_of(gateway: Gateway) -> str:
-    """What docs/http.md has of JavaScript, for this gateway, with what it prints in the page's title."""
-    text = (Path(__file__).parents[2] / "docs" / "http.md").read_text()
+    """What docs/how-to/http-clients.md has of JavaScript, for this gateway, with what it prints in the page's title."""
+    text = (Path(__file__).parents[2] / "docs/how-to/http-clients.md").read_text()
     script = "".join(part.partition("```")[0] for part in text.split("```js\n")[1:3])
     assert "await fetch" in script
     assert "new EventSource" in script

@@ -89,6 +89,7 @@ def test_the_source_distribution_has_what_its_readme_names(sdist: Path) -> None:
         assert (sdist / name).exists(), name
     for name in (
         "docs/commands.md",
+        "examples/orders.py",
         "tests/scripts/test_packaging.py",
         "scripts/demo",
         "benchmarks/__main__.py",

@@ -1,0 +1,99 @@
+"""The how-to pages of operators: their commands run as typed, against local clusters."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.ports import free_port
+
+PAGES = Path(__file__).parents[2] / "docs/how-to"
+
+pytestmark = pytest.mark.slow
+
+
+def commands(page: str) -> list[str]:
+    """What the sessions of a page type."""
+    sessions = re.findall(r"^ *```\n(.*?)^ *```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    return [line.strip()[2:] for session in sessions for line in session.splitlines() if line.strip()[:2] == "$ "]
+
+
+def typed(place: Path, lines: list[str], cluster: str) -> str:
+    """What these lines print, typed in a directory; the cluster that they start is stopped."""
+    (place / "bin").mkdir()
+    (place / "bin/pubsub").write_text(f'#!/bin/sh\nexec {sys.executable} -m pubsub "$@"\n')
+    (place / "bin/pubsub").chmod(0o755)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("PUBSUB_")} | {
+        "PATH": f"{place / 'bin'}:{os.environ['PATH']}",
+        "XDG_DATA_HOME": str(place / "data"),
+    }
+    try:
+        done = subprocess.run(
+            ["bash", "-ec", "\n".join(lines)],
+            cwd=place, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
+            check=False,
+        )  # fmt: skip
+    finally:
+        subprocess.run([place / "bin/pubsub", "down", "--dir", cluster], cwd=place, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_cluster_is_looked_at_and_a_server_is_drained(tmp_path: Path) -> None:
+    by_hand, (up, scrape) = commands("monitor.md")[:3], commands("monitor.md")[3:]
+    assert up == "pubsub up --dir cluster --metrics 127.0.0.1:9400 --detach"
+    drained = commands("upgrade.md")
+    assert drained.pop(2) == "pubsub server switch s1", "this cluster has no standby"
+    first = free_port()
+    lines = [up, "export PUBSUB_PROXIES_FILE=cluster/proxies", scrape, *by_hand, *drained]
+    found = typed(tmp_path, [line.replace(":9400", f":{first}") for line in lines], "cluster")
+    assert 'pubsub_process_info{id="p1"' in found
+    assert "s1 takes topics again" in found
+
+
+def test_a_client_gets_a_key_another_key_and_none(tmp_path: Path) -> None:
+    lines = []
+    for line in commands("secure.md"):
+        text = re.sub(r"pk_RkB\w+|pk_OLD", "$(awk '{ print $3 }' made)", line)
+        text = text.replace("pk_NEW", "$(awk '{ print $3 }' next)")
+        if line.startswith("pubsub keys new"):
+            text += " > made"
+        if line.startswith("pubsub keys rotate") and "--finish" not in line:
+            text += " > next"
+        lines.append(text)
+    puts = "echo tea | pubsub client alice put orders/tea - --key alice.key"
+    lines.insert(next(number for number, line in enumerate(lines) if "keys rotate" in line), puts)
+    lines.insert(next(number for number, line in enumerate(lines) if "revoke alice" in line), puts)
+    lines.append(f"! {puts}")
+    assert "followed by 2 of 2 proxies" in typed(tmp_path, lines, "cluster")
+
+
+def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
+    lines = ["pubsub up --dir . --proxies 1 --servers 1 --detach", "export PUBSUB_PROXIES_FILE=proxies"]
+    lines += ["pubsub client alice subscribe orders", "echo tea | pubsub client bob put orders -"]
+    found = typed(tmp_path, [*lines, *commands("back-up.md")], ".")
+    assert "topic orders is intact: 1 records" in found
+    assert "exported 1 messages to files" in found
+    assert "server s1 goes on with 1 topics in new logs: start it" in found
+
+
+def test_the_symptoms_of_the_page_are_what_commands_say(tmp_path: Path) -> None:
+    symptoms = re.findall(r"^\| (.*?) \| .* \| .* \|$", (PAGES / "troubleshoot.md").read_text(), re.MULTILINE)
+    away = f"--proxy tcp://127.0.0.1:{free_port()} --timeout-seconds 1"
+    lines = [
+        "exec 2>&1",
+        f"echo tea | pubsub client bob put orders - {away} || true",
+        f"pubsub client zed get orders {away} || true",
+        f"pubsub client bob get orders {away} || true",
+    ]
+    found = typed(tmp_path, lines, "none")
+    for symptom in ("`Connection refused`", "`no success within … s`", "`there is no client …` (exit code 20)",
+                    "`is not subscribed to …` (6)"):  # fmt: skip
+        assert symptom in symptoms
+        words = re.findall(r"`([^`]+)`", symptom)[0]
+        assert all(word in found for word in words.split(" … ")[0].split("…")), symptom
