@@ -13,23 +13,49 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 REWRITTEN = [
-    "docs/glossary.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "docs/audit.md",
     "docs/coming-from.md",
+    "docs/commands.md",
+    "docs/explanation/breakages-and-mutants.md",
+    "docs/explanation/exactly-once.md",
+    "docs/explanation/process-tests.md",
+    "docs/explanation/security-model.md",
+    "docs/explanation/simulation-checks.md",
+    "docs/explanation/simulation.md",
+    "docs/glossary.md",
     "docs/how-to/back-up.md",
     "docs/how-to/consume.md",
     "docs/how-to/containers.md",
     "docs/how-to/deploy.md",
     "docs/how-to/http-clients.md",
     "docs/how-to/monitor.md",
+    "docs/how-to/publish-a-release.md",
     "docs/how-to/secure.md",
     "docs/how-to/services.md",
     "docs/how-to/troubleshoot.md",
     "docs/how-to/upgrade.md",
     "docs/how-to/web-servers.md",
     "docs/how-to/webhooks.md",
+    "docs/install.md",
+    "docs/limits.md",
+    "docs/messenger.md",
+    "docs/monitoring.md",
+    "docs/performance.md",
+    "docs/reference/history-of-faults.md",
+    "docs/reference/simulation-runs.md",
+    "docs/reliability.md",
+    "docs/security.md",
+    "docs/spark.md",
+    "docs/standby.md",
     "docs/tutorial.md",
     "examples/README.md",
 ]
+
+WITHOUT_TERMS = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/glossary.md"]
+"""Pages that need no link to the glossary first: the first screen, and what developers and the changelog say."""
 
 RELATIVE = re.compile(r"\b(?:who|whom|whose|whoever|what|whatever)\b", re.IGNORECASE)
 RELATIVE_PER_THOUSAND_MAX = 2.0
@@ -120,7 +146,7 @@ def test_a_page_has_no_private_words(page: str) -> None:
     assert PRIVATE.findall("\n".join(blocks((ROOT / page).read_text()))) == []
 
 
-@pytest.mark.parametrize("page", REWRITTEN[1:])
+@pytest.mark.parametrize("page", [page for page in REWRITTEN if page not in WITHOUT_TERMS])
 def test_a_page_links_the_glossary_before_it_uses_a_term(page: str) -> None:
     assert before_the_glossary((ROOT / page).read_text()) == []
 
