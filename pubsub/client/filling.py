@@ -20,7 +20,7 @@ class Filling:
         self.headers: dict[int, bytes] = {}
         self.size = 0
         self.row: Row | None = None
-        self._drafted: Row | None = None
+        self._drafted: list[Row] = []
 
     def put(self, topic: str, puts: Puts, until: float) -> None:
         """Into the outbox with it, and out. The session's lock is held.
@@ -29,22 +29,20 @@ class Filling:
             TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
         """
         session = puts.session
-        if self._drafted is not None and session.torn and session.store.has_row(self._drafted.counter):
-            self.row = self._drafted  # An exception struck behind the commit; the client is about to be closed.
+        if self._drafted and session.torn and session.store.has_row(self._drafted[0].counter):
+            (self.row,) = self._drafted  # An exception struck behind the commit; the client is about to be closed.
             return
         chain = session.core.outbox.chain(topic)
         contents = Contents(self.bodies, self._column(self.keys), self._column(self.headers))
-        self._drafted = puts.row(chain, contents)
-        puts.enter(chain, self._drafted, until)
-        self.row = self._drafted
+        (self.row,) = session.accumulator.put(chain, (contents,), until, self._drafted)
 
     def moved(self, topic: str, calls: Calls) -> bool:
         """The client was opened again; return True if the store has this batch."""
-        chain, drafted = calls.puts.chain(topic), self._drafted
-        found = [row for row in chain.rows if drafted is not None and row.counter == drafted.counter]
-        self._drafted = None
-        if found:
-            (self.row,) = found
+        drafted = [row.counter for row in self._drafted]
+        self._drafted = []
+        for row in calls.puts.chain(topic).rows:
+            if row.counter in drafted:
+                self.row = row
         return self.row is not None
 
     def _column(self, values: dict[int, bytes]) -> list[bytes]:

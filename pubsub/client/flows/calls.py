@@ -57,7 +57,7 @@ class Calls:
         """Give up every unfinished put on a topic, fsynced; how many messages those were."""
         check_topic(topic)
         with self.session.entered():
-            self.session.sharing.close(topic)
+            self.session.accumulator.close(topic)
             rows = self._discard(topic)
             for row in rows:
                 self.session.core.flights.forget(row.tokens)

@@ -14,11 +14,9 @@ from pubsub.client.arguments import (
 )
 from pubsub.client.contents import Contents, split
 from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
-from pubsub.client.core.outbox import Draft
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
-from pubsub.client.sharing import enter_outbox
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
@@ -70,46 +68,6 @@ class Puts:
         with self.session.lock:
             return self.core.outbox.chain(topic)
 
-    def begin(self, chain: Chain, contents: Contents, until: float) -> Row:
-        """Commit one batch to the outbox and send it, after what was put before. The lock is held.
-
-        Raises:
-            As `rows`.
-        """
-        row = self.row(chain, contents)
-        self.enter(chain, row, until)
-        return row
-
-    def row(self, chain: Chain, contents: Contents) -> Row:
-        """One batch as a row to be committed. The lock is held. Raises as `draft`."""
-        core = self.core
-        if core.copied is not None:
-            raise core.copied
-        if core.groups.is_open(chain.topic):
-            self.session.sharing.close(chain.topic)  # What was put before it stands before it.
-        return core.outbox.row(chain, *contents)
-
-    def enter(self, chain: Chain, row: Row, until: float) -> None:
-        """Commit a row to the outbox and send it, after what is there. The lock is held.
-
-        Raises:
-            StorageError: nothing was written, nothing is sent.
-        """
-        session, core = self.session, self.core
-        session.commit((row.added(),))
-        core.outbox.enter(chain, row)
-        if session.recorder is not None:
-            session.recorder.begun((row,))
-        core.finish(chain.topic, until)
-        self._send(chain, row)
-
-    def _send(self, chain: Chain, row: Row) -> None:
-        """Send what was put last on a topic, where it can be sent now. The lock is held."""
-        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
-        whole = self.session.answered or self.core.doors.called
-        if whole or not chain.holds_back(row):
-            self.session.follow(only_send=not whole)
-
     def keep_going(self, chain: Chain, now: float) -> None:
         """Who puts and does not wait takes the answers that are here, so that what is held goes out while it puts more.
 
@@ -158,46 +116,12 @@ class Puts:
         else:
             yield from self.room(topic, until)
         with session.entered():
-            rows = self.rows(topic, batches, until) if batches else []
             chain = self.core.outbox.chain(topic)
+            rows = session.accumulator.put(chain, batches, until) if batches else []
         if wait and rows:
             yield from self.settle([chain], until, rows[-1])
         elif not wait:
             self.keep_going(chain, now)
-        return rows
-
-    def rows(self, topic: str, batches: Sequence[Contents], until: float) -> list[Row]:
-        """Commit batches to the outbox and send them, after those before. The lock is held.
-
-        Raises:
-            TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
-        """
-        return self.commit(topic, self.draft(topic, batches), until)
-
-    def draft(self, topic: str, batches: Sequence[Contents]) -> Draft:
-        """Batches as rows to be committed. The lock is held.
-
-        Raises:
-            TooLarge, StorageError, StateCopied: they cannot be.
-        """
-        if self.session.core.copied is not None:
-            raise self.session.core.copied
-        self.session.sharing.close(topic)  # What was put before it stands before it.
-        draft = Draft(self.session.core.outbox)
-        for contents in batches:
-            draft.add(topic, *contents)
-        return draft
-
-    def commit(self, topic: str, draft: Draft, until: float) -> list[Row]:
-        """Commit what is drafted to the outbox and send it, after what is there. The lock is held.
-
-        Raises:
-            StorageError: nothing was written, nothing is sent.
-        """
-        session, rows = self.session, draft.rows
-        enter_outbox(session, draft)
-        chain = self.core.finish(topic, until)
-        self._send(chain, rows[0])
         return rows
 
     def room(self, topic: str, until: float) -> Flow[None]:
@@ -301,7 +225,7 @@ class Puts:
         with self.session.entered():
             if self.core.copied is not None:
                 raise self.core.copied
-            self.session.sharing.close_all()
+            self.session.accumulator.close_all()
             chains = [chain for chain in self.core.outbox.chains.values() if chain.rows]
             for chain in chains:
                 self.core.finish(chain.topic, until)
@@ -317,7 +241,7 @@ class Puts:
         with self.session.entered():
             if self.core.copied is not None:
                 raise self.core.copied
-            self.session.sharing.close(topic)
+            self.session.accumulator.close(topic)
             chain = self.core.finish(topic, until)
             self.session.turn()
         if chain.rows:
@@ -326,7 +250,7 @@ class Puts:
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not finished."""
         with self.session.entered():
-            self.session.sharing.close(check_topic(topic))
+            self.session.accumulator.close(check_topic(topic))
             return sum([row.count for row in self.core.outbox.chain(check_topic(topic)).rows])
 
     def transaction(self) -> Block:

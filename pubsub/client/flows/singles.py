@@ -49,7 +49,8 @@ class Singles:
         chain = chain or self.puts.chain(topic)
         if self.puts.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
             try:
-                share.row = self.puts.begin(chain, share.contents, until)  # Nobody else puts here at this moment.
+                # Nobody else puts here at this moment.
+                (share.row,) = session.accumulator.put(chain, (share.contents,), until)
             except BaseException as error:
                 session.leave(error)
                 raise
@@ -89,7 +90,7 @@ class Singles:
         """Write what waits on a topic, and send it; the callers are told what came of it."""
         try:
             with self.session.entered():
-                self.session.sharing.close(topic)
+                self.session.accumulator.close(topic)
         except CallerError:
             pass  # The client was closed, or one of its steps cut off: each caller finds that out.
         except BaseException:
@@ -136,7 +137,7 @@ class Singles:
         until = session.until(timeout, now)
         session.enter()
         try:
-            row = self.puts.begin(chain, contents, until)
+            (row,) = session.accumulator.put(chain, (contents,), until)
         except BaseException as error:
             session.leave(error)
             raise

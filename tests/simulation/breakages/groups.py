@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pubsub.client.accumulator
 import pubsub.client.core.groups
 import pubsub.client.flows.singles
-import pubsub.client.sharing
 from pubsub.errors import InDoubt
 from tests.simulation.breakages.room import Room, substitute
 
@@ -38,13 +38,13 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("group written in another order")
 def _(stack: contextlib.ExitStack) -> None:
-    sharing = pubsub.client.sharing
-    batches = sharing.batches
+    accumulator = pubsub.client.accumulator
+    batches = accumulator.batches
 
     def backwards(shares: Sequence[Any], records: int, size: int) -> Iterator[Any]:
         return batches(shares[::-1], records, size)
 
-    substitute(stack, sharing, "batches", backwards)
+    substitute(stack, accumulator, "batches", backwards)
 
 
 @breakage("cancelled share written")
@@ -54,17 +54,31 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("another caller's result")
 def _(stack: contextlib.ExitStack) -> None:
-    sharing = pubsub.client.sharing
-    put = sharing.Sharing._put
+    accumulator = pubsub.client.accumulator.Accumulator
+    write = accumulator._write
 
-    def swapped(self: Any, topic: str, shares: Sequence[Any]) -> None:
-        put(self, topic, shares)
-        first, last = shares[0], shares[-1]
-        first.row, first.index, last.row, last.index = last.row, last.index, first.row, first.index
+    def swapped(self: Any, chain: Any, shares: Sequence[Any], *own: Any) -> Any:
+        rows = write(self, chain, shares, *own)
+        if shares:
+            first, last = shares[0], shares[-1]
+            first.row, first.index, last.row, last.index = last.row, last.index, first.row, first.index
+        return rows
 
-    substitute(stack, sharing.Sharing, "_put", swapped)
+    substitute(stack, accumulator, "_write", swapped)
 
 
 @breakage("open group overtaken")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.client.sharing.Sharing, "close", lambda self, topic: None)
+    accumulator = pubsub.client.accumulator.Accumulator
+    put = accumulator.put
+
+    def overtaking(self: Any, chain: Any, *own: Any) -> Any:
+        groups = self._session.core.groups
+        due, groups._due = groups._due, {}
+        try:
+            return put(self, chain, *own)
+        finally:
+            groups._due = due
+
+    substitute(stack, accumulator, "put", overtaking)
+    substitute(stack, accumulator, "close", lambda self, topic: None)
