@@ -143,13 +143,16 @@ class Accumulator:
     ) -> list[Row]:
         """Commit what waited, and behind it a caller's own batches, to the outbox; all their rows."""
         session, core = self._session, self._session.core
-        outbox, rows = core.outbox, list[Row]()
+        outbox, parts = core.outbox, []
         if core.copied is not None:
             raise core.copied
+        if shares:
+            parts = [*batches(shares, self._records, self._bytes)]
+            own = [*[contents for contents, _ in parts], *own]
+        rows: list[Row] = []
         previous, beside = chain.previous, 0
-        parts = [*batches(shares, self._records, self._bytes)] if shares else []
-        for contents in [*[contents for contents, _ in parts], *own] if parts else own:
-            row = outbox.row(chain, *contents, previous=previous, beside=beside)
+        for bodies, keys, headers in own:
+            row = outbox.row(chain, bodies, keys, headers, previous, beside)
             previous, beside = row.last, beside + row.size
             rows.append(row)
         if drafted is not None:
@@ -162,7 +165,8 @@ class Accumulator:
         for row, (_, its) in zip(rows, parts, strict=False):
             for index, share in enumerate(its):
                 share.index, share.row = index, row  # In this order: its caller looks at the row without a lock.
-        core.finish(chain.topic, max([until, *[share.until for share in shares]]))
+                until = max(until, share.until)
+        core.finish(chain.topic, until)
         return rows
 
     # As a timer
