@@ -88,19 +88,14 @@ class Puts:
         headers: Sequence[Headers | None] = (),
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
-        self.check_put(topic)
-        return (yield from self._put(topic, check_contents(bodies, keys, headers), timeout, transaction, wait))
+        contents = check_contents(bodies, keys, headers)
+        return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
 
     def put_contents(
         self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
         """As `put_many`, of what was checked already."""
         self.check_put(topic)
-        return (yield from self._put(topic, contents, timeout, transaction, wait))
-
-    def _put(
-        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
-    ) -> Flow[list[Row]]:
         batches = split(contents)
         check_truth("wait", wait)
         now = self.session.now
