@@ -8,7 +8,7 @@ from typing import Any
 
 import pubsub.client.accumulator
 import pubsub.client.core.groups
-import pubsub.client.flows.singles
+import pubsub.client.flows.puts
 from pubsub.errors import InDoubt
 from tests.simulation.breakages.room import Room, substitute
 
@@ -18,8 +18,8 @@ breakage = Room()
 @breakage("group held though nobody answers")
 def _(stack: contextlib.ExitStack) -> None:
     """What waits for an answer that does not come is told to be kept, and is in no outbox."""
-    groups, singles = pubsub.client.core.groups, pubsub.client.flows.singles
-    write, ended = singles.Singles.write_group, singles.Singles._ended
+    groups, puts = pubsub.client.core.groups, pubsub.client.flows.puts.Puts
+    write, ended = puts.write_group, puts._ended
 
     def write_group(self: Any, topic: str) -> None:
         if not self.core.outbox.chain(topic).is_busy:
@@ -32,8 +32,8 @@ def _(stack: contextlib.ExitStack) -> None:
         return (yield from ended(self, chain, share, started))
 
     substitute(stack, groups, "HOLD_SECONDS", float("inf"))
-    substitute(stack, singles.Singles, "write_group", write_group)
-    substitute(stack, singles.Singles, "_ended", tell)
+    substitute(stack, puts, "write_group", write_group)
+    substitute(stack, puts, "_ended", tell)
 
 
 @breakage("group written in another order")
