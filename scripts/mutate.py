@@ -53,8 +53,8 @@ class Mutant:
         wrong: what goes wrong by it.
         group: "chosen", "blind", "third", "fourth"; "reserve", which stand in for those that turned out to change
             nothing; "earlier"; "doors": checks of keys; "trains"; "standby": what two members of a server rest on;
-            "calls"; "binding": what binds a Spark subscription to a checkpoint; or "reopening": how a client opens
-            itself again.
+            "calls"; "binding": what binds a Spark subscription to a checkpoint; "reopening": how a client opens itself
+            again; or "accumulator": how a put closes what waits on its topic.
         equivalent: why this one changes nothing; "" where it does.
     """
 

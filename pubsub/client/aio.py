@@ -139,10 +139,10 @@ class AsyncClient(ClientBase):
         """Put one message; cancelled, it is in doubt like one that timed out, or was not put at all."""
         if wait is True and transaction is None:
             # It always waits; and puts that are begun one after the other must not overtake each other here.
-            return await self._run(self._calls.singles.put(topic, body, key, headers, timeout), breathes=False)
+            return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
         if wait is False and transaction is None:
             await self._breathe()
-            now = guarded(self._session, self._calls.singles.put_now, topic, body, key, headers, timeout)
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
         beside = beside_one(key, headers)

@@ -108,9 +108,9 @@ class Client(ServiceCalls):
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
         if wait is True and transaction is None:
-            return self._run(self._calls.singles.put(topic, body, key, headers, timeout))
+            return self._run(self._calls.puts.put(topic, body, key, headers, timeout))
         if wait is False and transaction is None:
-            now = guarded(self._session, self._calls.singles.put_now, topic, body, key, headers, timeout)
+            now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
         beside = beside_one(key, headers)

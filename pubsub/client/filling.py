@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pubsub.client.contents import Contents
-from pubsub.client.core.chain import DISCARDED, DONE, Row
-from pubsub.client.flows.calls import Calls
-from pubsub.client.flows.puts import Puts
+from pubsub.client.core.chain import DISCARDED, DONE, Chain, Row
+from pubsub.client.session import Session
 
 
 class Filling:
@@ -20,31 +19,28 @@ class Filling:
         self.headers: dict[int, bytes] = {}
         self.size = 0
         self.row: Row | None = None
-        self._drafted: Row | None = None
+        self._drafted: list[Row] = []
 
-    def put(self, topic: str, puts: Puts, until: float) -> None:
+    def put(self, topic: str, session: Session) -> None:
         """Into the outbox with it, and out. The session's lock is held.
 
         Raises:
             TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
         """
-        session = puts.session
-        if self._drafted is not None and session.torn and session.store.has_row(self._drafted.counter):
-            self.row = self._drafted  # An exception struck behind the commit; the client is about to be closed.
+        if self._drafted and session.torn and session.store.has_row(self._drafted[0].counter):
+            (self.row,) = self._drafted  # An exception struck behind the commit; the client is about to be closed.
             return
         chain = session.core.outbox.chain(topic)
         contents = Contents(self.bodies, self._column(self.keys), self._column(self.headers))
-        self._drafted = puts.row(chain, contents)
-        puts.enter(chain, self._drafted, until)
-        self.row = self._drafted
+        (self.row,) = session.accumulator.put(chain, (contents,), session.until(None), self._drafted)
 
-    def moved(self, topic: str, calls: Calls) -> bool:
+    def moved(self, chain: Chain) -> bool:
         """The client was opened again; return True if the store has this batch."""
-        chain, drafted = calls.puts.chain(topic), self._drafted
-        found = [row for row in chain.rows if drafted is not None and row.counter == drafted.counter]
-        self._drafted = None
-        if found:
-            (self.row,) = found
+        drafted = [row.counter for row in self._drafted]
+        self._drafted = []
+        for row in chain.rows:
+            if row.counter in drafted:
+                self.row = row
         return self.row is not None
 
     def _column(self, values: dict[int, bytes]) -> list[bytes]:

@@ -84,7 +84,7 @@ class Lingering:
             with session.entered():
                 filling = self.filling
                 if filling is not None and filling.bodies and filling.row is None:
-                    filling.put(self.topic, self._calls.puts, session.until(None))
+                    filling.put(self.topic, session)
                     held = len(filling.bodies)
                 self.filling = None
         self.leave()
@@ -108,7 +108,7 @@ class Lingering:
         calls.session.timers.append(self)
         if publisher is not None:
             publisher.move(calls)
-        elif self.filling is not None and self.filling.moved(self.topic, calls):
+        elif self.filling is not None and self.filling.moved(calls.puts.chain(self.topic)):
             self.filling = None
 
     def forked(self, error: AfterFork) -> None:
@@ -275,7 +275,7 @@ class Publisher:
         self._last = 0
         try:
             with session.entered():
-                filling.put(self.topic, self._calls.puts, session.until(None))
+                filling.put(self.topic, session)
                 self._begin_batch()
         except PubsubError:
             self._open_short_way()
@@ -353,7 +353,7 @@ class Publisher:
             self._calls, self._session = calls, calls.session
             self._chain = calls.puts.chain(self.topic)
             self._open_short_way()
-            if self._filling.moved(self.topic, calls):
+            if self._filling.moved(self._chain):
                 self._begin_batch()
             elif self._filling.bodies:
                 self._deadline = calls.session.now + self._linger

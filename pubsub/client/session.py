@@ -21,13 +21,13 @@ import zmq
 from pubsub.base import forks
 from pubsub.base.clock import Clock, SystemClock
 from pubsub.base.locks import holds
+from pubsub.client.accumulator import Accumulator
 from pubsub.client.arguments import check_seconds
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.opening import Opening, boot_id, check_context, check_proxies, find_keys, load_core
-from pubsub.client.sharing import Sharing
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
@@ -65,7 +65,7 @@ class Session(Steps):
         keys: its own and its proxies'; None: it has none.
         recorder: writes down what it does; None: nobody does.
         trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
-        released: everything is closed; sharing: writes what callers put at the same time.
+        released: everything is closed; accumulator: writes what callers put.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -114,8 +114,8 @@ class Session(Steps):
                 self._record(sink, boot, owned=sink is self._opening.sink)
             self._messenger = self._opening.messenger = messenger or Messenger(context, self.clock)
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
-            self.sharing = Sharing(self)
-            self.timers.append(self.sharing)
+            self.accumulator = Accumulator(self)
+            self.timers.append(self.accumulator)
             self._messenger.ticker = self  # From here on its thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
@@ -248,7 +248,7 @@ class Session(Steps):
         if self.recorder is not None:
             self.recorder.flush()  # Acknowledged puts are written down before their rows can leave the outbox.
         core.tick(now)
-        self.sharing.write_due(now)
+        self.accumulator.write_due(now)
         if core.due:
             due, core.due = core.due, []
             self.commit([change for one in due for change in one.changes], fsync=True)

@@ -95,7 +95,7 @@ def test_a_put_that_does_not_wait_and_is_cut_off_leaves_a_client_that_goes_on(
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client._calls.puts, "enter", struck)
+    monkeypatch.setattr(client._session, "commit", struck)
     with pytest.raises(KeyboardInterrupt):
         client.put(topic, b"x", wait=False)
     assert client.put(topic, b"y").done

@@ -203,7 +203,8 @@ def test_a_reserved_topic_is_refused_and_one_that_exists_goes_on(
         calls = client._calls  # As a release made it that knew of no reserved names.
         client._run(calls.subscribing._intend(name, True, calls.session.until(10.0), 10.0))
         with client._session.entered():
-            calls.puts.rows(name, [Contents([b"old"])], calls.session.until(10.0))
+            chain = calls.session.core.outbox.chain(name)
+            calls.session.accumulator.put(chain, [Contents([b"old"])], calls.session.until(10.0))
         client.flush()
     assert run("c", "put", name, "-", stdin=b"new") == 0
     assert run("c", "subscribe", name) == 0

@@ -107,7 +107,7 @@ def test_what_a_publisher_holds_that_is_collected_is_put_and_told(cluster: Embed
             del publisher
         found = [message.body for message in client.messages(topic, timeout=1.0)]
         assert found == [b"0", b"1", b"2", b"3", b"4"]
-        assert client._session.timers == [client._session.sharing], "the publisher's own is gone"
+        assert client._session.timers == [client._session.accumulator], "the publisher's own is gone"
 
 
 def test_a_single_message_is_told_as_one(

@@ -230,19 +230,19 @@ def test_a_batch_whose_sending_is_interrupted_is_put_once(
     with cluster.client(f"reader{topic}") as reader:
         reader.subscribe(topic)
         client = cluster.client(f"writer{topic}")
-        puts = client._calls.puts
-        enter = puts.enter
+        session = client._session
+        put = session.accumulator.put
 
         def interrupted(*arguments: object) -> None:
             monkeypatch.undo()
             if committed:
-                enter(*arguments)  # type: ignore[arg-type]
+                put(*arguments)  # type: ignore[arg-type]
             raise KeyboardInterrupt
 
         publisher = client.publisher(topic, linger=60.0)
         publisher.put(b"one")
         publisher.put(b"two")
-        monkeypatch.setattr(puts, "enter", interrupted)
+        monkeypatch.setattr(*(session.accumulator, "put") if committed else (session, "commit"), interrupted)
         with pytest.raises(KeyboardInterrupt):
             publisher.flush()
         ticket = publisher.put(b"three")

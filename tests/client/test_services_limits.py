@@ -200,7 +200,8 @@ def test_what_is_no_call_goes_to_the_dead_letters_and_calls_go_on(client: Client
     with client._session.entered():  # As a program does that speaks the protocol on its own.
         from pubsub.client.contents import Contents
 
-        calls.puts.rows(f"$calls.{service}", [Contents([b"not a call"])], calls.session.until(10.0))
+        chain = calls.session.core.outbox.chain(f"$calls.{service}")
+        calls.session.accumulator.put(chain, [Contents([b"not a call"])], calls.session.until(10.0))
     with served(worker, service):
         assert client.call(service, b"a", timeout=20.0).body == b"re:a"
     (letter,) = worker.dead_letters()

@@ -140,7 +140,6 @@ class Outbox:
         bodies: Sequence[bytes],
         keys: Sequence[bytes] = (),
         headers: Sequence[bytes] = (),
-        *,
         previous: int | None = None,
         beside: int = 0,
     ) -> Row:

@@ -28,7 +28,6 @@ from pubsub.client.core.changes import CallsDiscarded, Renewed
 from pubsub.client.flows.calling import Calling
 from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
-from pubsub.client.flows.singles import Singles
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.guards import guards
 from pubsub.client.mending import mend
@@ -44,20 +43,19 @@ class Calls:
     """The calls on one session.
 
     Attributes:
-        puts, singles, subscribing, gets, calling: by what they do.
+        puts, subscribing, gets, calling: by what they do.
     """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), Gets(session)
-        self.singles = Singles(self.puts)
         self.calling = Calling(session, self.gets, self.subscribing)
 
     def discard(self, topic: str) -> int:
         """Give up every unfinished put on a topic, fsynced; how many messages those were."""
         check_topic(topic)
         with self.session.entered():
-            self.session.sharing.close(topic)
+            self.session.accumulator.close(topic)
             rows = self._discard(topic)
             for row in rows:
                 self.session.core.flights.forget(row.tokens)

@@ -1,27 +1,34 @@
-"""Puts: written to the outbox, sent, and waited for (docs/architecture.md, *Put: the chain*)."""
+"""Puts: written to the outbox, sent, and waited for (docs/architecture.md, *Put: the chain* and *Groups*)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from pubsub.client.arguments import (
     Headers,
+    check_body,
     check_contents,
+    check_headers,
+    check_key,
     check_kind,
     check_not_of_calls,
     check_truth,
 )
 from pubsub.client.contents import Contents, split
-from pubsub.client.core.chain import DISCARDED, UNFINISHED, Chain, Row
-from pubsub.client.core.outbox import Draft
+from pubsub.client.core.chain import DISCARDED, DONE, UNFINISHED, Chain, Row
+from pubsub.client.core.groups import Share
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Block
 from pubsub.client.session import Session
-from pubsub.client.sharing import enter_outbox
-from pubsub.client.storage.transaction import Transaction
+from pubsub.client.steps import guarded
+from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
+
+_NONE: Final = b""
+"""The key of what has none, which most have: there is one empty `bytes`."""
 
 LOOK_SECONDS: Final = 0.0003
 """Who puts and does not wait looks so often whether answers are here."""
@@ -70,46 +77,6 @@ class Puts:
         with self.session.lock:
             return self.core.outbox.chain(topic)
 
-    def begin(self, chain: Chain, contents: Contents, until: float) -> Row:
-        """Commit one batch to the outbox and send it, after what was put before. The lock is held.
-
-        Raises:
-            As `rows`.
-        """
-        row = self.row(chain, contents)
-        self.enter(chain, row, until)
-        return row
-
-    def row(self, chain: Chain, contents: Contents) -> Row:
-        """One batch as a row to be committed. The lock is held. Raises as `draft`."""
-        core = self.core
-        if core.copied is not None:
-            raise core.copied
-        if core.groups.is_open(chain.topic):
-            self.session.sharing.close(chain.topic)  # What was put before it stands before it.
-        return core.outbox.row(chain, *contents)
-
-    def enter(self, chain: Chain, row: Row, until: float) -> None:
-        """Commit a row to the outbox and send it, after what is there. The lock is held.
-
-        Raises:
-            StorageError: nothing was written, nothing is sent.
-        """
-        session, core = self.session, self.core
-        session.commit((row.added(),))
-        core.outbox.enter(chain, row)
-        if session.recorder is not None:
-            session.recorder.begun((row,))
-        core.finish(chain.topic, until)
-        self._send(chain, row)
-
-    def _send(self, chain: Chain, row: Row) -> None:
-        """Send what was put last on a topic, where it can be sent now. The lock is held."""
-        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
-        whole = self.session.answered or self.core.doors.called
-        if whole or not chain.holds_back(row):
-            self.session.follow(only_send=not whole)
-
     def keep_going(self, chain: Chain, now: float) -> None:
         """Who puts and does not wait takes the answers that are here, so that what is held goes out while it puts more.
 
@@ -118,6 +85,118 @@ class Puts:
         if chain.is_busy and self.soon is None and now >= self.look_at:
             self.look_at = now + LOOK_SECONDS
             self.session.drive_once()
+
+    def put(self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None) -> Flow[Ticket]:
+        """Put one message together with what others put to the topic at the same time, and wait for it.
+
+        What is not written yet when the call ends by an exception is not put.
+        """
+        chain = self.known(topic)
+        if chain is None or topic[0] == "$":
+            self.check_put(topic)
+        session, groups = self.session, self.core.groups
+        started = session.now
+        until = session.until(timeout, started)
+        share = Share(
+            check_body(body),
+            b"" if key is _NONE else check_key(key),
+            b"" if headers is None else check_headers(headers),
+            until,
+        )
+        session.check_free()
+        chain = chain or self.chain(topic)
+        if self.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
+            try:
+                # Nobody else puts here at this moment.
+                (share.row,) = session.accumulator.put(chain, (share.contents,), until)
+            except BaseException as error:
+                session.leave(error)
+                raise
+            session.leave()
+        try:
+            if share.row is None:
+                self._join(chain, share, started)
+            yield Wait(partial(self._is_over, chain, share), until)
+            if share.row is None and share.error is None and not session.over:
+                self.write_group(topic)  # Its time is over, or nobody can be reached: it is kept.
+        except BaseException:
+            if share.row is None:
+                groups.withdraw(topic, share)
+                session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
+            raise
+        return (yield from self._ended(chain, share, started))
+
+    def _join(self, chain: Chain, share: Share, now: float) -> None:
+        """Have a record written with those that wait already, by this caller or by another one."""
+        session, topic = self.session, chain.topic
+        opens = self.core.groups.join(chain, share, now)
+        if opens is None:
+            session.wake()  # Who drives the sockets is to look after it in time.
+        elif opens and self.soon is not None:
+            self.soon(partial(guarded, session, self.write_group, topic))
+        elif opens:
+            guarded(session, self.write_group, topic)
+
+    def _is_over(self, chain: Chain, share: Share) -> bool:
+        """Whether a caller has nothing to wait for any more."""
+        row = share.row
+        if row is None:
+            return share.error is not None or self.shut()
+        return row.state != UNFINISHED or chain.failure is not None or self.shut()
+
+    def write_group(self, topic: str) -> None:
+        """Write what waits on a topic, and send it; the callers are told what came of it."""
+        try:
+            with self.session.entered():
+                self.session.accumulator.close(topic)
+        except CallerError:
+            pass  # The client was closed, or one of its steps cut off: each caller finds that out.
+        except BaseException:
+            self.session.wake()  # An event loop only logs it, and nobody else was to write: who drives looks after it.
+            raise
+
+    def _ended(self, chain: Chain, share: Share, started: float) -> Flow[Ticket]:
+        """What a caller is told whose wait is over."""
+        session = self.session
+        if share.row is None and share.error is None:
+            if self.core.groups.withdraw(chain.topic, share):
+                session.check_whole()
+                session.check_open()
+            with session.lock:  # Somebody has it in hand at this moment.
+                pass
+        if share.error is not None:
+            raise share.error
+        if share.row is None:
+            self.check(chain)
+            raise Unavailable("put", chain.topic, round(share.until - started, 3), session.silence)
+        if share.row.state != DONE:
+            yield from self.settle([chain], share.until, share.row, started)
+        return Ticket(share.row, share.index)
+
+    def put_now(
+        self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None
+    ) -> Ticket | None:
+        """Put one message and wait for nothing: what `put_many` does, without what only it needs.
+
+        Returns:
+            Its ticket; None where it takes the long way, with nothing written: to a topic that this client has not put
+            to before, or where there is no room.
+        """
+        chain = self.known(topic)
+        if chain is None or not chain.previous or chain.crowded:
+            return None
+        if topic[0] == "$":
+            check_not_of_calls(topic)
+        keys = () if key is _NONE else (check_key(key),)
+        blocks = () if headers is None else (check_headers(headers),)
+        contents = Contents((check_body(body),), keys, blocks)
+        session = self.session
+        now = session.now
+        until = session.until(timeout, now)
+        with session.entered():
+            (row,) = session.accumulator.put(chain, (contents,), until)
+        self.keep_going(chain, now)
+        return Ticket(row)
 
     def put_many(
         self,
@@ -130,19 +209,14 @@ class Puts:
         headers: Sequence[Headers | None] = (),
     ) -> Flow[list[Row]]:
         """Put messages in one commit; the rows they are in, done where `wait`."""
-        self.check_put(topic)
-        return (yield from self._put(topic, check_contents(bodies, keys, headers), timeout, transaction, wait))
+        contents = check_contents(bodies, keys, headers)
+        return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
 
     def put_contents(
         self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
         """As `put_many`, of what was checked already."""
         self.check_put(topic)
-        return (yield from self._put(topic, contents, timeout, transaction, wait))
-
-    def _put(
-        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
-    ) -> Flow[list[Row]]:
         batches = split(contents)
         check_truth("wait", wait)
         now = self.session.now
@@ -158,46 +232,12 @@ class Puts:
         else:
             yield from self.room(topic, until)
         with session.entered():
-            rows = self.rows(topic, batches, until) if batches else []
             chain = self.core.outbox.chain(topic)
+            rows = session.accumulator.put(chain, batches, until) if batches else []
         if wait and rows:
             yield from self.settle([chain], until, rows[-1])
         elif not wait:
             self.keep_going(chain, now)
-        return rows
-
-    def rows(self, topic: str, batches: Sequence[Contents], until: float) -> list[Row]:
-        """Commit batches to the outbox and send them, after those before. The lock is held.
-
-        Raises:
-            TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
-        """
-        return self.commit(topic, self.draft(topic, batches), until)
-
-    def draft(self, topic: str, batches: Sequence[Contents]) -> Draft:
-        """Batches as rows to be committed. The lock is held.
-
-        Raises:
-            TooLarge, StorageError, StateCopied: they cannot be.
-        """
-        if self.session.core.copied is not None:
-            raise self.session.core.copied
-        self.session.sharing.close(topic)  # What was put before it stands before it.
-        draft = Draft(self.session.core.outbox)
-        for contents in batches:
-            draft.add(topic, *contents)
-        return draft
-
-    def commit(self, topic: str, draft: Draft, until: float) -> list[Row]:
-        """Commit what is drafted to the outbox and send it, after what is there. The lock is held.
-
-        Raises:
-            StorageError: nothing was written, nothing is sent.
-        """
-        session, rows = self.session, draft.rows
-        enter_outbox(session, draft)
-        chain = self.core.finish(topic, until)
-        self._send(chain, rows[0])
         return rows
 
     def room(self, topic: str, until: float) -> Flow[None]:
@@ -301,7 +341,7 @@ class Puts:
         with self.session.entered():
             if self.core.copied is not None:
                 raise self.core.copied
-            self.session.sharing.close_all()
+            self.session.accumulator.close_all()
             chains = [chain for chain in self.core.outbox.chains.values() if chain.rows]
             for chain in chains:
                 self.core.finish(chain.topic, until)
@@ -317,7 +357,7 @@ class Puts:
         with self.session.entered():
             if self.core.copied is not None:
                 raise self.core.copied
-            self.session.sharing.close(topic)
+            self.session.accumulator.close(topic)
             chain = self.core.finish(topic, until)
             self.session.turn()
         if chain.rows:
@@ -326,7 +366,7 @@ class Puts:
     def unfinished(self, topic: str) -> int:
         """How many messages on a topic are put and not finished."""
         with self.session.entered():
-            self.session.sharing.close(check_topic(topic))
+            self.session.accumulator.close(check_topic(topic))
             return sum([row.count for row in self.core.outbox.chain(check_topic(topic)).rows])
 
     def transaction(self) -> Block:

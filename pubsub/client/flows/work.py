@@ -46,7 +46,7 @@ class Work:
         if core.copied is not None:
             raise core.copied
         session.check_disk()
-        session.sharing.close_all()
+        session.accumulator.close_all()
         core.numbers.ensure(TRANSACTION_RECORDS_MAX)
         transaction = self._transaction or Transaction(session.store.db, Draft(core.outbox))
         self._transaction = transaction

@@ -133,7 +133,7 @@ class Publisher:
         bodies, calls = [put.body.encode() for put in puts], self.node.calls.puts
         flow: Any = calls.put_many(topic, bodies, None, None, wait)
         if count == 1 and wait:
-            flow = self.node.calls.singles.put(topic, bodies[0], b"", None, None)
+            flow = self.node.calls.puts.put(topic, bodies[0], b"", None, None)
         self.node.call(flow, then)
 
     def _put_at_once(self, topic: str, count: int, thread: str) -> None:
@@ -164,7 +164,7 @@ class Publisher:
             if others and index == count - 1:
                 flow: Any = calls.put_many(topic, [body], timeout, None, True)
             else:
-                flow = self.node.calls.singles.put(topic, body, b"", None, timeout)
+                flow = self.node.calls.puts.put(topic, body, b"", None, timeout)
             self.node.call(flow, partial(then, index), begun.append)
         if random.random() < 0.2:  # At once, so that it may be in a group that is not written yet.
             self.node.give_up(random.choice(begun))

@@ -6,9 +6,9 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pubsub.client.accumulator
 import pubsub.client.core.groups
-import pubsub.client.flows.singles
-import pubsub.client.sharing
+import pubsub.client.flows.puts
 from pubsub.errors import InDoubt
 from tests.simulation.breakages.room import Room, substitute
 
@@ -18,8 +18,8 @@ breakage = Room()
 @breakage("group held though nobody answers")
 def _(stack: contextlib.ExitStack) -> None:
     """What waits for an answer that does not come is told to be kept, and is in no outbox."""
-    groups, singles = pubsub.client.core.groups, pubsub.client.flows.singles
-    write, ended = singles.Singles.write_group, singles.Singles._ended
+    groups, puts = pubsub.client.core.groups, pubsub.client.flows.puts.Puts
+    write, ended = puts.write_group, puts._ended
 
     def write_group(self: Any, topic: str) -> None:
         if not self.core.outbox.chain(topic).is_busy:
@@ -32,19 +32,19 @@ def _(stack: contextlib.ExitStack) -> None:
         return (yield from ended(self, chain, share, started))
 
     substitute(stack, groups, "HOLD_SECONDS", float("inf"))
-    substitute(stack, singles.Singles, "write_group", write_group)
-    substitute(stack, singles.Singles, "_ended", tell)
+    substitute(stack, puts, "write_group", write_group)
+    substitute(stack, puts, "_ended", tell)
 
 
 @breakage("group written in another order")
 def _(stack: contextlib.ExitStack) -> None:
-    sharing = pubsub.client.sharing
-    batches = sharing.batches
+    accumulator = pubsub.client.accumulator
+    batches = accumulator.batches
 
     def backwards(shares: Sequence[Any], records: int, size: int) -> Iterator[Any]:
         return batches(shares[::-1], records, size)
 
-    substitute(stack, sharing, "batches", backwards)
+    substitute(stack, accumulator, "batches", backwards)
 
 
 @breakage("cancelled share written")
@@ -54,17 +54,31 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("another caller's result")
 def _(stack: contextlib.ExitStack) -> None:
-    sharing = pubsub.client.sharing
-    put = sharing.Sharing._put
+    accumulator = pubsub.client.accumulator.Accumulator
+    write = accumulator._write
 
-    def swapped(self: Any, topic: str, shares: Sequence[Any]) -> None:
-        put(self, topic, shares)
-        first, last = shares[0], shares[-1]
-        first.row, first.index, last.row, last.index = last.row, last.index, first.row, first.index
+    def swapped(self: Any, chain: Any, shares: Sequence[Any], *own: Any) -> Any:
+        rows = write(self, chain, shares, *own)
+        if shares:
+            first, last = shares[0], shares[-1]
+            first.row, first.index, last.row, last.index = last.row, last.index, first.row, first.index
+        return rows
 
-    substitute(stack, sharing.Sharing, "_put", swapped)
+    substitute(stack, accumulator, "_write", swapped)
 
 
 @breakage("open group overtaken")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.client.sharing.Sharing, "close", lambda self, topic: None)
+    accumulator = pubsub.client.accumulator.Accumulator
+    put = accumulator.put
+
+    def overtaking(self: Any, chain: Any, *own: Any) -> Any:
+        groups = self._session.core.groups
+        due, groups._due = groups._due, {}
+        try:
+            return put(self, chain, *own)
+        finally:
+            groups._due = due
+
+    substitute(stack, accumulator, "put", overtaking)
+    substitute(stack, accumulator, "close", lambda self, topic: None)

@@ -266,6 +266,37 @@ def test_what_is_put_otherwise_comes_behind_the_open_group(
     run(cluster, work)
 
 
+@pytest.mark.parametrize("way", ["put_many", "nowait"])
+@pytest.mark.parametrize("size", [1, 70_000])
+def test_a_put_that_closes_the_open_batch_shares_its_commit_and_its_own_error_is_nobody_elses(
+    nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch, size: int, way: str
+) -> None:
+    hold(monkeypatch)
+
+    async def closing(putter: AsyncClient) -> int:
+        if way == "put_many":
+            (counter,) = await putter.put_many(topic, [bytes(size)], wait=False)
+            return counter
+        return (await putter.put(topic, bytes(size), wait=False)).counter
+
+    async def work() -> None:
+        settings = nobody(nowhere, tmp_path, outbox_bytes_max="64 KiB", timeout_seconds=0.1)
+        async with AsyncClient("c", settings=settings) as putter:
+            await asyncio.gather(putter.put(topic, b"first"), return_exceptions=True)
+            commits, rows = putter._session.store.commits, rows_of(putter, monkeypatch)
+            putter._breathed = float("inf")  # All are begun in one turn of the event loop.
+            waiting = [asyncio.create_task(putter.put(topic, b"%d" % n)) for n in range(3)]
+            (own,) = await asyncio.gather(closing(putter), return_exceptions=True)
+            fits = size == 1
+            assert [row.count for row in rows] == ([3, 1] if fits else [3])
+            assert putter._session.store.commits == commits + 1
+            assert own == rows[1].counter if fits else isinstance(own, TooLarge)
+            answers = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(answer) for answer in answers] == [InDoubt] * 3
+
+    asyncio.run(work())
+
+
 def test_one_callers_too_large_message_fails_no_other(nowhere: str, tmp_path: Path, topic: str) -> None:
     async def work() -> None:
         settings = nobody(nowhere, tmp_path, outbox_bytes_max="64 KiB")

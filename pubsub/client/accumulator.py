@@ -1,0 +1,197 @@
+"""Writes puts to the outbox: a topic's open batch, and behind it the put that closes it, in one commit.
+
+Every put comes through here (docs/architecture.md, *Groups*). Records that wait for others stand in the open batch
+(`pubsub.client.core.groups`). A put that waits for none closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, Protocol
+
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.client.contents import Contents
+from pubsub.client.core.chain import Chain, Row
+from pubsub.client.core.changes import Change
+from pubsub.client.core.core import ClientCore
+from pubsub.client.core.groups import Share, batches
+from pubsub.client.steps import Step
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import AfterFork, CallerError, PubsubError
+from pubsub.protocol import batch_size
+from pubsub.protocol.batch import END_BYTES
+
+if TYPE_CHECKING:
+    from pubsub.client.storage.recorder import Recorder
+
+_PAST: Final = float("-inf")
+
+_TABLES: Final = 3
+"""Of ends in a batch with keys and headers."""
+
+
+class Writing(Protocol):
+    """What a session does for its accumulator."""
+
+    core: ClientCore
+    settings: ClientSettings
+    recorder: Recorder | None
+
+    @property
+    def answered(self) -> bool:
+        """Whether answers are here that no turn has taken yet."""
+
+    def entered(self) -> Step:
+        """Hold the lock for a call: a `with` block."""
+
+    def commit(self, changes: Sequence[Change]) -> bool:
+        """Commit changes. The lock is held."""
+
+    def follow(self, *, only_send: bool = False) -> None:
+        """A turn, in which groups that are due are written, or only what it sends. The lock is held."""
+
+    def tell_waiting(self) -> None:
+        """Have threads and coroutines that wait look whether another one did what they wait for."""
+
+
+class Accumulator:
+    """Writes the puts of one session. It is a timer of it: a group that was held for long enough is due."""
+
+    topic = ""
+
+    def __init__(self, session: Writing) -> None:
+        self._session, settings = session, session.settings
+        self._records = min(settings.publisher_records, BATCH_RECORDS_MAX)
+        tables = batch_size(self._records, 0) + (_TABLES - 1) * END_BYTES * self._records
+        self._bytes = min(settings.publisher_bytes, BATCH_BYTES_MAX - tables)
+
+    def put(self, chain: Chain, own: Sequence[Contents], until: float, drafted: list[Row] | None = None) -> list[Row]:
+        """Write what waits on a topic and, behind it, batches of the caller's own, and send all. The lock is held.
+
+        Args:
+            chain: the topic's.
+            own: one batch or more, each a row.
+            until: how long they are sent.
+            drafted: gets their rows before the commit.
+
+        Returns:
+            Their rows.
+
+        Raises:
+            TooLarge, StorageError, StateCopied: none of them was written. What waited was, or its callers are told.
+        """
+        session, groups = self._session, self._session.core.groups
+        rows: list[Row] = []
+        if groups.is_open(chain.topic) and (shares := groups.take(chain.topic)):
+            try:
+                rows = self._write(chain, shares, own, until, drafted)
+            except PubsubError:
+                self._write_shares(chain, shares)
+                session.follow()
+        rows = rows or self._write(chain, (), own, until, drafted)
+        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
+        whole = session.answered or session.core.doors.called
+        if whole or not chain.holds_back(rows[0]):
+            session.follow(only_send=not whole)
+        return rows[-len(own) :]
+
+    def close(self, topic: str) -> None:
+        """Write what waits on a topic, and send it: something else is put there. The lock is held."""
+        if self._session.core.groups.is_open(topic) and self._close(topic):
+            self._session.follow()
+
+    def close_all(self) -> None:
+        """Write and send what waits on any topic: nobody knows where a transaction will put. The lock is held."""
+        for topic in self._session.core.groups.topics:
+            self.close(topic)
+
+    def write_due(self, now: float) -> None:
+        """Write the groups that are due, in a turn that sends them. The lock is held."""
+        for topic in self._session.core.groups.due(now):
+            self._close(topic)
+
+    def _close(self, topic: str) -> bool:
+        """Write what waits on a topic; whether anything did."""
+        core = self._session.core
+        shares = core.groups.take(topic)
+        if shares:
+            self._write_shares(core.outbox.chain(topic), shares)
+        return bool(shares)
+
+    def _write_shares(self, chain: Chain, shares: Sequence[Share]) -> None:
+        """Write what waited together, or one by one where that cannot be: each caller has an answer of his own."""
+        try:
+            self._write(chain, shares)
+        except PubsubError as error:
+            if len(shares) == 1:
+                shares[0].error = error
+            else:
+                for share in shares:
+                    try:
+                        self._write(chain, [share])
+                    except PubsubError as its:
+                        share.error = its
+            self._session.tell_waiting()
+
+    def _write(
+        self,
+        chain: Chain,
+        shares: Sequence[Share],
+        own: Sequence[Contents] = (),
+        until: float = _PAST,
+        drafted: list[Row] | None = None,
+    ) -> list[Row]:
+        """Commit what waited, and behind it a caller's own batches, to the outbox; all their rows."""
+        session, core = self._session, self._session.core
+        outbox, parts = core.outbox, []
+        if core.copied is not None:
+            raise core.copied
+        if shares:
+            parts = [*batches(shares, self._records, self._bytes)]
+            own = [*[contents for contents, _ in parts], *own]
+        rows: list[Row] = []
+        previous, beside = chain.previous, 0
+        for bodies, keys, headers in own:
+            row = outbox.row(chain, bodies, keys, headers, previous, beside)
+            previous, beside = row.last, beside + row.size
+            rows.append(row)
+        if drafted is not None:
+            drafted[:] = rows[len(parts) :]
+        session.commit([row.added() for row in rows])
+        for row in rows:
+            outbox.enter(chain, row)
+        if session.recorder is not None:
+            session.recorder.begun(rows)
+        for row, (_, its) in zip(rows, parts, strict=False):
+            for index, share in enumerate(its):
+                share.index, share.row = index, row  # In this order: its caller looks at the row without a lock.
+                until = max(until, share.until)
+        core.finish(chain.topic, until)
+        return rows
+
+    # As a timer
+
+    def deadline(self) -> float:
+        """When the next group is to be written."""
+        return self._session.core.groups.deadline()
+
+    def tick(self, now: float) -> None:
+        """Write what is due. Called by the thread that drives the sockets."""
+        try:
+            with self._session.entered():
+                self._session.follow()
+        except CallerError:
+            pass  # The client was closed meanwhile.
+
+    def finish(self) -> int:
+        """The client is about to be closed: write all groups, so that what their callers wait for is kept."""
+        if self._session.core.groups.topics:
+            with self._session.entered():
+                self.close_all()
+        return 0
+
+    def give_back(self) -> None:
+        """It holds no lock."""
+
+    def forked(self, error: AfterFork) -> None:
+        """This is a child of the process that made it, whose callers are not here."""
