@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from time import monotonic
 
@@ -21,6 +22,14 @@ TAKEN = b"HTTP/1.1 204 No Content\r\n\r\n"
 
 Write = Callable[[bytes], Awaitable[None]]
 Answer = Callable[[bytes, Write], Awaitable[None]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _looking() -> Iterator[None]:
+    """A gateway's thread for large bodies lives as long as its process: here one that ends with these tests."""
+    with ThreadPoolExecutor(1, "webhook-json") as looking, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(posting, "_LOOKING", looking)
+        yield
 
 
 @asynccontextmanager

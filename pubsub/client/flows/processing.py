@@ -288,6 +288,7 @@ class Processing:
                 if session.is_cut_off or sub.emptied != attempt.emptied:
                     raise
                 with session.entered():
+                    attempt.settled = True
                     return self.failed(attempt, error)
         except BaseException as error:
             # Without an event loop this may be anywhere within the garbage collection, where nothing is committed.
@@ -326,7 +327,6 @@ class Processing:
             1 where the message went to the dead letters; else the error is raised.
         """
         topic, message, number = attempt.sub.topic, attempt.message, attempt.number
-        attempt.settled = True
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(topic, None)
         _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, topic, number, error)
