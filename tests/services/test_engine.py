@@ -8,6 +8,7 @@ import threading
 import pytest
 import zmq
 
+from pubsub.base.clock import SystemClock
 from pubsub.errors import AfterFork, ConfigurationError, StorageError
 from pubsub.services.core.interface import FRAMES_MAX, BaseCore, Dial, HangUp, Noticed, Port, PortKind, Send
 from pubsub.services.engine import DRAIN_MAX, Engine
@@ -57,6 +58,13 @@ class Noting(BaseCore):
 
     def do(self, *acts: object) -> None:
         self._sends += acts  # type: ignore[arg-type]
+
+
+class WrongClock(SystemClock):
+    """Says that it is the year 9999."""
+
+    def wall(self) -> float:
+        return 253_370_764_800.0
 
 
 @pytest.fixture
@@ -233,6 +241,17 @@ def test_an_address_in_use_leaves_nothing_open(running):
         another.open()
     assert another.ended
     another.close()
+
+
+def test_nothing_is_bound_or_begun_while_the_clock_is_wrong(context):
+    at = address()
+    core, clock = Noting(), WrongClock()
+    engine = Engine(core, [Port("front", at)], context=context, clock=clock)
+    with pytest.raises(ConfigurationError, match="clock"):
+        engine.open()
+    assert engine.ended
+    assert (engine.addresses, hasattr(core, "began")) == ({}, False)
+    context.socket(zmq.ROUTER).bind(at)
 
 
 def test_a_forked_child_may_not_use_it(running):
