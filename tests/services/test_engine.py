@@ -153,6 +153,26 @@ def test_more_than_a_turn_s_messages_all_come_in_order(running, context):
     assert [frames[0] for _, _, frames in core.received] == [b"%d" % number for number in range(3 * DRAIN_MAX)]
 
 
+def test_no_message_is_taken_once_there_is_what_was_waited_for(running, context):
+    core, taken = Noting(), []
+
+    def receive(port, peer, frames, now):
+        taken.append(frames[0])
+        core._events.append(Noticed("one more"))
+
+    core.receive = receive
+    engine = Engine(core, [Port("front", ANY)], told=lambda event, now: enough.append(event))
+    engine.open()
+    sock, enough = dealer(context, engine.addresses["front"]), []
+    for number in range(10):
+        sock.send(b"%d" % number)
+    for number in range(10):
+        engine.run(enough)
+        assert taken == [b"%d" % n for n in range(number + 1)]
+        enough.clear()
+    engine.close()
+
+
 @pytest.mark.parametrize("frames", [[b"x"] * (FRAMES_MAX + 1), [b"x"] * 3000], ids=len)
 def test_a_message_of_too_many_frames_is_dropped_whole(running, context, frames):
     core, engine = opened(running, Port("front", ANY))
