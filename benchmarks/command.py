@@ -65,6 +65,9 @@ def bench(
     rival: Annotated[
         Path | None, typer.Option("--rival", metavar="DIR", help="With --services: the Guide's Python programs.")
     ] = None,
+    workers: Annotated[
+        bool, typer.Option("--workers", help="Measure the processor time of a worker of services instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Measure how fast the service is on this machine, beside what the machine can do at all.
@@ -74,6 +77,9 @@ def bench(
     """
     if services:
         _measure_services(secs, reps, rival, as_json)
+        return
+    if workers:
+        _measure_workers(reps, as_json)
         return
     numbers = read_sizes(sizes)
     _check(against, spark, with_keys, with_standby, over_http)
@@ -100,6 +106,12 @@ def _measure_services(secs: float, reps: int, rival: Path | None, as_json: bool)
     from benchmarks.services import measure, show
 
     show(measure(secs, reps, rival), as_json=as_json)
+
+
+def _measure_workers(reps: int, as_json: bool) -> None:
+    from benchmarks.service_workers import REQUESTS, measure, show
+
+    show(measure(REQUESTS, reps), as_json=as_json)
 
 
 def _check(against: str, spark: bool, with_keys: bool, with_standby: bool, over_http: bool) -> None:

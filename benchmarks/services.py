@@ -32,7 +32,8 @@ PATIENCE_SECONDS: Final = 30.0
 
 _HEAD: Final = [b"", b"MDPC01", b"echo"]
 
-_OURS = "from pubsub.cli import main; main()"
+OURS: Final = "from pubsub.cli import main; main()"
+"""The command `pubsub`, for `python -c`."""
 
 _BROKER = "import sys; sys.path.insert(0, sys.argv[1]); import mdbroker as m\n"
 _BROKER += "broker = m.MajorDomoBroker(False); broker.bind(sys.argv[2]); broker.mediate()"
@@ -119,15 +120,15 @@ def measure(secs: float, reps: int, rival: Path | None) -> dict[Case, list[float
 @contextmanager
 def _running(case: Case, rival: Path | None) -> Iterator[str]:
     """The processes of a case; where a client calls."""
-    front, back = _free_address(), _free_address()
+    front, back = free_address(), free_address()
     commands: list[list[str]]
     if case.through == "forwarder":
         commands = [[_FORWARDER, front, back], [_ECHO, back]]
     elif case.through == "rival":
         commands = [[_BROKER, str(rival), front], *[[_WORKER, str(rival), front]] * case.workers]
     else:
-        worker = [_OURS, "service", "work", "echo", "--broker", front]
-        commands = [[_OURS, "service", "broker", "--bind", front], *[worker] * case.workers]
+        worker = [OURS, "service", "work", "echo", "--broker", front]
+        commands = [[OURS, "service", "broker", "--bind", front], *[worker] * case.workers]
     processes = []
     try:
         for code, *arguments in commands:
@@ -142,7 +143,8 @@ def _running(case: Case, rival: Path | None) -> Iterator[str]:
             process.wait()
 
 
-def _free_address() -> str:
+def free_address() -> str:
+    """A port of this host at which nobody listens."""
     with zmq.Context() as context, context.socket(zmq.REP) as sock:
         return f"tcp://127.0.0.1:{sock.bind_to_random_port('tcp://127.0.0.1')}"
 

@@ -55,6 +55,8 @@ SERVICE_LENGTH_MAX: Final = 255
 
 Body = bytes | Sequence[bytes]
 
+_BYTES: Final = (bytes, bytearray, memoryview)
+
 _log: Final = logging.getLogger("pubsub.services")
 
 
@@ -96,9 +98,9 @@ def frames_of(body: object, what: str = "the body") -> Frames:
         CallerError: it is neither bytes nor a sequence of bytes.
         TooLarge: it is larger than the sockets of others take.
     """
-    if isinstance(body, bytes | bytearray | memoryview):
+    if isinstance(body, _BYTES):
         frames: Frames = (bytes(body),)
-    elif isinstance(body, tuple | list) and all(isinstance(part, bytes | bytearray | memoryview) for part in body):
+    elif isinstance(body, (tuple, list)) and not [part for part in body if not isinstance(part, _BYTES)]:
         frames = tuple(map(bytes, body)) or (b"",)
     else:
         raise CallerError(f"{what} is bytes or a sequence of bytes, not {type(body).__name__}")
@@ -247,7 +249,7 @@ class Calling:
     def _told(self, event: Event, now: float) -> None:
         token = getattr(event, "token", None)
         if token is None:
-            log_event(event)
+            log_event(event, now)
             return
         pending = self._calls.get(token)
         if pending is None:

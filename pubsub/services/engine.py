@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from typing import Any, Final
 
 import zmq
@@ -108,7 +108,7 @@ class Engine:
         self._clock = clock or SystemClock()
         self._own_context = context is None
         self._context: zmq.Context[Any] = context or zmq.Context()
-        self._commit, self._told = commit, told
+        self._commit, self._told = commit, told or log_event
         self._wakeup = Wakeup()
         self._actions: deque[Action] = deque()
         self._sleeping = self._stopping = self.ended = False
@@ -121,6 +121,9 @@ class Engine:
         self._entrance: Entrance | None = None
         self._redials = Redials(self.counters, _call, self.submit)
         self._lull = Lull()
+        self._until: Sized = ()
+        self._due_at = NEVER
+        """When something was due, as of the last sleep."""
         self._worked = False
         """Whether the messages that were taken brought something to be done."""
         self._expected: dict[str, int] = {}
@@ -236,30 +239,39 @@ class Engine:
             opened.sock.close(0)
             self._opened_anew = True
 
-    def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Go round until `stop`, or until `until()`.
+    def run(self, until: Sized = ()) -> None:
+        """Go round until `stop`, or until there is something in `until`; no more messages are taken then.
 
         Raises:
             StorageError: what was to be durable could not be made so.
         """
-        clock = self._clock.monotonic
-        while not self._stopping and (until is None or not until()):
+        clock, self._until = self._clock.monotonic, until
+        while not self._stopping and not until:
             now = clock()
             self._settle(now)
             sources = self._sleep(now)
             now = clock()
             self._worked = False
-            taken = sum([self._take(source, now) for source in sources])
+            taken = 0
+            for source in sources:
+                opened = self._by_source.get(source)
+                if opened is not None:
+                    taken += self._drain(opened, now)
+                else:
+                    self._take(source, now)
             if taken:  # Where nothing is to be durable first, all was settled as it came.
                 worked = self._worked or (self._commit is not None and self._settle(now))
                 self._lull.took(taken, now, worked=worked)
-            if self._redials.due <= now:
-                self._redials.redial(now)
-            if self._entrance is not None and self._entrance.deadline <= now:
-                self._entrance.look(now)
-            due = self.core.timer()
-            if due is not None and due <= now:
-                self.core.tick(now)
+            if self._due_at <= now:
+                self._do_due(now)
+
+    def _do_due(self, now: float) -> None:
+        self._redials.redial(now)
+        if self._entrance is not None:
+            self._entrance.look(now)
+        due = self.core.timer()
+        if due is not None and due <= now:
+            self.core.tick(now)
 
     def _sleep(self, now: float) -> list[Any]:
         """Wait until something comes, something is due or somebody wakes us; what there is to look at."""
@@ -269,12 +281,16 @@ class Engine:
             self._make_waiting(shut)
         # First asleep, then a look: who submits after the look sees us asleep and wakes us.
         self._sleeping = True
-        seconds = 0.0 if self._actions or self._stopping else max(0.0, self._due(now) - now)
-        nap = min(self._lull.nap(now), seconds)
+        timer = self.core.timer()
+        due = self._redials.due if timer is None else min(timer, self._redials.due)
+        self._due_at = due = due if self._entrance is None else min(due, self._entrance.deadline)
+        seconds = 0.0 if self._actions or self._stopping else max(0.0, min(due - now, SLEEP_SECONDS_MAX))
+        nap = self._lull.nap(now)
         if nap:
+            nap = min(nap, seconds)
             self._waiting.nap(nap)
             seconds -= nap
-        ready = self._waiting.wait(0.0 if self._actions or self._stopping else max(0.0, seconds))
+        ready = self._waiting.wait(0.0 if self._actions or self._stopping else seconds)
         self._sleeping = False
         return ready
 
@@ -282,30 +298,22 @@ class Engine:
         quiet: list[Any] = [self._wakeup.fileno()]
         if self._entrance is not None:
             quiet.append(self._entrance.sock)
-        wakers = tuple(quiet)
-        quiet += [opened.redial.sock for opened in self._open.values() if opened.redial is not None]
+        wakers, every = tuple(quiet), self._open.values()
+        quiet += [opened.redial.sock for opened in every if opened.redial is not None]
+        quiet += [opened.sock for opened in every if opened.sock.type == zmq.PUB]  # Never has a message.
         self._waiting = Waiting(
-            [opened.sock for opened in self._open.values() if opened.name not in shut], quiet, wakers
+            [opened.sock for opened in every if opened.name not in shut and opened.sock not in quiet], quiet, wakers
         )
         self._opened_anew = False
 
-    def _due(self, now: float) -> float:
-        due = self.core.timer()
-        due = min(NEVER if due is None else due, self._redials.due, now + SLEEP_SECONDS_MAX)
-        return due if self._entrance is None else min(due, self._entrance.deadline)
-
-    def _take(self, source: Any, now: float) -> int:
-        """Look at what has something; how many messages that was."""
-        opened = self._by_source.get(source)
-        if opened is not None:
-            return self._drain(opened, now)
+    def _take(self, source: Any, now: float) -> None:
+        """Look at what has something that is no message."""
         if source in self._by_watch:
             self._watch(source, now)
         elif self._entrance is not None and source is self._entrance.sock:
             self._entrance.take()
         elif source == self._wakeup.fileno():
             self._wakeup.clear()
-        return 0
 
     def _watch(self, source: Any, now: float) -> None:
         """Something happened to the connection of a port that was dialled."""
@@ -349,7 +357,8 @@ class Engine:
             receive(name, peer, frames, now)
             if self._commit is None and self._settle(now):  # Whoever waits for it gets it at once.
                 self._worked = True
-                if self._open.get(name) is not opened:  # It was told to hang up, or to dial anew.
+                # The core closed the port or dialled it anew, or `run` has what its caller waits for.
+                if self._until or self._open.get(name) is not opened:
                     return count + 1
         return expected
 
@@ -369,7 +378,7 @@ class Engine:
             sends, events = core.take_sends(), core.take_events()
             if not sends and not events:
                 return worked
-            worked, again = True, bool(events) or self._commit is not None
+            worked, again = True, self._commit is not None
             for act in sends:
                 if type(act) is not Send:
                     self._dial(act) if isinstance(act, Dial) else self._hang_up(act.port)
@@ -377,8 +386,8 @@ class Engine:
                 elif not self._send(act, now):
                     again = True
             for event in events:
-                self._tell(event, now)
-            if not again:  # Nobody has had a chance to want anything more.
+                self._told(event, now)
+            if not again:  # What an event leads to is sent before the next sleep.
                 return True
 
     def _send(self, send: Send, now: float) -> bool:
@@ -389,12 +398,6 @@ class Engine:
             self.core.undelivered(send, now, gone=opened is None or opened.routed)
             return False
         return True
-
-    def _tell(self, event: Event, now: float) -> None:
-        if self._told is not None:
-            self._told(event, now)
-        else:
-            log_event(event)
 
     def leave(self) -> None:
         """Have the core say good-bye, and send that."""
@@ -439,7 +442,7 @@ def _listens(port: Port) -> bool:
     return port.kind is not PortKind.SUBSCRIBER and not port.address.startswith("inproc://")
 
 
-def log_event(event: Event) -> None:
+def log_event(event: Event, now: float) -> None:
     """Write down what an operator may want to know."""
     text = getattr(event, "text", "")
     if text:

@@ -66,7 +66,7 @@ def awaited(result: object) -> object:
     Raises:
         HandlerMisused: it is to be awaited.
     """
-    if inspect.isawaitable(result):
+    if not isinstance(result, (bytes, tuple, list)) and inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
         raise HandlerMisused("the handler gave something to be awaited: run it by await worker.serve()")

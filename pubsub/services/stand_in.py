@@ -7,6 +7,7 @@ now and then, and drives for as long as the handler does. A lock says whose turn
 
 from __future__ import annotations
 
+from collections import deque
 from threading import Event, Lock, Thread
 from typing import Final
 
@@ -31,7 +32,9 @@ class StandIn:
         self._engine, self._look_seconds = engine, look_seconds
         self._turn = Lock()
         self._ended = Event()
-        self._away = self._back = False
+        self._away = False
+        self._back: deque[bool] = deque()
+        """Something is in it where the caller wants to drive again."""
         self._thread = Thread(target=self._look, name="services works", daemon=True)
         self.broken: BaseException | None = None
 
@@ -42,12 +45,14 @@ class StandIn:
 
     def go_away(self) -> None:
         """The caller does something else from now on, and does not touch the engine but by `submit`."""
-        self._back, self._away = False, True
+        self._back.clear()
+        self._away = True
         self._turn.release()
 
     def come_back(self) -> None:
         """The caller is back, and drives the engine again."""
-        self._away, self._back = False, True
+        self._away = False
+        self._back.append(True)
         if not self._turn.acquire(blocking=False):
             self._engine.submit(_look_up)
             self._turn.acquire()
@@ -56,7 +61,7 @@ class StandIn:
         while not self._ended.wait(self._look_seconds):
             if self._away and self._turn.acquire(blocking=False):
                 try:
-                    self._engine.run(lambda: self._back or self._ended.is_set())
+                    self._engine.run(self._back)
                 except BaseException as error:  # noqa: BLE001 - whatever it is, whoever runs the worker is told.
                     self.broken = error
                     return
@@ -66,6 +71,7 @@ class StandIn:
     def end(self) -> None:
         """Drive no more."""
         self._ended.set()
+        self._back.append(True)
         self._engine.submit(_look_up)
         self._thread.join()
 

@@ -49,8 +49,14 @@ class Waiting:
         self.at_once = False
 
     def wait(self, seconds: float) -> list[Source]:
-        """What has something to read, once something has or so many seconds have passed; at times nothing has."""
-        ready = [sock for sock in self._used if _raw_get(sock, _EVENTS) & _POLLIN]
+        """What has something to read, once something has or so many seconds have passed; at times nothing has.
+
+        A used socket that is signalled is not asked: to read it finds out, at half the cost.
+        """
+        ready: list[Source] = []
+        for sock in self._used:
+            if _raw_get(sock, _EVENTS) & _POLLIN:
+                ready.append(sock)
         for sock in tuple(self._unsure):
             if _raw_get(sock, _EVENTS) & _POLLIN:
                 ready.append(sock)
@@ -61,10 +67,12 @@ class Waiting:
             source = self._sources[descriptor]
             if isinstance(source, int):
                 ready.append(source)
+            elif source in self._used:
+                if source not in ready:
+                    ready.append(source)
             elif source not in ready and _raw_get(source, _EVENTS) & _POLLIN:
                 ready.append(source)
-                if source not in self._used:
-                    self._unsure[source] = None
+                self._unsure[source] = None
         return ready
 
     def nap(self, seconds: float) -> None:

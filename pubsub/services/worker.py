@@ -13,6 +13,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Event as ThreadEvent
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
@@ -155,15 +156,8 @@ class Worker:
             CallerError: it ran before.
         """
         check_handler(self._handler, coroutines=False)
-        jobs: deque[Requested] = deque()
-
-        def put(job: Requested | None) -> None:
-            if job is not None:
-                jobs.append(job)
-            else:
-                self._engine.submit(lambda now: None)  # It looks up, and sees that it is to stop.
-
-        self._begin(put)
+        jobs: deque[Requested | None] = deque()
+        self._begin(jobs.append)
         stand_in = StandIn(self._engine, self._look_seconds)
         stand_in.start()
         self._overrun.start()
@@ -171,11 +165,11 @@ class Worker:
             if ready is not None:
                 ready()
             while not self._stopping and stand_in.broken is None:
-                self._engine.run(lambda: bool(jobs) or self._stopping)
-                if jobs and not self._stopping:
+                self._engine.run(jobs)
+                if jobs and (job := jobs.popleft()) is not None and not self._stopping:
                     stand_in.go_away()
                     try:
-                        self._work(jobs.popleft())
+                        self._work(job)
                     finally:
                         self._overrun.end()
                         stand_in.come_back()
@@ -220,6 +214,8 @@ class Worker:
         self._stopping = True
         if self._put is not None:
             self._put(None)
+            if self._thread is None:
+                self._engine.submit(lambda now: None)  # `run` looks up, and sees that it is to stop.
 
     @property
     def keyed(self) -> bool:
@@ -260,7 +256,7 @@ class Worker:
             assert self._put is not None
             self._put(event)
         else:
-            log_event(event)
+            log_event(event, now)
 
     def _close(self) -> None:
         if self._thread is None or self._engine.inherited:
@@ -274,11 +270,8 @@ class Worker:
 
     # One request
 
-    def _request(self, job: Requested) -> Request:
-        def part(body: Frames) -> None:
-            self._engine.submit(lambda now: self._core.reply_part(job.token, body, now))
-
-        return Request(job.body, job.service or self.name, part)
+    def _part(self, token: int, body: Frames) -> None:
+        self._engine.submit(lambda now: self._core.reply_part(token, body, now))
 
     def _say_good_bye(self, gone: ThreadEvent) -> None:
         self._engine.submit(self._core.leave)
@@ -287,7 +280,10 @@ class Worker:
     def _work(self, job: Requested) -> None:
         self._overrun.begin()
         try:
-            body = frames_of(awaited(self._handler(self._request(job))), "what a handler returns")
+            body = frames_of(
+                awaited(self._handler(Request(job.body, job.service or self.name, partial(self._part, job.token)))),
+                "what a handler returns",
+            )
         except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
             self._failed(job, error)
         except BaseException as error:
@@ -310,7 +306,7 @@ class Worker:
     async def _work_async(self, job: Requested) -> None:
         self._overrun.begin()
         try:
-            result = self._handler(self._request(job))
+            result = self._handler(Request(job.body, job.service or self.name, partial(self._part, job.token)))
             if inspect.isawaitable(result):
                 result = await self._finished(result)
             body = frames_of(result, "what a handler returns")

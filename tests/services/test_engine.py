@@ -8,6 +8,7 @@ import threading
 import pytest
 import zmq
 
+from pubsub.base.clock import SystemClock
 from pubsub.errors import AfterFork, ConfigurationError, StorageError
 from pubsub.services.core.interface import FRAMES_MAX, BaseCore, Dial, HangUp, Noticed, Port, PortKind, Send
 from pubsub.services.engine import DRAIN_MAX, Engine
@@ -57,6 +58,13 @@ class Noting(BaseCore):
 
     def do(self, *acts: object) -> None:
         self._sends += acts  # type: ignore[arg-type]
+
+
+class WrongClock(SystemClock):
+    """Says that it is the year 9999."""
+
+    def wall(self) -> float:
+        return 253_370_764_800.0
 
 
 @pytest.fixture
@@ -143,6 +151,26 @@ def test_more_than_a_turn_s_messages_all_come_in_order(running, context):
         sock.send(b"%d" % number)
     until(lambda: len(core.received) == 3 * DRAIN_MAX, "all came")
     assert [frames[0] for _, _, frames in core.received] == [b"%d" % number for number in range(3 * DRAIN_MAX)]
+
+
+def test_no_message_is_taken_once_there_is_what_was_waited_for(running, context):
+    core, taken = Noting(), []
+
+    def receive(port, peer, frames, now):
+        taken.append(frames[0])
+        core._events.append(Noticed("one more"))
+
+    core.receive = receive
+    engine = Engine(core, [Port("front", ANY)], told=lambda event, now: enough.append(event))
+    engine.open()
+    sock, enough = dealer(context, engine.addresses["front"]), []
+    for number in range(10):
+        sock.send(b"%d" % number)
+    for number in range(10):
+        engine.run(enough)
+        assert taken == [b"%d" % n for n in range(number + 1)]
+        enough.clear()
+    engine.close()
 
 
 @pytest.mark.parametrize("frames", [[b"x"] * (FRAMES_MAX + 1), [b"x"] * 3000], ids=len)
@@ -233,6 +261,17 @@ def test_an_address_in_use_leaves_nothing_open(running):
         another.open()
     assert another.ended
     another.close()
+
+
+def test_nothing_is_bound_or_begun_while_the_clock_is_wrong(context):
+    at = address()
+    core, clock = Noting(), WrongClock()
+    engine = Engine(core, [Port("front", at)], context=context, clock=clock)
+    with pytest.raises(ConfigurationError, match="clock"):
+        engine.open()
+    assert engine.ended
+    assert (engine.addresses, hasattr(core, "began")) == ({}, False)
+    context.socket(zmq.ROUTER).bind(at)
 
 
 def test_a_forked_child_may_not_use_it(running):

@@ -44,9 +44,13 @@ class Heartbeats:
         self._heard = self._idle_since = self.said = now
         self._only_beats = True
 
-    def heard(self, now: float) -> None:
-        """Something else than a heartbeat came."""
+    def heard(self, now: float) -> bool:
+        """Something else than a heartbeat came; whether one is to be sent now, before the work begins.
+
+        The broker is about to give the worker up then.
+        """
         self._heard, self._only_beats = now, False
+        return self.beat_due(now)
 
     def heard_beat(self, now: float) -> bool:
         """A heartbeat came; whether it is to be answered by one now."""

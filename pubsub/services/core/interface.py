@@ -161,8 +161,7 @@ class ShutOut:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Requested:
+class Requested(NamedTuple):
     """A worker, or a server, has something to do; `reply` or `fail` ends it.
 
     Attributes:

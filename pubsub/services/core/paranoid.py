@@ -150,14 +150,14 @@ class ParanoidWorker(BaseCore):
             if self._heartbeats.heard_beat(now):
                 self._beat(now)
             return
-        self._heartbeats.heard(now)
+        due = self._heartbeats.heard(now)
         if len(frames) < 3 or frames[1] or not frames[0]:
             self.counters["undecodable"] += 1
             return
         if len(self._requests) >= REQUESTS_MAX:
             self.counters["requests_dropped"] += 1
             return
-        if self._heartbeats.beat_due(now):  # Before the handler runs, since the queue is about to give us up.
+        if due:
             self._beat(now)
         self._token += 1
         self._requests[self._token] = frames[0], []

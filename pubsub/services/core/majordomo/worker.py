@@ -114,10 +114,15 @@ class MajordomoWorker(BaseCore):
             if wrong := wrong_with_reply(dialect, frames):
                 self.counters["invalid_request_" + wrong] += 1
                 return
-            self._heartbeats.heard(now)
-            if self._heartbeats.beat_due(now):  # Before the handler runs, since the broker is about to give us up.
+            if self._heartbeats.heard(now):
                 self._beat(now)
-            self._take(frames[at + 1], tuple(frames[at + 3 :]))
+            if len(self._requests) >= REQUESTS_MAX:
+                self.counters["requests_refused"] += 1
+                return
+            token, self._next_token = self._next_token, self._next_token + 1
+            self._requests[token] = self._connection, frames[at + 1], []
+            self.counters["requests"] += 1
+            self._events.append(Requested(token, tuple(frames[at + 3 :]), self._service))
         elif command == dialect.heartbeat and len(frames) == at + 1:
             if self._heartbeats.heard_beat(now):
                 self._beat(now)
@@ -135,15 +140,6 @@ class MajordomoWorker(BaseCore):
             self._events.append(Noticed(f"this worker stood still for {seconds:.3g} s; registering anew", warning=True))
             self._leave(now, now)
         return seconds > 0
-
-    def _take(self, client: bytes, body: Frames) -> None:
-        if len(self._requests) >= REQUESTS_MAX:
-            self.counters["requests_refused"] += 1
-            return
-        token, self._next_token = self._next_token, self._next_token + 1
-        self._requests[token] = self._connection, client, []
-        self.counters["requests"] += 1
-        self._events.append(Requested(token, body, self._service))
 
     def _beat(self, now: float) -> None:
         self._heartbeats.said = now
