@@ -92,7 +92,7 @@ def intents(client: Client, topic: str) -> tuple[bool, bool, bool]:
     """On, settled and fresh, in memory; and the store says the same."""
     sub = client._session.core.subscriptions[topic]
     (stored,) = [row[1:4] for row in client._session.store.subscriptions() if row[0] == topic]
-    assert stored == (sub.on, sub.settled, sub.fresh)
+    assert stored == (sub.intent.on, sub.intent.settled, sub.intent.fresh)
     return stored
 
 

@@ -88,12 +88,12 @@ class Subscribing:
             session.check_may_wait()
             session.check_disk()
             sub = self.core.subscriptions.get(topic)
-            if sub is None or not (sub.on and sub.settled) or not isinstance(sub.failure, NotAllowed | None):
+            if sub is None or not sub.intent.subscribed or not isinstance(sub.failure, NotAllowed | None):
                 return False
             self.core.check(sub, until)
             session.turn()
-        yield from self._wait(lambda: not sub.unchecked, until)
-        if isinstance(sub.failure, Superseded) or not sub.settled:
+        yield from self._wait(lambda: not sub.intent.unchecked, until)
+        if isinstance(sub.failure, Superseded) or not sub.intent.settled:
             return False
         self._check_intent(sub, True, timeout)
         return True
@@ -111,7 +111,7 @@ class Subscribing:
             sub = self.core.subscription(topic)
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
-            if not known or sub.on != on or sub.settled or (fresh and not sub.fresh):
+            if not known or sub.intent.differs(on, fresh=fresh):
                 fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
                 left = sub.leave_chunk() if on and not fresh else []
                 try:
@@ -122,24 +122,24 @@ class Subscribing:
                     raise
                 sub.intended(on, fresh=fresh, left=left)
             sub.failure = None
-            sub.insists.add(wish)
+            sub.intent.insists.add(wish)
             self.core.settle(sub, until)
             session.turn()
         try:
-            yield from self._wait(lambda: sub.settled or sub.failure is not None or sub.on != on, until)
+            yield from self._wait(lambda: sub.intent.settled or sub.failure is not None or sub.intent.on != on, until)
         finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
-            sub.insists.discard(wish)
+            sub.intent.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
     @staticmethod
     def _begins_at_the_end(sub: Subscription, *, known: bool) -> bool:
         """Whether a new intent to be subscribed is to continue nothing; `known`: the directory has an intent."""
-        return known and not sub.on
+        return known and not sub.intent.on
 
     def _is_confirmed(self, topic: str) -> bool:
         """Whether a topic is subscribed to. Raises what every call does where that is no more. The lock is held."""
         sub = self.core.subscriptions.get(topic)
-        if sub is None or not (sub.on and sub.settled):
+        if sub is None or not sub.intent.subscribed:
             return False
         if not isinstance(sub.failure, NotAllowed | None):
             raise sub.failure
@@ -159,18 +159,18 @@ class Subscribing:
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
         session = self.session
-        if sub.failure is None and sub.on == on and (not sub.settled or sub.unchecked):
+        if sub.failure is None and sub.intent.on == on and (not sub.intent.settled or sub.intent.unchecked):
             with session.entered():  # Who has the lock may be at a slow disk with the very answer: it counts.
                 session.check_disk()
         if sub.failure is not None:
             raise sub.failure
         session.check_whole()
-        if sub.on != on:
+        if sub.intent.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
-        if not sub.settled or sub.unchecked:
+        if not sub.intent.settled or sub.intent.unchecked:
             seconds = session.settings.timeout_seconds if timeout is None else timeout
             reason = sub.trouble or session.silence
-            if on and not sub.settled and sub.trouble == NOT_WHOLE:
+            if on and not sub.intent.settled and sub.trouble == NOT_WHOLE:
                 reason = f"{reason}; {NOT_CONTINUED}"
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, reason)
 
@@ -178,6 +178,10 @@ class Subscribing:
         """Every subscription: wanted, settled, position."""
         with self.session.entered():
             return {
-                topic: {"on": sub.on, "settled": sub.settled, "position": format_position(sub.position)}
+                topic: {
+                    "on": sub.intent.on,
+                    "settled": sub.intent.settled,
+                    "position": format_position(sub.cursor.position),
+                }
                 for topic, sub in self.core.subscriptions.items()
             }
