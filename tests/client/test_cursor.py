@@ -64,6 +64,14 @@ def test_where_it_stood_is_forgotten_and_what_was_taken_is_not(cursor: Cursor) -
     assert (cursor.position, cursor.safe, cursor.acknowledged) == ((LOG, 8),) * 3
 
 
+def test_counters_can_be_forgotten_and_are_not_read_again(cursor: Cursor, load: Loading) -> None:
+    cursor.reach((LOG, 5), {"p": 9})
+    cursor.forget_taken()
+    assert cursor.taken == {}
+    cursor.reach((LOG, 6), {"p": 2})
+    assert (cursor.taken, load.times) == ({"p": 2}, 1)
+
+
 def test_attempts_are_counted_by_message_and_one_that_was_counted_ahead_is_made_first(cursor: Cursor) -> None:
     assert cursor.attempt((LOG, 4)) == 1
     cursor.attempted((LOG, 4), 1)

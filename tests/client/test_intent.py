@@ -64,6 +64,16 @@ def test_a_fresh_one_covers_a_further_wish_for_a_fresh_one(intent: Intent) -> No
     assert not intent.differs(True, fresh=False)
 
 
+def test_a_wish_to_begin_elsewhere_is_made_durable(intent: Intent) -> None:
+    intent.change(True, fresh=True, start="earliest")
+    assert not intent.differs(True, fresh=True, start="earliest")
+    assert not intent.differs(True, fresh=False), "who only wants to be subscribed will be"
+    assert intent.differs(True, fresh=True)
+    assert intent.differs(True, fresh=True, start=7)
+    intent.change(True, fresh=True)
+    assert intent.start == "latest"
+
+
 def test_a_settled_one_is_checked_until_an_answer_comes_or_the_time_is_over(intent: Intent) -> None:
     intent.check_for(5.0)
     intent.check_for(4.0)

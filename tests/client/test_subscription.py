@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rig import LOG, PUBLISHER, batch, records, settled
 
-from pubsub.client.core.changes import Confirmed, Taken
+from pubsub.client.core.changes import Confirmed, Intended, Taken
 from pubsub.client.core.message import Batch
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.retries import Retries
 from pubsub.client.core.subscription import Subscription
+from pubsub.protocol import Subscribe
+from pubsub.protocol.names import Start
 
 
 def make(taken: dict[str, int] | None = None) -> Subscription:
@@ -64,6 +67,23 @@ def test_the_second_net_counts_across_subscriptions() -> None:
     sub.cursor.position = (LOG, 0)
     sub.received(records(1, [4, 5, 6]), 0.0)
     assert take(sub, 9) == [b"6"]
+
+
+@pytest.mark.parametrize("start", ["earliest", 7, (LOG, 4)])
+def test_one_that_begins_before_the_end_is_sent_so_and_takes_again_what_was_taken(start: Start) -> None:
+    sub = make()
+    sub.received(records(1, [5]), 0.0)
+    assert take(sub, 1) == [b"5"]
+    assert sub.intend(True, fresh=True, start=start) == Intended("t", True, True, start)
+    sub.intended(True, fresh=True, start=start)
+    asked = sub.ask(2, 1)
+    assert isinstance(asked, Subscribe)
+    assert (asked.start, asked.continues) == (start, 0)
+    sub.confirmed(sub.confirm(settled(asked, (LOG, 0))))
+    sub.received(records(1, [4, 5, 6]), 0.0)
+    assert take(sub, 9) == [b"4", b"5", b"6"]
+    sub.received(records(4, [5, 6, 7]), 0.0)
+    assert take(sub, 9) == [b"7"], "within the subscription each comes once"
 
 
 def test_publishers_are_counted_apart() -> None:

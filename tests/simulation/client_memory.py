@@ -102,6 +102,7 @@ def _subscription(sub: Any) -> dict[str, Any]:
         "on": sub.intent.on,
         "settled": sub.intent.settled,
         "fresh": sub.intent.fresh,
+        "start": sub.intent.start,
         "position": sub.cursor.position,
         "tried": None if sub.cursor.tried in {None, (None, None)} else sub.cursor.tried,
         "attempts": sub.cursor.attempts,

@@ -28,6 +28,7 @@ from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
+from pubsub.protocol.names import Start
 
 SYNC_SECONDS: Final = 0.05
 """What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
@@ -120,6 +121,11 @@ class ClientCore:
             sub.intent.load(wanted, settled, fresh, number)
             sub.fence.answered(log)
             sub.cursor.load(position, tried, attempts)  # Opening the store fsynced it.
+
+    def load_starts(self, rows: Iterable[tuple[str, Start]]) -> None:
+        """Where fresh subscriptions begin, as `Store.starts` gives it."""
+        for topic, start in rows:
+            self.subscription(topic).intent.start = start
 
     def load_losses(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """What the user was not told of before, as `Store.untold` gives it."""

@@ -4,8 +4,9 @@
     safe      an fsync covers it: what a GET names as `last`, so that the server may forget everything up to there
     position  the application has it, committed; it survives the process
 
-The last counter taken of each publisher keeps out what comes once more at another position. It outlives a subscription:
-one that begins at the end, or is continued, may be sent records of before.
+The last counter taken of each publisher keeps out what comes once more at another position. The counters outlive a
+subscription: one that begins at the end, or is continued, may be sent records of before. They belong to the number of
+one that begins earlier: it is to receive again what was taken, so it begins without them.
 """
 
 from __future__ import annotations
@@ -51,6 +52,10 @@ class Cursor:
         """Where it stands is not known any more; what was taken still is."""
         self.begin(None)
         self.attempted(None, 0)
+
+    def forget_taken(self) -> None:
+        """What was taken may come again; the store has no counter of it either."""
+        self._taken = {}
 
     # What was taken
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from pubsub.protocol.names import LATEST, Start
+
 NEVER: Final = float("-inf")
 
 
@@ -17,7 +19,8 @@ class Intent:
 
     Attributes:
         on: what the application wants; settled: whether the service has confirmed it.
-        fresh: it is to begin at the end, and not to continue (docs/architecture.md, *Continuing*).
+        fresh: it is to begin at `start`, and not to continue (docs/architecture.md, *Continuing*).
+        start: where a fresh one begins.
         number: of the transmission that was confirmed; asked: of the last one that was sent.
         insists: the application's calls that still want to replace a higher number elsewhere, which is done once.
         settle_until: the service is asked for it until then, whoever waits.
@@ -26,6 +29,7 @@ class Intent:
 
     def __init__(self) -> None:
         self.on = self.settled = self.fresh = False
+        self.start: Start = LATEST
         self.number = self.asked = 0
         self.insists: set[object] = set()
         self.settle_until = self.check_until = NEVER
@@ -34,13 +38,13 @@ class Intent:
         """This is in the store."""
         self.on, self.settled, self.fresh, self.number = on, settled, fresh, number
 
-    def differs(self, on: bool, *, fresh: bool) -> bool:
+    def differs(self, on: bool, *, fresh: bool, start: Start = LATEST) -> bool:
         """Whether a call that wants this has to make it durable; otherwise it waits for what was asked already."""
-        return self.on != on or self.settled or (fresh and not self.fresh)
+        return self.on != on or self.settled or (fresh and not (self.fresh and self.start == start))
 
-    def change(self, on: bool, *, fresh: bool) -> None:
+    def change(self, on: bool, *, fresh: bool, start: Start = LATEST) -> None:
         """The application wants this from now on, and it is durable."""
-        self.on, self.settled, self.fresh = on, False, fresh
+        self.on, self.settled, self.fresh, self.start = on, False, fresh, start
 
     def settle(self, number: int) -> None:
         """The service has confirmed it under this number."""

@@ -30,6 +30,7 @@ from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
+from pubsub.protocol.names import LATEST, Start
 
 WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 10.0
@@ -83,9 +84,9 @@ class Subscription:
 
     # The intent
 
-    def intend(self, on: bool, *, fresh: bool = False) -> Change:
+    def intend(self, on: bool, *, fresh: bool = False, start: Start = LATEST) -> Change:
         """What makes an intent durable; `intended` follows the commit."""
-        return Intended(self.topic, on, fresh)
+        return Intended(self.topic, on, fresh, start)
 
     def leave_chunk(self) -> list[Taken]:
         """What takes back all that an open iteration has not handed out: else it is dropped when it comes once more."""
@@ -94,13 +95,15 @@ class Subscription:
         self.chunk.stop()
         return [self.chunk.give_back(self.topic)] if self.chunk.handed < self.chunk.total else []
 
-    def intended(self, on: bool, *, fresh: bool = False, left: Sequence[Taken] = ()) -> None:
+    def intended(self, on: bool, *, fresh: bool = False, start: Start = LATEST, left: Sequence[Taken] = ()) -> None:
         """The commit of `intend`, and of what `leave_chunk` gave, succeeded: what was prefetched is gone with it."""
         for change in left:
             self.cursor.taken.update(change.counters)
-        self.intent.change(on, fresh=fresh)
+        self.intent.change(on, fresh=fresh, start=start)
         self.failure = None
         self.cursor.forget()
+        if start != LATEST:
+            self.cursor.forget_taken()
         self._empty()
 
     def checking(self, now: float) -> bool:
@@ -111,7 +114,9 @@ class Subscription:
         """The next transmission of the intent; answers to those before count no more."""
         self.intent.asked = number
         facts = self.client, self.topic, number, epoch, self.fence.log, self.fence.avoid
-        return Subscribe(*facts, continues=int(not self.intent.fresh)) if self.intent.on else Unsubscribe(*facts)
+        if not self.intent.on:
+            return Unsubscribe(*facts)
+        return Subscribe(*facts, start=self.intent.start, continues=int(not self.intent.fresh))
 
     def confirm(self, status: Status) -> Confirmed:
         """What makes the answer to the last transmission durable; `confirmed` follows the commit."""

@@ -3,7 +3,7 @@
 An intent to be subscribed is of one of two kinds (docs/architecture.md, *Continuing*):
 
     continue   the subscription that the service has under the client's ID goes on; where it has none, one is made
-    fresh      one is made that begins at the end
+    fresh      one is made that begins at the end, or earlier where the user asks for that
 
     this directory has no intent for the topic, or one that is on, confirmed or superseded   → continue
     this directory has unsubscribed, answered or not; the log was given up; a renewal        → fresh
@@ -22,7 +22,7 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
-from pubsub.protocol.names import is_reply_topic, service_topic
+from pubsub.protocol.names import LATEST, Start, is_reply_topic, service_topic
 
 NOT_WHOLE: Final = "topic is not known to be whole"
 """A server's reason why it does not take a request that only a topic's sole owner may take."""
@@ -42,8 +42,15 @@ class Subscribing:
         self.session = session
         self.core, self.store = session.core, session.store
 
-    def intend(self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False) -> Flow[None]:
-        """Subscribe or unsubscribe, and wait until the service has confirmed it; `fresh`: begin at the end."""
+    def intend(
+        self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False, start: Start = LATEST
+    ) -> Flow[None]:
+        """Subscribe or unsubscribe, and wait until the service has confirmed it.
+
+        Args:
+            fresh: begin anew, at `start`. Where that is not the end the subscription is always fresh.
+        """
+        fresh = fresh or start != LATEST
         check_truth("fresh", fresh)
         check_not_of_calls(topic)
         if check_topic(topic) not in self.core.subscriptions and on:
@@ -53,7 +60,7 @@ class Subscribing:
             raise NotSubscribed(self.session.name, topic, never=True)
         if on and not fresh and (yield from self._still_subscribed(topic, until, timeout)):
             return
-        yield from self._intend(topic, on, until, timeout, fresh=fresh)
+        yield from self._intend(topic, on, until, timeout, fresh=fresh, start=start)
 
     def begin(self, topic: str, seconds: float) -> Flow[None]:
         """Be subscribed to a topic of calls; where that is confirmed already, nothing is asked.
@@ -99,7 +106,15 @@ class Subscribing:
         return True
 
     def _intend(
-        self, topic: str, on: bool, until: float, timeout: float | None, *, anew: bool = True, fresh: bool = False
+        self,
+        topic: str,
+        on: bool,
+        until: float,
+        timeout: float | None,
+        *,
+        anew: bool = True,
+        fresh: bool = False,
+        start: Start = LATEST,
     ) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
@@ -111,16 +126,16 @@ class Subscribing:
             sub = self.core.subscription(topic)
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
-            if not known or sub.intent.differs(on, fresh=fresh):
+            if not known or sub.intent.differs(on, fresh=fresh, start=start):
                 fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
                 left = sub.leave_chunk() if on and not fresh else []
                 try:
-                    session.commit([*left, sub.intend(on, fresh=fresh)])
+                    session.commit([*left, sub.intend(on, fresh=fresh, start=start)])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
-                sub.intended(on, fresh=fresh, left=left)
+                sub.intended(on, fresh=fresh, start=start, left=left)
             sub.failure = None
             sub.intent.insists.add(wish)
             self.core.settle(sub, until)
