@@ -8,7 +8,7 @@ from rig import LOG, OTHER, Rig, batch, records, settled, status
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.client.core.changes import Buried, Intended, Told
 from pubsub.client.core.core import SYNC_SECONDS
-from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS
+from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS
 from pubsub.errors import DataLoss, StateCopied, Superseded
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
 

@@ -20,12 +20,13 @@ from pubsub.client.core.doors import Doors
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
 from pubsub.client.core.groups import Groups
+from pubsub.client.core.long_poll import WAIT_SECONDS_MAX
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.put_message import put_message
 from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
-from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
+from pubsub.client.core.subscription import Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
 from pubsub.protocol.names import Start

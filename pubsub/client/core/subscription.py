@@ -5,6 +5,7 @@ It is composed of parts, each with one job and tested alone:
     Intent    what the application wants, and what of that the service has confirmed
     Cursor    where the application stands, and what it has taken
     Prefetch  what was received behind that and not taken yet
+    LongPoll  the GET that went out last, and when the next one goes
     Fence     which answers are not about the subscription as it is now
     Losses    what the application is still to be told of
 
@@ -17,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 from zlib import crc32
 
 from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Taken
@@ -25,19 +25,13 @@ from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.cursor import Cursor
 from pubsub.client.core.fence import Fence
 from pubsub.client.core.intent import NEVER, Intent
+from pubsub.client.core.long_poll import WAIT_SECONDS_MAX, LongPoll
 from pubsub.client.core.losses import Losses
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 from pubsub.protocol.names import LATEST, Start
-
-WAIT_SECONDS: Final = 1.0
-WAIT_SECONDS_MAX: Final = 10.0
-"""How long the server may hold a GET: doubling between these while nothing comes."""
-
-ACKNOWLEDGE_SECONDS: Final = 0.25
-"""A GET that is held at the server so long is sent anew where there is more to acknowledge."""
 
 
 class Subscription:
@@ -50,7 +44,7 @@ class Subscription:
         load: gives a topic's last counters taken, by publisher; asked once, when they are needed.
 
     Attributes:
-        intent, cursor, prefetch, fence, losses: its parts.
+        intent, cursor, prefetch, poll, fence, losses: its parts.
         failure: what every call raises until the user does something about it; NotAllowed: until the next call asks.
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
         deadline: when the request in flight counts as unanswered; None: there is none.
@@ -67,6 +61,7 @@ class Subscription:
         self.intent = Intent()
         self.cursor = Cursor(partial(load, topic))
         self.prefetch = Prefetch()
+        self.poll = LongPoll()
         self.fence = Fence()
         self.losses = Losses()
         self.failure: PubsubError | None = None
@@ -77,10 +72,6 @@ class Subscription:
         self.tokens: list[int] = []
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
-        self._sent_at = 0.0
-        self._wait = WAIT_SECONDS
-        self._hungry = self._asked_records = False
-        self._parked = 0.0
 
     # The intent
 
@@ -157,7 +148,7 @@ class Subscription:
         if not self.prefetch and self.wanted(now):
             return True
         # While a full answer waits here to be handed out, the next one may already be made at the server.
-        return self._hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
+        return self.poll.hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
         """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
@@ -169,7 +160,7 @@ class Subscription:
 
     def asked_for_records(self, now: float, wait: float, *, records: bool = True) -> None:
         """A GET went out. `records`: it asks for some, and does not only acknowledge."""
-        self._sent_at, self._parked, self._asked_records = now, wait, records
+        self.poll.sent(now, wait, asks=records)
         self.cursor.acknowledged = self.cursor.safe
         self.deadline = now + wait + self.retries.patience
 
@@ -177,11 +168,11 @@ class Subscription:
         """How long the server may hold the next GET; not at all where it is not known to be there."""
         if self.retries.failed or now - self.heard > WAIT_SECONDS_MAX:
             return 0.0
-        return min(self._wait, max(0.0, self.until - now)) if self.wanted(now) else self._wait
+        return min(self.poll.wait, max(0.0, self.until - now)) if self.wanted(now) else self.poll.wait
 
     def parked_beyond(self, until: float, now: float) -> bool:
         """Whether the GET in flight was held at the server for long, and may be for longer than a call waits."""
-        return self.deadline is not None and self._sent_at + WAIT_SECONDS < now and self._sent_at + self._parked > until
+        return self.deadline is not None and self.poll.held_beyond(until, now)
 
     def acknowledge_at(self) -> float | None:
         """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
@@ -189,7 +180,7 @@ class Subscription:
             return None
         if self.deadline is not None and self.retries.failed:
             return None  # The service does not answer at present; the next try brings the acknowledgement along.
-        return self._sent_at + ACKNOWLEDGE_SECONDS
+        return self.poll.acknowledge_at()
 
     def received(self, status: Status, now: float) -> bool:
         """Records, a loss or nothing came for the GET in flight.
@@ -204,12 +195,9 @@ class Subscription:
             self.prefetch.add(Records(body), doubtful=bool(status.doubtful))
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self.prefetch.lose(Loss(status.first, status.message))
-        elif status.outcome is Outcome.EMPTY and self._asked_records and not self.prefetch and self.chunk is None:
-            self.drained = self._sent_at
-        self._hungry = status.outcome is not Outcome.EMPTY
-        self._wait = WAIT_SECONDS if self._hungry else min(2 * self._wait, WAIT_SECONDS_MAX)
-        if self._parked == 0.0 and not self._hungry:
-            self._wait = WAIT_SECONDS
+        elif status.outcome is Outcome.EMPTY and self.poll.asks and not self.prefetch and self.chunk is None:
+            self.drained = self.poll.sent_at
+        self.poll.answered(empty=status.outcome is Outcome.EMPTY)
         self.fence.answered(status.log)
         self.trouble, self.deadline, self.heard = "", None, now
         self.intent.checked()
@@ -217,11 +205,13 @@ class Subscription:
 
     def stop_prefetching(self) -> None:
         """Ask for nothing more, and acknowledge at once."""
-        self.deadline, self._hungry, self._sent_at = None, False, NEVER
+        self.deadline = None
+        self.poll.stop()
 
     def timed_out(self) -> None:
         """The request in flight was not answered in its time."""
-        self.deadline, self._hungry = None, False
+        self.deadline = None
+        self.poll.unanswered()
 
     def fail(self, error: PubsubError) -> None:
         """The service hands out nothing more to this client: what was prefetched is another's, or not to be trusted."""
@@ -233,7 +223,8 @@ class Subscription:
         self.prefetch.clear()
         if not but_chunk:
             self.end_chunk()
-        self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
+        self.deadline = None
+        self.poll.restart()
         self.intent.checked()
         self.fence.empty()
 
