@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
-from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.merge import merge
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Log, Topic, Verdict, judge
+from tests.server.topics import at_the_end
 
 A, B = "a" * 16, "b" * 16
 
@@ -28,9 +28,7 @@ def topic() -> Topic:
 def subscribe(
     topic: Topic, who: str, number: int, epoch: int, *, on: bool, since: int = 0
 ) -> tuple[Outcome, Subscription, bool]:
-    log = topic.open
-    begin = Cursor(since, (log.id, log.end - 1), (Span(log.id, log.end),))
-    return topic.subscribe(who, number, epoch, on, begin)
+    return topic.subscribe(who, number, epoch, on, at_the_end(topic, since))
 
 
 @pytest.mark.parametrize(
