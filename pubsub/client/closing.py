@@ -69,14 +69,15 @@ def _uncount(session: Session) -> None:
     """Attempts that were counted with the message before, or that this close ends, do not count. The lock is held."""
     found: list[tuple[Subscription, Position]] = []
     for sub in session.core.subscriptions.values():
-        unmade = sub.counted_ahead or sub.busy is not None  # A handler that awaits comes to nothing any more.
-        log, offset = sub.tried if unmade and sub.attempts and sub.tried is not None else (None, None)
+        cursor = sub.cursor
+        unmade = cursor.counted_ahead or sub.busy is not None  # A handler that awaits comes to nothing any more.
+        log, offset = cursor.tried if unmade and cursor.attempts and cursor.tried is not None else (None, None)
         if log is not None and offset is not None:
             found.append((sub, (log, offset)))
     if found:
-        session.commit([Tried(sub.topic, position, sub.attempts - 1) for sub, position in found])
+        session.commit([Tried(sub.topic, position, sub.cursor.attempts - 1) for sub, position in found])
     for sub, position in found:
-        sub.attempted(position, sub.attempts - 1)
+        sub.cursor.attempted(position, sub.cursor.attempts - 1)
 
 
 def disconnect(session: Session) -> None:

@@ -28,7 +28,7 @@ def export_client(session: Session, directory: Path) -> Path:
     """
     with session.entered():
         puts = {topic: chain.previous for topic, chain in session.core.outbox.chains.items() if chain.previous}
-        gets = {topic: sub.position for topic, sub in session.core.subscriptions.items() if sub.on}
+        gets = {topic: sub.cursor.position for topic, sub in session.core.subscriptions.items() if sub.intent.on}
     root = directory / f"client_{session.name}"
     part = directory / f".{root.name}.part"
     with file_errors(root):

@@ -163,5 +163,6 @@ def load_core(
     )
     core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())
+    core.load_starts(store.starts())
     core.load_losses(store.untold())
     return core

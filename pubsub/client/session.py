@@ -145,7 +145,7 @@ class Session(Steps):
         with self.lock:
             until = self.now + self.settings.timeout_seconds
             for sub in self.core.subscriptions.values():
-                if not sub.settled:
+                if not sub.intent.settled:
                     self.core.settle(sub, until)
             self.turn()
 
@@ -354,10 +354,10 @@ class Session(Steps):
         Raises:
             StorageError: it could not be.
         """
-        if fsync or any(sub.told for sub in subs):
-            self.commit([change for sub in subs for change in sub.forget_told()], fsync=fsync)
+        if fsync or any(sub.losses.told for sub in subs):
+            self.commit([change for sub in subs for change in sub.losses.forget(sub.topic)], fsync=fsync)
             for sub in subs:
-                sub.forgot_told()
+                sub.losses.forgot()
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
         """What a transaction put is committed. The lock is held."""

@@ -108,7 +108,7 @@ class GatewayClient(AsyncClient):
     def subscribed(self, topic: str) -> bool:
         """Whether a topic is subscribed to, confirmed or not."""
         sub = self._session.core.subscriptions.get(topic)
-        return sub is not None and sub.on
+        return sub is not None and sub.intent.on
 
     def forget_losses(self, topic: str, forget: Callable[[Transaction], None]) -> None:
         """Have a transaction forget what is lost of a topic, and tell nobody of it any more."""
@@ -117,7 +117,6 @@ class GatewayClient(AsyncClient):
             sub = self._session.core.subscriptions.get(topic)
             if sub is not None:
                 sub.losses.clear()
-                sub.told = 0
 
     def outbox_bytes(self) -> int:
         """Bytes of puts that are not acknowledged yet."""

@@ -16,7 +16,17 @@ from typing import Annotated, Any, Final, NamedTuple
 from pubsub.base.limits import TRAIN_ROWS_MAX
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics
-from pubsub.protocol.names import Position, format_position, is_hex, is_id, is_topic, parse_number, parse_position
+from pubsub.protocol.names import (
+    Position,
+    format_position,
+    format_start,
+    is_hex,
+    is_id,
+    is_topic,
+    parse_number,
+    parse_position,
+    parse_start,
+)
 from pubsub.protocol.stores import is_roster
 
 
@@ -88,7 +98,7 @@ Hex = Annotated[str, matching("16 hex digits", is_hex)]
 Word = Annotated[str, matching("a word of printable ASCII", _TEXT.fullmatch)]
 Action = Annotated[str, matching("an action", re.compile("[a-z]{1,20}").fullmatch)]
 Roster = Annotated[str, matching("a roster of stores", is_roster)]
-Start = Annotated[str, one_of("earliest or latest", ("earliest", "latest"))]
+Start = Annotated[str | Position | int, Kind("a start", parse_start, format_start)]
 Number = Annotated[int, Kind("a number from 0 to 2^63-1", parse_number)]
 Rows = Annotated[int, within(1, TRAIN_ROWS_MAX)]
 Flag = Annotated[int, one_of("0 or 1", (0, 1))]

@@ -28,6 +28,7 @@ from pubsub.protocol.fields import (
     Word,
     one_of,
 )
+from pubsub.protocol.names import LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
 from pubsub.protocol.wire import message
@@ -65,7 +66,7 @@ RETRY: Final = frozenset({Outcome.GAP, Outcome.UNAVAILABLE, Outcome.MOVED, Outco
 @message("SUBSCRIBE", positional=2)
 @dataclass(slots=True)
 class Subscribe:
-    """Start receiving what is put from now on."""
+    """Start receiving a topic: from its end on, or from an earlier place on."""
 
     sender: Id
     topic: Topic
@@ -79,10 +80,12 @@ class Subscribe:
     """A log whose holder answered a gap or a wrong number."""
     name: Id = ""
     """Of a named subscription, which belongs to no client; "": the sender's own."""
-    start: Annotated[Start, "from"] = "latest"
-    """Where a new named subscription begins."""
+    start: Annotated[Start, "from"] = LATEST
+    """Where a subscription begins that is new. `earliest`: at the first record that the topic still holds. A stamp:
+    without records of an earlier stamp. An earlier release reads it only with `name`, as `earliest` or `latest`. It
+    refuses the other forms, so a client that must not begin at the end there says `@0` for `earliest`."""
     continues: Annotated[Flag, "!continue"] = 0
-    """1: an open subscription under the sender's ID keeps its place; 0: it begins at the end.
+    """1: an open subscription under the sender's ID keeps its place; 0: it begins at `from`.
     Insisted on, since an earlier release would drop the waiting messages."""
 
 

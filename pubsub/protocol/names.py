@@ -12,6 +12,12 @@ from pubsub.errors import InvalidName
 Position = tuple[str, int]
 """A record's place: (log ID, offset). As text, and as a message ID, it is `log.offset`."""
 
+Start = str | Position | int
+"""Where a subscription begins: `earliest`, `latest`, at a record by its position, or at a stamp."""
+
+EARLIEST: Final = "earliest"
+LATEST: Final = "latest"
+
 HEX: Final = "[0-9a-f]{16}"
 ID: Final = rf"(?!\.\.?(?![A-Za-z0-9._-]))[A-Za-z0-9._-]{{1,{NAME_LENGTH_MAX}}}"
 """Patterns of a log ID or store ID, and of the ID of a client, a server or a proxy: `.` and `..` are none."""
@@ -203,3 +209,26 @@ def parse_position(text: str) -> Position | None:
     if not dot or _HEX.fullmatch(log) is None:
         raise ValueError(f"not a position: {text[:60]!r}")
     return log, parse_number(offset)
+
+
+def format_start(start: Start) -> str:
+    """A start as text: `earliest`, `latest`, `log.offset`, or `@` and a stamp."""
+    if isinstance(start, int):
+        return f"@{start}"
+    return start if isinstance(start, str) else format_position(start)
+
+
+def parse_start(text: str) -> Start:
+    """The start that `format_start` wrote.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    if text in {EARLIEST, LATEST}:
+        return text
+    if text[:1] == "@":
+        return parse_number(text[1:])
+    position = parse_position(text)
+    if position is None or not position[1]:
+        raise ValueError(f"not a start: {text[:60]!r}")
+    return position

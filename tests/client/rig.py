@@ -43,9 +43,9 @@ class Rig:
             one.then()
         if self.core.wants_sync:
             self.core.synced()
-            self.on_disk = {topic: sub.position for topic, sub in self.core.subscriptions.items()}
+            self.on_disk = {topic: sub.cursor.position for topic, sub in self.core.subscriptions.items()}
         if any(isinstance(change, Confirmed) for one in due for change in one.changes):
-            self.on_disk = {topic: sub.position for topic, sub in self.core.subscriptions.items()}
+            self.on_disk = {topic: sub.cursor.position for topic, sub in self.core.subscriptions.items()}
         out = self.core.outgoing(self.now)
         self.sent += out
         return out
@@ -73,7 +73,7 @@ class Rig:
         """A call of subscribe or unsubscribe, and its first transmission."""
         sub = self.core.subscription("t")
         sub.intended(on)
-        sub.insists = {self} if insists else set()
+        sub.intent.insists = {self} if insists else set()
         self.core.settle(sub, self.now + seconds)
         (out,) = self.turn()
         return sub, out

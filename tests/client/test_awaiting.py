@@ -387,8 +387,8 @@ def test_the_client_asks_and_acknowledges_while_a_handler_awaits(cluster: Embedd
 
         async def waits(message: Message, transaction: Transaction) -> None:
             if message.body == b"b":
-                before = sub.generation
-                while sub.generation == before:  # It rises with every request.
+                before = sub.fence.generation
+                while sub.fence.generation == before:  # It rises with every request.
                     await asyncio.sleep(0.005)
             await write(message, transaction)
 

@@ -145,4 +145,4 @@ def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluste
     tried = [f"client{next(names)}" for _ in range(20)]
     name = next(name for name in tried if asyncio.run(closed_meanwhile(name)))
     with cluster.client(name) as again:
-        assert again._session.core.subscriptions[topic].attempts == 0
+        assert again._session.core.subscriptions[topic].cursor.attempts == 0

@@ -68,7 +68,7 @@ def test_power_safe_fsyncs_every_commit(cluster: Embedded, topic: str) -> None:
         assert client._session.store.db.pragma("synchronous") == 2
         assert bodies(client, topic, 1) == [b"x"]
         sub = client._session.core.subscriptions[topic]
-        assert sub.safe == sub.position
+        assert sub.cursor.safe == sub.cursor.position
 
 
 # Opening and closing

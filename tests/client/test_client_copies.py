@@ -73,7 +73,7 @@ def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, t
         client.put_many(topic, [b"one", b"two"])
         assert bodies(client, topic, 2) == [b"one", b"two"]
         sub = client._session.core.subscriptions[topic]
-        eventually(lambda: sub.acknowledged == sub.position)
+        eventually(lambda: sub.cursor.acknowledged == sub.cursor.position)
     with cluster.client(name, directory=tmp_path / "b") as copy:
         with pytest.raises(StateCopied, match="renew"):
             copy.get(topic, timeout=5.0)
@@ -163,8 +163,8 @@ def test_what_was_told_as_lost_is_passed_for_good_though_the_process_ends(cluste
     client = cluster.client(name)
     client.subscribe(topic)
     sub = client._session.core.subscriptions[topic]
-    assert sub.position is not None
-    log, last = sub.position
+    assert sub.cursor.position is not None
+    log, last = sub.cursor.position
     with cluster.client("putter" + topic) as putter:
         putter.put_many(topic, [b"lost", b"lost too"])
         with client._session.lock:  # What the answer does that says so.

@@ -64,12 +64,12 @@ def test_what_comes_just_as_a_call_ends_is_taken_by_it(
 
 def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, topic: str) -> None:
     client.subscribe(topic)
-    number = client._session.core.subscriptions[topic].number
+    number = client._session.core.subscriptions[topic].intent.number
     client.put_many(topic, [b"0", b"1", b"2"])
     client.subscribe(topic)
     assert bodies(client, topic, 1)[:1] == [b"0"]
     client.subscribe(topic)
-    assert client._session.core.subscriptions[topic].number == number
+    assert client._session.core.subscriptions[topic].intent.number == number
     assert nothing(client, topic)
 
 
@@ -397,7 +397,7 @@ def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Cli
     client.put(topic, b"x")
     assert client.get(topic, timeout=5.0) is not None
     sub = client._session.core.subscriptions[topic]
-    eventually(lambda: sub.acknowledged == sub.position)
+    eventually(lambda: sub.cursor.acknowledged == sub.cursor.position)
 
 
 @pytest.mark.parametrize("handed", [1, 3])
@@ -414,9 +414,9 @@ def test_what_an_iteration_handed_out_is_acknowledged_when_it_ends_though_an_fsy
         session.sync()
     assert [next(messages).body for _ in range(handed - 1)] == [b"2", b"3"][: handed - 1]
     messages.close()
-    assert sub.position is not None
-    assert sub.position[1] == handed
-    eventually(lambda: sub.acknowledged == sub.position)
+    assert sub.cursor.position is not None
+    assert sub.cursor.position[1] == handed
+    eventually(lambda: sub.cursor.acknowledged == sub.cursor.position)
 
 
 def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
@@ -428,7 +428,7 @@ def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
     session = client._session
     told: list[Any] = []
     sub = session.core.subscriptions[topic]
-    eventually(lambda: sub.acknowledged == sub.position)
+    eventually(lambda: sub.cursor.acknowledged == sub.cursor.position)
     with monkeypatch.context() as patch, session.lock:  # No other thread has a turn meanwhile.
         patch.setattr(session._messenger, "wake", lambda: told.append(session.deadline()))
         session._next = float("inf")

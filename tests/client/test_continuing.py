@@ -17,7 +17,8 @@ from pubsub.client.storage.store import Store
 from pubsub.client.storage.tables import FORMAT
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, Superseded, Unavailable
-from pubsub.protocol import Outcome, Subscribe
+from pubsub.protocol import Outcome, Subscribe, parse_position
+from pubsub.protocol.names import Start
 from tests.client.opened import bodies, eventually, kill, names, nothing
 from tests.client.rig import LOG, OTHER, Rig, records, settled, status
 
@@ -92,7 +93,7 @@ def intents(client: Client, topic: str) -> tuple[bool, bool, bool]:
     """On, settled and fresh, in memory; and the store says the same."""
     sub = client._session.core.subscriptions[topic]
     (stored,) = [row[1:4] for row in client._session.store.subscriptions() if row[0] == topic]
-    assert stored == (sub.on, sub.settled, sub.fresh)
+    assert stored == (sub.intent.on, sub.intent.settled, sub.intent.fresh)
     return stored
 
 
@@ -227,6 +228,46 @@ def test_a_new_directory_gets_what_waited(cluster: Embedded, topic: str, tmp_pat
             publisher.put(topic, b"5")
             assert bodies(fresh, topic, 1) == [b"5"]
             assert nothing(fresh, topic)
+
+
+def begin(client: Client, topic: str, start: Start, timeout: float = 30.0) -> None:
+    client._run(client._calls.subscribing.intend(topic, True, timeout, start=start))
+
+
+def test_one_that_begins_before_the_end_gets_all_of_it_again_and_each_once(cluster: Embedded, topic: str) -> None:
+    with cluster.client(f"client{next(names)}") as keeper, cluster.client(f"client{next(names)}") as client:
+        keeper.subscribe(topic)  # What it has not acknowledged stays.
+        client.subscribe(topic)
+        for body in (b"1", b"2", b"3"):
+            client.put(topic, body)
+        found = [message for _ in range(3) if (message := client.get(topic, 30.0)) is not None]
+        assert [message.body for message in found] == [b"1", b"2", b"3"]
+        begin(client, topic, "earliest")
+        assert bodies(client, topic, 3) == [b"1", b"2", b"3"]
+        begin(client, topic, parse_position(found[1].id) or "latest")
+        client.put(topic, b"4")
+        assert bodies(client, topic, 3) == [b"2", b"3", b"4"]
+        begin(client, topic, found[2].stamp)
+        assert bodies(client, topic, 2) == [b"3", b"4"]
+        client.subscribe(topic)
+        assert nothing(client, topic)
+
+
+def test_a_start_is_asked_for_by_the_next_process_too(
+    cluster: Embedded, topic: str, nowhere: str, tmp_path: Path
+) -> None:
+    name, directory = f"client{next(names)}", tmp_path / "c"
+    with cluster.client(f"client{next(names)}") as keeper:
+        keeper.subscribe(topic)
+        with cluster.client(name, directory=directory) as client:
+            client.subscribe(topic)
+            client.put_many(topic, [b"1", b"2"])
+            assert bodies(client, topic, 2) == [b"1", b"2"]
+        with Client(name, directory=directory, proxies=(nowhere,)) as alone, pytest.raises(Unavailable):
+            begin(alone, topic, "earliest", 0.05)
+        with cluster.client(name, directory=directory) as client:
+            assert bodies(client, topic, 2) == [b"1", b"2"]
+            assert nothing(client, topic)
 
 
 def test_what_the_lost_directory_was_given_is_doubtful(cluster: Embedded, topic: str, tmp_path: Path) -> None:

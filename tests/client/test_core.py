@@ -249,19 +249,19 @@ def test_only_the_answer_to_the_last_transmission_settles() -> None:
     sub, first = rig.intend()
     (second,) = rig.later(0.1)
     rig.answer(first, settled(first.message, (LOG, 5)))
-    assert not sub.settled
+    assert not sub.intent.settled
     rig.answer(second, settled(second.message, (LOG, 7)))
-    assert sub.settled
+    assert sub.intent.settled
     assert isinstance(second.message, Subscribe)
     assert rig.committed == [Confirmed("t", second.message.number, (LOG, 7), LOG)]
-    assert (sub.number, sub.position) == (second.message.number, (LOG, 7))
+    assert (sub.intent.number, sub.cursor.position) == (second.message.number, (LOG, 7))
 
 
 def test_an_intent_is_settled_only_once_that_is_committed() -> None:
     rig = Rig()
     sub, out = rig.intend()
     rig.core.receive(out.token, settled(out.message, (LOG, 5)), rig.now)
-    assert not sub.settled
+    assert not sub.intent.settled
     rig.core.due.clear()  # The commit failed.
     (again,) = rig.later(0.1)
     assert isinstance(again.message, Subscribe)
@@ -273,9 +273,9 @@ def test_a_late_answer_to_subscribe_after_unsubscribe_changes_nothing() -> None:
     sub, second = rig.intend(False)
     assert isinstance(second.message, Unsubscribe)
     rig.answer(first, settled(first.message, (LOG, 5)))
-    assert not sub.settled
+    assert not sub.intent.settled
     rig.answer(second, settled(second.message, (LOG, 5)))
-    assert (sub.settled, sub.on, sub.position) == (True, False, None)
+    assert (sub.intent.settled, sub.intent.on, sub.cursor.position) == (True, False, None)
 
 
 @pytest.mark.parametrize("outcome", [*RETRIES, Outcome.GAP])
@@ -283,7 +283,7 @@ def test_subscribing_is_tried_again_where_the_service_cannot_yet(outcome: Outcom
     rig = Rig()
     sub, out = rig.intend()
     assert rig.answer(out, status(outcome, reason="starting")) == []
-    assert (sub.trouble, sub.settled) == ("starting", False)
+    assert (sub.trouble, sub.intent.settled) == ("starting", False)
     assert len(rig.later(0.11)) == 1
 
 
@@ -293,12 +293,12 @@ def test_who_is_answered_late_gives_the_last_try_the_time_that_the_service_takes
     (second,) = rig.later(0.1)
     assert rig.later(0.05) == []
     assert rig.answer(first, settled(first.message, (LOG, 5))) == []
-    assert not sub.settled, "only the last number counts"
+    assert not sub.intent.settled, "only the last number counts"
     assert sub.tokens == [second.token], "a late answer makes room"
     assert rig.core.deadline() == pytest.approx(rig.now + 0.3)
     assert rig.later(0.25) == []
     rig.answer(second, settled(second.message, (LOG, 6)))
-    assert (sub.settled, sub.position) == (True, (LOG, 6))
+    assert (sub.intent.settled, sub.cursor.position) == (True, (LOG, 6))
 
 
 @pytest.mark.parametrize("seconds", [0.15, 1.0, 4.0])
@@ -306,7 +306,7 @@ def test_a_service_that_takes_long_confirms_a_subscription_in_a_few_times_as_lon
     rig, begun = Rig(proxies=1), 100.0
     sub, first = rig.intend()
     answers = [(rig.now + seconds, first)]
-    while not sub.settled:
+    while not sub.intent.settled:
         assert rig.now < begun + 3 * seconds + 0.5
         due = [out for at, out in answers if at <= rig.now]
         answers = [one for one in answers if one[1] not in due]
@@ -334,7 +334,7 @@ def test_a_users_call_goes_above_a_higher_number_and_opens_anew() -> None:
     assert isinstance(again.message, Subscribe)
     assert again.message.number > again.message.opening > higher
     rig.answer(again, settled(again.message, (LOG, 1)))
-    assert sub.settled
+    assert sub.intent.settled
 
 
 def test_who_subscribes_again_is_asked_for_by_a_get_that_takes_nothing() -> None:
@@ -343,10 +343,10 @@ def test_who_subscribes_again_is_asked_for_by_a_get_that_takes_nothing() -> None
     rig.core.check(sub, rig.now + 30.0)
     (get,) = rig.turn()
     assert isinstance(get.message, Get)
-    assert (get.message.number, get.message.records_max, get.message.wait_ms) == (sub.number, 0, 0)
-    assert sub.unchecked
+    assert (get.message.number, get.message.records_max, get.message.wait_ms) == (sub.intent.number, 0, 0)
+    assert sub.intent.unchecked
     rig.answer(get, status(Outcome.EMPTY, log=LOG))
-    assert not sub.unchecked
+    assert not sub.intent.unchecked
     assert rig.later(5.0) == []
 
 
@@ -357,9 +357,9 @@ def test_an_answer_from_before_the_call_does_not_say_that_a_subscription_is_stil
     rig.core.check(sub, rig.now + 30.0)
     (asked,) = rig.turn()
     rig.answer(before, status(Outcome.EMPTY, log=LOG))
-    assert sub.unchecked
+    assert sub.intent.unchecked
     (waiting,) = rig.answer(asked, status(Outcome.EMPTY, log=LOG))
-    assert not sub.unchecked
+    assert not sub.intent.unchecked
     assert isinstance(waiting.message, Get)
     assert waiting.message.records_max  # Who waited goes on waiting.
 
@@ -373,7 +373,7 @@ def test_a_question_whether_a_subscription_is_known_is_asked_again_until_its_cal
     sent = [out for _ in range(40) for out in rig.later(0.1)]
     assert 2 <= len(sent) <= 10
     assert {out.proxy for out in sent} == {0, 1}
-    assert sub.unchecked
+    assert sub.intent.unchecked
 
 
 def test_asking_again_by_itself_does_not_go_above_a_higher_number() -> None:

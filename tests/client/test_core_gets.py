@@ -8,7 +8,7 @@ from rig import LOG, OTHER, Rig, batch, records, settled, status
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.client.core.changes import Buried, Intended, Told
 from pubsub.client.core.core import SYNC_SECONDS
-from pubsub.client.core.subscription import ACKNOWLEDGE_SECONDS
+from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS
 from pubsub.errors import DataLoss, StateCopied, Superseded
 from pubsub.protocol import RETRY, Get, Outcome, Put, Subscribe, Unsubscribe
 
@@ -22,7 +22,7 @@ def test_a_get_names_the_number_the_position_and_what_was_received() -> None:
     sub = rig.subscribed(5)
     (out,) = rig.wants(sub)
     assert isinstance(out.message, Get)
-    assert (out.message.last, out.message.after, out.message.number) == ((LOG, 5), None, sub.number)
+    assert (out.message.last, out.message.after, out.message.number) == ((LOG, 5), None, sub.intent.number)
     (ahead,) = rig.answer(out, records(6, [1, 2]))
     assert isinstance(ahead.message, Get)
     assert (ahead.message.last, ahead.message.after) == ((LOG, 5), (LOG, 7))
@@ -113,9 +113,9 @@ def test_an_answer_to_a_get_does_not_confirm_an_unsubscription_that_was_not_sent
     rig.core.settle(sub, rig.now + 30.0)
     (out,) = rig.answer(get, records(1, [1]))  # It had come before: a turn takes what is here, then it sends.
     assert isinstance(out.message, Unsubscribe)
-    assert (sub.settled, rig.committed) == (False, [])
+    assert (sub.intent.settled, rig.committed) == (False, [])
     rig.answer(out, settled(out.message, None))
-    assert sub.settled
+    assert sub.intent.settled
 
 
 def test_unsubscribing_forgets_what_was_prefetched() -> None:
@@ -217,8 +217,8 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     assert not again.message.continues
     assert not sub.has_news  # Who is told goes on and puts: that has to arrive, so the subscription is there first.
     rig.answer(again, settled(again.message, (OTHER, 0)))
-    assert sub.position == (OTHER, 0)
-    assert isinstance(sub.tell(), DataLoss)
+    assert sub.cursor.position == (OTHER, 0)
+    assert isinstance(sub.losses.tell(), DataLoss)
 
 
 def test_a_loss_is_told_at_once_where_the_subscription_cannot_be_made_anew() -> None:
@@ -234,12 +234,12 @@ def test_a_loss_is_told_at_once_where_the_subscription_cannot_be_made_anew() -> 
 def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_known() -> None:
     rig = Rig()
     sub = rig.subscribed()
-    number = sub.number
+    number = sub.intent.number
     (get,) = rig.wants(sub)
     (again,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, 3), log=OTHER))
     assert isinstance(again.message, Get)
     assert (again.message.last, again.message.number, again.message.log) == ((OTHER, 3), number, OTHER)
-    assert isinstance(sub.tell(), DataLoss)
+    assert isinstance(sub.losses.tell(), DataLoss)
 
 
 def test_losses_that_nobody_was_told_of_are_told_one_after_the_other() -> None:
@@ -249,11 +249,11 @@ def test_losses_that_nobody_was_told_of_are_told_one_after_the_other() -> None:
     for offset in (3, 7):
         (get,) = rig.answer(get, status(Outcome.GONE, position=(OTHER, offset), log=OTHER))
     assert sub.has_news
-    assert [sub.tell().first for _ in range(2)] == [f"{LOG}.0", f"{OTHER}.3"]
+    assert [sub.losses.tell().first for _ in range(2)] == [f"{LOG}.0", f"{OTHER}.3"]
     assert not sub.has_news
-    assert sub.forget_told() == [Told("t", 2)]
-    sub.forgot_told()
-    assert (sub.forget_told(), sub.has_news) == ([], False)
+    assert sub.losses.forget("t") == [Told("t", 2)]
+    sub.losses.forgot()
+    assert (sub.losses.forget("t"), sub.has_news) == ([], False)
 
 
 def test_an_operator_that_ended_the_subscription_is_named_as_the_reason() -> None:
@@ -279,8 +279,8 @@ def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_afte
     assert (error.first, error.last) == (f"{LOG}.2", f"{LOG}.4")
     assert len(changes) == 2
     sub.buried(loss, error)  # type: ignore[arg-type]
-    assert sub.tell() is error
-    assert sub.position == (LOG, 4)
+    assert sub.losses.tell() is error
+    assert sub.cursor.position == (LOG, 4)
     assert [piece.last for piece in getattr(rig.take(sub, 10), "pieces")] == [(LOG, 5)]  # noqa: B009
 
 
@@ -313,7 +313,7 @@ def test_what_was_taken_is_fsynced_in_time_though_more_is_taken_without_a_pause(
     for _ in range(4):
         rig.take(sub, 1)
         rig.later(0.4 * SYNC_SECONDS)
-    assert sub.safe == (LOG, 3)
+    assert sub.cursor.safe == (LOG, 3)
 
 
 def test_a_fsynced_commit_may_be_acknowledged_at_once() -> None:
@@ -382,10 +382,10 @@ def test_an_open_chunk_is_not_acknowledged_until_it_is_handed_out() -> None:
     sub.begin_chunk(taking)  # type: ignore[arg-type]
     sub.took(taking)  # type: ignore[arg-type]
     rig.core.moved(sub, rig.now, fsynced=True)
-    assert (sub.position, sub.safe) == ((LOG, 2), (LOG, 0))
+    assert (sub.cursor.position, sub.cursor.safe) == ((LOG, 2), (LOG, 0))
     sub.chunk = None
     rig.core.moved(sub, rig.now, fsynced=True)
-    assert sub.safe == (LOG, 2)
+    assert sub.cursor.safe == (LOG, 2)
 
 
 def test_at_the_end_what_is_safe_is_acknowledged_at_once() -> None:

@@ -74,7 +74,7 @@ class World:
 
     def restart(self, position: Position | None, counters: dict[str, int]) -> None:
         """What opening the store makes of what is on the disk."""
-        number, floor, now = self.sub.number, self.rig.core.numbers.highest, self.rig.now
+        number, floor, now = self.sub.intent.number, self.rig.core.numbers.highest, self.rig.now
         self.rig = Rig(proxies=1)
         self.rig.now = now
         self.rig.core.numbers.reopen(floor)
@@ -103,16 +103,16 @@ class World:
             rig.turn()
         elif event < 0.85:
             self.take()
-        elif event < 0.87 and self.sub.settled:
-            self.restart(self.sub.position, self.sub.taken)  # A kill: what was committed is there.
-        elif event < 0.88 and self.sub.settled:
+        elif event < 0.87 and self.sub.intent.settled:
+            self.restart(self.sub.cursor.position, self.sub.cursor.taken)  # A kill: what was committed is there.
+        elif event < 0.88 and self.sub.intent.settled:
             count, position = self.fsynced
             if position is not None:  # A power cut: what was fsynced is there, and the rest is taken again.
                 del self.taken[count:]
                 self.restart(position, {PUBLISHER: position[1]})
         else:
             rig.later(chance.random() * 0.3)
-        if self.sub.settled and not self.sub.waiting:
+        if self.sub.intent.settled and not self.sub.waiting:
             self.rig.wants(self.sub, 1e6)
         if (safe := self.rig.on_disk.get("t")) is not None:
             self.fsynced = (max(0, safe[1] - self.start), safe)
@@ -121,12 +121,12 @@ class World:
     @property
     def start(self) -> int:
         """The position of the subscription's beginning."""
-        if not self.taken and self.sub.position is not None:
-            self.floor = self.sub.position[1]
+        if not self.taken and self.sub.cursor.position is not None:
+            self.floor = self.sub.cursor.position[1]
         return self.floor
 
     def take(self) -> None:
-        if not (self.sub.settled and self.sub.available):
+        if not (self.sub.intent.settled and self.sub.available):
             return
         start = self.start
         taking = self.rig.take(self.sub, self.chance.randrange(1, 5))
@@ -148,7 +148,7 @@ def explore(seed: int, loss: float) -> None:
     end = world.server.end
     for _ in range(5000):
         world.step()
-        if world.sub.settled and world.sub.position is not None and world.sub.position[1] >= end:
+        if world.sub.intent.settled and world.sub.cursor.position is not None and world.sub.cursor.position[1] >= end:
             return
     raise AssertionError("it is never drained")
 
@@ -165,7 +165,7 @@ def acknowledge_what_is_not_fsynced(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def took_and_safe(self: Subscription, taking: Taking) -> None:
         took(self, taking)
-        self.safe = self.position
+        self.cursor.safe = self.cursor.position
 
     monkeypatch.setattr(Subscription, "took", took_and_safe)
 
@@ -176,7 +176,9 @@ def use_every_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def receive_all(self: ClientCore, token: int, answer: Status, now: float) -> None:
         if (flight := self.flights.get(token)) is not None:
-            self.flights._flights[token] = flight._replace(generation=flight.target.generation)
+            self.flights._flights[token] = flight._replace(
+                generation=getattr(flight.target, "fence", flight.target).generation
+            )
         receive(self, token, answer, now)
 
     monkeypatch.setattr(ClientCore, "receive", receive_all)

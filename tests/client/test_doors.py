@@ -140,7 +140,7 @@ def test_where_all_refuse_nothing_is_lost_and_what_waits_goes_out_as_soon_as_one
     assert {type(one.message).__name__ for one in out} == {"Put", "Subscribe"}
     assert rig.core.proxy == 1
     assert row.body is not None
-    assert not sub.settled
+    assert not sub.intent.settled
 
 
 def test_who_comes_back_beside_one_that_serves_changes_nothing() -> None:

@@ -435,7 +435,7 @@ def test_what_a_cut_off_client_has_not_handed_out_comes_again_though_something_b
         client.put_many(topic, [b"a", b"b"])
         other.put(topic, b"before")
         session = client._session
-        session.core.subscriptions[topic].taken[other.publisher_id] = (
+        session.core.subscriptions[topic].cursor.taken[other.publisher_id] = (
             1 << 62
         )  # It was taken by an earlier subscription.
         messages = client.messages(topic, timeout=PATIENCE)

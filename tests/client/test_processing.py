@@ -79,7 +79,7 @@ def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
     before = client.subscriptions()[topic]["position"]
     with pytest.raises(CallerError, match="handler is"):
         client.process(topic, handler, timeout=5.0)
-    assert client._session.core.subscriptions[topic].attempts == 0
+    assert client._session.core.subscriptions[topic].cursor.attempts == 0
     assert client.subscriptions()[topic]["position"] == before
     assert client.get_many(topic, timeout=5.0).bodies() == [b"one", b"two"]
 

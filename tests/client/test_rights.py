@@ -143,15 +143,15 @@ def test_a_denied_subscription_is_asked_for_by_the_next_call_alone() -> None:
     sub, out = rig.intend()
     rig.answer(out, status(Outcome.DENIED, body=b"client c may not get from t"))
     assert isinstance(sub.failure, NotAllowed)
-    assert sub.on
-    assert not sub.settled
+    assert sub.intent.on
+    assert not sub.intent.settled
     assert rig.later(100.0) == []
     assert rig.core.deadline() is None
     rig.core.settle(sub, rig.now + 30.0)
     (again,) = rig.turn()
     assert isinstance(again.message, Subscribe)
     rig.answer(again, settled(again.message, (LOG, 0)))
-    assert sub.settled
+    assert sub.intent.settled
     assert sub.failure is None
 
 
@@ -162,8 +162,8 @@ def test_a_denied_unsubscription_stays_wanted() -> None:
     assert isinstance(out.message, Unsubscribe)
     rig.answer(out, status(Outcome.DENIED))
     assert str(sub.failure) == "client c may not unsubscribe from t"
-    assert not sub.on
-    assert not sub.settled
+    assert not sub.intent.on
+    assert not sub.intent.settled
 
 
 def test_a_denied_get_keeps_what_is_here_and_its_place() -> None:
@@ -176,7 +176,7 @@ def test_a_denied_get_keeps_what_is_here_and_its_place() -> None:
     rig.answer(ahead, status(Outcome.DENIED))
     assert isinstance(sub.failure, NotAllowed)
     assert sub.prefetch.records == 2
-    assert (sub.on, sub.settled, sub.position) == (True, True, (LOG, 1))
+    assert (sub.intent.on, sub.intent.settled, sub.cursor.position) == (True, True, (LOG, 1))
     rig.take(sub, 2)
     assert rig.later(100.0) == []  # It acknowledges nothing either: that would be denied too.
     (again,) = rig.wants(sub)
@@ -189,7 +189,7 @@ def test_a_check_that_is_denied_ends_the_call() -> None:
     sub = rig.subscribed()
     rig.core.check(sub, rig.now + 30.0)
     rig.answer(rig.turn()[0], status(Outcome.DENIED))
-    assert not sub.unchecked
+    assert not sub.intent.unchecked
     assert isinstance(sub.failure, NotAllowed)
     assert rig.later(100.0) == []
 
@@ -206,7 +206,7 @@ def test_a_loss_is_told_only_when_the_subscription_is_made_anew() -> None:
     (again,) = rig.turn()
     rig.answer(again, settled(again.message, (LOG, 0)))
     assert sub.has_news
-    assert isinstance(sub.tell(), DataLoss)
+    assert isinstance(sub.losses.tell(), DataLoss)
 
 
 @pytest.mark.parametrize(

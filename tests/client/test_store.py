@@ -130,6 +130,35 @@ def test_a_commit_survives_the_process(path: Path) -> None:
     store.close()
 
 
+def test_an_intent_to_begin_before_the_end_keeps_the_start_and_forgets_what_was_taken(path: Path) -> None:
+    store = Store(path)
+    for topic in ("t", "u"):
+        store.commit([c.Intended(topic, True), c.Confirmed(topic, 3, (LOG, 8), LOG)])
+        store.commit([c.Taken(topic, (LOG, 9), {"p/1": 6})])
+    store.commit([c.Intended("t", True, True), c.Intended("u", True)])
+    assert store.taken("t") == {"p/1": 6}, "at the end a record of before may come once more"
+    assert list(store.starts()) == []
+    for start in ("earliest", 17, (LOG, 4)):
+        store.commit([c.Intended("t", True, True, start)])
+        crash(store)
+        store = Store(path)
+        assert list(store.starts()) == [("t", start)]
+    assert store.taken("t") == {}
+    assert store.taken("u") == {"p/1": 6}
+    store.commit([c.Intended("t", True, True)])
+    assert list(store.starts()) == []
+    store.close()
+
+
+def test_a_store_of_an_earlier_release_gets_the_table_of_starts(path: Path) -> None:
+    store = Store(path)
+    store.db.execute("drop table pubsub_starts")
+    store.close()
+    store = Store(path)
+    assert list(store.starts()) == []
+    store.close()
+
+
 def test_an_intent_forgets_the_position_and_the_attempts(path: Path) -> None:
     store = Store(path)
     store.commit([c.Intended("t", True), c.Confirmed("t", 3, (LOG, 8), LOG), c.Tried("t", (LOG, 9), 4)])

@@ -33,13 +33,13 @@ def test_what_another_call_has_confirmed_meanwhile_is_not_made_anew(
     def other_call_first(timeout: float | None, now: float | None = None) -> float:
         monkeypatch.undo()
         client._run(begin(topic, PATIENCE))
-        numbers.append(session.core.subscriptions[topic].number)
+        numbers.append(session.core.subscriptions[topic].intent.number)
         return until(timeout, now)
 
     numbers: list[int] = []
     monkeypatch.setattr(session, "until", other_call_first)
     client._run(begin(topic, PATIENCE))
-    assert numbers == [session.core.subscriptions[topic].number]
+    assert numbers == [session.core.subscriptions[topic].intent.number]
 
 
 def test_an_answer_that_a_slow_disk_has_at_the_deadline_counts(

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rig import LOG, PUBLISHER, batch, records, settled
 
-from pubsub.client.core.changes import Confirmed, Taken
+from pubsub.client.core.changes import Confirmed, Intended, Taken
 from pubsub.client.core.message import Batch
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.retries import Retries
 from pubsub.client.core.subscription import Subscription
+from pubsub.protocol import Subscribe
+from pubsub.protocol.names import Start
 
 
 def make(taken: dict[str, int] | None = None) -> Subscription:
@@ -34,16 +37,16 @@ def test_taking_changes_nothing_until_its_commit_has_succeeded() -> None:
     sub.received(batch(1, 10, 4), 0.0)
     first, second = sub.take(2), sub.take(2)
     assert first == second
-    assert (sub.prefetch.records, sub.position) == (4, (LOG, 0))
+    assert (sub.prefetch.records, sub.cursor.position) == (4, (LOG, 0))
     assert take(sub, 2) == [b"10", b"11"]
-    assert (sub.prefetch.records, sub.position, sub.after) == (2, (LOG, 2), (LOG, 4))
+    assert (sub.prefetch.records, sub.cursor.position, sub.after) == (2, (LOG, 2), (LOG, 4))
 
 
 def test_a_counter_that_was_taken_before_is_dropped_and_its_place_is_passed() -> None:
     sub = make({PUBLISHER: 12})
     sub.received(batch(1, 10, 5), 0.0)
     assert take(sub, 1) == [b"13"]
-    assert sub.position == (LOG, 4)
+    assert sub.cursor.position == (LOG, 4)
     assert take(sub, 9) == [b"14"]
 
 
@@ -51,7 +54,7 @@ def test_where_all_was_taken_before_only_the_position_moves() -> None:
     sub = make({PUBLISHER: 99})
     sub.received(batch(1, 10, 5), 0.0)
     assert take(sub, 1) == []
-    assert sub.position == (LOG, 5)
+    assert sub.cursor.position == (LOG, 5)
     assert not sub.available
 
 
@@ -61,9 +64,26 @@ def test_the_second_net_counts_across_subscriptions() -> None:
     assert take(sub, 1) == [b"5"]
     sub.intended(False)
     sub.intended(True)
-    sub.position = (LOG, 0)
+    sub.cursor.position = (LOG, 0)
     sub.received(records(1, [4, 5, 6]), 0.0)
     assert take(sub, 9) == [b"6"]
+
+
+@pytest.mark.parametrize("start", ["earliest", 7, (LOG, 4)])
+def test_one_that_begins_before_the_end_is_sent_so_and_takes_again_what_was_taken(start: Start) -> None:
+    sub = make()
+    sub.received(records(1, [5]), 0.0)
+    assert take(sub, 1) == [b"5"]
+    assert sub.intend(True, fresh=True, start=start) == Intended("t", True, True, start)
+    sub.intended(True, fresh=True, start=start)
+    asked = sub.ask(2, 1)
+    assert isinstance(asked, Subscribe)
+    assert (asked.start, asked.continues) == (start, 0)
+    sub.confirmed(sub.confirm(settled(asked, (LOG, 0))))
+    sub.received(records(1, [4, 5, 6]), 0.0)
+    assert take(sub, 9) == [b"4", b"5", b"6"]
+    sub.received(records(4, [5, 6, 7]), 0.0)
+    assert take(sub, 9) == [b"7"], "within the subscription each comes once"
 
 
 def test_publishers_are_counted_apart() -> None:
@@ -96,7 +116,7 @@ def test_taking_in_any_portions_gives_every_record_once_in_order(
         found += take(sub, portions[index % len(portions)])
         index += 1
     assert found == [b"%d" % counter for counter in range(passed + 1, total + 1)]
-    assert (sub.position, sub.prefetch.records, sub.prefetch.size) == ((LOG, total), 0, 0)
+    assert (sub.cursor.position, sub.prefetch.records, sub.prefetch.size) == ((LOG, total), 0, 0)
 
 
 # Chunks
@@ -147,24 +167,24 @@ def test_unsubscribing_ends_a_chunk() -> None:
 def test_attempts_count_for_one_message_and_end_when_it_is_taken() -> None:
     sub = make()
     sub.received(batch(1, 1, 2), 0.0)
-    assert sub.attempt((LOG, 1)) == 1
-    sub.attempted((LOG, 1), 1)
-    assert sub.attempt((LOG, 1)) == 2
+    assert sub.cursor.attempt((LOG, 1)) == 1
+    sub.cursor.attempted((LOG, 1), 1)
+    assert sub.cursor.attempt((LOG, 1)) == 2
     take(sub, 1)
-    assert sub.attempt((LOG, 2)) == 1
+    assert sub.cursor.attempt((LOG, 2)) == 1
 
 
 def test_an_attempt_that_was_counted_ahead_is_counted_once() -> None:
     sub = make()
-    sub.attempted((LOG, 2), 1, ahead=True)
-    assert sub.attempt((LOG, 2)) == 1
-    sub.attempted((LOG, 2), 1)
-    assert sub.attempt((LOG, 2)) == 2
+    sub.cursor.attempted((LOG, 2), 1, ahead=True)
+    assert sub.cursor.attempt((LOG, 2)) == 1
+    sub.cursor.attempted((LOG, 2), 1)
+    assert sub.cursor.attempt((LOG, 2)) == 2
 
 
 def test_an_attempt_whose_commit_failed_does_not_count() -> None:
     sub = make()
-    assert [sub.attempt((LOG, 1)) for _ in range(9)] == [1] * 9
+    assert [sub.cursor.attempt((LOG, 1)) for _ in range(9)] == [1] * 9
 
 
 def test_the_record_behind_a_taking_is_known_where_it_is_here() -> None:

@@ -24,8 +24,8 @@ from random import Random
 from typing import Any
 
 from pubsub import Client
+from pubsub.client.core.cursor import Cursor
 from pubsub.client.core.message import Message
-from pubsub.client.core.subscription import Subscription
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotSubscribed, Unavailable
 from tests.faults.dying import die, die_at
@@ -126,7 +126,7 @@ def main(facts: dict[str, Any]) -> None:
     if "die" in facts:
         die_at(**facts["die"])
     if facts.get("forgetful"):
-        Subscription.taken = property(lambda _: {})  # type: ignore[assignment]
+        Cursor.taken = property(lambda _: {})  # type: ignore[assignment]
     settings = ClientSettings(
         proxies=tuple(facts["proxies"]),
         **facts.get("keys", {}),

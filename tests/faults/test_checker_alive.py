@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.cursor import Cursor
 from pubsub.protocol import Message, Put
 from tests.faults.checker import check
 from tests.faults.cluster import Cluster
@@ -104,7 +104,7 @@ def test_the_checker_objects_to_a_server_that(
     broken: bool,
 ) -> None:
     # The client's own net catches most of what a broken server doubles: here it is to be seen.
-    monkeypatch.setattr(Subscription, "taken", property(lambda _: {}))
+    monkeypatch.setattr(Cursor, "taken", property(lambda _: {}))
     begin = tmp_path / "begin"
     entry = ("-m", "tests.faults.broken_server", breakage if broken else "not_at_all", str(begin))
     cluster.run(1, 1, entry=entry)

@@ -389,7 +389,7 @@ def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
         (b"PUT " + b"a=1 " * HEADER_FIELDS_MAX + b"!v=1\r\n\r\n", "fields, above"),
         (b"PUT " + b"x" * HEADER_LENGTH_MAX + b"\r\n\r\n", "no end of the header within"),
         (b"STATUS s1 fine !v=1\r\n\r\n", "not a status"),
-        (b"SUBSCRIBE s1 t number=1 opening=1 name=x from=now !v=1\r\n\r\n", "not earliest or latest"),
+        (b"SUBSCRIBE s1 t number=1 opening=1 name=x from=now !v=1\r\n\r\n", "not a position"),
         (b"HEARTBEAT s1 leaving=2 !v=1\r\n\r\n", "not 0 or 1"),
         (PREPARE.replace(b"take", b"steal"), "not a kind of attempt"),
         (PREPARE.replace(b"token=3", b"token=3 !whole=1"), "insists on '!whole=1'"),

@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from pubsub.base.limits import NAME_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import InvalidName
 from pubsub.protocol.names import (
+    Start,
     check_id,
     check_new_topic,
     check_topic,
     file_name,
     format_position,
+    format_start,
     is_endpoint,
     is_hex,
     is_id,
@@ -22,6 +24,7 @@ from pubsub.protocol.names import (
     parse_endpoint,
     parse_number,
     parse_position,
+    parse_start,
     topic_of,
 )
 
@@ -206,3 +209,18 @@ def test_a_name_that_is_no_text_is_told_so(name: object) -> None:
     for check in (check_topic, lambda its: check_id("client ID", its)):
         with pytest.raises(InvalidName, match=f"it is text, not {type(name).__name__}$"):
             check(name)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("start", "text"),
+    [("earliest", "earliest"), ("latest", "latest"), (("a" * 16, 7), "a" * 16 + ".7"), (0, "@0"), (17, "@17")],
+)
+def test_a_start_has_one_spelling(start: Start, text: str) -> None:
+    assert format_start(start) == text
+    assert parse_start(text) == start
+
+
+@pytest.mark.parametrize("text", ["", "-1", "7", "now", "@", "@-1", "@07", "a" * 16 + ".0"])
+def test_what_is_no_start(text: str) -> None:
+    with pytest.raises(ValueError, match="not a"):
+        parse_start(text)

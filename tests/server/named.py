@@ -6,10 +6,11 @@ import json
 from typing import Any
 
 from pubsub.protocol import Get, Outcome, Position, Read, Status, Subscribe, Unsubscribe, parse_position
+from pubsub.protocol.names import Start
 from tests.server.stage import Stage, bodies
 
 
-def make(stage: Stage, start: str = "earliest", number: int = 7, name: str = "archive") -> Status:
+def make(stage: Stage, start: Start = "earliest", number: int = 7, name: str = "archive") -> Status:
     return stage.ask(Subscribe("spark", "t", number, number, name=name, start=start))
 
 

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from pubsub.protocol import Get, Outcome, Position
+from pubsub.protocol import Get, Outcome, Position, Subscribe
+from pubsub.protocol.names import Start
 from tests.server.stage import Stage, bodies, put
 
 pytestmark = pytest.mark.timeout(600)
@@ -48,6 +49,8 @@ class History(RuleBasedStateMachine):
         self.number = 10
         self.subscribers: dict[tuple[str, str], Subscriber] = {}
         self.puts: dict[tuple[str, str], list[tuple[int, int, list[bytes]]]] = {}
+        self.records: dict[str, list[tuple[int, bytes]]] = {}
+        """By topic, the stamp and the body of each record that was ever taken; the first one has the offset 1."""
 
     def teardown(self) -> None:
         self.stage.close()
@@ -80,6 +83,31 @@ class History(RuleBasedStateMachine):
         mine.on, mine.number, mine.expected, mine.ahead = on, number, [], 0
         mine.last = mine.after = answer.position
 
+    @rule(who=WHO, topic=TOPIC, pick=st.integers(0, 1_000), kind=st.sampled_from(["earliest", "stamp", "record"]))
+    def subscribe_from(self, who: str, topic: str, pick: int, kind: str) -> None:
+        """Begin anew among what the topic holds."""
+        held = self.stage.core.state.topics.get(topic)
+        records = self.records.get(topic, [])
+        if held is None or not records:
+            return
+        index = pick % len(records)
+        stamp, low = 0, held.open.low
+        start: Start = "earliest"
+        if kind == "record":
+            start = (held.open.id, index + 1)
+            low = max(index + 1, low)
+        elif kind == "stamp":
+            start = stamp = records[index][0]
+        mine, number = self.subscriber(who, topic), self.next()
+        answer = self.stage.ask(Subscribe(who, topic, number, 1, start=start))
+        if kind == "record" and index + 1 < low:
+            assert (answer.outcome, answer.position) == (Outcome.GONE, (held.open.id, low - 1))
+            return
+        assert (answer.outcome, answer.position) == (Outcome.SUCCESS, (held.open.id, low - 1))
+        mine.on, mine.number, mine.ahead = True, number, 0
+        mine.expected = [body for its, body in records[low - 1 :] if its >= stamp]
+        mine.last = mine.after = answer.position
+
     @rule(who=WHO, topic=TOPIC, back=st.integers(1, 5), on=st.booleans())
     def late_subscription(self, who: str, topic: str, back: int, on: bool) -> None:
         mine = self.subscriber(who, topic)
@@ -107,6 +135,8 @@ class History(RuleBasedStateMachine):
             return
         assert (answer.outcome, answer.last) == (Outcome.SUCCESS, counter + count - 1)
         history.append((counter, count, records))
+        stamp = self.stage.core.state.stamps.last
+        self.records.setdefault(topic, []).extend((stamp, body) for body in records)
         for (_, name), mine in self.subscribers.items():
             if name == topic and mine.on:
                 mine.expected += records

@@ -18,6 +18,7 @@ from pubsub.server.topic.stages import Piece, Stage
 from pubsub.server.topic.subscription import Subscription, SubscriptionRow, subscription_of
 from pubsub.server.topic.topic import Log, Topic
 from tests.scripts.test_imports import modules
+from tests.server.topics import at_the_end
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 BOB = subscription_of("bob", SubscriptionRow(5, 5, True, 0, (A, 0), (Span(A, 1),)))
@@ -48,7 +49,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "settle": lambda t: t.settle(C),
     "keep": lambda t: t.keep(next(iter(t.stages.values())), Piece(1, 0, 1, 5, 8)),
     "drop": lambda t: t.drop(STAGE),
-    "subscribe": lambda t: t.subscribe("eve", 7, 7, True, 0),
+    "subscribe": lambda t: t.subscribe("eve", 7, 7, True, at_the_end(t)),
     "enter": lambda t: t.enter("@all", deepcopy(BOB)),
     "begin_epoch": lambda t: t.begin_epoch("bob", 6),
     "use": lambda t: t.use("@job"),
@@ -84,7 +85,7 @@ def test_what_is_as_it_was_is_not_noted() -> None:
     same = topic()
     same.acknowledge("bob", (A, 0))
     same.acknowledge("bob", None)
-    same.subscribe("bob", 5, 5, True, 0)
+    same.subscribe("bob", 5, 5, True, at_the_end(same))
     same.settle(B)
     same.use("bob")
     assert not any(vars(same.noted).values())

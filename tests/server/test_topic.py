@@ -12,7 +12,9 @@ from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol import Outcome
 from pubsub.server.topic.merge import merge
 from pubsub.server.topic.spans import Span
+from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Log, Topic, Verdict, judge
+from tests.server.topics import at_the_end
 
 A, B = "a" * 16, "b" * 16
 
@@ -21,6 +23,12 @@ A, B = "a" * 16, "b" * 16
 def topic() -> Topic:
     log = Log(1, A)
     return Topic(1, "t", log, {A: log}, history=(Span(A, 1),))
+
+
+def subscribe(
+    topic: Topic, who: str, number: int, epoch: int, *, on: bool, since: int = 0
+) -> tuple[Outcome, Subscription, bool]:
+    return topic.subscribe(who, number, epoch, on, at_the_end(topic, since))
 
 
 @pytest.mark.parametrize(
@@ -70,36 +78,36 @@ def test_appending_moves_end_bytes_and_last(topic: Topic) -> None:
 
 def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
-    outcome, subscription, changed = topic.subscribe("bob", 5, 3, True, 77)
+    outcome, subscription, changed = subscribe(topic, "bob", 5, 3, on=True, since=77)
     assert (outcome, changed) == (Outcome.SUCCESS, True)
     cursor = subscription.cursor
     assert (cursor.backlog, cursor.acknowledged, cursor.since) == ((Span(A, 5),), (A, 4), 77)
-    assert topic.subscribe("bob", 5, 9, False, 0) == (Outcome.SUCCESS, subscription, False)
-    assert topic.subscribe("bob", 4, 9, False, 0) == (Outcome.SUPERSEDED, subscription, False)
-    assert topic.subscribe("bob", 6, 1, False, 0) == (Outcome.SUPERSEDED, subscription, False), "of an earlier opening"
-    _, left, _ = topic.subscribe("bob", 6, 3, False, 0)
+    assert subscribe(topic, "bob", 5, 9, on=False) == (Outcome.SUCCESS, subscription, False)
+    assert subscribe(topic, "bob", 4, 9, on=False) == (Outcome.SUPERSEDED, subscription, False)
+    assert subscribe(topic, "bob", 6, 1, on=False) == (Outcome.SUPERSEDED, subscription, False), "of an earlier opening"
+    _, left, _ = subscribe(topic, "bob", 6, 3, on=False)
     assert (left.on, left.cursor.backlog, left.opening) == (False, (), 3)
 
 
 def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topic: Topic) -> None:
     for who in ("bob", "eve"):
-        topic.subscribe(who, 5, 5, True, 0)
+        subscribe(topic, who, 5, 5, on=True)
     topic.append(1, 1, 4, 10)
-    topic.subscribe("eve", 6, 5, False, 0)
-    topic.subscribe("dan", 5, 5, True, 0)
+    subscribe(topic, "eve", 6, 5, on=False)
+    subscribe(topic, "dan", 5, 5, on=True)
     topic.go_on_in(Log(2, B))
     backlogs = {who: subscription.cursor.backlog for who, subscription in topic.subscriptions.items()}
     assert backlogs == {"bob": (Span(A, 1, 5), Span(B, 1)), "eve": (), "dan": (Span(B, 1),)}
     assert topic.history == (Span(A, 1, 5), Span(B, 1))
     assert topic.floors() == {A: 1, B: 1}
-    topic.subscribe("bob", 6, 5, False, 0)
-    topic.subscribe("dan", 6, 5, False, 0)
+    subscribe(topic, "bob", 6, 5, on=False)
+    subscribe(topic, "dan", 6, 5, on=False)
     topic.append(1, 5, 2, 10)
     assert topic.floors() == {A: 5, B: 3}, "nobody is to receive any of it"
 
 
 def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
-    _, subscription, _ = topic.subscribe("bob", 5, 5, True, 0)
+    _, subscription, _ = subscribe(topic, "bob", 5, 5, on=True)
     topic.append(1, 1, 4, 10)
     assert topic.acknowledge("bob", None)
     assert topic.acknowledge("bob", (A, 0))
@@ -111,7 +119,7 @@ def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
 
 
 def test_reading_begins_behind_a_position_that_can_be(topic: Topic) -> None:
-    _, subscription, _ = topic.subscribe("bob", 5, 5, True, 0)
+    _, subscription, _ = subscribe(topic, "bob", 5, 5, on=True)
     topic.append(1, 1, 4, 10)
     assert topic.reading(subscription.cursor, None) == (Span(A, 1),)
     assert topic.reading(subscription.cursor, (A, 0)) == (Span(A, 1),)

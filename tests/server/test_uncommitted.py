@@ -8,6 +8,7 @@ from pubsub.server.state.uncommitted import ACKNOWLEDGE_SECONDS, Uncommitted
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
+from tests.server.topics import at_the_end
 
 A = "a" * 16
 
@@ -16,7 +17,7 @@ A = "a" * 16
 def topics() -> dict[str, Topic]:
     log = Log(1, A)
     topic = Topic(1, "t", log, {A: log}, history=(Span(A, 1),))
-    topic.subscribe("bob", 5, 5, True, 0)
+    topic.subscribe("bob", 5, 5, True, at_the_end(topic))
     topic.append(7, 1, 2, 10)
     return {"t": topic}
 

@@ -99,15 +99,16 @@ def _subscription(sub: Any) -> dict[str, Any]:
     if sub is None:
         return {}
     facts = {
-        "on": sub.on,
-        "settled": sub.settled,
-        "fresh": sub.fresh,
-        "position": sub.position,
-        "tried": None if sub.tried in {None, (None, None)} else sub.tried,
-        "attempts": sub.attempts,
+        "on": sub.intent.on,
+        "settled": sub.intent.settled,
+        "fresh": sub.intent.fresh,
+        "start": sub.intent.start,
+        "position": sub.cursor.position,
+        "tried": None if sub.cursor.tried in {None, (None, None)} else sub.cursor.tried,
+        "attempts": sub.cursor.attempts,
         "losses": [(loss.first, loss.last, loss.reason) for loss in sub.losses],
-        "taken": sub._load(sub.topic) if sub._taken is None else dict(sub._taken),
+        "taken": sub.cursor._load() if sub.cursor._taken is None else dict(sub.cursor._taken),
     }
-    if sub.settled:
-        facts["number"] = sub.number
+    if sub.intent.settled:
+        facts["number"] = sub.intent.number
     return facts

@@ -212,7 +212,7 @@ class ClientNode(Process):
         self._bare = True
         core._load_taken = Forgetful
         for sub in core.subscriptions.values():
-            sub._load, sub._taken = Forgetful, None
+            sub.cursor._load, sub.cursor._taken = Forgetful, None
 
     def make_session(self, known: Mapping[int, Row] = MappingProxyType({})) -> Session:
         host = self.host

@@ -24,6 +24,7 @@ from pubsub.server.storage.store import Store as ServerStore
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
+from tests.server.topics import at_the_end
 from tests.simulation.applications.application import Application
 from tests.simulation.clients import Call, ClientNode
 from tests.simulation.damage import flip
@@ -159,11 +160,11 @@ def test_a_receiver_that_lost_the_chunks_it_had_is_offered_the_topic_anew() -> N
 def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being_fenced_off_for_ever() -> None:
     log = Log(1, "0" * 16)
     topic = Topic(1, "t", log, {log.id: log})
-    topic.subscribe("c1", 5, 5, True, 0)
+    topic.subscribe("c1", 5, 5, True, at_the_end(topic))
     topic.begin_epoch("c1", 30)  # a later opening, of a directory that was emptied since, asked for messages
-    outcome, subscription, changed = topic.subscribe("c1", 11, 10, True, 0)
+    outcome, subscription, changed = topic.subscribe("c1", 11, 10, True, at_the_end(topic))
     assert (outcome, subscription.opening, changed) == (Outcome.SUPERSEDED, 30, False)
-    assert topic.subscribe("c1", 31, 31, True, 0)[0] is Outcome.SUCCESS
+    assert topic.subscribe("c1", 31, 31, True, at_the_end(topic))[0] is Outcome.SUCCESS
 
 
 class _AnsweredDuplicate(Sink):

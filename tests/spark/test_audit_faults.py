@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.cursor import Cursor
 from pubsub.spark.audit import Audit
 from tests.faults.checker import read_puts, read_subscriber
 from tests.faults.cluster import ROOT, Cluster
@@ -65,7 +65,7 @@ def test_both_judges_agree_that_killed_processes_lost_and_doubled_nothing(sessio
 def test_the_audit_objects_to_a_server_that(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: str, play: Any, kind: str
 ) -> None:
-    monkeypatch.setattr(Subscription, "taken", property(lambda _: {}))  # The client's own net would catch it.
+    monkeypatch.setattr(Cursor, "taken", property(lambda _: {}))  # The client's own net would catch it.
     begin, record = tmp_path / "begin", tmp_path / "record"
     with Cluster(tmp_path, record) as cluster:
         cluster.run(1, 1, entry=("-m", "tests.faults.broken_server", breakage, str(begin)))

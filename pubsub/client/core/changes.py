@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.protocol import Position
+from pubsub.protocol.names import LATEST, Start
 
 
 @dataclass(slots=True)
@@ -61,12 +62,14 @@ class Intended:
     """The user wants to be subscribed to a topic, or not to be; the service has not confirmed it.
 
     Attributes:
-        fresh: the subscription is to begin at the end, whatever the service has under the client's ID.
+        fresh: a new subscription is to begin at `start`, whatever the service has under the client's ID.
+        start: anywhere but at the end: what was taken before is to come again, so no counter of it is kept.
     """
 
     topic: str
     on: bool
     fresh: bool = False
+    start: Start = LATEST
 
 
 @dataclass(slots=True)

@@ -20,14 +20,16 @@ from pubsub.client.core.doors import Doors
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
 from pubsub.client.core.groups import Groups
+from pubsub.client.core.long_poll import WAIT_SECONDS_MAX
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.put_message import put_message
 from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
-from pubsub.client.core.subscription import WAIT_SECONDS_MAX, Subscription
+from pubsub.client.core.subscription import Subscription
 from pubsub.errors import DataLoss, DecodeError, PubsubError, StateCopied, Superseded
 from pubsub.protocol import Get, Message, Outcome, Position, Status, format_position
+from pubsub.protocol.names import Start
 
 SYNC_SECONDS: Final = 0.05
 """What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
@@ -117,14 +119,19 @@ class ClientCore:
         """What the store holds, as `Store.subscriptions` gives it."""
         for topic, wanted, settled, fresh, number, log, position, tried, attempts in rows:
             sub = self.subscription(topic)
-            sub.on, sub.settled, sub.fresh, sub.number, sub.log = wanted, settled, fresh, number, log
-            sub.position = sub.safe = sub.acknowledged = position  # Opening the store fsynced it.
-            sub.tried, sub.attempts = tried, attempts
+            sub.intent.load(wanted, settled, fresh, number)
+            sub.fence.answered(log)
+            sub.cursor.load(position, tried, attempts)  # Opening the store fsynced it.
+
+    def load_starts(self, rows: Iterable[tuple[str, Start]]) -> None:
+        """Where fresh subscriptions begin, as `Store.starts` gives it."""
+        for topic, start in rows:
+            self.subscription(topic).intent.start = start
 
     def load_losses(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
         """What the user was not told of before, as `Store.untold` gives it."""
         for topic, first, last, reason in rows:
-            self.subscription(topic).losses.append(DataLoss(topic, first, last, reason))
+            self.subscription(topic).losses.add(DataLoss(topic, first, last, reason))
 
     def subscription(self, topic: str) -> Subscription:
         """A topic's subscription; a new one, off, where there is none."""
@@ -147,15 +154,15 @@ class ClientCore:
         ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
-        sub.settle_until = max(sub.settle_until, until)
+        sub.intent.ask_until(until)
         self._awake[sub.topic] = sub
 
     def check(self, sub: Subscription, until: float) -> None:
-        """Ask until `until` whether the service knows a settled subscription; `sub.unchecked` says when it does."""
+        """Ask until `until` whether the service knows a settled subscription; `unchecked` says when it does."""
         ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
-        sub.check_until = max(sub.check_until, until)
+        sub.intent.check_for(until)
         sub.deadline = None  # The answer to what is in flight may be older than the call.
         self._awake[sub.topic] = sub
 
@@ -166,7 +173,7 @@ class ClientCore:
             sub.retries.renew(self.proxy)
         sub.until = max(sub.until, until) if sub.wanted(now) else until
         sub.waiting += 1
-        if sub.settled and sub.parked_beyond(until, now):
+        if sub.intent.settled and sub.parked_beyond(until, now):
             sub.deadline = None  # The server may hold that GET for longer than this call waits: ask anew.
         self._awake[sub.topic] = sub
 
@@ -184,7 +191,7 @@ class ClientCore:
         for topic, sub in self._unsynced.items():
             sub.synced()
             self._awake[topic] = sub
-        self._unsynced = {topic: sub for topic, sub in self._unsynced.items() if sub.safe != sub.position}
+        self._unsynced = {topic: sub for topic, sub in self._unsynced.items() if sub.cursor.safe != sub.cursor.position}
         self._sync_at, self.wants_sync = None, False
         self.outbox.release()
 
@@ -218,9 +225,9 @@ class ClientCore:
             if row is not None and token in row.tokens:
                 row.tokens.remove(token)
             self._put_answered(target, status, flight, now)
-        elif generation == target.generation:
+        elif target.fence.admits(generation):
             self.flights.forget(target.tokens)
-            if target.settled:
+            if target.intent.settled:
                 self._get_answered(target, status, proxy, now)
             else:
                 self._intent_answered(target, status, proxy, now)
@@ -265,16 +272,16 @@ class ClientCore:
         elif status.outcome is Outcome.SUPERSEDED:
             self._intent_superseded(sub, status)
         elif status.outcome in {Outcome.REFUSED, Outcome.DENIED}:
-            deny(sub, refusal(self.settings.client, "subscribe" if sub.on else "unsubscribe", sub.topic, status))
+            deny(sub, refusal(self.settings.client, "subscribe" if sub.intent.on else "unsubscribe", sub.topic, status))
         else:
             self._retry_later(sub, status, now)
 
     def _intent_superseded(self, sub: Subscription, status: Status) -> None:
         """A higher number is known there: only a call of the user's goes above it, once."""
-        if not sub.insists:
+        if not sub.intent.insists:
             sub.failure = Superseded(self.settings.client, sub.topic)
             return
-        sub.insists.clear()
+        sub.intent.insists.clear()
         try:
             self.numbers.reopen(max(status.number, status.opening))
         except PubsubError as error:
@@ -298,7 +305,7 @@ class ClientCore:
             sub.fail(Superseded(self.settings.client, sub.topic, status.reason.replace("_", " ")))
         elif outcome is Outcome.BEHIND:
             known = format_position(status.position)
-            evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.safe)} here"
+            evidence = f"{sub.topic} was received up to {known}, after {format_position(sub.cursor.safe)} here"
             sub.fail(StateCopied(self.settings.client, self.settings.path, evidence))
         elif outcome is Outcome.GONE:
             self.due.append(Due(*sub.place_lost(status, self.wall())))
@@ -308,14 +315,14 @@ class ClientCore:
             deny(sub, refusal(self.settings.client, "get", sub.topic, status))
         else:
             if outcome is Outcome.UNKNOWN:
-                sub.avoid = status.log
+                sub.fence.shun(status.log)
             self._retry_later(sub, status, now)
 
     def _retry_later(self, sub: Subscription, status: Status, now: float) -> None:
         sub.trouble = status.reason.replace("_", " ") or status.outcome.value
         sub.deadline = now + sub.retries.patience
-        if status.outcome is Outcome.MOVED and status.log:
-            sub.log = status.log
+        if status.outcome is Outcome.MOVED:
+            sub.fence.follow(status.log)
 
     # Sending
 
@@ -348,7 +355,7 @@ class ClientCore:
         if sub.failure is not None:
             sub.deadline = None
             return
-        if not sub.settled:
+        if not sub.intent.settled:
             if sub.deadline is not None or not sub.asking(now):
                 return
             message = sub.ask(self.numbers.take(), self.numbers.epoch)
@@ -358,9 +365,8 @@ class ClientCore:
             if get is None:
                 return
             message = get
-        sub.generation += 1
-        token = self.flights.add(sub, None, sub.generation, sub.retries.proxy, at=now)
-        self.flights.keep(sub.tokens, token, 1 if sub.settled else ASKED_MAX)
+        token = self.flights.add(sub, None, sub.fence.raise_for_request(), sub.retries.proxy, at=now)
+        self.flights.keep(sub.tokens, token, 1 if sub.intent.settled else ASKED_MAX)
         out.append(Outgoing(token, sub.retries.proxy, message))
 
     def _next_get(self, sub: Subscription, now: float) -> Get | None:
@@ -423,7 +429,7 @@ def _answered_late(sub: Subscription, flight: Flight, now: float) -> None:
 
     Where each try were given less than it takes, none would ever count. So the last one is given twice as long.
     """
-    if sub.deadline is not None and not sub.settled and flight.proxy == sub.retries.proxy:
+    if sub.deadline is not None and not sub.intent.settled and flight.proxy == sub.retries.proxy:
         sub.deadline = max(sub.deadline, now + min(2 * (now - flight.at), TRY_SECONDS_MAX))
 
 

@@ -39,7 +39,7 @@ def refusal(client: str, operation: str, topic: str, status: Status) -> Refused 
 def deny(sub: Subscription, error: PubsubError) -> None:
     """What was asked for is not done. All that is here stays, and its place at the service too."""
     sub.failure = error
-    sub.settle_until = sub.check_until = float("-inf")
+    sub.intent.stop_asking()
     sub.timed_out()
 
 

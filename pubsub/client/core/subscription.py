@@ -1,39 +1,37 @@
 """What one client knows of its subscription to one topic (docs/architecture.md, *Subscribe and get*).
 
-The intent, on or off, is durable before anything is sent; while it is not settled, every call asks again first. Each
-transmission has a number of its own, and only the answer to the last one counts. Once it is settled there are three
-places in the stream:
+It is composed of parts, each with one job and tested alone:
 
-    safe  ≤  position  ≤  after
-    safe      an fsync covers it: what a GET names as `last`, so that the server may forget everything up to there
-    position  the application has it, committed; it survives the process
-    after     received, in memory: the prefetch ends here
+    Intent    what the application wants, and what of that the service has confirmed
+    Cursor    where the application stands, and what it has taken
+    Prefetch  what was received behind that and not taken yet
+    LongPoll  the GET that went out last, and when the next one goes
+    Fence     which answers are not about the subscription as it is now
+    Losses    what the application is still to be told of
 
-Handing out changes nothing at the server, and what is in memory only is fetched again after a crash. Records whose
-counter was taken before are dropped, whatever their position: counters are kept per topic and publisher, and hold
-across subscriptions.
+Three places follow each other in the stream: safe ≤ position ≤ after. The first two are the cursor's. Everything up to
+`after` was received; the prefetch ends there. Handing out changes nothing at the server, and what is in memory only is
+fetched again after a crash.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from functools import partial
 from zlib import crc32
 
-from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Taken, Told
+from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Taken
 from pubsub.client.core.chunk import Chunk
+from pubsub.client.core.cursor import Cursor
+from pubsub.client.core.fence import Fence
+from pubsub.client.core.intent import NEVER, Intent
+from pubsub.client.core.long_poll import WAIT_SECONDS_MAX, LongPoll
+from pubsub.client.core.losses import Losses
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
-
-WAIT_SECONDS: Final = 1.0
-WAIT_SECONDS_MAX: Final = 10.0
-"""How long the server may hold a GET: doubling between these while nothing comes."""
-
-ACKNOWLEDGE_SECONDS: Final = 0.25
-"""A GET that is held at the server so long is sent anew where there is more to acknowledge."""
+from pubsub.protocol.names import LATEST, Start
 
 
 class Subscription:
@@ -43,65 +41,43 @@ class Subscription:
         client: the client ID.
         topic: the topic.
         retries: of its requests.
-        load: gives the last counters taken, by publisher; asked once, when they are needed.
+        load: gives a topic's last counters taken, by publisher; asked once, when they are needed.
 
     Attributes:
-        on: what the user wants; settled: whether the service has confirmed it.
-        fresh: the intent is to begin at the end, and not to continue (docs/architecture.md, *Continuing*).
-        number: of the transmission that was confirmed; asked: of the last one that was sent.
-        position, safe, after: see above; None before the service has said where the subscription stands.
-        log: the log that answered last; avoid: one whose holder does not know this subscription.
-        attempts: how often a handler has seen the message at `tried`.
+        intent, cursor, prefetch, poll, fence, losses: its parts.
         failure: what every call raises until the user does something about it; NotAllowed: until the next call asks.
-        losses: what the user is to be told, a call each; told: of how many he was, which the next call makes durable.
-        insists: the calls of the user's that still wish a higher number elsewhere to be gone above, which is done once.
         until: the latest deadline of the calls that wait for messages; waiting: how many do.
-        settle_until: the intent is asked for until then, whoever waits; check_until: whether it is still known is.
+        deadline: when the request in flight counts as unanswered; None: there is none.
         heard: when the service last answered a GET; trouble: why it did not.
         drained: when the last GET was sent that found nothing, with nothing here either.
-        prefetch: what was received and not taken yet.
+        tokens: of the requests that may still be answered.
+        chunk: what an iteration is handing out.
         busy: the next message is in the hand of a handler that may be awaiting (a weak reference to its task); nobody
             else takes meanwhile.
-        emptied: how often what was prefetched was thrown away.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
-        self.client, self.topic, self.retries, self._load = client, topic, retries, load
-        self.on = self.settled = self.fresh = False
-        self.number = self.asked = 0
-        self.position: Position | None = None
-        self.safe: Position | None = None
-        self.acknowledged: Position | None = None
-        self.log = self.avoid = ""
-        self.tried: tuple[str | None, int | None] | None = None
-        self.attempts = 0
-        self.counted_ahead = False
+        self.client, self.topic, self.retries = client, topic, retries
+        self.intent = Intent()
+        self.cursor = Cursor(partial(load, topic))
+        self.prefetch = Prefetch()
+        self.poll = LongPoll()
+        self.fence = Fence()
+        self.losses = Losses()
         self.failure: PubsubError | None = None
-        self.losses: deque[DataLoss] = deque()
-        self.told = 0
-        self.insists: set[object] = set()
-        self.until = self.settle_until = self.check_until = float("-inf")
+        self.until = self.heard = self.drained = NEVER
         self.waiting = 0
-        self.heard = float("-inf")
+        self.deadline: float | None = None
         self.trouble = ""
         self.tokens: list[int] = []
-        self.deadline: float | None = None
-        self.generation = self.emptied = 0
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
-        self.prefetch = Prefetch()
-        self._taken: dict[str, int] | None = None
-        self._sent_at = 0.0
-        self.drained = float("-inf")
-        self._wait = WAIT_SECONDS
-        self._hungry = self._asked_records = False
-        self._parked = 0.0
 
     # The intent
 
-    def intend(self, on: bool, *, fresh: bool = False) -> Change:
+    def intend(self, on: bool, *, fresh: bool = False, start: Start = LATEST) -> Change:
         """What makes an intent durable; `intended` follows the commit."""
-        return Intended(self.topic, on, fresh)
+        return Intended(self.topic, on, fresh, start)
 
     def leave_chunk(self) -> list[Taken]:
         """What takes back all that an open iteration has not handed out: else it is dropped when it comes once more."""
@@ -110,39 +86,39 @@ class Subscription:
         self.chunk.stop()
         return [self.chunk.give_back(self.topic)] if self.chunk.handed < self.chunk.total else []
 
-    def intended(self, on: bool, *, fresh: bool = False, left: Sequence[Taken] = ()) -> None:
+    def intended(self, on: bool, *, fresh: bool = False, start: Start = LATEST, left: Sequence[Taken] = ()) -> None:
         """The commit of `intend`, and of what `leave_chunk` gave, succeeded: what was prefetched is gone with it."""
         for change in left:
-            self.taken.update(change.counters)
-        self.on, self.settled, self.fresh, self.failure = on, False, fresh, None
-        self.position = self.safe = self.acknowledged = None
-        self.tried, self.attempts = None, 0
+            self.cursor.taken.update(change.counters)
+        self.intent.change(on, fresh=fresh, start=start)
+        self.failure = None
+        self.cursor.forget()
+        if start != LATEST:
+            self.cursor.forget_taken()
         self._empty()
-
-    @property
-    def unchecked(self) -> bool:
-        """Whether the service was asked if it knows this subscription, and has not answered."""
-        return self.check_until != float("-inf")
 
     def checking(self, now: float) -> bool:
         """Whether the service is to be asked if it knows this subscription."""
-        return self.on and self.settled and not self.failure and self.deadline is None and now < self.check_until
+        return not self.failure and self.deadline is None and self.intent.checking(now)
 
     def ask(self, number: int, epoch: int) -> Subscribe | Unsubscribe:
         """The next transmission of the intent; answers to those before count no more."""
-        self.asked = number
-        facts = self.client, self.topic, number, epoch, self.log, self.avoid
-        return Subscribe(*facts, continues=int(not self.fresh)) if self.on else Unsubscribe(*facts)
+        self.intent.asked = number
+        facts = self.client, self.topic, number, epoch, self.fence.log, self.fence.avoid
+        if not self.intent.on:
+            return Unsubscribe(*facts)
+        return Subscribe(*facts, start=self.intent.start, continues=int(not self.intent.fresh))
 
     def confirm(self, status: Status) -> Confirmed:
         """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
-        return Confirmed(self.topic, self.asked, status.position if self.on else None, status.log or self.log)
+        position = status.position if self.intent.on else None
+        return Confirmed(self.topic, self.intent.asked, position, status.log or self.fence.log)
 
     def confirmed(self, change: Confirmed) -> None:
         """The commit of `confirm` succeeded."""
-        self.settled, self.number, self.log, self.avoid = True, change.number, change.log, ""
-        self.settle_until, self.insists = float("-inf"), set()
-        self.position = self.safe = self.acknowledged = change.position
+        self.intent.settle(change.number)
+        self.fence.answered(change.log)
+        self.cursor.begin(change.position)
         self._empty()
 
     # Asking for records
@@ -150,7 +126,7 @@ class Subscription:
     @property
     def after(self) -> Position | None:
         """The last position that was received."""
-        return self.prefetch.last if self.prefetch else self.position
+        return self.prefetch.last if self.prefetch else self.cursor.position
 
     @property
     def available(self) -> bool:
@@ -163,48 +139,48 @@ class Subscription:
 
     def asking(self, now: float) -> bool:
         """Whether the intent is to be asked for."""
-        return not self.settled and self.failure is None and (now < self.settle_until or self.wanted(now))
+        return self.failure is None and self.intent.asking(now, wanted=self.wanted(now))
 
     def hungry(self, now: float, records_max: int, bytes_max: int) -> bool:
         """Whether a GET is to be sent: somebody waits, or the last answer brought something and there is room."""
-        if not (self.on and self.settled) or self.failure or self.deadline is not None:
+        if not self.intent.subscribed or self.failure or self.deadline is not None:
             return False
         if not self.prefetch and self.wanted(now):
             return True
         # While a full answer waits here to be handed out, the next one may already be made at the server.
-        return self._hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
+        return self.poll.hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
         """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
-        after = self.after
+        after, safe = self.after, self.cursor.safe
         return Get(
-            self.client, self.topic, self.safe, self.number, epoch, after if after != self.safe else None,
-            records_max, bytes_max, int(wait * 1000), self.log, self.avoid,
+            self.client, self.topic, safe, self.intent.number, epoch, after if after != safe else None,
+            records_max, bytes_max, int(wait * 1000), self.fence.log, self.fence.avoid,
         )  # fmt: skip
 
     def asked_for_records(self, now: float, wait: float, *, records: bool = True) -> None:
         """A GET went out. `records`: it asks for some, and does not only acknowledge."""
-        self._sent_at, self._parked, self._asked_records = now, wait, records
-        self.acknowledged = self.safe
+        self.poll.sent(now, wait, asks=records)
+        self.cursor.acknowledged = self.cursor.safe
         self.deadline = now + wait + self.retries.patience
 
     def wait_seconds(self, now: float) -> float:
         """How long the server may hold the next GET; not at all where it is not known to be there."""
         if self.retries.failed or now - self.heard > WAIT_SECONDS_MAX:
             return 0.0
-        return min(self._wait, max(0.0, self.until - now)) if self.wanted(now) else self._wait
+        return min(self.poll.wait, max(0.0, self.until - now)) if self.wanted(now) else self.poll.wait
 
     def parked_beyond(self, until: float, now: float) -> bool:
         """Whether the GET in flight was held at the server for long, and may be for longer than a call waits."""
-        return self.deadline is not None and self._sent_at + WAIT_SECONDS < now and self._sent_at + self._parked > until
+        return self.deadline is not None and self.poll.held_beyond(until, now)
 
     def acknowledge_at(self) -> float | None:
         """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
-        if not (self.on and self.settled) or self.failure or self.safe == self.acknowledged:
+        if not self.intent.subscribed or self.failure or self.cursor.safe == self.cursor.acknowledged:
             return None
         if self.deadline is not None and self.retries.failed:
             return None  # The service does not answer at present; the next try brings the acknowledgement along.
-        return self._sent_at + ACKNOWLEDGE_SECONDS
+        return self.poll.acknowledge_at()
 
     def received(self, status: Status, now: float) -> bool:
         """Records, a loss or nothing came for the GET in flight.
@@ -219,25 +195,23 @@ class Subscription:
             self.prefetch.add(Records(body), doubtful=bool(status.doubtful))
         elif status.outcome is Outcome.LOST and status.first and status.message:
             self.prefetch.lose(Loss(status.first, status.message))
-        elif status.outcome is Outcome.EMPTY and self._asked_records and not self.prefetch and self.chunk is None:
-            self.drained = self._sent_at
-        self._hungry = status.outcome is not Outcome.EMPTY
-        self._wait = WAIT_SECONDS if self._hungry else min(2 * self._wait, WAIT_SECONDS_MAX)
-        if self._parked == 0.0 and not self._hungry:
-            self._wait = WAIT_SECONDS
-        if status.log:
-            self.log = status.log
-        self.avoid, self.trouble, self.deadline, self.heard = "", "", None, now
-        self.check_until = float("-inf")
+        elif status.outcome is Outcome.EMPTY and self.poll.asks and not self.prefetch and self.chunk is None:
+            self.drained = self.poll.sent_at
+        self.poll.answered(empty=status.outcome is Outcome.EMPTY)
+        self.fence.answered(status.log)
+        self.trouble, self.deadline, self.heard = "", None, now
+        self.intent.checked()
         return True
 
     def stop_prefetching(self) -> None:
         """Ask for nothing more, and acknowledge at once."""
-        self.deadline, self._hungry, self._sent_at = None, False, float("-inf")
+        self.deadline = None
+        self.poll.stop()
 
     def timed_out(self) -> None:
         """The request in flight was not answered in its time."""
-        self.deadline, self._hungry = None, False
+        self.deadline = None
+        self.poll.unanswered()
 
     def fail(self, error: PubsubError) -> None:
         """The service hands out nothing more to this client: what was prefetched is another's, or not to be trusted."""
@@ -249,10 +223,10 @@ class Subscription:
         self.prefetch.clear()
         if not but_chunk:
             self.end_chunk()
-        self.deadline, self._hungry, self._wait = None, False, WAIT_SECONDS
-        self.check_until = float("-inf")
-        self.generation += 1
-        self.emptied += 1
+        self.deadline = None
+        self.poll.restart()
+        self.intent.checked()
+        self.fence.empty()
 
     def place_lost(self, status: Status, at: float) -> tuple[list[Change], Callable[[], None]]:
         """What was to come next is gone with its log. It goes on where the answer says, or is made anew.
@@ -260,39 +234,22 @@ class Subscription:
         Returns:
             What makes that durable, and what is to be done when it is.
         """
-        place = format_position(self.safe)
+        place = format_position(self.cursor.safe)
         error = DataLoss(self.topic, place, place, "the log was given up; what followed in it is gone")
         letter = Buried(self.topic, place, place, "", 0, 0, None, error.reason, 0, at)
         known = status.position is not None
-        found = Confirmed(self.topic, self.number, status.position, status.log or self.log)
+        found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
 
         def committed() -> None:
             if known:
                 self.confirmed(found)
             else:
                 self.intended(True, fresh=True)
-            self.losses.append(error)
+            self.losses.add(error)
 
         return [found if known else self.intend(True, fresh=True), letter], committed
 
     # Taking
-
-    @property
-    def taken(self) -> dict[str, int]:
-        """The last counter taken of each publisher."""
-        if self._taken is None:
-            self._taken = self._load(self.topic)
-        return self._taken
-
-    def attempt(self, position: Position) -> int:
-        """Which attempt at a message the next one is, from 1; `attempted` follows the commit that counts it."""
-        if self.tried != position:
-            return 1
-        return self.attempts if self.counted_ahead else self.attempts + 1
-
-    def attempted(self, position: Position | None, attempts: int, *, ahead: bool = False) -> None:
-        """An attempt was counted. `ahead`: in the commit of the message before, so it is still to be made."""
-        self.tried, self.attempts, self.counted_ahead = position, attempts, ahead
 
     def unheard_since(self, started: float) -> bool:
         """Whether a call that began then can say nothing about the service."""
@@ -300,15 +257,14 @@ class Subscription:
 
     def take(self, records_max: int) -> Taking | Loss:
         """What the next `records_max` records are, without those taken before; nothing changes until `took`."""
-        return self.prefetch.take(records_max, self.taken)
+        return self.prefetch.take(records_max, self.cursor.taken)
 
     def took(self, taking: Taking) -> None:
         """The commit of a taking succeeded."""
         self.prefetch.took(taking)
         if taking.position is not None:
-            self.position = taking.position
-            self.taken.update(taking.counters)
-            self.tried, self.attempts, self.counted_ahead = None, 0, False
+            self.cursor.reach(taking.position, taking.counters)
+            self.cursor.attempted(None, 0)
 
     def bury(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """What goes on behind a loss; `buried` follows the commit, and the error is for the user, once."""
@@ -320,8 +276,8 @@ class Subscription:
     def buried(self, loss: Loss, error: DataLoss) -> None:
         """The commit of `bury` succeeded."""
         self.prefetch.pass_loss()
-        self.position = loss.last
-        self.losses.append(error)
+        self.cursor.reach(loss.last, {})
+        self.losses.add(error)
 
     # Losses
 
@@ -333,38 +289,19 @@ class Subscription:
         the user, once told, may rely on it that whatever is put from then on arrives. Told earlier, he might put
         before it begins; and a process that ended meanwhile would have it made anew once more.
         """
-        return self.told < len(self.losses) and not self.remaking
+        return self.losses.waiting and not self.remaking
 
     @property
     def remaking(self) -> bool:
         """Whether the subscription is being made anew, and nothing has failed that only the user can mend."""
-        return self.on and not self.settled and isinstance(self.failure, NotAllowed | None)
-
-    def tell(self) -> DataLoss:
-        """The oldest loss that the user is to be told of; he is told with it."""
-        self.told += 1
-        return self.losses[self.told - 1]
-
-    def forget_told(self) -> list[Change]:
-        """What makes it durable that the user was told; `forgot_told` follows the commit.
-
-        It is done by the call after the one that raised, or at the end: so a process that dies on the way to its user
-        tells him once more after its start.
-        """
-        return [Told(self.topic, self.told)] if self.told else []
-
-    def forgot_told(self) -> None:
-        """The commit of `forget_told` succeeded."""
-        while self.told:
-            self.losses.popleft()
-            self.told -= 1
+        return self.intent.on and not self.intent.settled and isinstance(self.failure, NotAllowed | None)
 
     # Handing out one by one
 
     def begin_chunk(self, taking: Taking) -> Chunk:
         """What is about to be taken, one message at least, will be handed out one by one; the rest may go back."""
-        before = {publisher: self.taken.get(publisher, 0) for publisher in taking.counters}
-        self.chunk = Chunk(taking.pieces, self.position, taking.position, before)
+        before = {publisher: self.cursor.taken.get(publisher, 0) for publisher in taking.counters}
+        self.chunk = Chunk(taking.pieces, self.cursor.position, taking.position, before)
         return self.chunk
 
     def end_chunk(self) -> None:
@@ -377,10 +314,9 @@ class Subscription:
         """The commit of what `Chunk.give_back` gave succeeded."""
         if not isinstance(self.failure, Superseded):  # Otherwise it is another's by now.
             self.prefetch.give_back(chunk.rest)
-        self.position = change.position
-        self.taken.update(change.counters)
+        self.cursor.reach(change.position, change.counters)
         self.end_chunk()
 
     def synced(self) -> None:
         """An fsync covered every commit so far: all but an open chunk may be acknowledged."""
-        self.safe = self.chunk.before if self.chunk is not None else self.position
+        self.cursor.sync(self.chunk.before if self.chunk is not None else self.cursor.position)

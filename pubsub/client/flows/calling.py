@@ -114,7 +114,7 @@ class Calling:
 
     def _subscribed(self) -> bool:
         sub = self.session.core.subscriptions.get(self._topic)
-        return sub is not None and sub.on and sub.settled and isinstance(sub.failure, NotAllowed | None)
+        return sub is not None and sub.intent.subscribed and isinstance(sub.failure, NotAllowed | None)
 
     def _is_known(self, call: str, topic: str, told_by: bytes) -> bool:
         """Whether this very call was made before.

@@ -87,7 +87,7 @@ class Calls:
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
                 self._discard(topic)
             store = secrets.token_hex(8)
-            wanted = [sub for sub in core.subscriptions.values() if sub.on]
+            wanted = [sub for sub in core.subscriptions.values() if sub.intent.on]
             # Finished rows that are still in the store leave it with this commit: the next start would take them for
             # unfinished ones, and send them again under the new name.
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]

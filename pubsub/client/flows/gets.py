@@ -29,12 +29,12 @@ CHUNK_MAX: Final = 1_000
 
 def _is_ready(sub: Subscription) -> bool:
     """Whether there is something to take."""
-    return sub.on and sub.available and not sub.busy
+    return sub.intent.on and sub.available and not sub.busy
 
 
 def _ended(sub: Subscription) -> bool:
     """Whether a wait for a subscription's messages ends though there are none."""
-    return sub.failure is not None or sub.has_news or not sub.on
+    return sub.failure is not None or sub.has_news or not sub.intent.on
 
 
 class Gets:
@@ -75,7 +75,7 @@ class Gets:
             self._want(ready, until, now)
 
         def done() -> bool:
-            ended = ready.failure is not None or ready.has_news or not ready.on or core.doors.closed
+            ended = ready.failure is not None or ready.has_news or not ready.intent.on or core.doors.closed
             return (ready.available and not ready.busy) or ended or (also is not None and also())
 
         try:
@@ -99,21 +99,21 @@ class Gets:
         """The subscription to a topic, before a call takes of it. The lock is held."""
         session = self.session
         sub = self.core.subscriptions.get(check_topic(topic))
-        if sub is None or not sub.on:
+        if sub is None or not sub.intent.on:
             if sub is None:
                 # The error advises to subscribe, which a topic with a bad name does not allow.
                 check_new_topic(topic)
             raise NotSubscribed(session.name, topic)
         session.check_disk()
         self.close_chunk(sub)
-        if sub.told:
+        if sub.losses.told:
             session.forget_told([sub])
         return sub
 
     def _want(self, sub: Subscription, until: float, started: float) -> None:
         """Have a topic's messages asked for until `until`. The lock is held."""
         self.core.want(sub, until, started)
-        if not sub.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
+        if not sub.intent.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
             self.core.settle(sub, started + self.session.settings.timeout_seconds)
         try:
             self.session.turn()
@@ -181,7 +181,7 @@ class Gets:
         Raises:
             Unavailable: an answer said that the topic is not served, or there was none for too long.
         """
-        if until <= started or sub.busy or (sub.settled and not sub.unheard_since(started)):
+        if until <= started or sub.busy or (sub.intent.settled and not sub.unheard_since(started)):
             return True
         seconds, known = self._silence.get(sub.topic, (0.0, float("-inf")))
         seconds = until - started + (seconds if sub.heard <= known else 0.0)
@@ -208,11 +208,11 @@ class Gets:
         self.session.check_whole()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call")
-        if not sub.on:
+        if not sub.intent.on:
             raise NotSubscribed(self.session.name, sub.topic)
         if sub.busy:
             return None
-        if over and until > started and (not sub.settled or sub.unheard_since(started)):
+        if over and until > started and (not sub.intent.settled or sub.unheard_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
         # What has been heard since the first look may have brought something.
         return sub if sub.available and not sub.busy else None
@@ -220,7 +220,7 @@ class Gets:
     def _tell(self, sub: Subscription) -> None:
         with self.session.entered():
             if sub.has_news:  # Another thread may have been told of the loss meanwhile.
-                raise sub.tell()
+                raise sub.losses.tell()
 
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
         """Take up to `most` messages."""
@@ -378,7 +378,7 @@ class Gets:
         sub.buried(loss, error)
         self.core.moved(sub, self.session.now, fsynced=True)
         self.session.send()
-        raise sub.tell()
+        raise sub.losses.tell()
 
     def took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
         """The commit of a taking succeeded. The lock is held."""

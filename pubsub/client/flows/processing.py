@@ -215,7 +215,7 @@ class Processing:
         Returns:
             The attempt, or how many messages were taken without one; None where there is none.
         """
-        if not sub.on or not sub.available:
+        if not sub.intent.on or not sub.available:
             return None
         self.gets.close_chunk(sub)
         taking = sub.take(1)
@@ -231,17 +231,17 @@ class Processing:
         if self.settles(sub, taking, message):
             return 1
         most = self.session.settings.handler_attempts
-        number = sub.attempt(message.position)
+        number = sub.cursor.attempt(message.position)
         if number > most:
-            attempt = Attempt(sub, taking, message, most, sub.emptied)
+            attempt = Attempt(sub, taking, message, most, sub.fence.emptied)
             self.bury(attempt, f"the process ended in the handler {most} times")
             return 1
         self.session.trying[sub.topic] = ((message.position, number),)
-        if not (sub.counted_ahead and sub.tried == message.position):
+        if not (sub.cursor.counted_ahead and sub.cursor.tried == message.position):
             self.session.commit([Tried(sub.topic, message.position, number)])
-        sub.attempted(message.position, number)
+        sub.cursor.attempted(message.position, number)
         following = sub.prefetch.following(taking) if more else None
-        return Attempt(sub, taking, message, number, sub.emptied, following)
+        return Attempt(sub, taking, message, number, sub.fence.emptied, following)
 
     def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
         """Whether a message was taken without its handler. The lock is held."""
@@ -262,7 +262,7 @@ class Processing:
         sub, session = attempt.sub, self.session
 
         def changes() -> Sequence[Change]:
-            if sub.emptied != attempt.emptied or not sub.on:
+            if sub.fence.emptied != attempt.emptied or not sub.intent.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
             return self.changes(attempt)
 
@@ -285,7 +285,7 @@ class Processing:
             if transaction.problem:
                 raise HandlerMisused(transaction.problem) from error
             with session.lock:
-                if session.is_cut_off or sub.emptied != attempt.emptied:
+                if session.is_cut_off or sub.fence.emptied != attempt.emptied:
                     raise
                 with session.entered():
                     attempt.settled = True
@@ -318,7 +318,7 @@ class Processing:
         if self.session.recorder is not None:
             self.session.recorder.delivered(sub.topic, attempt.taking.pieces, handler=True)
         if attempt.following is not None:
-            sub.attempted(attempt.following, 1, ahead=True)
+            sub.cursor.attempted(attempt.following, 1, ahead=True)
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
         """The handler raised, and its transaction is rolled back. The lock is held.
@@ -339,14 +339,14 @@ class Processing:
     def uncount(self, attempt: Attempt) -> None:
         """The attempt was not the handler's fault and does not count. The lock is held."""
         sub, session = attempt.sub, self.session
-        if session.closed or sub.emptied != attempt.emptied:
+        if session.closed or sub.fence.emptied != attempt.emptied:
             return
         try:
             session.commit([Tried(sub.topic, attempt.message.position, attempt.number - 1)])
         except PubsubError as error:
             _log.warning("client %s: %s", session.name, error)  # It counts, then.
             return
-        sub.attempted(attempt.message.position, attempt.number - 1)
+        sub.cursor.attempted(attempt.message.position, attempt.number - 1)
 
     def bury(self, attempt: Attempt, error: str) -> None:
         """Take a message to the dead letters. The lock is held."""

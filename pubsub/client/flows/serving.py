@@ -138,7 +138,7 @@ class _Service(Processing):
         try:
             request = calling.read_request(message)
         except DecodeError as error:
-            super().bury(Attempt(sub, taking, message, 0, sub.emptied), f"not a call: {error.reason}")
+            super().bury(Attempt(sub, taking, message, 0, sub.fence.emptied), f"not a call: {error.reason}")
             return True
         if request.deadline is None or self.session.clock.wall() < request.deadline:
             return False
@@ -147,7 +147,7 @@ class _Service(Processing):
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
         """The handler raised: it is tried again, or the error is the reply. The lock is held."""
-        message, number = attempt.message, attempt.number
+        message, number, attempt.settled = attempt.message, attempt.number, True
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(attempt.sub.topic, None)
         _log.warning("handler failed on call %s of %s, attempt %d: %r", message.id, self.service, number, error)

@@ -3,7 +3,7 @@
 An intent to be subscribed is of one of two kinds (docs/architecture.md, *Continuing*):
 
     continue   the subscription that the service has under the client's ID goes on; where it has none, one is made
-    fresh      one is made that begins at the end
+    fresh      one is made that begins at the end, or earlier where the user asks for that
 
     this directory has no intent for the topic, or one that is on, confirmed or superseded   → continue
     this directory has unsubscribed, answered or not; the log was given up; a renewal        → fresh
@@ -22,7 +22,7 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.session import Session
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
-from pubsub.protocol.names import is_reply_topic, service_topic
+from pubsub.protocol.names import LATEST, Start, is_reply_topic, service_topic
 
 NOT_WHOLE: Final = "topic is not known to be whole"
 """A server's reason why it does not take a request that only a topic's sole owner may take."""
@@ -42,8 +42,15 @@ class Subscribing:
         self.session = session
         self.core, self.store = session.core, session.store
 
-    def intend(self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False) -> Flow[None]:
-        """Subscribe or unsubscribe, and wait until the service has confirmed it; `fresh`: begin at the end."""
+    def intend(
+        self, topic: str, on: bool, timeout: float | None, *, fresh: bool = False, start: Start = LATEST
+    ) -> Flow[None]:
+        """Subscribe or unsubscribe, and wait until the service has confirmed it.
+
+        Args:
+            fresh: begin anew, at `start`. Where that is not the end the subscription is always fresh.
+        """
+        fresh = fresh or start != LATEST
         check_truth("fresh", fresh)
         check_not_of_calls(topic)
         if check_topic(topic) not in self.core.subscriptions and on:
@@ -53,7 +60,7 @@ class Subscribing:
             raise NotSubscribed(self.session.name, topic, never=True)
         if on and not fresh and (yield from self._still_subscribed(topic, until, timeout)):
             return
-        yield from self._intend(topic, on, until, timeout, fresh=fresh)
+        yield from self._intend(topic, on, until, timeout, fresh=fresh, start=start)
 
     def begin(self, topic: str, seconds: float) -> Flow[None]:
         """Be subscribed to a topic of calls; where that is confirmed already, nothing is asked.
@@ -88,18 +95,26 @@ class Subscribing:
             session.check_may_wait()
             session.check_disk()
             sub = self.core.subscriptions.get(topic)
-            if sub is None or not (sub.on and sub.settled) or not isinstance(sub.failure, NotAllowed | None):
+            if sub is None or not sub.intent.subscribed or not isinstance(sub.failure, NotAllowed | None):
                 return False
             self.core.check(sub, until)
             session.turn()
-        yield from self._wait(lambda: not sub.unchecked, until)
-        if isinstance(sub.failure, Superseded) or not sub.settled:
+        yield from self._wait(lambda: not sub.intent.unchecked, until)
+        if isinstance(sub.failure, Superseded) or not sub.intent.settled:
             return False
         self._check_intent(sub, True, timeout)
         return True
 
     def _intend(
-        self, topic: str, on: bool, until: float, timeout: float | None, *, anew: bool = True, fresh: bool = False
+        self,
+        topic: str,
+        on: bool,
+        until: float,
+        timeout: float | None,
+        *,
+        anew: bool = True,
+        fresh: bool = False,
+        start: Start = LATEST,
     ) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
@@ -111,35 +126,35 @@ class Subscribing:
             sub = self.core.subscription(topic)
             if isinstance(sub.failure, StateCopied):
                 raise sub.failure
-            if not known or sub.on != on or sub.settled or (fresh and not sub.fresh):
+            if not known or sub.intent.differs(on, fresh=fresh, start=start):
                 fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
                 left = sub.leave_chunk() if on and not fresh else []
                 try:
-                    session.commit([*left, sub.intend(on, fresh=fresh)])
+                    session.commit([*left, sub.intend(on, fresh=fresh, start=start)])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
-                sub.intended(on, fresh=fresh, left=left)
+                sub.intended(on, fresh=fresh, start=start, left=left)
             sub.failure = None
-            sub.insists.add(wish)
+            sub.intent.insists.add(wish)
             self.core.settle(sub, until)
             session.turn()
         try:
-            yield from self._wait(lambda: sub.settled or sub.failure is not None or sub.on != on, until)
+            yield from self._wait(lambda: sub.intent.settled or sub.failure is not None or sub.intent.on != on, until)
         finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
-            sub.insists.discard(wish)
+            sub.intent.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
     @staticmethod
     def _begins_at_the_end(sub: Subscription, *, known: bool) -> bool:
         """Whether a new intent to be subscribed is to continue nothing; `known`: the directory has an intent."""
-        return known and not sub.on
+        return known and not sub.intent.on
 
     def _is_confirmed(self, topic: str) -> bool:
         """Whether a topic is subscribed to. Raises what every call does where that is no more. The lock is held."""
         sub = self.core.subscriptions.get(topic)
-        if sub is None or not (sub.on and sub.settled):
+        if sub is None or not sub.intent.subscribed:
             return False
         if not isinstance(sub.failure, NotAllowed | None):
             raise sub.failure
@@ -159,18 +174,18 @@ class Subscribing:
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
         session = self.session
-        if sub.failure is None and sub.on == on and (not sub.settled or sub.unchecked):
+        if sub.failure is None and sub.intent.on == on and (not sub.intent.settled or sub.intent.unchecked):
             with session.entered():  # Who has the lock may be at a slow disk with the very answer: it counts.
                 session.check_disk()
         if sub.failure is not None:
             raise sub.failure
         session.check_whole()
-        if sub.on != on:
+        if sub.intent.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
-        if not sub.settled or sub.unchecked:
+        if not sub.intent.settled or sub.intent.unchecked:
             seconds = session.settings.timeout_seconds if timeout is None else timeout
             reason = sub.trouble or session.silence
-            if on and not sub.settled and sub.trouble == NOT_WHOLE:
+            if on and not sub.intent.settled and sub.trouble == NOT_WHOLE:
                 reason = f"{reason}; {NOT_CONTINUED}"
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, reason)
 
@@ -178,6 +193,10 @@ class Subscribing:
         """Every subscription: wanted, settled, position."""
         with self.session.entered():
             return {
-                topic: {"on": sub.on, "settled": sub.settled, "position": format_position(sub.position)}
+                topic: {
+                    "on": sub.intent.on,
+                    "settled": sub.intent.settled,
+                    "position": format_position(sub.cursor.position),
+                }
                 for topic, sub in self.core.subscriptions.items()
             }

@@ -8,6 +8,7 @@ from typing import Any, Final
 import apsw
 
 from pubsub.client.core import changes as c
+from pubsub.protocol.names import LATEST, format_start
 
 
 def _add_row(db: apsw.Connection, row: c.RowAdded) -> None:
@@ -44,6 +45,10 @@ def _intend(db: apsw.Connection, change: c.Intended) -> None:
         " last_log = null, last_offset = null, tried_log = null, tried_offset = null, attempts = 0",
         (change.topic, int(change.on), int(change.fresh)),
     )
+    db.execute("delete from pubsub_starts where topic = ?", (change.topic,))
+    if change.start != LATEST:
+        db.execute("insert into pubsub_starts values (?, ?)", (change.topic, format_start(change.start)))
+        db.execute("delete from pubsub_taken where topic = ?", (change.topic,))
 
 
 def _confirm(db: apsw.Connection, change: c.Confirmed) -> None:

@@ -10,6 +10,7 @@ import apsw
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Position
+from pubsub.protocol.names import Start, parse_start
 
 
 class Reading:
@@ -66,6 +67,11 @@ class Reading:
         ):
             position = None if last_log is None else (last_log, last)
             yield topic, bool(wanted), bool(settled), bool(fresh), number, log, position, (tried_log, tried), attempts
+
+    def starts(self) -> Iterator[tuple[str, Start]]:
+        """Where the subscription to a topic begins, of those that do not begin at the end."""
+        for topic, start in self.db.execute("select topic, start from pubsub_starts"):
+            yield topic, parse_start(start)
 
     def taken(self, topic: str) -> dict[str, int]:
         """The last counter taken of each publisher of a topic."""

@@ -197,8 +197,9 @@ class Recorder:
 
     def _state(self) -> None:
         for topic, sub in self._core.subscriptions.items():
-            place = _place(sub.position) if sub.settled else {}
-            self._line("subscription", topic, on=sub.on, result="known" if sub.settled else "unsettled", **place)
+            settled = sub.intent.settled
+            place = _place(sub.cursor.position) if settled else {}
+            self._line("subscription", topic, on=sub.intent.on, result="known" if settled else "unsettled", **place)
         self._taken_before()
         for topic, chain in self._core.outbox.chains.items():
             if chain.previous:
@@ -207,8 +208,8 @@ class Recorder:
 
     def _taken_before(self) -> None:
         for topic, sub in self._core.subscriptions.items():
-            if sub.on:
-                for publisher, counter in sub.taken.items():
+            if sub.intent.on:
+                for publisher, counter in sub.cursor.taken.items():
                     self._line("taken_before", topic, publisher=publisher, first=counter, count=1)
 
     # Puts
@@ -261,7 +262,7 @@ class Recorder:
         """These are committed."""
         for change in changes:
             if isinstance(change, Confirmed):
-                on = self._core.subscriptions[change.topic].on
+                on = self._core.subscriptions[change.topic].intent.on
                 self._line("subscription", change.topic, on=on, result="answered", **_place(change.position))
                 self.flush()
 
@@ -393,7 +394,7 @@ class Recorder:
         for chain in self._core.outbox.chains.values():
             self._puts("in_doubt", chain.rows)
         for sub in self._core.subscriptions.values():
-            if sub.on and sub.settled:
+            if sub.intent.subscribed:
                 self.idle(sub, last=True)
         self._line("close")
         self.flush()

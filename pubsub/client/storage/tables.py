@@ -28,6 +28,8 @@ MIGRATIONS: Final = {
     2: ("alter table pubsub_subscriptions add column fresh integer not null default 1",),
 }
 """By format, the statements that make a store of the format before it one of that format."""
+STARTS: Final = "create table if not exists pubsub_starts (topic text primary key, start text not null) without rowid"
+"""Where a topic's intent begins, if not at the end. An older store gets it; an earlier release does not look at it."""
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
 """Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
 CALLS: Final = (

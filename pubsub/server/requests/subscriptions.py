@@ -1,13 +1,14 @@
 """Subscriptions: a client's own, and named ones, which any process may read.
 
 The rules are those of docs/architecture.md, *Subscribe and get*. A named subscription stands under a key that no
-client's ID can be. It is made while the topic is whole, at the beginning or the end of what is held, and a
-repeat finds it as it stands: so "from the newest on" means the same each time it is asked. It has no fence: only an
-acknowledgement moves it. Retention and the backlog's limit see it as any other subscriber. Two servers that do not hear
-each other may make it for two tries of one request, of which one was answered: that is the one that is read.
+client's ID can be. It is made while the topic is whole, and a repeat finds it as it stands: so "from the newest on"
+means the same each time it is asked. It has no fence: only an acknowledgement moves it. Retention and the backlog's
+limit see it as any other subscriber. Two servers that do not hear each other may make it for two tries of one request,
+of which one was answered: that is the one that is read.
 
 A client's own subscription that is to be continued (*Continuing*) waits until this server is known to be the topic's
-sole owner, whether one is here or not: another server may have the one to continue, or a newer one.
+sole owner, whether one is here or not: another server may have the one to continue, or a newer one. So does one that
+begins at a record that is not held here: another server may hold it.
 
     SUBSCRIBE name   no subscription, or off under a lower number → made, once the topic is known to be whole
                      on → success, nothing changes         off under this number or a higher one → superseded
@@ -23,8 +24,9 @@ that, until one comes that takes it over (`number` is 1). A subscription that is
 from __future__ import annotations
 
 from pubsub.base.clock import MICROSECONDS
+from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Get, Outcome, Subscribe, Unsubscribe
-from pubsub.protocol.names import Position, is_service_topic
+from pubsub.protocol.names import LATEST, Start, is_service_topic
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
@@ -32,7 +34,8 @@ from pubsub.server.state.state import State
 from pubsub.server.topic.consumers import KEY, Readers
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.ranges import start_of
-from pubsub.server.topic.spans import ALWAYS, Span
+from pubsub.server.topic.spans import ALWAYS
+from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
 
@@ -70,9 +73,16 @@ class Subscriptions:
         if isinstance(request, Subscribe) and not sole_owner and self._needs_sole_owner(known, request):
             self._sole_owner.park_or_turn_away(origin, request)
             return
-        topic = topic or state.create(request.topic)
+        start = request.start if isinstance(request, Subscribe) and self._is_new(known, request) else LATEST
+        if start != LATEST and is_service_topic(request.topic):
+            state.replies.refuse(origin, "calls are received from the end of their topic")
+            return
+        begin = self._begin(origin, request, start, now, sole_owner)
+        if begin is None:
+            return
+        topic, cursor = begin
         outcome, subscription, changed = topic.subscribe(
-            request.sender, request.number, request.opening, on, self._since(now), continues=continues
+            request.sender, request.number, request.opening, on, cursor, continues=continues
         )
         if changed:
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
@@ -91,6 +101,14 @@ class Subscriptions:
         if not (request.continues or is_service_topic(request.topic)):
             return False
         return known is None or (request.number > known.number and request.opening >= known.opening)
+
+    @staticmethod
+    def _is_new(known: Subscription | None, request: Subscribe) -> bool:
+        """Whether the request makes a subscription, and neither repeats, continues nor comes too late for one."""
+        if known is None:
+            return True
+        later = request.number > known.number and not known.outdates(request.number, request.opening)
+        return later and not (request.continues and known.on)
 
     def subscribe_named(
         self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False
@@ -122,23 +140,51 @@ class Subscriptions:
         elif on and not sole_owner:
             self._sole_owner.park_or_turn_away(origin, request)
         else:
-            self._settle(origin, request, topic or state.create(request.topic), now)
+            self._settle(origin, request, now, sole_owner)
 
-    def _since(self, now: float) -> int:
-        """Records put before this stamp are from before a subscription that is made now."""
-        return max(0, self._state.stamps.reading(now) - int(self._state.settings.skew_seconds * MICROSECONDS))
+    def _begin(
+        self, origin: Origin, request: Subscribe | Unsubscribe, start: Start, now: float, sole_owner: bool
+    ) -> tuple[Topic, Cursor] | None:
+        """The topic, which is made where there is none, and a cursor at `start`.
 
-    def _settle(self, origin: Origin, request: Subscribe | Unsubscribe, topic: Topic, now: float) -> None:
-        log = topic.open
-        position: Position = (log.id, log.end - 1)
-        since = ALWAYS
-        spans: tuple[Span, ...] = ()
-        if isinstance(request, Subscribe) and request.start == "earliest":
-            spans, position = topic.history, start_of(topic.history)
-        elif isinstance(request, Subscribe):
-            since, spans = self._since(now), (Span(log.id, log.end),)
-        cursor = Cursor(since, position, spans)
-        subscription = Subscription(request.number, isinstance(request, Subscribe), cursor, Readers())
+        Returns:
+            None where there is no such cursor here; the request is answered, or waits.
+        """
+        state, topic = self._state, self._state.topics.get(request.topic)
+        stamp, skew = state.stamps.reading(now), int(state.settings.skew_seconds * MICROSECONDS)
+        if isinstance(start, int) and start > stamp + skew:
+            state.replies.refuse(origin, "the stamp to begin at lies in the future")
+            return None
+        if topic is None and not isinstance(start, tuple):
+            topic = state.create(request.topic)
+        try:
+            cursor = cursor_at(topic, start, stamp, skew, state.reader) if topic else None
+        except StoreDamaged:
+            assert topic is not None
+            state.found_damaged(topic)
+            state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
+            return None
+        if topic is not None and cursor is not None:
+            return topic, cursor
+        if sole_owner:
+            facts = {"position": start_of(topic.history), "log": topic.open.id} if topic else {}
+            state.replies.answer(origin, Outcome.GONE, reason="nothing_is_held_at_that_position", **facts)
+        else:
+            self._sole_owner.park_or_turn_away(origin, request)
+        return None
+
+    def _settle(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool) -> None:
+        """Make a named subscription, or end it."""
+        on = isinstance(request, Subscribe)
+        begin = self._begin(
+            origin, request, request.start if isinstance(request, Subscribe) else LATEST, now, sole_owner
+        )
+        if begin is None:
+            return
+        topic, cursor = begin
+        if not on:
+            cursor = Cursor(ALWAYS, cursor.acknowledged, ())
+        subscription = Subscription(request.number, on, cursor, Readers())
         topic.enter(KEY + request.name, subscription)
         self._answer(origin, topic, subscription, Outcome.SUCCESS)
 

@@ -223,13 +223,13 @@ class Topic:
     # Subscriptions
 
     def subscribe(
-        self, name: str, number: int, epoch: int, on: bool, since: int, *, continues: bool = False
+        self, name: str, number: int, epoch: int, on: bool, begin: Cursor, *, continues: bool = False
     ) -> tuple[Outcome, Subscription, bool]:
         """SUBSCRIBE (`on`) or UNSUBSCRIBE of a client's own subscription.
 
         Args:
             name: the client's.
-            since: our clock less the bound on skew, microseconds since 1970.
+            begin: where it stands if it is new.
             continues: one that is on keeps what waits, and what was handed out of that is marked; this server is the
                 topic's sole owner.
 
@@ -242,8 +242,7 @@ class Topic:
         # A client with an epoch below the highest could subscribe, but would then be refused each GET for ever.
         if subscription is not None and subscription.outdates(number, epoch):
             return Outcome.SUPERSEDED, subscription, False
-        log = self.open
-        cursor = Cursor(since, (log.id, log.end - 1), (Span(log.id, log.end),) if on else ())
+        cursor = begin if on else replace(begin, backlog=())
         if continues and subscription is not None and subscription.on:
             cursor = replace(subscription.cursor, backlog=subscription.cursor.marked())
         elif on and subscription is not None and subscription.on and is_service_topic(self.name):

@@ -218,7 +218,7 @@ class Taking:
     def _is_unheard(self, topic: str, began: float) -> bool:
         """Whether a call that began then does not know if a topic has anything."""
         sub = self.node.session.core.subscriptions.get(topic)
-        return sub is not None and (not sub.settled or sub.unheard_since(began))
+        return sub is not None and (not sub.intent.settled or sub.unheard_since(began))
 
     def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any) -> None:
         """Record a message in the application's own table; it may be put on, and the handler may fail."""

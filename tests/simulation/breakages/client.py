@@ -6,6 +6,7 @@ import contextlib
 from typing import Any
 
 import pubsub.client.core.core
+import pubsub.client.core.cursor
 import pubsub.client.core.outbox
 import pubsub.client.core.prefetch
 import pubsub.client.core.subscription
@@ -68,7 +69,8 @@ def _(stack: contextlib.ExitStack) -> None:
     original = subscription.ask
 
     def ask(self: Any, number: int, epoch: int) -> Any:
-        return original(self, self.asked if self.asked > self.number else number, epoch)
+        intent = self.intent
+        return original(self, intent.asked if intent.asked > intent.number else number, epoch)
 
     substitute(stack, subscription, "ask", ask)
 
@@ -93,8 +95,8 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("client's second net off")
 def _(stack: contextlib.ExitStack) -> None:
-    subscription = pubsub.client.core.subscription.Subscription
-    substitute(stack, subscription, "taken", property(lambda self: Forgetful()))
+    cursor = pubsub.client.core.cursor.Cursor
+    substitute(stack, cursor, "taken", property(lambda self: Forgetful()))
 
 
 @breakage("rest of an iteration dropped by another call")

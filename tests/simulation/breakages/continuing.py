@@ -202,4 +202,4 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("intent to begin at the end not stored")
 def _(stack: contextlib.ExitStack) -> None:
     subscription = pubsub.client.core.subscription.Subscription
-    substitute(stack, subscription, "intend", lambda self, on, *, fresh=False: Intended(self.topic, on))
+    substitute(stack, subscription, "intend", lambda self, on, **_: Intended(self.topic, on))

@@ -83,11 +83,11 @@ def _(stack: contextlib.ExitStack) -> None:
     topic = pubsub.server.topic.topic.Topic
     original = topic.subscribe
 
-    def subscribe(self: Any, name: str, number: int, opening: int, on: bool, since: int, **more: bool) -> Any:
+    def subscribe(self: Any, name: str, number: int, opening: int, on: bool, begin: Any, **more: bool) -> Any:
         subscription = self.subscriptions.get(name)
         if subscription is not None and number < subscription.number:
             subscription.number = number - 1
-        return original(self, name, number, opening, on, since, **more)
+        return original(self, name, number, opening, on, begin, **more)
 
     substitute(stack, topic, "subscribe", subscribe)
 

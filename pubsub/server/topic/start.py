@@ -1,0 +1,55 @@
+"""Where a new subscription begins: the cursor of one that is made now.
+
+    latest     behind all that is held
+    earliest   at the first record that is held
+    stamp      the same, without records of an earlier stamp
+    position   at the record that is there
+
+Whatever is earlier than the end begins in the topic's history, so that two subscriptions receive one order. A merge
+may bring spans that another server held (`merge`): of those the cursor's `since` leaves out what was put before the
+start. Stamps of two servers compare within the bound on skew, so a start at a place, the end included, allows for it.
+A start at a stamp does not, since every record has a stamp.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from pubsub.protocol.names import EARLIEST, LATEST, Position, Start
+from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.ranges import start_of
+from pubsub.server.topic.spans import ALWAYS, Span, find
+from pubsub.server.topic.topic import Topic
+
+
+def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchReader) -> Cursor | None:
+    """The cursor of a subscription that begins there; None where the topic does not hold that position.
+
+    Args:
+        stamp: the server's clock.
+        skew: the bound on the difference of two servers' clocks; both in microseconds.
+    """
+    if start == LATEST:
+        return Cursor(max(0, stamp - skew), (topic.open.id, topic.open.end - 1), (Span(topic.open.id, topic.open.end),))
+    if start == EARLIEST:
+        return _cursor(topic.history, ALWAYS)
+    if isinstance(start, int):
+        since = max(0, start - 1)
+        return _cursor(tuple(replace(span, since=max(span.since, since)) for span in topic.history), since)
+    assert not isinstance(start, str)
+    return _at_record(topic, start, skew, reader)
+
+
+def _cursor(spans: tuple[Span, ...], since: int) -> Cursor:
+    return Cursor(since, start_of(spans), spans)
+
+
+def _at_record(topic: Topic, position: Position, skew: int, reader: BatchReader) -> Cursor | None:
+    log, index = topic.logs.get(position[0]), find(topic.history, position)
+    if log is None or index is None or position[1] >= log.end:
+        return None
+    # A batch that this loop took is not stored yet: then the stamp is that of an earlier one.
+    batch = reader.newest(log.number, log.low, position[1])
+    since = ALWAYS if batch is None else max(0, batch[2] - 1 - skew)
+    return _cursor((topic.history[index].from_offset(position[1]), *topic.history[index + 1 :]), since)

@@ -1,0 +1,111 @@
+"""What the application wants of a topic: when it is to be made durable, when it is asked for, when it is settled."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.client.core.intent import Intent
+
+
+@pytest.fixture
+def intent() -> Intent:
+    """On and confirmed, under the number 7."""
+    made = Intent()
+    made.change(True, fresh=False)
+    made.asked = 7
+    made.settle(7)
+    return made
+
+
+def test_a_new_one_is_off_and_is_asked_for_by_nobody() -> None:
+    made = Intent()
+    assert (made.on, made.settled, made.subscribed, made.unchecked) == (False, False, False, False)
+    assert not made.asking(0.0, wanted=False)
+    assert not made.checking(0.0)
+
+
+def test_it_is_asked_for_until_it_is_settled(intent: Intent) -> None:
+    intent.change(False, fresh=False)
+    assert not intent.asking(1.0, wanted=False), "nobody waits for it"
+    intent.ask_until(5.0)
+    intent.ask_until(3.0)
+    assert intent.asking(4.9, wanted=False)
+    assert not intent.asking(5.0, wanted=False)
+    assert intent.asking(5.0, wanted=True), "who waits for messages waits for it too"
+    intent.insists.add("call")
+    intent.settle(9)
+    assert (intent.settled, intent.number, intent.subscribed, intent.insists) == (True, 9, False, set())
+    assert not intent.asking(1.0, wanted=True)
+    intent.change(True, fresh=False)
+    assert not intent.asking(1.0, wanted=False), "what was asked for before is over"
+
+
+@pytest.mark.parametrize(
+    ("on", "fresh", "settled", "differs"),
+    [
+        (True, False, False, False),
+        (True, True, False, True),
+        (False, False, False, True),
+        (True, False, True, True),
+    ],
+)
+def test_a_wish_is_made_durable_only_where_it_is_not_asked_for_already(
+    intent: Intent, on: bool, fresh: bool, settled: bool, differs: bool
+) -> None:
+    intent.change(True, fresh=False)
+    if settled:
+        intent.settle(8)
+    assert intent.differs(on, fresh=fresh) is differs
+
+
+def test_a_fresh_one_covers_a_further_wish_for_a_fresh_one(intent: Intent) -> None:
+    intent.change(True, fresh=True)
+    assert not intent.differs(True, fresh=True)
+    assert not intent.differs(True, fresh=False)
+
+
+def test_a_wish_to_begin_elsewhere_is_made_durable(intent: Intent) -> None:
+    intent.change(True, fresh=True, start="earliest")
+    assert not intent.differs(True, fresh=True, start="earliest")
+    assert not intent.differs(True, fresh=False), "who only wants to be subscribed will be"
+    assert intent.differs(True, fresh=True)
+    assert intent.differs(True, fresh=True, start=7)
+    intent.change(True, fresh=True)
+    assert intent.start == "latest"
+
+
+def test_a_settled_one_is_checked_until_an_answer_comes_or_the_time_is_over(intent: Intent) -> None:
+    intent.check_for(5.0)
+    intent.check_for(4.0)
+    assert intent.unchecked
+    assert intent.checking(4.9)
+    assert not intent.checking(5.0)
+    assert intent.unchecked, "no answer came"
+    intent.checked()
+    assert not intent.unchecked
+
+
+@pytest.mark.parametrize(("on", "settled"), [(False, True), (True, False), (False, False)])
+def test_only_one_that_is_on_and_settled_is_checked(on: bool, settled: bool) -> None:
+    made = Intent()
+    made.load(on, settled, False, 7)
+    made.check_for(5.0)
+    assert not made.checking(1.0)
+    assert not made.subscribed
+
+
+def test_what_is_denied_is_asked_for_no_more_until_the_next_call(intent: Intent) -> None:
+    intent.change(True, fresh=False)
+    intent.ask_until(5.0)
+    intent.check_for(5.0)
+    intent.stop_asking()
+    assert not intent.asking(1.0, wanted=False)
+    assert not intent.unchecked
+    intent.ask_until(5.0)
+    assert intent.asking(1.0, wanted=False)
+
+
+def test_what_is_in_the_store_is_what_it_was() -> None:
+    made = Intent()
+    made.load(True, True, True, 7)
+    assert (made.on, made.settled, made.fresh, made.number) == (True, True, True, 7)

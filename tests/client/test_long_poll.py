@@ -1,0 +1,65 @@
+"""How long a GET may be held, and when the next one goes out."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS, WAIT_SECONDS, WAIT_SECONDS_MAX, LongPoll
+
+
+@pytest.fixture
+def poll() -> LongPoll:
+    """Sent at 10 s, to be held for a second."""
+    made = LongPoll()
+    made.sent(10.0, WAIT_SECONDS, asks=True)
+    return made
+
+
+def test_while_nothing_comes_it_is_held_for_twice_as_long_up_to_a_limit(poll: LongPoll) -> None:
+    waits = []
+    for _ in range(5):
+        waits.append(poll.wait)
+        poll.sent(10.0, poll.wait, asks=True)
+        poll.answered(empty=True)
+        assert not poll.hungry
+    assert waits == [1.0, 2.0, 4.0, 8.0, WAIT_SECONDS_MAX]
+
+
+def test_what_brings_something_has_the_next_one_sent_and_held_shortly(poll: LongPoll) -> None:
+    poll.answered(empty=True)
+    poll.answered(empty=False)
+    assert (poll.hungry, poll.wait) == (True, WAIT_SECONDS)
+
+
+def test_one_that_was_not_to_be_held_says_nothing_about_how_quiet_a_topic_is(poll: LongPoll) -> None:
+    poll.answered(empty=True)
+    poll.sent(11.0, 0.0, asks=False)
+    poll.answered(empty=True)
+    assert (poll.asks, poll.wait) == (False, WAIT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    ("until", "now", "beyond"),
+    [(19.0, 11.5, True), (19.0, 11.0, False), (20.0, 11.5, False), (21.0, 15.0, False)],
+)
+def test_one_that_is_held_beyond_a_call_is_known(until: float, now: float, beyond: bool) -> None:
+    poll = LongPoll()
+    poll.sent(10.0, 10.0, asks=True)
+    assert poll.held_beyond(until, now) is beyond
+
+
+def test_what_is_safe_is_acknowledged_soon_after_and_at_once_at_the_end(poll: LongPoll) -> None:
+    poll.answered(empty=False)
+    assert poll.acknowledge_at() == 10.0 + ACKNOWLEDGE_SECONDS
+    poll.stop()
+    assert poll.acknowledge_at() == float("-inf")
+    assert not poll.hungry
+
+
+def test_without_an_answer_nothing_more_is_asked_for_and_a_new_subscription_begins_anew(poll: LongPoll) -> None:
+    poll.answered(empty=False)
+    poll.unanswered()
+    assert not poll.hungry
+    poll.answered(empty=True)
+    poll.restart()
+    assert (poll.hungry, poll.wait) == (False, WAIT_SECONDS)

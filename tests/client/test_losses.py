@@ -1,0 +1,45 @@
+"""Losses that the application is to be told of: each once, and again where that was not made durable."""
+
+from __future__ import annotations
+
+import pytest
+
+from pubsub.client.core.changes import Told
+from pubsub.client.core.losses import Losses
+from pubsub.errors import DataLoss
+
+ERRORS = [DataLoss("t", f"{n}", f"{n}", "gone") for n in range(3)]
+
+
+@pytest.fixture
+def losses() -> Losses:
+    made = Losses()
+    for error in ERRORS:
+        made.add(error)
+    return made
+
+
+def test_each_is_told_once_the_oldest_first(losses: Losses) -> None:
+    assert list(losses) == ERRORS
+    told = []
+    while losses.waiting:
+        told.append(losses.tell())
+    assert told == ERRORS
+
+
+def test_what_was_told_is_forgotten_by_the_commit_and_what_was_not_stays(losses: Losses) -> None:
+    assert losses.forget("t") == []
+    losses.tell()
+    losses.tell()
+    assert losses.forget("t") == [Told("t", 2)]
+    assert list(losses) == ERRORS, "nothing changes until the commit has succeeded"
+    losses.forgot()
+    assert (list(losses), losses.told, losses.waiting) == (ERRORS[2:], 0, True)
+    losses.forgot()
+    assert list(losses) == ERRORS[2:]
+
+
+def test_where_nobody_is_to_be_told_nothing_waits(losses: Losses) -> None:
+    losses.tell()
+    losses.clear()
+    assert (list(losses), losses.told, losses.waiting, losses.forget("t")) == ([], 0, False, [])
