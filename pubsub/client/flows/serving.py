@@ -147,7 +147,7 @@ class _Service(Processing):
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
         """The handler raised: it is tried again, or the error is the reply. The lock is held."""
-        message, number, attempt.settled = attempt.message, attempt.number, True
+        message, number = attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(attempt.sub.topic, None)
         _log.warning("handler failed on call %s of %s, attempt %d: %r", message.id, self.service, number, error)
