@@ -35,14 +35,17 @@ PATIENCE_SECONDS = 40.0
 HEARTBEAT_SECONDS = 0.2
 LIVENESS = 3
 DEAD_SECONDS = HEARTBEAT_SECONDS * LIVENESS
+PAUSE_SECONDS_MAX = 0.02
+"""Between two looks at a condition."""
 
 
 def until(condition: Callable[[], Any], what: str, seconds: float = PATIENCE_SECONDS) -> Any:
-    """Polls a condition with a deadline; what it said."""
-    deadline = time.monotonic() + seconds
+    """Poll a condition with a deadline; return what it said. Pauses grow with the wait, so a long wait costs little."""
+    began = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
-        time.sleep(0.005)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"not within {seconds:g} s: {what}"
+        time.sleep(min(PAUSE_SECONDS_MAX, max(0.005, waited / 20)))
     return found
 
 
