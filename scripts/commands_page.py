@@ -16,8 +16,8 @@ import pubsub.http.errors
 import pubsub.services.errors
 from pubsub.cli.app import app
 from pubsub.cli.server import CHECK_CODES
-from pubsub.config.loading import flag_name, role_name
-from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
+from pubsub.config.loading import flag_name
+from pubsub.config.settings import ClientSettings, ProxySettings, RoleSettings, ServerSettings
 from pubsub.console import terminal
 
 PAGE = Path(__file__).parents[1] / "docs/reference/commands.md"
@@ -85,10 +85,10 @@ def code(text: str) -> str:
     return f"`{text}`".replace("|", "\\|")
 
 
-def settings(role: type) -> set[str]:
+def settings(role: type[RoleSettings]) -> set[str]:
     """The options of a role's settings."""
     return {"--config", "--proxies-file" if role is not ProxySettings else "--bind"} | {
-        flag_name(role_name(role), field.name) for field in fields(role)
+        flag_name(role.role, field.name) for field in fields(role)
     }
 
 
@@ -126,7 +126,7 @@ def section(command: Any, context: Any) -> Iterator[str]:
     if found:
         yield table(list(found.values()))
     for role in shared:
-        name = role_name(role)
+        name = role.role
         yield f"\nIt also takes the [settings of a {name}](#settings-of-a-{name})."
     for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
         below = command.get_command(context, name)
@@ -138,10 +138,10 @@ def paragraphs(text: str) -> str:
     return re.sub(r"([<*_\[\]])", r"\\\1", text.strip())
 
 
-def role_settings(role: type, command: Any, context: Any) -> Iterator[str]:
+def role_settings(role: type[RoleSettings], command: Any, context: Any) -> Iterator[str]:
     """The lines of a role's settings, as one of its commands takes them."""
     found = dict(filter(None, (row(parameter, context) for parameter in command.get_params(context))))
-    yield f"\n## Settings of a {role_name(role)}\n"
+    yield f"\n## Settings of a {role.role}\n"
     yield "Each is a flag, a variable of the environment and a key of the file ([settings](../commands.md#settings))."
     yield table([line for name, line in found.items() if name in settings(role)])
 
