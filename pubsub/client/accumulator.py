@@ -88,7 +88,11 @@ class Accumulator:
             except PubsubError:
                 self._write_shares(chain, shares)
                 session.follow()
-        rows = rows or self._write(chain, (), own, until, drafted)
+        if not rows:
+            if len(own) == 1:
+                rows = self._write_one(chain, own[0], until, drafted)
+            else:
+                rows = self._write(chain, (), own, until, drafted)
         # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
         whole = session.answered or session.core.doors.called
         if whole or not chain.holds_back(rows[0]):
@@ -168,6 +172,21 @@ class Accumulator:
                 until = max(until, share.until)
         core.finish(chain.topic, until)
         return rows
+
+    def _write_one(self, chain: Chain, own: Contents, until: float, drafted: list[Row] | None) -> list[Row]:
+        """As `_write` of one batch, which is most puts: nothing that only several need."""
+        session, core = self._session, self._session.core
+        if core.copied is not None:
+            raise core.copied
+        row = core.outbox.row(chain, own.bodies, own.keys, own.headers)
+        if drafted is not None:
+            drafted[:] = [row]
+        session.commit((row.added(),))
+        core.outbox.enter(chain, row)
+        if session.recorder is not None:
+            session.recorder.begun((row,))
+        core.finish(chain.topic, until)
+        return [row]
 
     # As a timer
 

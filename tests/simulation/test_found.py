@@ -379,7 +379,7 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
 
 def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away() -> None:
     """Its backlog fills the topic, and nobody who knows of it is there any more."""
-    simulation = Simulation(1, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
+    simulation = Simulation(4, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
     (server,), last = simulation.cast.servers, simulation.cast.applications[-1]
 
     def stays_away(topic: str, reading: Reading, *, on: bool) -> None:

@@ -23,8 +23,8 @@ from tests.simulation.limits import SCARCE
 from tests.simulation.simulation import simulate
 
 SEEDS = range(1, 9)
-ITERATING = (4, 39, 76)
-"""Seeds of `CLOSED` in which two clients iterate over messages."""
+ITERATING = (0, 6, 16)
+"""Seeds of `CLOSED` in which the disk of a client fails while it is closed."""
 
 TURNED = Fate(
     servers=2, clients=2, topics=2, seconds=6.0, heartbeat=0.2, pairs=1, faults={"turn receiver": 1.0}
