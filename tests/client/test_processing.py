@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import apsw
 import pytest
 
 from pubsub.base.locks import holds
@@ -210,3 +211,27 @@ def test_what_was_received_is_looked_at_under_the_lock_only(
     client.unsubscribe(topic)
     assert {"take", "took"} <= {name for name, _ in calls}
     assert not [name for name, locked in calls if not locked]
+
+
+def test_a_constraint_that_is_looked_at_at_the_end_is_the_handlers_failure(client: Client, topic: str) -> None:
+    """It counts as one, so a message that breaks it each time comes to the dead letters and holds up no other."""
+    with client.transaction() as transaction:
+        transaction.execute("create table parents (name text primary key)")
+        transaction.execute(
+            "create table children (parent text references parents (name) deferrable initially deferred, body text)"
+        )
+    client._session.store.db.pragma("foreign_keys", 1)
+    seen: list[bytes] = []
+
+    def handle(message: Message, transaction: Transaction) -> None:
+        seen.append(message.body)
+        parent = "nobody" if message.body == b"one" else None
+        transaction.execute("insert into children values (?, ?)", (parent, message.body))
+
+    for _ in range(4):
+        with suppress(apsw.ConstraintError):
+            client.process(topic, handle)
+        if b"two" in seen:
+            break
+    assert seen == [b"one", b"one", b"two"], "handler_attempts is 2"
+    assert [letter.body for letter in client.dead_letters()] == [b"one"]

@@ -259,14 +259,14 @@ class Processing:
             handlers.discard(get_ident())
 
     async def _attempt(self, attempt: Attempt, handler: AsyncHandler, *, awaits: bool) -> int:
-        sub, session = attempt.sub, self.session
+        sub = attempt.sub
 
         def changes() -> Sequence[Change]:
             if sub.fence.emptied != attempt.emptied or not sub.intent.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
             return self.changes(attempt)
 
-        transaction = HandlerTransaction(session, changes)
+        transaction = HandlerTransaction(self.session, changes)
         try:
             result = self._call(handler, attempt.message, transaction, awaits=awaits)
             check_result(result, awaits=awaits)
@@ -284,19 +284,26 @@ class Processing:
             # The transaction was misused, and the handler raised another error because of that.
             if transaction.problem:
                 raise HandlerMisused(transaction.problem) from error
-            with session.lock:
-                if session.is_cut_off or sub.fence.emptied != attempt.emptied:
-                    raise
-                with session.entered():
-                    attempt.settled = True
-                    return self.failed(attempt, error)
+            return self._fail(attempt, error)
         except BaseException as error:
             # Without an event loop this may be anywhere within the garbage collection, where nothing is committed.
             attempt.settled = isinstance(error, GeneratorExit)
             transaction.roll_back()
             raise
-        transaction.commit(lambda: self.handled(attempt))
+        try:
+            transaction.commit(lambda: self.handled(attempt))
+        except apsw.ConstraintError as error:  # One that is looked at when all ends, as a deferred foreign key.
+            return self._fail(attempt, error)
         return 1
+
+    def _fail(self, attempt: Attempt, error: Exception) -> int:
+        """The handler is at fault, and its transaction is rolled back: as `failed`, where the message is still ours."""
+        with self.session.lock:
+            if self.session.is_cut_off or attempt.sub.fence.emptied != attempt.emptied:
+                raise error
+            with self.session.entered():
+                attempt.settled = True
+                return self.failed(attempt, error)
 
     def _uncount(self, attempt: Attempt) -> None:
         with self.session.lock:
