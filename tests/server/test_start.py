@@ -287,3 +287,14 @@ def test_a_real_server_reads_the_start_and_honours_it(run: Callable[[], Running]
         assert bodies(proxy.ask(Get("bob", "t", None, number, number, records_max=10))) == expected
     assert proxy.ask(Get("eve", "t", None, 5, 5, records_max=10)).outcome is Outcome.EMPTY
     assert server.error is None
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_what_waits_for_one_that_begins_before_the_end_counts_at_once(tmp_path: Path, named: bool) -> None:
+    stage = Stage(tmp_path, backlog_bytes_max=1_000)
+    for counter in (1, 2):  # Nobody waits for them.
+        assert stage.put("t", counter, [b"x" * 600], previous=counter - 1).outcome is Outcome.SUCCESS
+    more = {"name": "n"} if named else {}
+    assert begin(stage, "earliest", **more).outcome is Outcome.SUCCESS
+    assert stage.put("t", 3, [b"x" * 300], previous=2).reason == "backlog_bytes_max"
+    stage.close()

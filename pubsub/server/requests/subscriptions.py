@@ -86,6 +86,8 @@ class Subscriptions:
         )
         if changed:
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
+            if start != LATEST:
+                state.measure(topic)  # Records from before the subscription count for its backlog from now on.
         if changed and on:
             kept = continues and known is not None and known.on
             state.counters["subscriptions_continued" if kept else "subscriptions_made"] += 1
@@ -186,6 +188,8 @@ class Subscriptions:
             cursor = Cursor(ALWAYS, cursor.acknowledged, ())
         subscription = Subscription(request.number, on, cursor, Readers())
         topic.enter(KEY + request.name, subscription)
+        if isinstance(request, Subscribe) and request.start != LATEST:
+            self._state.measure(topic)
         self._answer(origin, topic, subscription, Outcome.SUCCESS)
 
     def _answer(self, origin: Origin, topic: Topic, subscription: Subscription, outcome: Outcome) -> None:
