@@ -171,3 +171,29 @@ def test_receivers_that_want_nothing_more_of_several_keys_at_once_end_the_webhoo
             assert (sent, one.failed, one.letters, one.waiting) == (2, 2, 2, 2)
 
     asyncio.run(main())
+
+
+def test_what_was_taken_and_could_not_be_read_at_once_is_delivered_without_another_message(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file, sent, reads = Served(), posts(monkeypatch, lambda body: Outcome(delivered=True)), 0
+    nothing_more = file.hand_on
+
+    async def hand_on(*arguments: Any) -> int:
+        file.hand_on = nothing_more  # type: ignore[method-assign]
+        add(file, b"1")
+        return 1
+
+    def waiting(mailbox: Mailbox, after: int, before: Any = letters.waiting) -> Any:
+        nonlocal reads
+        reads += 1
+        if file.hand_on == nothing_more and reads < 100:
+            reads = 100
+            raise StorageError("gateway.db", "disk I/O error")
+        return before(mailbox, after)
+
+    file.hand_on = hand_on  # type: ignore[method-assign]
+    monkeypatch.setattr(letters, "waiting", waiting)
+    monkeypatch.setattr(runner, "TROUBLE_SECONDS", 0.0)
+    work(file, lambda one: one.delivered == 1)
+    assert sent == [b"1"]

@@ -108,6 +108,8 @@ class Runner(Due[Delivery]):
                 await self._room.wait()
                 continue
             try:
+                self._load()  # Also what an earlier look took and could not read.
+                self._pump.wake()
                 if await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS):
                     self._load()
                     self._pump.wake()
