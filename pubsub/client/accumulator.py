@@ -17,12 +17,15 @@ from pubsub.client.core.core import ClientCore
 from pubsub.client.core.groups import Share, batches
 from pubsub.client.steps import Step
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import AfterFork, CallerError, PubsubError
+from pubsub.errors import AfterFork, CallerError, StorageError, TooLarge
 from pubsub.protocol import batch_size
 from pubsub.protocol.batch import END_BYTES
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder
+
+UNWRITTEN: Final = (TooLarge, StorageError)
+"""Errors that say that nothing of a write is on the disk. A signal handler can let others out behind the commit."""
 
 _PAST: Final = float("-inf")
 
@@ -85,7 +88,7 @@ class Accumulator:
         if groups.is_open(chain.topic) and (shares := groups.take(chain.topic)):
             try:
                 rows = self._write(chain, shares, own, until, drafted)
-            except PubsubError:
+            except UNWRITTEN:
                 self._write_shares(chain, shares)
                 session.follow()
         if not rows:
@@ -126,14 +129,14 @@ class Accumulator:
         """Write what waited together, or one by one where that cannot be: each caller has an answer of his own."""
         try:
             self._write(chain, shares)
-        except PubsubError as error:
+        except UNWRITTEN as error:
             if len(shares) == 1:
                 shares[0].error = error
             else:
                 for share in shares:
                     try:
                         self._write(chain, [share])
-                    except PubsubError as its:
+                    except UNWRITTEN as its:
                         share.error = its
             self._session.tell_waiting()
 

@@ -123,7 +123,7 @@ class Steps:
         self.inherited: AfterFork | None = None
         self.timers: list[Timer] = []
         self.watchers: list[Callable[[], None]] = []
-        self._passing, self._mender = _NOTHING, 0
+        self._passing, self._nested, self._mender = _NOTHING, _NOTHING, 0
         self._step = Step(self)
 
     def release_driver(self) -> None:
@@ -188,15 +188,16 @@ class Steps:
         self.lock.release()
         self.check_outside()
         self.check_open()
-        if holds(self.lock):
-            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+        if holds(self.lock):  # A signal handler called: where it lets this error out, the step within it is cut off.
+            self._nested = CallerError(f"this thread is in the midst of another call of client {self.name}")
+            raise self._nested
         self.torn = True
         self.check_whole()
 
     def leave(self, error: BaseException | None = None) -> None:
         """End a step, by `error` where that is not None: one of ours, or one that was let pass, leaves all sound."""
-        if error is None or error is self._passing or isinstance(error, PubsubError):
-            self.midway, self._passing = 0, _NOTHING
+        if error is None or error is self._passing or (isinstance(error, PubsubError) and error is not self._nested):
+            self.midway, self._passing, self._nested = 0, _NOTHING, _NOTHING
         self.lock.release()
 
     def let_pass(self, error: BaseException) -> None:
