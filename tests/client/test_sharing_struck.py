@@ -11,18 +11,21 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import FunctionType
+from typing import Any, cast
 
 import pytest
-from striking import Strike
+from striking import Strike, Striker
 from struck import END, until_end
 
 from pubsub.client import AsyncClient, Client
+from pubsub.client.accumulator import Accumulator
 from pubsub.client.core import groups
 from pubsub.client.core.chain import MESSAGES_MAX
 from pubsub.client.core.changes import RowAdded
+from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import Interrupted
+from pubsub.errors import CallerError, Interrupted, PubsubError
 from pubsub.protocol import Outcome, Status
 from tests.client.opened import PATIENCE, eventually, names
 
@@ -207,3 +210,50 @@ def test_tasks_that_are_cancelled_at_any_time_have_put_once_or_not_at_all_and_th
     for name in range(16):
         own = [int(body.partition(":")[2]) for body in arrived if body.startswith(f"{name}:")]
         assert own == sorted(own)
+
+
+def test_a_call_of_a_signal_handler_whose_error_it_lets_out_has_nothing_written_twice(
+    nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error is one of ours; it does not say that nothing was written, nor that the step came to its end."""
+    monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
+
+    def quietly(client: Client) -> None:
+        with suppress(PubsubError):
+            client.put(topic, b"share", timeout=PATIENCE)
+
+    def once(at: int) -> int:
+        settings = ClientSettings(proxies=(nowhere,), directory=tmp_path / str(at), try_seconds=60.0)
+        with Client("c", settings=settings) as client:
+
+            class Calls(BaseException):
+                def __init__(self) -> None:
+                    client.put(topic, b"nested", wait=False)
+
+            threads = [threading.Thread(target=quietly, args=(client,)) for _ in range(MESSAGES_MAX + 1)]
+            for sent, thread in enumerate(threads, 1):
+                thread.start()
+                if sent <= MESSAGES_MAX:
+                    eventually(lambda sent=sent: len(client._session.core.outbox.chain(topic).messages) == sent)
+            eventually(lambda: bool(client._session.core.groups._waiting.get(topic)))
+            session = client._session
+            striker = Striker(at, kind=Calls, within=cast("FunctionType", Accumulator._write))
+            with suppress(CallerError):
+                striker.run(lambda: client.put_many(topic, [b"own"], wait=False))
+            if striker.place:
+                assert session.torn
+                for thread in threads:
+                    thread.join(PATIENCE / 2)
+                    assert not thread.is_alive(), "a caller waits for a put that a cut off step held"
+        for thread in threads:
+            thread.join()
+        with Client("c", settings=settings) as client:
+            store = client._session.store
+            found = [bytes(store.body(counter)) for counter, *_ in store.rows()]
+            assert sum(b"own" in body for body in found) <= 1, striker.place
+            assert sum(b"share" in body for body in found) <= MESSAGES_MAX + 1, striker.place
+            assert not any(b"nested" in body for body in found)
+        return striker.count
+
+    for at in range(1, once(0) + 1):
+        once(at)
