@@ -1,4 +1,4 @@
-"""Writes puts to the outbox: a topic's open batch, and behind it the put that closes it, in one commit.
+"""Writes puts to the outbox: the open batch of a topic, and the put that closes it, in one commit.
 
 Every put comes through here (docs/architecture.md, *Groups*). Records that wait for others stand in the open batch
 (`pubsub.client.core.groups`). A put that waits for none closes it.
@@ -34,7 +34,7 @@ _TABLES: Final = 3
 
 
 class Writing(Protocol):
-    """What a session does for its accumulator."""
+    """The session, as its accumulator uses it."""
 
     core: ClientCore
     settings: ClientSettings
@@ -51,10 +51,10 @@ class Writing(Protocol):
         """Commit changes. The lock is held."""
 
     def follow(self, *, only_send: bool = False) -> None:
-        """A turn, in which groups that are due are written, or only what it sends. The lock is held."""
+        """Run a turn, which writes due groups, or only the sending part of a turn. The lock is held."""
 
     def tell_waiting(self) -> None:
-        """Have threads and coroutines that wait look whether another one did what they wait for."""
+        """Wake waiting threads and coroutines to check their conditions."""
 
 
 class Accumulator:
@@ -69,7 +69,7 @@ class Accumulator:
         self._bytes = min(settings.publisher_bytes, BATCH_BYTES_MAX - tables)
 
     def put(self, chain: Chain, own: Sequence[Contents], until: float, drafted: list[Row] | None = None) -> list[Row]:
-        """Write what waits on a topic and, behind it, batches of the caller's own, and send all. The lock is held.
+        """Write the open batch of a topic, then batches of the caller, and send all. The lock is held.
 
         Args:
             chain: the topic's.
@@ -81,7 +81,8 @@ class Accumulator:
             Their rows.
 
         Raises:
-            TooLarge, StorageError, StateCopied: none of them was written. What waited was, or its callers are told.
+            TooLarge, StorageError, StateCopied: none of the caller's batches was written. The open batch was, or its
+                callers get the error.
         """
         session, groups = self._session, self._session.core.groups
         rows: list[Row] = []
@@ -96,19 +97,19 @@ class Accumulator:
                 rows = self._write_one(chain, own[0], until, drafted)
             else:
                 rows = self._write(chain, (), own, until, drafted)
-        # A whole turn where there is more to do: answers are here, or those who refused us are to be asked again.
+        # A whole turn if there is more to do: answers are here, or proxies that refused are due to be asked again.
         whole = session.answered or session.core.doors.called
         if whole or not chain.holds_back(rows[0]):
             session.follow(only_send=not whole)
         return rows[-len(own) :]
 
     def close(self, topic: str) -> None:
-        """Write what waits on a topic, and send it: something else is put there. The lock is held."""
+        """Write and send the open batch of a topic before another kind of put. The lock is held."""
         if self._session.core.groups.is_open(topic) and self._close(topic):
             self._session.follow()
 
     def close_all(self) -> None:
-        """Write and send what waits on any topic: nobody knows where a transaction will put. The lock is held."""
+        """Write and send all open batches, since a transaction may put to any topic. The lock is held."""
         for topic in self._session.core.groups.topics:
             self.close(topic)
 
@@ -118,7 +119,7 @@ class Accumulator:
             self._close(topic)
 
     def _close(self, topic: str) -> bool:
-        """Write what waits on a topic; whether anything did."""
+        """Write the open batch of a topic; return whether there was one."""
         core = self._session.core
         shares = core.groups.take(topic)
         if shares:
@@ -126,7 +127,7 @@ class Accumulator:
         return bool(shares)
 
     def _write_shares(self, chain: Chain, shares: Sequence[Share]) -> None:
-        """Write what waited together, or one by one where that cannot be: each caller has an answer of his own."""
+        """Write shares together. If that fails, write them one by one, so that each caller gets its own result."""
         try:
             self._write(chain, shares)
         except UNWRITTEN as error:
@@ -148,7 +149,7 @@ class Accumulator:
         until: float = _PAST,
         drafted: list[Row] | None = None,
     ) -> list[Row]:
-        """Commit what waited, and behind it a caller's own batches, to the outbox; all their rows."""
+        """Commit shares, then batches of the caller, to the outbox; return all rows."""
         session, core = self._session, self._session.core
         outbox, parts = core.outbox, []
         if core.copied is not None:
@@ -177,7 +178,7 @@ class Accumulator:
         return rows
 
     def _write_one(self, chain: Chain, own: Contents, until: float, drafted: list[Row] | None) -> list[Row]:
-        """As `_write` of one batch, which is most puts: nothing that only several need."""
+        """As `_write` of a single batch, the most frequent put, without the work for several."""
         session, core = self._session, self._session.core
         if core.copied is not None:
             raise core.copied
@@ -194,11 +195,11 @@ class Accumulator:
     # As a timer
 
     def deadline(self) -> float:
-        """When the next group is to be written."""
+        """The due time of the next group."""
         return self._session.core.groups.deadline()
 
     def tick(self, now: float) -> None:
-        """Write what is due. Called by the thread that drives the sockets."""
+        """Write due groups. The thread that drives the sockets calls this."""
         try:
             with self._session.entered():
                 self._session.follow()
@@ -206,7 +207,7 @@ class Accumulator:
             pass  # The client was closed meanwhile.
 
     def finish(self) -> int:
-        """The client is about to be closed: write all groups, so that what their callers wait for is kept."""
+        """Write all groups before the client closes, so that their puts are kept."""
         if self._session.core.groups.topics:
             with self._session.entered():
                 self.close_all()

@@ -1,7 +1,7 @@
-"""Does what is due, on an event loop: the same turns for requests and webhooks that go out, and for handlers.
+"""The turns of deliveries on an event loop: outgoing requests, webhooks, and calls of handlers.
 
-What is due when, and how much of it at once, `Schedule` says; what a try came to is for whoever makes it. Here a try is
-begun and ended, and one that raised is made again later.
+`Schedule` decides which deliveries are due and how many run at once. The caller of `Pump` records the result of a try.
+The pump begins and ends tries, and repeats a try that raised.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ T = TypeVar("T")
 
 
 class StoreThread:
-    """The one thread on which the outbox and the inbox are used: while the disk works, the event loop goes on."""
+    """The one thread that uses the outbox and the inbox. The event loop runs on while the disk works."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="http-store")
         self._closed = False
 
     async def __call__(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call a function there. It runs to its end, though whoever waits is cancelled.
+        """Call a function on that thread. It runs to its end, even if the caller is cancelled.
 
         Raises:
             CallerError: it is closed.
@@ -47,24 +47,24 @@ class StoreThread:
         return await asyncio.shield(call)
 
     def close(self) -> None:
-        """Let what was begun come to its end."""
+        """Wait for the calls that have begun."""
         self._closed = True
         self._pool.shutdown(wait=True)
 
 
 async def on_loop(function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Calls on the event loop itself, of what never waits for a disk."""
+    """Call a function that never waits for a disk, on the event loop itself."""
     return function(*arguments, **named)
 
 
 class Pump(Generic[Name]):
-    """Calls `do` for whatever is due.
+    """Calls `do` for each name that is due.
 
     Args:
-        name: of all that it does, for the log.
+        name: of the pump, for the log.
         store: calls `due`: a `StoreThread`, or `on_loop`.
-        due: what.
-        do: does one of it; what it raises is logged, and `due` told.
+        due: the source of names.
+        do: makes one try. An error is logged, and `due.later` is called.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class Pump(Generic[Name]):
         except PubsubError as error:
             _log.warning("%s: %s", self._name, error)
             await self._store(self._due.later, name)
-        except Exception:  # noqa: BLE001 - whatever it is, it ends neither the others nor the loop.
+        except Exception:  # noqa: BLE001 - no error ends the other tries or the loop.
             _log.exception("%s: a mistake of ours", self._name)
             await self._store(self._due.later, name)
         finally:
@@ -123,9 +123,9 @@ class Pump(Generic[Name]):
             self.wake()
 
     async def close(self) -> None:
-        """Stop; what was begun is cancelled."""
+        """Stop, and cancel the tries that have begun."""
         doing = [*self._tasks, *([self._turning] if self._turning is not None else [])]
         for task in doing:
             task.cancel()
-        if doing:  # `wait`, and not one after the other: a cancellation of whoever closes is its own, and goes on.
+        if doing:  # Not awaited one by one: a cancellation of this call must not be taken for theirs.
             await asyncio.wait(doing)

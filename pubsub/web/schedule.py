@@ -1,4 +1,4 @@
-"""What is due when, and how much of it is done at once: per place (a host, say) and in all."""
+"""Due times of deliveries, and limits on how many run at once: for each place (such as a host) and in total."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Name = TypeVar("Name", bound=Hashable)
 
 
 class Schedule(Generic[Name]):
-    """Times by name, and which are being done.
+    """Due times by name, and the names under way.
 
     Args:
-        at_once: how many may be done at one time; each: of one place. What waits for its place holds up no other.
+        at_once: limit of names under way; each: the limit for one place. A full place delays no other place.
     """
 
     def __init__(self, at_once: int, each: int) -> None:
@@ -36,14 +36,14 @@ class Schedule(Generic[Name]):
         return name in self._due
 
     def set(self, name: Name, due: float, place: str = "") -> None:
-        """Do it then, in place of any time before."""
+        """Set the due time of a name, in place of an earlier one."""
         self._due[name] = (due, place)
         self._count += 1
         heapq.heappush(self._heap, (due, self._count, name))
         self._tidy()
 
     def drop(self, name: Name) -> None:
-        """Do not do it."""
+        """Remove a name."""
         self._due.pop(name, None)
         self._tidy()
 
@@ -53,7 +53,7 @@ class Schedule(Generic[Name]):
             heapq.heapify(self._heap)
 
     def deadline(self) -> float | None:
-        """When something is due that could be begun then; None: nothing is, or what is under way must end before."""
+        """The earliest due time. None: no name is due, or as many as allowed are under way."""
         if len(self.busy) >= self._at_once:
             return None
         while self._heap and not self._current(self._heap[0]):
@@ -61,7 +61,7 @@ class Schedule(Generic[Name]):
         return self._heap[0][0] if self._heap else None
 
     def begin(self, now: float) -> list[Name]:
-        """What is to be begun now; each is busy until `end`."""
+        """Begin the names that are due; each is busy until `end`."""
         begun: list[Name] = []
         while self._heap and len(self.busy) < self._at_once and self._heap[0][0] <= now:
             entry = heapq.heappop(self._heap)
@@ -79,12 +79,12 @@ class Schedule(Generic[Name]):
         return begun
 
     def turn(self, now: float) -> tuple[list[Name], float | None]:
-        """What is to be begun now, as `begin`; and in how many seconds to ask again, None: when one ends."""
+        """The names of `begin`, and the seconds until the next turn. None: the next turn is due when a name ends."""
         names, deadline = self.begin(now), self.deadline()
         return names, None if deadline is None else max(0.0, deadline - now)
 
     def end(self, name: Name) -> None:
-        """It is not under way any more; it is done again only where it is set anew."""
+        """End a name. It runs again only if it is set again."""
         place = self.busy.pop(name)
         self._places[place] -= 1
         if not self._places[place]:
@@ -101,29 +101,29 @@ class Schedule(Generic[Name]):
 
 
 class Due(Generic[Name]):
-    """What a `Pump` takes from: a schedule with its clock.
+    """The source of a `Pump`: a schedule with its clock.
 
     Args:
-        schedule: what is due when.
+        schedule: the due times.
         now: the clock.
-        again: seconds until what raised is done again.
+        again: seconds until a try that raised is repeated.
     """
 
     def __init__(self, schedule: Schedule[Name], now: Callable[[], float], again: float) -> None:
         self.schedule, self._now, self._again = schedule, now, again
 
     def begin(self) -> tuple[list[Name], float | None]:
-        """What is to be done now, each until `end`, and in how many seconds to ask again, as `Schedule.turn`."""
+        """The names to try now, and the seconds until the next turn, as `Schedule.turn`."""
         return self.schedule.turn(self._now())
 
     def later(self, name: Name) -> None:
-        """Doing it raised, and what came of it is not known: it is done again."""
+        """A try raised, so its result is unknown: repeat it."""
         self.schedule.set(name, self._now() + self._again, self.schedule.busy[name])
 
     def end(self, name: Name) -> None:
-        """It was done, whatever came of it."""
+        """A try ended, with any result."""
         self.schedule.end(name)
 
     def sweep(self) -> float:
-        """Forget what is old; in how many seconds there is more."""
+        """Forget old entries; the seconds until there are more."""
         return inf

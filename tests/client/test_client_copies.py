@@ -328,3 +328,25 @@ def test_a_call_to_subscribe_that_was_ended_goes_above_nobody_later(
             with pytest.raises(Superseded):
                 here.get(topic, timeout=10.0)
             assert bodies(there, topic, 1) == [b"x"]
+
+
+@pytest.mark.parametrize("way", ["put", "put_now", "put_many", "publisher"])
+def test_a_client_that_was_found_to_be_a_copy_writes_no_put(client: Client, topic: str, way: str) -> None:
+    client.put(topic, b"before")
+    session = client._session
+    session.core.copied = StateCopied("c", "c.db", "put 7 was never made here")
+
+    def put() -> None:
+        if way == "put":
+            client.put(topic, b"x")
+        elif way == "put_now":
+            client.put(topic, b"x", wait=False)
+        elif way == "put_many":
+            client.put_many(topic, [b"x"], wait=False)
+        else:
+            with client.publisher(topic) as publisher:
+                publisher.put(b"x")
+
+    with pytest.raises(StateCopied):
+        put()
+    assert not list(session.core.outbox.chains[topic].rows)

@@ -15,6 +15,7 @@ import pytest
 from pubsub.base.locks import holds
 from pubsub.client import Client, Message, Transaction
 from pubsub.client.core.prefetch import Prefetch
+from pubsub.client.flows.processing import Processing
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, HandlerMisused
@@ -235,3 +236,11 @@ def test_a_constraint_that_is_looked_at_at_the_end_is_the_handlers_failure(clien
             break
     assert seen == [b"one", b"one", b"two"], "handler_attempts is 2"
     assert [letter.body for letter in client.dead_letters()] == [b"one"]
+
+
+def test_an_attempt_that_succeeded_is_not_taken_back(
+    client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a commit more for each call, and the count of the next message would be lost."""
+    monkeypatch.setattr(Processing, "uncount", lambda *_: pytest.fail("taken back"))
+    assert client.process(topic, lambda *_: None, max=1) == 1

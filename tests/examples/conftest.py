@@ -7,19 +7,9 @@ import pytest
 
 from tests.examples.programs import Programs
 from tests.faults.cluster import Cluster
-from tests.gateway.serving import Gateway
+from tests.gateway.conftest import cluster, gateway
 
-
-@pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
-        yield cluster.run(1, 1)
-
-
-@pytest.fixture(scope="session")
-def gateway(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
-    with Gateway(cluster, tmp_path_factory.mktemp("gateway") / "data") as gateway:
-        yield gateway
+__all__ = ["cluster", "gateway", "programs"]
 
 
 @pytest.fixture

@@ -108,11 +108,9 @@ class Runner(Due[Delivery]):
                 await self._room.wait()
                 continue
             try:
-                self._load()  # Also what an earlier look took and could not read.
+                self._load()  # Messages of the last take, also those that could not be read then.
                 self._pump.wake()
-                if await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS):
-                    self._load()
-                    self._pump.wake()
+                await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS)
                 self.trouble = ""
             except Unavailable as error:
                 self.trouble = str(error)
