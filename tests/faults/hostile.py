@@ -34,6 +34,7 @@ from tests.faults.cluster import Cluster, Process, until
 MIB: Final = 1024 * 1024
 LOG: Final = "0123456789abcdef"
 PAUSE_SECONDS: Final = 0.02
+REPEAT_SECONDS: Final = 2.0
 PORTS: Final = ("clients", "servers", "other servers")
 
 KEYS: Final = (False, True)
@@ -247,7 +248,9 @@ class Peer:
             lock_dealer(self.sock, endpoint, curve)
             self.sock.connect(endpoint)
         self.answers: dict[str, int] = {}
+        self._succeeded: set[int] = set()
         self._fence = self._answered = 2**50
+        self._confirming = self._repeated = 2**40
 
     def __enter__(self) -> Peer:
         return self
@@ -287,6 +290,8 @@ class Peer:
         self._answered = prefix.destination if prefix.destination == self._fence else self._answered
         said = decode(head[prefix.length :], rest[0] if rest else b"")
         name = str(said.outcome) if isinstance(said, Status) else type(said).__name__
+        if name == "success":
+            self._succeeded.add(prefix.destination)
         self.answers[name] = self.answers.get(name, 0) + 1
 
     def until(self, condition: Callable[[], bool]) -> None:
@@ -298,6 +303,21 @@ class Peer:
             return condition()
 
         until(done, f"an answer is awaited; there are {self.answers}")
+
+    def confirmed(self, message: Message) -> None:
+        """Send a message until it succeeds: a proxy may drop a request, and a client repeats it then."""
+        self._confirming += 1
+        callback, due = self._confirming, 0.0
+
+        def done() -> bool:
+            nonlocal due
+            if time.monotonic() >= due:
+                due = time.monotonic() + REPEAT_SECONDS
+                self._repeated += 1
+                self.send(framed(message, self._repeated, callback))
+            return callback in self._succeeded
+
+        self.until(done)
 
     def until_answered(self, *outcomes: str) -> None:
         """At least one answer of each."""

@@ -80,8 +80,7 @@ def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memo
 def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, name: str) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with town.peer("clients") as helper:
-        helper.send(framed(m.Subscribe("eve", "big", 7, 7, name=name, start="earliest" if name else "latest")))
-        helper.until_answered("success")
+        helper.confirmed(m.Subscribe("eve", "big", 7, 7, name=name, start="earliest" if name else "latest"))
     with town.peer("clients", reads=False) as eve:
         message = m.Read("eve", "big", None, name=name, records_max=1000)
         for number in range(8_000):
@@ -94,11 +93,9 @@ def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, 
 def test_who_gets_again_and_again_and_reads_nothing_is_given_no_more(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with town.peer("clients") as helper:
-        helper.send(framed(m.Subscribe("mallory", "big2", 7, 7)))
-        helper.until_answered("success")
+        helper.confirmed(m.Subscribe("mallory", "big2", 7, 7))
         for number in range(16):
-            helper.send(framed(m.Put("mallory", "big2", number + 1, LOG, 1, number, CHECKSUM, body=BODY), number))
-        helper.until(lambda: helper.answers["success"] == 17)
+            helper.confirmed(m.Put("mallory", "big2", number + 1, LOG, 1, number, CHECKSUM, body=BODY))
     with town.peer("clients", reads=False) as eve:
         message = m.Get("mallory", "big2", None, 7, 7, records_max=1000)
         for number in range(8_000):

@@ -28,13 +28,13 @@ class Managed(Protocol):
     """What a broker is to its own services."""
 
     @property
-    def services(self) -> Mapping[bytes, Service]: ...  # noqa: D102
+    def services(self) -> Mapping[bytes, Service]: ...
 
     @property
-    def workers(self) -> Mapping[bytes, Worker]: ...  # noqa: D102
+    def workers(self) -> Mapping[bytes, Worker]: ...
 
     @property
-    def counters(self) -> Counter[str]: ...  # noqa: D102
+    def counters(self) -> Counter[str]: ...
 
 
 def answer(name: bytes, body: Frames, broker: Managed, client: bytes, now: float) -> Frames:
