@@ -1,1 +1,1 @@
-"""The proxy: finds the server that owns a topic."""
+"""The proxy: forwards requests to the server that holds the topic."""

@@ -1,27 +1,30 @@
-"""Which announcements are believed (docs/architecture.md, *Ownership*).
+"""The rules by which a proxy accepts or rejects announcements (docs/architecture.md, *Ownership*).
 
-Announcements are ordered by (store, incarnation of the server, change number): the highest counts and lower ones are
-dropped. One rule stands before that: two processes must never be taken for one. A newcomer under an ID or a store
-whose server is still heard on another link waits (`taken`) until that one is silent, be it a second server with the
-same name, a copied data directory, or the server itself started again before its old link was found dead. And one comes
-after: a store that was started again (a higher incarnation) but knows less than it did (a lower change) was restored
-from an older copy, and so was one that goes on below an incarnation heard before: it is `stale`, and must not serve.
+Announcements are ordered by store, incarnation of the server, and change number. The highest counts; lower ones are
+dropped. Two more rules apply.
+
+Before the order: two processes must never count as one. A new link may use an ID or store whose server still sends on
+another link. It waits (`taken`) until that server is silent. The new process may be a second server with the same
+name, a copied data directory, or the same server restarted before its old link was found dead.
+
+After the order: a store with a higher incarnation and a lower change number was restored from an older copy. So was a
+store that continues below a known incarnation. It is `stale` and must not serve.
 
     the same link, another store or ID                          refused   a process has one store for life
-    another link heard under this ID or store                   taken     unless it is the same process, reconnected
+    another live link with this ID or store                     taken     unless it is the same process, reconnected
     the same incarnation, a lower change                        late      delivered late: dropped
     a lower incarnation, the same link                          late
-    a lower incarnation, another link                           stale     a copy that missed what came after
+    a lower incarnation, another link                           stale     a copy that lacks later changes
     a higher incarnation, a lower change                        stale
-    a part, from a link that never said all                     ask
-    else                                                        accept
+    a part, from a link without a full announcement             ask
+    any other                                                   accept
 
-Of a store that has a register (the announcement names a member) a register has decided who serves, and each start of a
-primary is a higher incarnation: its term. So nobody waits there for the one before to be silent, and nothing is
-suspected to be a copy for being lower: it is `deposed`, and has to follow. Only who was started under a higher term and
-yet knows less than the one before is still `stale`, as no member is that was in sync.
+If the announcement names a member, the store has a register, and the register has chosen the primary. Each start of a
+primary is a higher incarnation: its term. So a new primary does not wait for the silence of the old one. A lower term
+does not mean a copy: it is `deposed` and has to follow. Only a primary with a higher term and a lower change number
+than its predecessor is `stale`. No member that was in sync is in that state.
 
-    another link heard under this store and ID                  by its term alone
+    another live link with this store and ID                    decided by its term alone
     a lower term, another link                                  deposed
     the same term, another member                               deposed
 """
@@ -37,7 +40,7 @@ from pubsub.proxy.server import Server
 
 
 class Verdict(Enum):
-    """What becomes of an announcement."""
+    """The decision about an announcement."""
 
     ACCEPT = "accept"
     ASK = "ask"
@@ -49,7 +52,7 @@ class Verdict(Enum):
 
 
 class Judgement(NamedTuple):
-    """A verdict, why, and the servers that stand in the way."""
+    """A verdict, its reason, and the live servers that prevent acceptance."""
 
     verdict: Verdict
     reason: str = ""
@@ -57,7 +60,7 @@ class Judgement(NamedTuple):
 
 
 def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judgement:
-    """What becomes of the announcement `said` that came from `link`."""
+    """Decide about the announcement `said` that arrived on `link`."""
     here = table.links.get(link)
     if here is not None and (here.store != said.store or here.id != said.sender):
         return Judgement(Verdict.REFUSED, f"this_link_is_server_{here.id}_with_store_{here.store}")
@@ -73,7 +76,8 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
     if rivals:
         which = "ID" if rivals[0].id == said.sender else "store"
         return Judgement(Verdict.TAKEN, f"server_{rivals[0].id}_with_this_{which}_is_still_heard", rivals)
-    # Of one that was only heard of, the incarnation is that as which others were told of it, not one that it had.
+    # If this store never announced itself here, its incarnation is the one that other servers reported. It does not
+    # count then.
     if known is not None and known.heard:
         if said.incarnation < known.incarnation:
             if known is here:
@@ -93,7 +97,7 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
 
 
 def follows(server: Server, said: Periodic) -> bool:
-    """Whether a partial announcement comes right after the last one that was accepted from this server."""
+    """Return whether a partial announcement directly follows the last accepted one of this server."""
     if said.previous:
         return said.previous == server.change
     return said.change - server.change in {0, 1}

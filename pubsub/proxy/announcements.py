@@ -1,7 +1,7 @@
-"""What servers announce: judged, taken into the routing table, and answered (docs/architecture.md, *Ownership*).
+"""Announcements of servers: checked, taken into the routing table, and answered (docs/architecture.md, *Ownership*).
 
-A server announces all it holds, or what has changed. The answer names what this proxy knows better: the topics that
-others hold too, what was given up, and the stores that the server has not heard of.
+A server announces all topics that it holds, or the changes. The answer names facts that the server lacks: its topics
+with other holders, logs that operators gave up, and stores that the server does not know.
 """
 
 from __future__ import annotations
@@ -27,30 +27,26 @@ from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 
 CONTESTED_MAX: Final = 10_000
-"""Contested topics that one answer to an announcement names; the others follow as these are settled."""
+"""Contested topics that one answer to an announcement names. The others follow when these are settled."""
 
 CONTESTED_SECONDS: Final = 60.0
-"""A move or a merge has two holders while it lasts; an operator is told of one that takes longer."""
+"""Time after which an operator is warned of a topic with two holders. A move or a merge has two for a short time."""
 
 ABANDONED_MAX: Final = 100
-"""Logs given up of one topic that a server is told of."""
+"""Abandoned logs of one topic that are reported to a server."""
 
 STALE_MAX: Final = 256
-"""Stores that came back as an older copy, and of which the report says so."""
+"""Stores that the report lists as older copies."""
 
 
 class Announcements:
-    """Takes what servers announce into the routing table.
+    """Takes announcements of servers into the routing table.
 
     Args:
-        settings: the proxy's.
-        table: where what they announce is kept.
-        replies: where answers go.
-        notices: where what an operator must know goes.
-        stamps: hears the servers' stamps.
-        roster: hears of the stores that servers name.
-        presence: hears who is there.
-        members: hears who is primary of a store with a register.
+        stamps: receives the servers' timestamps.
+        roster: receives the stores that servers name.
+        presence: learns which servers are alive.
+        members: learns the primary of a store with a register.
     """
 
     def __init__(
@@ -70,9 +66,11 @@ class Announcements:
         self._contested_since: dict[str, float] = {}
 
     def take(self, link: bytes, prefix: Prefix, said: Periodic, body: Buffer, now: float) -> None:
-        """PERIODIC: judge it, take it over, answer it."""
+        """Handle a PERIODIC."""
         if not self._stamps.hear(said.stamp, now):
-            self._notices.say(f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead", now)
+            self._notices.say(
+                f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead: set it", now
+            )
         judgement = judge(self._table, link, said, now)
         if judgement.verdict is Verdict.ACCEPT:
             judgement = self._members.announced(said, now) or judgement
@@ -82,7 +80,7 @@ class Announcements:
         known = self._table.servers.get(said.store)
         if known is None and len(self._table.servers) >= self._settings.servers_max and not self._table.evict():
             self._counters["announcements_refused"] += 1
-            self._notices.say("servers_max", f"no room for server {said.sender}: servers_max is reached", now)
+            self._notices.say("servers_max", f"no room for server {said.sender}: servers_max is reached, raise it", now)
             self._replies.tell(link, prefix, Outcome.FULL, "servers_max_is_reached")
             return
         over = bytes(body).count(b" ") >= self._settings.topics_max
@@ -100,11 +98,15 @@ class Announcements:
         self._counters["announcements"] += 1
         if not (same or over):
             left_out = (self._table.update if said.partial else self._table.replace)(server, topics, said.change)
-            # A part that says nothing of what was left out before does not make the table complete.
+            # A partial announcement does not mention topics left out earlier, so they stay left out.
             over = bool(left_out) or (server.overflow and bool(said.partial))
             server.digest = b"" if said.partial or over else digest
         if over and not same:
-            self._notices.say("full", f"server {server.id} holds topics beyond topics_max; they are not routed", now)
+            self._notices.say(
+                "full",
+                f"server {server.id} holds topics beyond topics_max: their requests are not forwarded, raise it",
+                now,
+            )
         if (over, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
             server.overflow, server.incarnation, server.change = over, said.incarnation, said.change
             self._table.note(server)
@@ -115,35 +117,38 @@ class Announcements:
         self._answer_announcement(server, prefix, full=not said.partial)
 
     def _take_roster(self, server: Server, said: Periodic, now: float) -> None:
-        """A server has said all it holds, and whom it knows."""
+        """Take in the store directory of a full announcement."""
         server.said_all, server.back = said.made, True
         waited = self._roster.awaits()
         fresh = self._roster.heard(server)
         self._roster.told(server, said.stores, said.gone)
         awaits = self._roster.awaits()
         if awaits and awaits != waited:
-            text = f"{awaits.replace('_', ' ')}: topics unknown to this proxy wait for it, or for pubsub server forget"
+            text = f"{awaits.replace('_', ' ')}: unknown topics are unavailable until it comes, or pubsub server forget"
             self._notices.say("roster", text, now)
         if fresh and not self._replies.suspended:
             self.tell_roster(server)
 
     def tell_roster(self, of: Server | None = None) -> None:
-        """Have every server that does not know of a store announce itself, or all: the answer tells what it lacks."""
+        """Ask each server that does not know the store `of` to announce itself, or all servers for None.
+
+        The answer to the announcement names the stores that the server lacks.
+        """
         for other in self._table.links.values():
             if other is not of and (of is None or not self._roster.is_known_to(other, of.store)):
                 assert other.link is not None
                 self._replies.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_roster_changed")
 
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
-        """The sender of an announcement is this store's server from now on."""
+        """Make the sender of an announcement the server of its store."""
         server.liveness.heard(now)
         if not server.heard:
-            server.mark = max(server.mark, server.incarnation)  # Others know it as that.
+            server.mark = max(server.mark, server.incarnation)  # Other servers know it with that incarnation.
         if server.id != said.sender:
             text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
             self._notices.say(f"moved {server.store}", text, now)
         if (server.id, server.address) != (said.sender, said.address):
-            # Before it is attached, which ends whoever was connected under the ID that it has now.
+            # Rename before attach, because attach disconnects any other server with this ID.
             self._table.rename(server, said.sender)
             server.address = said.address
             self._table.note(server)
@@ -153,7 +158,7 @@ class Announcements:
             for other in self._table.attach(server, link):
                 other.newcomer = None
                 self._presence.died(other, now)
-                text = f"server {other.id} came with another store; what store {other.store} holds is not available"
+                text = f"server {other.id} came with another store; the topics of store {other.store} are unavailable"
                 self._notices.say(f"store {other.store}", text, now)
         self._presence.heard(server, now)
         server.proxies = tuple(sorted(set(said.proxies.split(","))))
@@ -164,7 +169,10 @@ class Announcements:
         self._presence.deadline = min(self._presence.deadline, server.liveness.deadline())
 
     def _replaces(self, server: Server, said: Periodic, now: float) -> None:
-        """A member takes the place of the one before, at its link: what was on its way there is asked for again."""
+        """Depose the old primary on its link if another member announces itself.
+
+        Clients repeat the requests that were sent on that link.
+        """
         if server.link is None or not said.member or server.member in {"", said.member}:
             return
         text = Routine(f"server {said.sender} is member {said.member} now, under term {said.incarnation}")
@@ -174,7 +182,7 @@ class Announcements:
         )
 
     def _answer_announcement(self, server: Server, prefix: Prefix, full: bool) -> None:
-        """SUCCESS with the topics of this server that others hold too; or the wish to hear all."""
+        """Answer SUCCESS with this server's contested topics, or ask for a full announcement."""
         assert server.link is not None
         if not server.complete:
             self._counters["announcements_asked"] += 1
@@ -187,7 +195,7 @@ class Announcements:
             if server in holders and len(contested) < CONTESTED_MAX:
                 contested[topic] = self._table.named_holders(topic)
         self._say_abandoned(server, contested, full)
-        outcome = Outcome.FULL if server.overflow else Outcome.SUCCESS  # A topic is named once: no holder is contested.
+        outcome = Outcome.FULL if server.overflow else Outcome.SUCCESS  # Each topic is named once.
         reason = "topics_max_is_reached" if server.overflow else ""
         self._replies.tell(
             server.link,
@@ -200,7 +208,7 @@ class Announcements:
         )
 
     def _say_abandoned(self, server: Server, told: dict[str, str], full: bool) -> None:
-        """Name to a server what it holds of what was given up, and what was given up of what it holds."""
+        """Report to a server which of its own logs, and which logs of its topics elsewhere, were given up."""
         for topic, log in islice(server.abandoned.items(), CONTESTED_MAX):
             told[topic] = log
         for topic, logs in self._table.abandoned.items() if full else ():
@@ -209,7 +217,7 @@ class Announcements:
                     self._replies.abandoned(server, lost)
 
     def _turn_down(self, link: bytes, prefix: Prefix, said: Periodic, judgement: Judgement, now: float) -> None:
-        """An announcement that is not believed."""
+        """Answer an announcement that is not accepted."""
         verdict, reason = judgement.verdict, judgement.reason
         self._counters[f"announcements_{verdict.value}"] += 1
         if verdict is Verdict.LATE:
@@ -219,11 +227,11 @@ class Announcements:
             return
         if verdict is Verdict.TAKEN:
             for rival in judgement.rivals:
-                # Where the rival's link is closed, sending this heartbeat shows it, and the newcomer need not wait.
+                # If the rival's link is closed, this heartbeat fails, and the new server need not wait.
                 rival.newcomer = link
                 self._replies.beat(rival, now)
         text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"
-        if verdict is Verdict.DEPOSED:  # It follows the other member then, and nobody has to do anything.
+        if verdict is Verdict.DEPOSED:  # It will follow the other member, so an operator need not act.
             text = Routine(text)
         if verdict is Verdict.STALE and (said.store in self._table.stale or len(self._table.stale) < STALE_MAX):
             self._table.stale[said.store] = f"server {said.sender} runs on an older copy of its store {said.store}"
@@ -239,11 +247,11 @@ class Announcements:
             if topic in contested and server in contested[topic]:
                 names = ", ".join(f"{one.id} (log {one.topics[topic]})" for one in contested[topic])
                 self._contested_since.setdefault(topic, now)
-                text = Routine(f"topic {topic} has more than one holder, which are joined: {names}")
+                text = Routine(f"topic {topic} has more than one holder, which merge it: {names}")
                 self._notices.say(f"contested {topic}", text, now)
 
     def watch_contested(self, now: float) -> None:
-        """Tell of topics that have more than one holder for too long; another contest later is news."""
+        """Warn of topics that have more than one holder for too long. A later contest of a topic is reported again."""
         since, contested = self._contested_since, self._table.contested
         for topic in [topic for topic in since if topic not in contested]:
             del since[topic]

@@ -1,8 +1,8 @@
-"""Topics that were given to a server and that no server has announced yet.
+"""Topics that the proxy assigned to a server and that no server has announced yet.
 
-An assignment is tentative and kept in memory. It is replaced if its server dies first, and forgotten when nobody used
-it for a while. But what was forwarded to that server may have made the topic there, and the announcement been lost:
-until it says all it holds there is a doubt, and nobody is told that the topic has no other holder.
+An assignment is tentative and in memory only. It is replaced if its server dies first, and forgotten after a time
+without use. But a forwarded request may have created the topic on that server, and the announcement may be lost. Until
+the server's next full announcement the topic is in doubt: the proxy does not confirm sole ownership of it.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Final
 from pubsub.proxy.server import Server
 
 TENTATIVE_MAX: Final = 10_000
-"""Assignments that no server has announced yet; at this number a new topic is answered `full`."""
+"""Limit of tentative assignments. Beyond it a request for a new topic is answered `full`."""
 
 TENTATIVE_SECONDS: Final = 60.0
-"""An assignment that nobody used for so long is forgotten: the server did not make the topic."""
+"""Time without use after which an assignment is forgotten, because the server did not create the topic."""
 
 
 @dataclass(slots=True)
 class Assignment:
-    """A topic's server for the time being, and when that was asked for last."""
+    """The server of a topic that no server has announced, and the monotonic time of the last request."""
 
     server: Server
     used: float
@@ -33,8 +33,8 @@ class Assignments:
 
     Attributes:
         tentative: by topic.
-        doubts: servers that were given a topic, and may have made it without this proxy having heard.
-        beyond: servers that may have made any topic: there were more doubts than are remembered by topic.
+        doubts: by topic, servers that may have created it without an announcement that arrived here.
+        beyond: by store, servers that may have created any topic: their doubts did not fit into `doubts`.
     """
 
     def __init__(self) -> None:
@@ -43,20 +43,20 @@ class Assignments:
         self.beyond: dict[str, Server] = {}
 
     def assigned(self, topic: str, now: float) -> Server | None:
-        """Whom the topic was given to, while that server is alive."""
+        """Return the live server that the topic is assigned to, if any."""
         assignment = self.tentative.get(topic)
         return assignment.server if assignment is not None and assignment.server.alive(now) else None
 
     def assign(self, topic: str, servers: Iterable[Server], now: float) -> Server | None:
-        """Give a topic that nobody holds to a server; the same one as before while that may have it.
+        """Assign a topic to a server; the same one as before while that server is alive and takes topics.
 
         Args:
-            topic: held by nobody.
-            servers: those that are connected.
+            topic: a topic without a holder.
+            servers: the connected servers.
             now: the monotonic clock, in seconds.
 
         Returns:
-            The server; None where none is alive that takes topics.
+            The server, or None if no live server takes topics.
         """
         assignment = self.tentative.get(topic)
         if assignment is not None and assignment.server.alive(now) and not assignment.server.draining:
@@ -70,14 +70,14 @@ class Assignments:
         return server
 
     def claim(self, topics: Iterable[str], server: Server, now: float) -> None:
-        """A server that was given topics elsewhere asks for them: of two that nobody has heard of, the lower ID wins.
+        """Reassign topics to a server that got them from another proxy and has a lower ID than the assigned one.
 
-        Two proxies that gave a topic to two servers, where neither makes it before it is known to be the only one,
-        would have both wait for each other.
+        Two proxies may assign a topic to two servers. Neither server creates it before sole ownership is confirmed.
+        Without a winner both would wait for each other.
 
         Args:
-            topics: held by nobody.
-            server: who asks.
+            topics: topics without a holder.
+            server: the server that asks.
             now: the monotonic clock, in seconds.
         """
         for topic in topics:
@@ -94,13 +94,13 @@ class Assignments:
         server.assigned += 1
 
     def announced(self, topic: str, server: Server) -> None:
-        """The server holds the topic: it was given no assignment in vain."""
+        """End the assignment of a topic that its server has announced."""
         assignment = self.tentative.get(topic)
         if assignment is not None and assignment.server is server:
             self._end(topic)
 
     def expire(self, now: float) -> None:
-        """Forget the assignments that nobody used for TENTATIVE_SECONDS."""
+        """Forget assignments without use for TENTATIVE_SECONDS."""
         for topic in [t for t, a in self.tentative.items() if now - a.used >= TENTATIVE_SECONDS]:
             server = self.tentative[topic].server
             if not server.alive(now):
@@ -119,15 +119,15 @@ class Assignments:
             self.beyond[server.store] = server
 
     def settle(self, server: Server) -> None:
-        """The server has said all it holds."""
+        """End all doubts about a server that has announced all its topics."""
         self.beyond.pop(server.store, None)
-        # A store that was forgotten meanwhile, and has come back, is known as another object.
+        # A store that was forgotten and came back is another object with the same store ID.
         for topic, servers in list(self.doubts.items()):
             for one in [one for one in servers if one.store == server.store]:
                 self._settle(topic, one)
 
     def give_up(self, topic: str, server_id: str) -> None:
-        """What a server of this ID may have made of the topic will not come back."""
+        """End the doubt about a topic at servers with this ID: an operator gave up the topic there."""
         for server in sorted(self.doubts.get(topic, ()), key=lambda server: server.store):
             if server.id == server_id:
                 self._settle(topic, server)
@@ -138,13 +138,13 @@ class Assignments:
             del self.doubts[topic]
 
     def may_be_making(self, server: Server, topic: str) -> bool:
-        """Whether a server was given a topic and has not said since what it holds."""
+        """Return whether a topic was assigned to a server that has sent no full announcement since."""
         assignment = self.tentative.get(topic)
         given = assignment is not None and assignment.server is server
         return given or server in self.doubts.get(topic, ()) or server.store in self.beyond
 
     def undecided(self, server: Server, topics: Iterable[str]) -> bool:
-        """Whether one of the topics was given to another server, which may be making it just now, or has made it."""
+        """Return whether one of the topics may exist on another server, because it was assigned there."""
         if len(self.doubts) >= TENTATIVE_MAX or any(store != server.store for store in self.beyond):
             return True
         return any(

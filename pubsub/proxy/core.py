@@ -1,14 +1,15 @@
-"""ProxyCore: all that a proxy decides, without a socket, a file or a clock of its own.
+"""ProxyCore: all decisions of a proxy, without a socket, a file or a clock of its own.
 
-A proxy passes requests to the server that holds their topic, and the servers' answers back, and holds nothing per
-request: on its way to a server a message carries the client's link in an envelope frame, the origin, and the server
-sends it back in front of the answer. What it decides itself is little: where a topic is (`routing`), whose
-announcements count (`admission`), who is still alive (`servers`), and what to say at once where nobody can serve a
-request.
+A proxy forwards each request to the server that holds the topic, and each answer back to the client. It keeps no state
+per request. On its way to a server a message carries the client's link (the routing ID of its connection) in an
+envelope frame, the origin. The server returns that frame in front of its answer.
 
-The shell asks `route` for the link of nearly every request. Everything else goes through `client_message` and
-`server_message`, which put what is to be sent into `replies` and what is to be remembered into `table.changes`. The
-rule between the two is the shell's to keep: what stands in `table.changes` is on the disk before anything is sent.
+The proxy itself decides four things: where a topic is (`routing_table`), which announcements it accepts (`admission`),
+which servers are alive (`servers`), and how it answers a request that no server can serve.
+
+The shell calls `route` for the link of nearly every request. All other messages go through `client_message` and
+`server_message`. These put messages to send into `replies`, and facts to remember into `table.changes`. The shell must
+write `table.changes` to the disk before it sends anything.
 """
 
 from __future__ import annotations
@@ -36,16 +37,16 @@ from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
 REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "STAGE", "PUBLISH"})
 READS: Final = frozenset({"GET", "READ"})
-"""Requests that make no topic."""
+"""Requests that do not create a topic."""
 
 ANSWERS: Final = frozenset({"STATUS", "VOTE"})
-"""To answer an answer would never end."""
+"""Not answered: an answer to an answer would start an endless exchange."""
 
 REPORT_SECONDS: Final = 0.25
-"""A report is made at most so often; whoever asks in between gets the last one."""
+"""Age up to which the last report is sent again instead of a new one."""
 
 SENTENCE_BYTES_MAX: Final = 300
-"""Of the sentence that tells a client why it has no right to something."""
+"""Limit of the sentence that tells a client which right it lacks."""
 
 NOBODY: Final = "no_server_is_heard"
 DRAINING: Final = "every_server_is_draining"
@@ -53,24 +54,20 @@ WITNESS: Final = "this_proxy_is_a_witness"
 
 
 class ProxyCore:
-    """One proxy.
+    """The decisions of one proxy.
 
     Args:
-        settings: its settings.
         now: the monotonic clock, in seconds; the start-up wait begins here.
         wall: seconds since 1970 at that moment.
-        remembered: what the routes file holds.
+        remembered: the contents of the routes file.
 
     Attributes:
-        table: who holds what, and the changes that are not written yet.
-        replies: what is to be sent, in this order, after the changes are written.
-        notices: lines for the log.
-        counters: how often what happened.
-        members: the conversation with members of stores that have a register.
-        servers: the conversation with the servers.
-        keys: gives what a report says of keys; None: the proxy has none.
-        process: gives what the process uses of its machine.
-        metrics: where metrics are told, as a URL; "" where they are not.
+        table: the holders of each topic, and the changes that are not written yet.
+        replies: messages to send in this order, after the changes are written.
+        members: the handling of members of stores that have a register.
+        keys: returns the part of a report about keys; None for a proxy without keys.
+        process: returns the resources that the process uses.
+        metrics: URL of the metrics; "" if they are not served.
     """
 
     def __init__(self, settings: ProxySettings, now: float, wall: float, remembered: Remembered | None = None) -> None:
@@ -78,7 +75,7 @@ class ProxyCore:
         self.table = RoutingTable(settings.topics_max)
         held = remembered or Remembered()
         self.table.restore(held, settings.heartbeat_seconds, settings.liveness, now)
-        # A witness keeps the table, since it has to say who else holds a topic, and passes nothing on by it.
+        # A witness keeps the table, because it reports the other holders of a topic. It forwards nothing by it.
         self._routes: Mapping[str, Server] = {} if settings.witness else self.table.single
         self.notices = Notices()
         stamps = Stamps(wall, now)
@@ -96,24 +93,24 @@ class ProxyCore:
 
     @property
     def suspended(self) -> str:
-        """Why nothing can be remembered at present, "" while it can; see `suspend`."""
+        """Why nothing can be remembered at present, "" if it can; see `suspend`."""
         return self.replies.suspended
 
     @property
     def deadline(self) -> float:
-        """When `tick` is to be called next."""
+        """The monotonic time of the next call of `tick`."""
         return self.servers.presence.deadline
 
     def tick(self, now: float) -> None:
-        """Do what is due; before what arrived meanwhile is handled."""
+        """Do the work that is due. Call it before messages are handled that arrived meanwhile."""
         self.servers.tick(now)
 
     def leave(self, now: float) -> None:
-        """Say good-bye to the servers; the process ends."""
+        """Send a last heartbeat to each server, because the process ends."""
         self.servers.presence.leave(now)
 
     def route(self, head: bytes, now: float) -> bytes | None:
-        """The link of the server that this request is for, in the usual case; None: ask `client_message`.
+        """Return the link of the server for this request, or None if `client_message` has to handle it.
 
         Args:
             head: prefix and header of a message from a client.
@@ -130,7 +127,10 @@ class ProxyCore:
         return None
 
     def room_for(self, link: bytes, client: bytes, frames: tuple[Buffer, ...]) -> bool:
-        """Whether a request with a large body, for which `route` gave `link`, may go there; if not, it is answered."""
+        """Return whether a request with a large body fits into the bytes in flight to `link`.
+
+        `route` has returned `link` for this request. If there is no room, the request is answered as busy.
+        """
         server = self.table.links[link]
         if server.in_flight.has_room(client, len(frames[1])):
             return True
@@ -138,7 +138,7 @@ class ProxyCore:
         return False
 
     def went(self, link: bytes, client: bytes, size: int, now: float) -> None:
-        """A large body has gone there."""
+        """Count a large body that the shell has sent to `link`."""
         server = self.table.links[link]
         if server.in_flight.add(client, size):
             self.replies.beat(server, now)
@@ -148,7 +148,7 @@ class ProxyCore:
 
         Args:
             client: its link.
-            frames: head and body; other numbers of frames are refused.
+            frames: head and body; any other number of frames is refused.
             now: the monotonic clock, in seconds.
         """
         head = bytes(frames[0][: HEAD_BYTES_MAX + 1])
@@ -175,7 +175,7 @@ class ProxyCore:
     def _request(
         self, client: bytes, prefix: Prefix, name: str, topic: str, frames: tuple[Buffer, ...], now: float
     ) -> None:
-        """Send a request on to whom it belongs, or say at once why that cannot be."""
+        """Forward a request, or answer it at once if no server can serve it."""
         if closed := self.replies.suspended or (WITNESS if self.settings.witness else ""):
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, closed)
             return
@@ -194,7 +194,7 @@ class ProxyCore:
             self.replies.refuse(client, prefix, error.reason)
             return
         if awaits := self.servers.roster.awaits():
-            # A server that is still awaited may hold the topic.
+            # A store from which this proxy has received no announcement yet may hold the topic.
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
             return
         server = self.table.assignments.assigned(topic, now)
@@ -202,12 +202,15 @@ class ProxyCore:
             if now < self.servers.starts_at:
                 self.replies.answer(client, prefix, Outcome.UNAVAILABLE, STARTING)
                 return
-            # A reader that names a log is told by a server that the topic is gone; any other makes no topic by reading.
+            # A read that names a log goes to a server, which answers that the topic is gone. Any other read is answered
+            # here, because reading does not create a topic.
             if name in READS and not _history(frames[0])[0]:
                 self.replies.answer(client, prefix, Outcome.UNKNOWN, "no_server_holds_this_topic")
                 return
             if not self.table.may_assign(topic):
-                self.notices.say("full", f"no room for another topic: topics_max = {self.settings.topics_max}", now)
+                self.notices.say(
+                    "full", f"no room for another topic: topics_max = {self.settings.topics_max} is reached", now
+                )
                 self.replies.answer(client, prefix, Outcome.FULL, "topics_max_is_reached")
                 return
             server = self.table.assign(topic, now)
@@ -217,7 +220,7 @@ class ProxyCore:
         self.replies.forward(server, client, frames, now)
 
     def _asked_by_operator(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
-        """REPORT or OPERATE: answered here, or passed on to the server that is its target."""
+        """Answer a REPORT or OPERATE, or forward it to its target if that is a server."""
         try:
             asked = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
         except DecodeError as error:
@@ -248,7 +251,7 @@ class ProxyCore:
             self.replies.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
 
     def startup_seconds_left(self, now: float) -> float:
-        """How long it still assigns no topic."""
+        """Return the seconds for which the proxy assigns no topic yet."""
         return max(0.0, self.servers.starts_at - now)
 
     def _facts(self, now: float) -> Facts:
@@ -271,20 +274,23 @@ class ProxyCore:
         )
 
     def _not_heard(self, server: Server) -> str:
-        """Why a topic of this dead holder cannot be served, told apart from another server under its ID."""
+        """Return the reason of an answer about a topic of a silent holder.
+
+        It names the store if another server has the same ID.
+        """
         if self.table.named(server.id) in {None, server}:
             return f"server_{server.id}_is_not_heard"
         return f"server_{server.id}_with_store_{server.store}_is_not_heard"
 
     def turn_away(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
-        """Answer a request that is not to be served.
+        """Answer a request that the proxy rejects.
 
         Args:
-            client: the link of who asked.
+            client: the link of the client.
             head: prefix and header of the request.
             outcome: DENIED or REFUSED.
-            reason: why, in a word.
-            text: why, as a sentence for a person; no more than SENTENCE_BYTES_MAX of it are told.
+            reason: one word.
+            text: the reason as a sentence for a person, cut off after SENTENCE_BYTES_MAX bytes.
         """
         try:
             prefix = unpack(head)
@@ -297,7 +303,10 @@ class ProxyCore:
         self.replies.answer(client, prefix, outcome, reason, body=body)
 
     def expel(self, link: bytes, now: float) -> None:
-        """The server of this link is none any more: nothing is sent to it, and its topics wait for another."""
+        """Send nothing more to the server of this link, because its key lost its rights.
+
+        Its topics wait for a server.
+        """
         server = self.table.links.get(link)
         if server is not None:
             self.table.detach(server)
@@ -308,14 +317,14 @@ class ProxyCore:
         self.servers.message(link, frames, now)
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A message could not be sent: its link is closed (`gone`), or its queue is at the high-water mark."""
+        """Handle a message that was not sent: its link is closed (`gone`), or its queue is at the high-water mark."""
         if not send.to_server:
             self.counters["answers_dropped"] += 1
             return
         server = self.table.links.get(send.link)
         if gone:
             self.servers.presence.unreachable(send.link, now)
-            self._report = float("-inf"), b""  # It says that this server is heard.
+            self._report = float("-inf"), b""  # The last report still shows this server as alive.
         if len(send.frames[0]):
             try:
                 prefix = unpack(bytes(send.frames[1][:PREFIX_LENGTH_MAX]))
@@ -328,26 +337,29 @@ class ProxyCore:
             self.replies.answer(bytes(send.frames[0][1:]), prefix, outcome, reason, name)
 
     def suspend(self, reason: str, now: float) -> None:
-        """Nothing can be remembered at present (the disk is full): serve nothing that would have to be.
+        """Serve nothing that has to be remembered, because nothing can be written at present (the disk is full).
 
-        What was about to be sent followed from what could not be written, and is dropped: whoever sent it asks again.
-        Requests are answered `unavailable`, so that clients go to another proxy; heartbeats go on.
+        Messages waiting to be sent depend on the changes that could not be written, so they are dropped. Their senders
+        repeat the requests. New requests are answered `unavailable`, so that clients use another proxy. Heartbeats
+        continue.
         """
         if not self.replies.suspended:
-            self.notices.say("suspended", f"the routes file cannot be written, nothing is routed: {reason}", now)
+            self.notices.say(
+                "suspended", f"the routes file cannot be written, so no request is forwarded: {reason}", now
+            )
         self.replies.take()
         self.replies.suspended = reason
 
     def resume(self, now: float) -> None:
-        """What was left to be written is on the disk."""
+        """Serve again, because all changes are on the disk."""
         if self.replies.suspended:
             self.replies.suspended = ""
-            self.notices.say("resumed", Routine("the routes file is written again"), now)
+            self.notices.say("resumed", Routine("the routes file can be written again, requests are forwarded"), now)
             self.notices.settled("suspended")
 
 
 def _history(head: Buffer) -> tuple[str, str]:
-    """The logs that a request names as `log=` and `avoid=`; "" where it does not."""
+    """Return the logs that a request names as `log=` and `avoid=`, each "" if it is absent."""
     log = avoid = ""
     for word in bytes(head).split(b"\r", 1)[0].split(b" ")[3:]:
         if word.startswith(b"log="):

@@ -1,7 +1,7 @@
-"""The entrance of a keyed proxy: who is let in at its doors, and what is written down of who is. It decides nothing.
+"""Access control of a keyed proxy, with its sockets and files. `rights` decides which messages a user may send.
 
-The doorkeeper answers ZeroMQ's questions about newcomers, the gate watches who is authorized, the audit keeps what
-happened; what each message may is decided in `rights`.
+The ZAP handler (`Doorkeeper`) answers ZeroMQ's questions about new connections. `Gate` watches the file of authorized
+keys. The audit records events.
 """
 
 from __future__ import annotations
@@ -26,22 +26,18 @@ SECRET_BYTES: Final = 32
 
 
 class Entrance:
-    """What a keyed proxy has before its first socket is bound.
+    """The parts of a keyed proxy that must exist before its first socket is bound.
 
     Args:
-        keys: its pair, and where it stands who is authorized.
-        audit: where it is noted what happens.
-        context: that of the sockets.
-        clock: where the time comes from.
+        keys: the proxy's key pair, and the path of the file of authorized keys.
+        context: the ZeroMQ context of the sockets.
 
     Attributes:
-        rights: what is decided of each message.
-        gate: who is authorized now.
-        counters: how often what happened.
-        sock: to be polled for reading; `take` then lets in who may enter.
+        rights: the decision about each message.
+        sock: poll it for reading, then call `take`.
 
     Raises:
-        ConfigurationError: the file of who is authorized cannot be used, or somebody else lets newcomers in there.
+        ConfigurationError: the file of authorized keys cannot be used, or the context has another ZAP handler.
     """
 
     def __init__(self, keys: ProcessKeys, audit: Audit, context: zmq.Context[Any], clock: Clock) -> None:
@@ -57,47 +53,50 @@ class Entrance:
 
     @property
     def counters(self) -> Counter[str]:
-        """How often what happened."""
         return self.gate.counters
 
     @property
     def deadline(self) -> float:
-        """When `look` is to be called next, on the monotonic clock in seconds."""
+        """The monotonic time of the next call of `look`, in seconds."""
         return self.gate.deadline
 
     def curve(self, domain: str) -> CurveServer:
-        """What locks a socket that is bound as this door."""
+        """Return the CURVE settings of a socket that is bound for this domain."""
         return CurveServer(self._keys.pair, domain)
 
     def take(self) -> None:
-        """Let in who may enter, and write down who came."""
+        """Answer the waiting questions about new connections, and record the connections that were accepted."""
         self._doorkeeper.take()
         self.gate.note_handshakes(self._clock.wall())
 
     def look(self, now: float) -> bool:
-        """Look whether somebody else is authorized, where it is time to; whether that is so."""
+        """Read the file of authorized keys if a look is due, and return whether its rules changed."""
         return self.gate.look(now, self._clock.wall())
 
     def denied(self, user: str, asked: Question, verdict: Verdict, now: float) -> None:
-        """Note that a user has no right to something."""
+        """Record that a user lacks a right."""
         self.gate.note_denied(user, asked.operation, asked.topic, verdict, now, self._clock.wall())
 
     def may_operate(self, user: str, head: bytes) -> bool:
-        """Write down what a user is about to operate; False: that cannot be, and it must not be done."""
+        """Record an operation before it is done.
+
+        Returns:
+            False if the record was not written, so that the operation must not run.
+        """
         return self.gate.note_operation(user, self._clock.wall(), **facts(head))
 
     def given_up(self, user: str, head: bytes) -> None:
-        """Write down that a server says of another one's topic that an operator gave it up, which is believed."""
+        """Record a server's report that an operator gave up another server's topic; the proxy acts on that report."""
         if said := facts(head):
             self.gate.note("given_up", self._clock.wall(), user=user, **said)
 
     def note(self, what: str, user: str, asked: Question) -> None:
-        """Write down what a user does with a topic: subscribe to it, make it."""
+        """Record that a user subscribes to a topic or creates it."""
         self.gate.note(
             what, self._clock.wall(), user=user, sender=asked.sender, topic=asked.topic, subscription=asked.name
         )
 
     def close(self) -> None:
-        """Let nobody in any more; before the context is ended."""
+        """Accept no more connections. Call it before the context is terminated."""
         self._doorkeeper.close()
         self.gate.close()

@@ -1,9 +1,7 @@
-"""The traffic of a keyed proxy: of each message it asks `rights` what becomes of it, before or after it goes the usual
-way (`traffic`).
+"""Traffic of a keyed proxy: `rights` decides about each message before or after `traffic` moves it.
 
-Where no socket asks for keys nothing of this is passed through: the branch is one for each time that a socket is
-drained. Sockets within the process (`inproc://`) never ask, whatever else is locked: who connects to one is this
-process itself.
+Without keys this module adds only one branch each time a socket is drained. Sockets within the process (`inproc://`)
+never require keys, because only this process can connect to them.
 """
 
 from __future__ import annotations
@@ -29,18 +27,18 @@ AUDIT_FAILS: Final = "the_audit_cannot_be_written"
 
 
 class KeyedTraffic(Traffic):
-    """Traffic of which some may come over sockets that ask for keys.
+    """Traffic with sockets that may require keys.
 
-    Where clients' links come from such a socket, each has its user's tag in front, for the core and for the servers.
+    If the clients' socket requires keys, the core and the servers see each client's link with its user's tag in front.
     """
 
     _entrance: Entrance | None = None
     _locked: frozenset[Socket] = frozenset()
-    """The sockets that ask for keys."""
+    """The sockets that require keys."""
 
     def __init__(self) -> None:
         self._server_users: dict[bytes, str] = {}
-        """Of servers' links that announced themselves: whose key opened the connection."""
+        """By link of an announced server: the user of the key that opened the connection."""
 
     def _drain(self, sock: Socket) -> None:
         if not self._locked:
@@ -55,10 +53,10 @@ class KeyedTraffic(Traffic):
                 frame = _recv(sock, _NOBLOCK, False)
             except zmq.Again:
                 return
-            # Of a socket that does not ask for keys the peer itself would say who it is, and be believed.
+            # On a socket without keys the peer itself chooses its User-Id, so it must not count.
             user = str(frame.get("User-Id")) if locked else ""
             first = _recv(sock, _NOBLOCK)
-            # Where both come to one address the key says who is a server, not what the message looks like.
+            # If clients and servers share an address, the key identifies a server. The form of a message does not.
             if user.startswith(SERVER_USERS) or (not locked and by_servers):
                 usual = self._of_server(sock, user, frame.bytes, first, now)
             elif locked:
@@ -72,7 +70,7 @@ class KeyedTraffic(Traffic):
                     return
 
     def _of_client(self, sock: Socket, user: str, link: bytes, head: bytes, now: float) -> bool:
-        """A request over a connection that a client's key opened; False where it took more than to pass it on."""
+        """Forward a request over a connection of a client's key; return False if the core had to handle it."""
         entrance = self._entrance
         assert entrance is not None
         asked = entrance.rights.request(user, head)
@@ -90,7 +88,7 @@ class KeyedTraffic(Traffic):
         return usual
 
     def _noted(self, user: str, client: bytes, head: bytes, asked: Asked, now: float) -> bool:
-        """Note what is to be noted of a request; whether it passes."""
+        """Record a request if it has to be recorded; return whether it passes."""
         core, entrance = self.core, self._entrance
         assert entrance is not None
         if asked.question is None:
@@ -112,7 +110,7 @@ class KeyedTraffic(Traffic):
         return False
 
     def _of_server(self, sock: Socket, user: str, link: bytes, origin: bytes, now: float) -> bool:
-        """A message over a connection that a server's key opened, or from this process itself (`user` is "")."""
+        """Handle a message over a connection of a server's key, or from this process itself (`user` is "")."""
         core, entrance = self.core, self._entrance
         assert entrance is not None
         rights = entrance.rights
@@ -154,7 +152,7 @@ class KeyedTraffic(Traffic):
         super()._deliver(send, now)
 
     def _look(self, now: float) -> None:
-        """Look who is authorized, where it is time to; a server that is not any more gets nothing more."""
+        """Reload the access list if that is due, and cut off servers that lost their right."""
         entrance = self._entrance
         if entrance is None or now < entrance.deadline or not entrance.look(now):
             return
@@ -165,6 +163,6 @@ class KeyedTraffic(Traffic):
         self._settle(now)
 
     def _forget_links(self) -> None:
-        """Forget the users of links that no server has any more."""
+        """Forget the users of links that belong to no server any more."""
         links = self.core.table.links
         self._server_users = {link: user for link, user in self._server_users.items() if link in links}

@@ -1,8 +1,8 @@
-"""The last report of each server, kept for the time when that server is not heard.
+"""The last report of each server, kept for the time when that server is silent.
 
-A proxy asks its servers by itself, seldom, and once more when somebody asks for its own report. The figures from before
-an outage are known then, although no other process was looking at that time. A report is kept as it came, and read only
-when its server is gone: of ten thousand topics it has megabytes.
+A proxy asks its servers from time to time, and again when it is asked for its own report. So the figures from before an
+outage are known even if no other process asked at that time. A report of ten thousand topics has megabytes, so it is
+parsed only when its server is silent.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from pubsub.proxy.replies import Replies
 from pubsub.proxy.server import Server
 
 CALLBACK: Final = 1 << 62
-"""The callback under which servers are asked; marks of `in_flight` are numbers of bytes, far below it."""
+"""The callback of these questions. Marks of `in_flight` are numbers of bytes, far below it."""
 
 SECONDS: Final = 10.0
-"""Between two reports that a proxy asks of one server by itself."""
+"""Interval of the questions to one server."""
 
 TOPICS_PER_SECOND: Final = 100
-"""A server with many topics is asked less often: a report of them all takes its loop a while."""
+"""Topics that lengthen the interval by a second. A report of many topics occupies the server's loop for a while."""
 
 FRESH_SECONDS: Final = 1.0
-"""A report at most so old is not asked for again where somebody looks at the cluster."""
+"""Age up to which a report is not requested again for an operator."""
 
 BYTES_MAX: Final = 4 * 1024 * 1024
-"""A longer report is not kept: its figures are unknown in an outage."""
+"""A longer report is not kept, so its figures are unknown in an outage."""
 
 TOTAL_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of all reports that are kept."""
+"""Limit of all kept reports."""
 
 _FIGURES: Final = ("records", "bytes", "backlog", "oldest_unacknowledged_seconds")
 
 
 class _Kept:
-    """One server's last report, when it came, and what was read out of it."""
+    """One server's last report, its time, and the figures read from it."""
 
     __slots__ = ("at", "body", "facts")
 
@@ -47,9 +47,6 @@ class _Kept:
 
 class LastReports:
     """The last report of each server.
-
-    Args:
-        replies: where questions go.
 
     Attributes:
         asks: whether servers are asked at all.
@@ -62,12 +59,12 @@ class LastReports:
         self._kept: dict[str, _Kept] = {}
 
     def look(self, servers: list[Server], now: float, *, wanted: bool = False) -> None:
-        """Ask the servers whose last report is old.
+        """Ask the servers that have an old report.
 
         Args:
-            servers: those that are heard.
+            servers: the servers that are alive.
             now: the monotonic clock, in seconds.
-            wanted: somebody looks at the cluster at this moment.
+            wanted: whether an operator waits for a report of this proxy.
         """
         if not self.asks:
             return
@@ -80,24 +77,24 @@ class LastReports:
                 self._replies.ask_report(server, CALLBACK, now)
 
     def take(self, server: Server, body: Buffer, now: float) -> None:
-        """A server has answered."""
+        """Keep a server's answer."""
         size = len(body)
         others = sum(len(kept.body) for store, kept in self._kept.items() if store != server.store)
         if size and size <= BYTES_MAX and others + size <= TOTAL_BYTES_MAX:
             self._kept[server.store] = _Kept(bytes(body), now)
 
     def forget(self, known: dict[str, Server]) -> None:
-        """Drop what belongs to stores that are not known any more."""
+        """Drop the reports of stores that are not known any more."""
         for rows in (self._kept, self._asked):
             for store in [store for store in rows if store not in known]:
                 del rows[store]
 
     def of(self, server: Server, now: float) -> dict[str, Any] | None:
-        """The figures of a server's last report; None where there is none.
+        """Return the figures of a server's last report; None if there is none.
 
         Returns:
-            `seconds_ago`, `standby` (as the server told it, or null) and `topics`: by name, each with `records`,
-            `bytes`, `backlog`, `oldest_unacknowledged_seconds` and `subscribers` (how many).
+            `seconds_ago`, `standby` (as the server reported it, or null) and `topics`: by name, each with `records`,
+            `bytes`, `backlog`, `oldest_unacknowledged_seconds` and the number of `subscribers`.
         """
         kept = self._kept.get(server.store)
         if kept is None:
@@ -108,7 +105,7 @@ class LastReports:
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """The figures of a report; none of one that cannot be read."""
+    """Return the figures of a report; none if it cannot be read."""
     try:
         report = json.loads(body)
         topics = {

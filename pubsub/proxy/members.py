@@ -1,11 +1,11 @@
-"""The conversation with the members of stores that have a register (docs/architecture.md, *The register*).
+"""Messages from the members of stores that have a register (docs/architecture.md, *The register*).
 
-PREPARE, ACCEPT, LOOK and ADMIT come from any member, over a link that need not have announced anything: a standby never
-does. Each is answered by VOTE, which leaves when what it says is on the disk, like every answer; and by nothing while
-nothing can be written. A VOTE is never answered.
+PREPARE, ACCEPT, LOOK and ADMIT may come from any member. Its link need not have announced itself, because a standby
+never does. Each is answered by a VOTE, which is sent after its facts are on the disk, like every answer. While nothing
+can be written there is no answer. A VOTE is never answered.
 
-Whether the primary of a store is heard is not noted with each of its messages, of which there are many, but looked up
-when somebody asks.
+A primary sends many messages, so its signs of life are not recorded with each one. They are looked up when a member
+asks.
 """
 
 from __future__ import annotations
@@ -26,15 +26,10 @@ Asked = Prepare | Accept | Look | Admit
 class Members:
     """The members of the stores that a proxy knows.
 
-    Args:
-        table: whose stores they are.
-        registers: this proxy's copy of their registers.
-        replies: where votes go.
-
     Attributes:
-        registers: as given.
-        keyed: whether a sender's ID was proven by a key: then only the server whose store it is asks about it. That is
-            who brought the row, whoever has announced the store since.
+        registers: this proxy's copy of the registers.
+        keyed: whether keys prove a sender's ID. Then only the server that brought a store's row may ask about it, even
+            if another server has announced the store since.
     """
 
     def __init__(self, table: RoutingTable, registers: Registers, replies: Replies) -> None:
@@ -43,12 +38,11 @@ class Members:
         self.keyed = False
 
     def asked(self, link: bytes, prefix: Prefix, said: Asked, now: float) -> None:
-        """Answer a member, unless nothing can be remembered at present: to be silent binds nobody.
+        """Answer a member, unless nothing can be remembered at present. A missing answer promises nothing.
 
         Args:
-            link: where it came from.
-            prefix: of the message.
-            said: as decoded.
+            link: the link on which the message arrived.
+            said: the decoded message.
             now: the monotonic clock, in seconds.
         """
         if self._replies.suspended:
@@ -67,7 +61,7 @@ class Members:
         self._replies.vote(link, prefix, vote)
 
     def announced(self, said: Periodic, now: float) -> Judgement | None:
-        """A server that would be believed has announced itself; returns why it is not, for the sake of a register."""
+        """Return the reason to reject an announcement because of the store's register, or None."""
         row = self.registers.rows.get(said.store)
         if self.keyed and row is not None and row.server != said.sender:
             return Judgement(Verdict.REFUSED, f"the_register_of_this_store_is_of_server_{row.server}")
@@ -76,18 +70,22 @@ class Members:
         return None
 
     def _is_of(self, said: Asked) -> bool:
-        """Whether a store is that of the server which asks about it, as far as keys can tell."""
+        """Return whether the store belongs to the server that asks about it, as far as keys can tell."""
         if not self.keyed:
             return True
         row = self.registers.rows.get(said.store)
         if row is not None:
             return row.server == said.sender
-        # To tell that there is nothing harms nobody; to take a row would, but from who was believed to have the store.
+        # The answer that there is no row does no harm. A new row is accepted only from the server that announced the
+        # store.
         known = self._table.servers.get(said.store)
         return not isinstance(said, Admit) or (known is not None and known.heard and known.id == said.sender)
 
     def _look_up(self, store: str, link: bytes, now: float) -> None:
-        """See whether the primary is heard, and have it answer where another asks: a closed link shows by that."""
+        """Record the primary's last sign of life; if another member asks, send the primary a heartbeat.
+
+        If the primary's link is closed, that heartbeat fails and shows it.
+        """
         server = self._table.servers.get(store)
         if server is None or not server.member:
             return

@@ -10,12 +10,11 @@ from pubsub.proxy.samples import Samples
 
 
 def snapshot(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) -> Snapshot:
-    """Of a proxy.
+    """Return the metrics of a proxy.
 
     Args:
-        core: its own.
-        samples: the puts that it looks at.
-        unread_bytes: of large answers that clients have not read.
+        samples: the puts that are timed.
+        unread_bytes: large answers that clients have not read.
         now: monotonic seconds.
     """
     keys = core.keys() if core.keys is not None else {}
@@ -23,7 +22,7 @@ def snapshot(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) -
     distributions = (
         Distribution(
             "put_seconds",
-            "From forwarding a put to passing on the answer that it is taken; of some puts.",
+            "Time from forwarding a put to forwarding its success; of some puts.",
             samples.histogram.counted(),
         ),
     )
@@ -34,36 +33,39 @@ def snapshot(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) -
 
 
 def _unready(core: ProxyCore, now: float) -> str:
-    """Why nothing is routed; no server being heard is no reason, since servers may wait for a proxy to be ready."""
+    """Return why no request is forwarded, "" if the proxy is ready.
+
+    A proxy without live servers is ready, because servers may wait for it to be ready.
+    """
     if core.suspended:
-        return f"nothing is routed: {core.suspended.replace('_', ' ')}"
+        return f"no request is forwarded: {core.suspended.replace('_', ' ')}"
     left = core.startup_seconds_left(now)
-    return f"it assigns no topic for {left:.1f} s yet" if left else ""
+    return f"no new topic is assigned for another {left:.1f} s" if left else ""
 
 
 def _gauges(core: ProxyCore, samples: Samples, unread_bytes: int, now: float) -> Iterator[Gauge]:
     table = core.table
     servers = sorted(table.servers.values(), key=lambda one: (one.id, one.store))
-    yield Gauge("witness", "Whether it routes nothing, and only votes.", core.settings.witness)
+    yield Gauge("witness", "Whether it only votes and forwards nothing.", core.settings.witness)
     yield Gauge("topics", "Topics in its table.", len(table))
     yield Gauge("topics_contested", "Topics that several servers hold.", len(table.contested))
     yield Gauge(
-        "topics_tentative", "Topics given to a server that has not made them.", len(table.assignments.tentative)
+        "topics_tentative", "Topics assigned to a server that has not announced them.", len(table.assignments.tentative)
     )
-    yield Gauge("servers", "Servers that it knows.", len(servers))
-    yield Gauge("servers_alive", "Servers that are heard.", sum(one.alive(now) for one in servers))
-    yield Gauge("connections", "Connections to its addresses that are open.", _open(core.counters))
-    yield Gauge("unread_bytes", "Large answers that clients have not read.", unread_bytes)
+    yield Gauge("servers", "Servers in its table.", len(servers))
+    yield Gauge("servers_alive", "Servers that are alive.", sum(one.alive(now) for one in servers))
+    yield Gauge("connections", "Open connections to its addresses.", _open(core.counters))
+    yield Gauge("unread_bytes", "Bytes of large answers that clients have not read.", unread_bytes)
     under_way: dict[str, int] = {}
     for server in servers:
         under_way[server.id] = under_way.get(server.id, 0) + len(server.in_flight)
     for name, size in under_way.items():
-        yield Gauge("in_flight_bytes", "Large bodies on their way to a server.", size, {"server": name})
-    yield Gauge("puts_looked_at", "Puts under way of which it is measured how long they take.", len(samples.waiting))
+        yield Gauge("in_flight_bytes", "Bytes of large bodies in flight to a server.", size, {"server": name})
+    yield Gauge("puts_looked_at", "Puts in flight that are timed.", len(samples.waiting))
     process = core.process()
-    yield Gauge("disk_size_bytes", "The disk under its directory.", process.get("disk_size_bytes", 0))
-    yield Gauge("disk_free_bytes", "What may still be written to it.", process.get("disk_free_bytes", 0))
-    yield Gauge("disk_used_bytes", "What is on it, of whomever.", process.get("disk_used_bytes", 0))
+    yield Gauge("disk_size_bytes", "Size of the disk with its directory.", process.get("disk_size_bytes", 0))
+    yield Gauge("disk_free_bytes", "Bytes that may still be written to that disk.", process.get("disk_free_bytes", 0))
+    yield Gauge("disk_used_bytes", "Bytes in use on that disk, by all programs.", process.get("disk_used_bytes", 0))
 
 
 def _open(counters: Mapping[str, int]) -> int:

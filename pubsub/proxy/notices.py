@@ -1,7 +1,7 @@
-"""What a proxy has to say to its operator, at a bounded rate.
+"""Log lines for the proxy's operator, at a bounded rate.
 
-A peer that misbehaves ten thousand times a second must not fill the log: one subject is said at most once a minute, and
-all together never more than LINES_MAX lines a minute. The last few stay readable in the report.
+A peer that misbehaves ten thousand times a second must not fill the log. Each subject is logged at most once a minute,
+and all subjects together have at most LINES_MAX lines a minute. The report has the last few lines.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ RECENT_MAX: Final = 50
 
 
 class Routine(str):
-    """A line that tells of what happens in every cluster, and asks nothing of the operator."""
+    """A line about a normal event, which needs no action of the operator."""
 
     __slots__ = ()
 
@@ -25,9 +25,9 @@ class Notices:
     """Lines for the log.
 
     Attributes:
-        lines: not logged yet; whoever logs them takes them out with `take`.
-        recent: the last ones with the time they were said.
-        left_out: how many were not said because of the rate.
+        lines: not logged yet; `take` empties it.
+        recent: the last lines with their times.
+        left_out: number of lines dropped because of the rate.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Notices:
         self._count = 0
 
     def say(self, subject: str, text: str, now: float) -> None:
-        """Say `text`, unless something was said on this subject within REPEAT_SECONDS or there was too much of all."""
+        """Add `text`, unless the subject had a line within REPEAT_SECONDS or the rate is exceeded."""
         if now - self._said.get(subject, float("-inf")) < REPEAT_SECONDS:
             return
         if now - self._minute >= REPEAT_SECONDS:
@@ -56,10 +56,10 @@ class Notices:
         self.recent.append((now, text))
 
     def settled(self, subject: str) -> None:
-        """The subject is over: when it comes up again it is news."""
+        """End a subject, so that its next line is logged at once."""
         self._said.pop(subject, None)
 
     def take(self) -> list[str]:
-        """The lines to log now."""
+        """Return the lines to log, and empty the list."""
         lines, self.lines = self.lines, []
         return lines

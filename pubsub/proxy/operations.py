@@ -1,13 +1,13 @@
-"""What operators have a proxy do: OPERATE with the target "-", action by action (docs/operations.md says what each
-gives up).
+"""Operator requests to a proxy: OPERATE with the target "-". See docs/operations.md for the effects of each action.
 
-    action    needs            who may                    what it does
-    abandon   topic, server    who reaches the clients'   forgets a holder that will not come back; its log must not
+    action    needs            allowed to             effect
+    abandon   topic, server    any client that        forgets a holder that will not come back, and rejects its log
+                               reaches the clients'   from then on
                                address
-    forget    store            the same                   takes a store out of the roster: nobody waits for it
+    forget    store            the same               removes a store from the store directory: no proxy waits for it
 
-Any other target is a server's ID, and the request is passed on to it. Each action is answered at once, and a repeat
-finds it done. An action of a server that is heard is `busy`: what it holds is not lost.
+Any other target is the ID of a server, and the request is forwarded to it. Each action is answered at once and can be
+repeated. An action about a server that is alive is answered `busy`, because its topics are not lost.
 """
 
 from __future__ import annotations
@@ -26,8 +26,6 @@ from pubsub.proxy.servers import STARTING, Servers
 
 
 class Answer(NamedTuple):
-    """What an operator is told."""
-
     outcome: Outcome
     reason: str = ""
     server: str = ""
@@ -37,10 +35,10 @@ class Action(NamedTuple):
     """One row of the table.
 
     Attributes:
-        does: called with what was asked and the monotonic time.
-        needs: fields of the request without which it is refused.
-        refusal: what is said then.
-        may: who may ask for it.
+        does: called with the request and the monotonic time.
+        needs: required fields of the request.
+        refusal: the reason in the answer if one is missing.
+        may: the clients that may send it.
     """
 
     does: Callable[[Operations, Operate, float], Answer]
@@ -50,20 +48,13 @@ class Action(NamedTuple):
 
 
 class Operations:
-    """What one proxy is told by operators.
-
-    Args:
-        table: who holds what.
-        servers: the conversation with the servers.
-        replies: where answers go.
-        notices: where what was done is said.
-    """
+    """Operator requests to one proxy."""
 
     def __init__(self, table: RoutingTable, servers: Servers, replies: Replies, notices: Notices) -> None:
         self._table, self._servers, self._replies, self._notices = table, servers, replies, notices
 
     def handle(self, client: bytes, prefix: Prefix, asked: Operate, now: float) -> None:
-        """OPERATE: do it, and answer."""
+        """Run an OPERATE and answer it."""
         action = ACTIONS.get(asked.action)
         if action is None:
             self._replies.refuse(client, prefix, f"{asked.action}_is_no_action_of_a_proxy")
@@ -75,7 +66,7 @@ class Operations:
             self._replies.answer(client, prefix, *action.does(self, asked, now))
 
     def abandon(self, asked: Operate, now: float) -> Answer:
-        """A holder of a topic will not come back: forget it, and remember that its log must not either."""
+        """Forget a topic's holder that will not come back, and remember that its log must not come back either."""
         if now < self._servers.starts_at:
             return Answer(Outcome.UNAVAILABLE, STARTING)
         if any(
@@ -88,37 +79,45 @@ class Operations:
         lost = AbandonedLog(asked.topic, asked.log, asked.server, asked.store, asked.address)
         if not self._table.abandon(lost):
             return Answer(Outcome.FULL, "too_many_logs_were_given_up")
-        for server in self._table.alive(now):  # They believe it of proxies only, who have seen that nobody hears it.
+        # A server accepts this from proxies only, because only a proxy knows that the holder is silent.
+        for server in self._table.alive(now):
             if server.link is not None:
                 self._replies.abandoned(server, lost)
-        text = f"topic {asked.topic} of server {asked.server} was given up, with log {asked.log or 'unknown'}"
+        text = f"topic {asked.topic} of server {asked.server} was given up with its log {asked.log or 'unknown'}"
         self._notices.say(f"dead {asked.log}", text, now)
         return Answer(Outcome.SUCCESS)
 
     def forget(self, asked: Operate, now: float) -> Answer:
-        """A store will not come back: nobody is to wait for it."""
+        """Remove a store that will not come back, so that no proxy waits for it."""
         server = self._table.servers.get(asked.store)
         if server is None:
             known = asked.store in self._table.gone
             return Answer(Outcome.SUCCESS) if known else Answer(Outcome.UNKNOWN, "store_is_not_known")
         if server.alive(now):
             return Answer(Outcome.BUSY, f"server_{server.id}_is_heard", server.id)
-        # What it held beyond topics_max is known to nobody, and can be given up in no other way.
+        # Topics that it held beyond topics_max are unknown here, and can be given up in no other way.
         if server.topics or server.assigned:
             return Answer(Outcome.BUSY, f"it_holds_{len(server.topics)}_topics", server.id)
         self._table.detach(server)
         self._servers.roster.forget(server)
-        self._notices.say(f"forgot {asked.store}", f"store {asked.store} of server {server.id} was forgotten", now)
+        self._notices.say(
+            f"forgot {asked.store}",
+            f"store {asked.store} of server {server.id} was forgotten: no proxy waits for it",
+            now,
+        )
         self._servers.announcements.tell_roster()
         return Answer(Outcome.SUCCESS)
 
     def _may_hold(self, server: Server, topic: str) -> bool:
-        """Whether a server that is heard holds a topic, or may be making it: it says so, or has not said all."""
+        """Return whether a live server may hold a topic.
+
+        It may if it announced the topic, may be creating it, or has not announced all its topics.
+        """
         making = self._table.assignments.may_be_making(server, topic)
         return topic in server.topics or not server.complete or making
 
 
-CLIENTS: Final = "who reaches the clients' address"
+CLIENTS: Final = "any client that reaches the clients' address"
 
 ACTIONS: Final = {
     "abandon": Action(Operations.abandon, ("topic", "server"), "abandon_needs_topic_and_server", may=CLIENTS),

@@ -1,4 +1,4 @@
-"""Which servers are there: heartbeats both ways, and what is said when one falls silent, leaves or comes back."""
+"""Liveness of the servers: heartbeats both ways, and the notices when a server falls silent, leaves or returns."""
 
 from __future__ import annotations
 
@@ -14,17 +14,13 @@ from pubsub.proxy.server import Server
 
 
 class Presence:
-    """The servers that are connected, as they are heard.
+    """The connected servers and their signs of life.
 
     Args:
-        settings: the proxy's.
-        table: whose servers are looked after.
-        replies: where heartbeats go.
-        notices: where what an operator must know goes.
         now: the monotonic clock, in seconds.
 
     Attributes:
-        deadline: when `tick` is to be called next.
+        deadline: the monotonic time of the next call of `tick`.
     """
 
     def __init__(
@@ -34,25 +30,25 @@ class Presence:
         self.deadline = self._ticked = now
 
     def agree(self, now: float) -> bool:
-        """Whether all live servers name the same proxies."""
+        """Return whether all live servers name the same proxies."""
         return len({server.proxies for server in self._table.alive(now)}) <= 1
 
     def heard(self, server: Server, now: float, again: str = "") -> None:
-        """The server counts as alive from now on. `again`: what is added to the line that says so."""
+        """Count the server as alive. `again` is appended to the notice."""
         if not server.was_alive:
             server.was_alive, server.gone, server.handing = True, None, None
             self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard{again}"), now)
             self._notices.settled(f"silent {server.store}")
 
     def unreachable(self, link: bytes, now: float) -> None:
-        """A server's link was found closed: it counts as dead until it is heard again."""
+        """Count a server as dead, because its link is closed."""
         server = self._table.links.get(link)
         if server is not None:
             server.liveness.forget()
             self.died(server, now)
 
     def died(self, server: Server, now: float, *, left: bool = False) -> None:
-        """The server counts as dead from now on. `left`: it said so itself."""
+        """Count the server as dead. `left`: it sent a last heartbeat."""
         overdue = server.handing is not None and not server.hands_over(now)
         if server.was_alive or overdue:
             if server.was_alive:
@@ -68,7 +64,10 @@ class Presence:
             server.newcomer = None
 
     def _silence(self, server: Server, now: float, *, left: bool) -> str:
-        """What is said of a server that is not heard any more; a routine, where nothing is unavailable for that."""
+        """Return the notice about a server that is not alive any more.
+
+        It is a `Routine` if no topic becomes unavailable.
+        """
         if server.hands_over(now):
             return Routine(f"server {server.id} changes its primary, as planned; requests wait for the other member")
         what = f"server {server.id} has left" if left else f"server {server.id} is not heard"
@@ -79,10 +78,10 @@ class Presence:
         return Routine(said) if left else said
 
     def tick(self, now: float) -> None:
-        """Do what is due: heartbeats, and deaths.
+        """Send due heartbeats and find silent servers.
 
-        To be called before what arrived meanwhile is handled: after a pause of this process itself its servers only
-        seem to have been silent, and nobody may take the place of one of them for that.
+        Call it before messages are handled that arrived meanwhile. After a pause of this process its servers only seem
+        silent, so no other process may take the place of one of them.
         """
         if now - self._ticked > 2 * self._settings.heartbeat_seconds:
             for server in self._table.links.values():
@@ -104,6 +103,6 @@ class Presence:
         self.deadline = deadline
 
     def leave(self, now: float) -> None:
-        """Say good-bye to the servers; the process ends."""
+        """Send a last heartbeat to each server, because the process ends."""
         for server in self._table.links.values():
             self._replies.beat(server, now, leaving=1)

@@ -1,9 +1,9 @@
-"""The proxy's process: sockets, the loop, signals and the routes file around a `ProxyCore`. It decides nothing.
+"""The proxy's process: sockets, loop, signals and routes file around a `ProxyCore`. It decides nothing.
 
-    let in who may enter  ->  drain what the sockets hold (bounded)  ->  each message is forwarded as it is taken  ->
-    answers of the proxy itself  ->  sleep until the next message, or the deadline of the core or the entrance
+    accept or reject new connections  ->  take messages from the sockets (bounded), forward each one as it is taken  ->
+    send the proxy's own answers  ->  sleep until the next message, or the deadline of the core or the entrance
 
-How messages move is in `traffic`, and in `keyed` where sockets ask for keys.
+`traffic` moves the messages, and `keyed` if sockets require keys.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ from pubsub.security.audit import Audit
 from pubsub.security.opening import ProcessKeys, find_keys
 
 LINGER_MS: Final = 200
-"""How long the last messages of a proxy that stops may take."""
+"""Time for the last messages of a proxy that stops."""
 
 UNREAD_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of large answers that wait for one client to read them; a further one is dropped: it can be asked for again."""
+"""Bytes of large answers that one client may leave unread. Further answers are dropped; the client asks again."""
 
 UNREAD_TOTAL_MAX: Final = 256 * 1024 * 1024
-"""The same of all clients; beyond it those come first who have read what they got, up to twice as much."""
+"""The same for all clients. Beyond it, up to twice as much, only clients that have read their answers get more."""
 
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
@@ -63,17 +63,16 @@ class ProxyProcess(KeyedTraffic):
     """One proxy, driven by the thread that calls `run`.
 
     Args:
-        settings: its settings.
-        context: a ZeroMQ context to share, which is left alone; None: one of its own.
-        clock: where the core's time comes from.
-        guard: tells when the process is too large; None: nobody does, since it is not the proxy's alone.
-        keys: its key pair and who is authorized, for who has them in memory; None: as the settings say.
+        context: a ZeroMQ context to share, which stays open; None to create one.
+        clock: the clock for the core.
+        guard: reports that the process uses too much memory; None if the process is shared with other roles.
+        keys: key pair and access list of a caller that has them in memory; None to load them as the settings say.
 
     Attributes:
-        bind: the address where clients connect, its port filled in after `start`.
-        servers: the address where servers connect; the same as `bind` where there is only one.
-        core: the core, after `start`.
-        metrics: where it tells its metrics; None: nowhere.
+        bind: the address for clients, with its port after `start`.
+        servers: the address for servers; the same as `bind` if there is only one.
+        core: available after `start`.
+        metrics: the metrics endpoint; None if there is none.
         watchdog: reports the loop's turns.
     """
 
@@ -110,11 +109,11 @@ class ProxyProcess(KeyedTraffic):
         self._unread = Unsent(UNREAD_BYTES_MAX, UNREAD_TOTAL_MAX)
 
     def start(self) -> None:
-        """Find the keys, open the routes file and bind.
+        """Load the keys, open the routes file and bind the sockets.
 
         Raises:
-            ConfigurationError: an address is in use, or is not one; or keys are set up by half, or not at all where
-                others than this host would reach it.
+            ConfigurationError: an address is invalid or in use, keys are incomplete, or keys are missing although
+                others can reach the proxy.
             StorageError: the routes file cannot be used.
         """
         settings = self.settings
@@ -139,7 +138,7 @@ class ProxyProcess(KeyedTraffic):
         self._watch()
 
     def _open_entrance(self) -> None:
-        """Have somebody at the doors, if they are locked, before there are any."""
+        """Install the ZAP handler before the first socket is bound, if there are keys."""
         settings, name = self.settings, f"proxy {self.settings.id}"
         addresses = (settings.bind, settings.servers or settings.bind)
         outside = next(filter(reaches_out, addresses), "")
@@ -159,14 +158,14 @@ class ProxyProcess(KeyedTraffic):
             self._entrance = Entrance(keys, Audit(settings.audit_file, name), self._context, self._clock)
 
     def _insecure(self, name: str, outside: str) -> None:
-        """Write down that anybody is let in."""
+        """Record in the audit that any client is accepted."""
         log.warning("%s listens on %s without keys, for anyone who reaches it", name, outside)
         audit = Audit(self.settings.audit_file, name)
         audit.write(self._clock.wall(), "insecure", address=outside)
         audit.close()
 
     def _listen(self, bind: str, servers: str | None) -> None:
-        # Two times "any free port" are two addresses; two times the same one is one.
+        # If both addresses say "any free port", they are two sockets. Otherwise two equal addresses are one socket.
         two = servers is not None and (servers != bind or servers.endswith((":0", ":*")))
         self._clients, self.bind = self._open(bind, CLIENTS if two else BOTH)
         self._servers, self.servers = self._clients, self.bind
@@ -202,7 +201,7 @@ class ProxyProcess(KeyedTraffic):
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
 
     def _listen_anew(self, now: float) -> None:
-        """Close all connections, with what waits in them."""
+        """Close all connections, with the messages that wait in them, and bind again."""
         self.core.counters["memory_limit_reached"] += 1
         self.core.notices.say("memory", "memory_bytes_max is reached: all connections are closed", now)
         self._close_sockets(0)
@@ -222,7 +221,7 @@ class ProxyProcess(KeyedTraffic):
         """Serve until `stop`.
 
         Raises:
-            StorageError: the disk failed, so that nothing can be promised any more.
+            StorageError: the disk failed, so that no change can be made durable.
         """
         clock, core, guard, entrance = self._clock.monotonic, self.core, self._guard, self._entrance
         handover = None if self.metrics is None else self.metrics.handover
@@ -256,18 +255,18 @@ class ProxyProcess(KeyedTraffic):
         self._settle(now)
 
     def stop(self) -> None:
-        """End `run` soon; any thread and any signal handler may."""
+        """End `run` soon. Any thread and any signal handler may call it."""
         self._stopping = True
         self._wakeup.set()
 
     def hang_up(self) -> None:
-        """Look soon who is authorized, and open the audit anew; any thread and any signal handler may."""
+        """Reload the access list and reopen the audit soon. Any thread and any signal handler may call it."""
         if self._entrance is not None:
             self._entrance.gate.hang_up()
         self._wakeup.set()
 
     def close(self) -> None:
-        """Release sockets and file; only after `run` has ended."""
+        """Release sockets and file. Call it after `run` has ended."""
         if self._closed:
             return
         self._closed = True
@@ -291,24 +290,24 @@ class ProxyProcess(KeyedTraffic):
 
 
 def _leaves(address: str) -> bool:
-    """Whether what listens there can be reached from outside this process, so that a key locks it."""
+    """Return whether other processes can reach the address, so that it needs keys."""
     return not address.startswith("inproc://")
 
 
 def run_proxy(settings: ProxySettings) -> None:
-    """Run a proxy until SIGTERM or SIGINT; says on standard output when it is ready. For the main thread only.
+    """Run a proxy until SIGTERM or SIGINT, and print a line when it is ready. Call it in the main thread.
 
-    With keys SIGHUP has it look at once who is authorized; without, it ends the process, as it does any.
+    With keys, SIGHUP makes the proxy reload the access list at once. Without keys, SIGHUP ends the process as usual.
 
     Raises:
-        ConfigurationError: as of `ProxyProcess.start`.
+        ConfigurationError: see `ProxyProcess.start`.
         StorageError: the routes file cannot be used.
     """
     allow_connections()
     process = ProxyProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     process.watchdog = Watchdog()
     before: dict[signal.Signals, Any] = {}
-    if settings.authorized is not None:  # There are keys, or `start` refuses.
+    if settings.authorized is not None:  # Without a key `start` raises.
         before[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     try:
         process.start()

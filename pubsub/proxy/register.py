@@ -1,17 +1,17 @@
-"""The registers of stores with a standby, as one of their acceptors (docs/architecture.md, *The register*).
+"""The registers of stores with a standby, at one acceptor (docs/architecture.md, *The register*).
 
-A store with two members has a *register*: who is primary, and who must acknowledge. Each proxy has a copy of it, a view
-is chosen when a majority of the configured proxies has accepted it, and members propose (CASPaxos). A proxy decides
-nothing; it keeps four rules, and by them two members can never both have their way:
+A store with two members has a *register*. Its value, the view, names the primary and the members that must acknowledge.
+Each proxy has a copy. Members propose a view, and it is chosen when a majority of the configured proxies has accepted
+it (CASPaxos). A proxy decides nothing. It keeps four rules, so that two members never both succeed:
 
-    a promise       a ballot that is not above the highest promised one is not promised, one below it not accepted
-    on disk         what is promised or accepted is in `RouteChanges` when `handle` returns; the shell writes that
-                    before it sends the vote, as it does with whatever the routing table notes
-    amnesia         without a row for the store there is no vote: what was promised may have been lost with it. ADMIT
-                    brings a row, and counts only for the very routes file that it was made for
-    stickiness      where the primary is heard nobody is helped to take its place; a member that asks has it answer
+    a promise       a ballot must be above the highest promised one to be promised, and not below it to be accepted
+    on disk         promises and acceptances are in `RouteChanges` when `handle` returns; the shell writes them before
+                    it sends the vote, like every change of the routing table
+    amnesia         without a row for the store there is no vote, because an earlier promise may be lost. ADMIT brings
+                    a row, and counts only for the routes file whose identity it names
+    stickiness      while the primary is alive here, no take-over gets a promise; a member that asks gets this answer
 
-The first member that a register is made for brings its rows by ADMIT too, to all proxies.
+The first member brings the rows of a new register by ADMIT too, to all proxies.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pubsub.protocol.stores import STORES_MAX
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
 
 REGISTERS_MAX: Final = STORES_MAX
-"""Registers of one proxy: as many as the stores that it knows."""
+"""Limit of registers at one proxy, equal to that of stores."""
 
 
 class _Heard(NamedTuple):
-    """The primary that was heard last.
+    """The last primary that sent to this proxy.
 
     Attributes:
-        at: monotonic seconds; None: its connection has ended since.
+        at: monotonic seconds; None if its connection has ended since.
     """
 
     term: int
@@ -44,11 +44,10 @@ class Registers:
     """All registers of one proxy.
 
     Args:
-        proxy: its ID.
-        identity: of its routes file.
-        rows: what that file holds.
-        changes: where what it does not hold yet is noted; no vote may leave before it is written.
-        patience: seconds for which a primary counts as heard.
+        identity: the identity of its routes file.
+        rows: the rows of that file.
+        changes: receives new rows; no vote may be sent before they are written.
+        patience: seconds for which a primary counts as alive.
     """
 
     def __init__(
@@ -59,14 +58,14 @@ class Registers:
         self._heard: dict[str, _Heard] = {}
 
     def handle(self, message: Prepare | Accept | Look | Admit, now: float) -> Vote:
-        """What this proxy says to a member.
+        """Return the vote for a member's request.
 
         Args:
-            message: as decoded.
+            message: the decoded request.
             now: the monotonic clock, in seconds.
 
         Returns:
-            The vote, which is to leave when `changes` is on the disk.
+            The vote. Write `changes` to the disk before it is sent.
         """
         match message:
             case Prepare():
@@ -86,7 +85,11 @@ class Registers:
         return vote
 
     def heard(self, store: str, member: str, term: int, now: float) -> bool:
-        """A member that calls itself primary was heard; returns False where one of a higher term was: it is deposed."""
+        """Record a sign of life of a primary.
+
+        Returns:
+            False if a primary with a higher term has sent before, so that this one is deposed.
+        """
         known = self._heard.get(store)
         if store not in self.rows:
             return True
@@ -96,12 +99,12 @@ class Registers:
         return True
 
     def term(self, store: str) -> int:
-        """Under which the primary serves that was heard last; 0: none was, since this proxy started."""
+        """Return the term of the last primary that sent since this proxy started; 0 if none did."""
         known = self._heard.get(store)
         return known.term if known is not None else 0
 
     def unheard(self, store: str, member: str) -> None:
-        """The connection of a member has ended: nobody need wait until it counts as silent."""
+        """Record that a member's connection has ended, so that its replacement need not wait for silence."""
         known = self._heard.get(store)
         if known is not None and known.member == member:
             self._heard[store] = known._replace(at=None)

@@ -1,4 +1,4 @@
-"""What a proxy remembers beyond its end: values that the routing table makes and the routes file keeps."""
+"""Values that a proxy keeps across a restart: the routing table makes them, and the routes file stores them."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from pubsub.protocol.register import View
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """What the routes file keeps of a store.
+    """The routes file's row of a store.
 
     Attributes:
-        store: its ID.
-        server: the ID of the server that brought it last.
+        server: the ID of the last server with this store.
         incarnation, change: of the highest announcement that was accepted.
-        address: where that server was reached by other servers.
-        overflow: whether it holds topics that are not in the table, because topics_max was reached.
-        heard: whether it has ever said all it holds; else it was only heard of.
+        address: the address of that server for other servers.
+        overflow: whether it holds topics that did not fit into the table (topics_max).
+        heard: whether its full announcement was ever accepted; False if only other servers named it.
     """
 
     store: str
@@ -32,11 +31,12 @@ class StoreRow:
 
 @dataclass(frozen=True, slots=True)
 class GoneStore:
-    """What the routes file keeps of a store that is in the roster no more (see `roster`).
+    """The routes file's row of a store that was removed from the store directory (see `roster`).
 
     Attributes:
-        incarnation: up to which it counts as gone.
-        here: whether only this proxy forgot it, because servers_max was reached: nobody else is told.
+        incarnation: the highest incarnation that counts as removed.
+        here: True if only this proxy removed it, because servers_max was reached. Such a row is not reported to
+            servers.
     """
 
     store: str
@@ -46,10 +46,10 @@ class GoneStore:
 
 @dataclass(frozen=True, slots=True)
 class AbandonedLog:
-    """A log that operators gave up, with the holder whose it was: it must not come back.
+    """A log that operators gave up, with its holder. It must not come back.
 
     Attributes:
-        server, store, address: the holder's; store and address are "" where they were not known.
+        server, store, address: of the holder; store and address are "" if unknown.
     """
 
     topic: str
@@ -61,12 +61,13 @@ class AbandonedLog:
 
 @dataclass(frozen=True, slots=True)
 class RegisterRow:
-    """What the routes file keeps of a store's register (see `register`).
+    """The routes file's row of a store's register (see `register`).
 
     Attributes:
-        promised: no lower ballot is accepted any more.
-        ballot, view: what was accepted last.
-        server: the ID of the server that brought the row. With keys nobody else asks about this store, or brings it.
+        promised: the highest promised ballot; lower ones are not accepted.
+        ballot, view: the last ones accepted.
+        server: the ID of the server that brought the row. With keys only that server may ask about this store or
+            replace the row.
     """
 
     store: str
@@ -78,18 +79,18 @@ class RegisterRow:
 
 @dataclass(slots=True)
 class RouteChanges:
-    """What the routes file does not have yet: the latest value of each row, None where it is to be deleted."""
+    """Changes not written to the routes file yet: the latest value of each row, None for a deleted one."""
 
     stores: dict[str, StoreRow | None] = field(default_factory=dict)
     holders: dict[tuple[str, str], str | None] = field(default_factory=dict)
     """(topic, store) to log."""
     given: dict[tuple[str, str], int] = field(default_factory=dict)
-    """Of the same: the change number after the merge, where it is a holder on the giver's word; else 0."""
+    """(topic, store) to the change number after the merge if only a giver reported the holder, otherwise to 0."""
     abandoned: dict[tuple[str, str], AbandonedLog] = field(default_factory=dict)
     """By (topic, log); never deleted."""
     gone: dict[str, GoneStore | None] = field(default_factory=dict)
     registers: dict[str, RegisterRow] = field(default_factory=dict)
-    """Never deleted: a proxy that forgot what it promised has no vote."""
+    """Never deleted, because a proxy that forgot its promises has no vote."""
 
     def __bool__(self) -> bool:
         return (
@@ -97,7 +98,6 @@ class RouteChanges:
         )
 
     def clear(self) -> None:
-        """All of it was written."""
         self.stores.clear()
         self.holders.clear()
         self.given.clear()
@@ -108,12 +108,12 @@ class RouteChanges:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a routes file holds.
+    """The contents of a routes file.
 
     Attributes:
         holders: (topic, store, log).
-        given: (topic, store, change number after the merge) of those that are holders on a giver's word.
-        identity: the file's own.
+        given: (topic, store, change number after the merge) of holders that only a giver has reported.
+        identity: the random identity of the file.
     """
 
     stores: Sequence[StoreRow] = ()

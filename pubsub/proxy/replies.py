@@ -1,6 +1,6 @@
-"""What a proxy sends of its own: answers to clients and servers, heartbeats, and requests that took the long way.
+"""Messages that a proxy sends itself: answers to clients and servers, heartbeats, and requests that the core forwards.
 
-Nothing here is sent before the changes of the routes that stand beside it are on the disk; the shell sees to that.
+The shell sends none of them before the route changes of the same turn are on the disk.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.server import Server
 
 ORIGIN_MARK: Final = b"c"
-"""First byte of an origin frame that names a client; the proxy's own conversation has an empty one."""
+"""First byte of an origin frame that names a client. The origin of the proxy's own messages is empty."""
 
 
 class Send(NamedTuple):
     """A message to send.
 
     Attributes:
-        to_server: on the servers' side; else on the clients'.
-        link: the routing ID of whom it is for.
-        frames: what follows the routing ID.
+        to_server: True for the socket of the servers, False for that of the clients.
+        link: the routing ID of the receiver.
+        frames: the frames that follow the routing ID.
     """
 
     to_server: bool
@@ -37,16 +37,15 @@ class Send(NamedTuple):
 
 
 class Replies:
-    """Messages to send.
+    """The queue of messages to send.
 
     Args:
-        proxy: the ID under which they are sent.
-        stamps: the highest stamp heard of travels with each message to a server.
+        proxy: the ID of the sender.
+        stamps: the highest timestamp seen, which travels with each message to a server.
 
     Attributes:
-        sends: in the order in which they are to be sent; whoever sends them takes them out with `take`.
-        counters: how often what happened.
-        suspended: why nothing can be remembered at present, "" while it can.
+        sends: the queue, in order; `take` empties it.
+        suspended: why nothing can be remembered at present, "" if it can.
     """
 
     def __init__(self, proxy: str, stamps: Stamps) -> None:
@@ -56,12 +55,12 @@ class Replies:
         self._proxy, self._stamps = proxy, stamps
 
     def take(self) -> list[Send]:
-        """The messages to send now."""
+        """Empty the queue and return the messages."""
         sends, self.sends = self.sends, []
         return sends
 
     def forward(self, server: Server, client: bytes, frames: tuple[Buffer, ...], now: float) -> None:
-        """Pass a client's request on to a server that is connected, if there is room for it on the way."""
+        """Forward a client's request to a connected server, or answer it as busy if too many bytes are in flight."""
         assert server.link is not None
         size = len(frames[1]) if len(frames) > 1 else 0
         large = size > LARGE_BYTES
@@ -74,7 +73,7 @@ class Replies:
             self.beat(server, now)
 
     def crowded(self, server: Server, client: bytes, head: Buffer) -> None:
-        """Answer a request for which there is no room on the way."""
+        """Answer a request as busy, because too many bytes are in flight to the server."""
         self.counters["busy_too_many_bytes_under_way"] += 1
         try:
             prefix = unpack(bytes(head[:PREFIX_LENGTH_MAX]))
@@ -84,14 +83,14 @@ class Replies:
         self.answer(client, prefix, Outcome.BUSY, f"the_queue_to_server_{server.id}_is_full", server.id)
 
     def refuse(self, client: bytes, prefix: Prefix, reason: str) -> None:
-        """Answer a client whose bytes cannot be served, and count it."""
+        """Answer a request that is malformed or not allowed here, and count it."""
         self.counters["refused"] += 1
         self.answer(client, prefix, Outcome.REFUSED, reason)
 
     def answer(
         self, client: bytes, prefix: Prefix, outcome: Outcome, reason: str = "", server: str = "", body: bytes = b""
     ) -> None:
-        """Answer a client; one that registered no callback for the answer gets none."""
+        """Answer a client, unless it registered no callback for the answer."""
         self.counters[f"answered_{outcome.value}"] += 1
         if prefix.source:
             status = Status(self._proxy, outcome, reason=_words(reason), server=server, body=body)
@@ -110,23 +109,27 @@ class Replies:
         since: int = 0,
         term: int = 0,
     ) -> None:
-        """Answer a server. Where its message named no callback the answer names none either: its outcome says all."""
-        if self.suspended and outcome in {Outcome.SUCCESS, Outcome.FULL}:  # Either says what is on the disk.
+        """Answer a server.
+
+        If its message named no callback, the answer names none either, and the server recognizes it by its outcome.
+        """
+        # SUCCESS and FULL state that a change is on the disk.
+        if self.suspended and outcome in {Outcome.SUCCESS, Outcome.FULL}:
             outcome, reason, body, lacked = Outcome.UNAVAILABLE, self.suspended, b"", ("", "")
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
         (status.stores, status.gone), status.since, status.term = lacked, since, term
         self._to_server(link, prefix.source, status)
 
     def vote(self, link: bytes, prefix: Prefix, vote: Vote) -> None:
-        """Answer a member that asked about its store's register."""
+        """Answer a member's question about the register of its store."""
         self._to_server(link, prefix.source, vote)
 
     def beat(self, server: Server, now: float, *, leaving: int = 0, answered: bool = False) -> None:
-        """A heartbeat to a connected server, and a mark where something is on its way.
+        """Send a heartbeat to a connected server, with a mark if large bodies are in flight to it.
 
         Args:
-            leaving: 1: the last one.
-            answered: the server is to answer at once, also where there is nothing to mark.
+            leaving: 1 for the last heartbeat.
+            answered: ask the server to answer at once, even if there is no mark.
         """
         assert server.link is not None
         server.liveness.sent(now)
@@ -134,13 +137,13 @@ class Replies:
         self._to_server(server.link, 0, heartbeat, source=server.in_flight.mark() or int(answered))
 
     def ask_report(self, server: Server, callback: int, now: float) -> None:
-        """Have a connected server tell of itself; its answer names the callback."""
+        """Ask a connected server for its report; the answer names the callback."""
         assert server.link is not None
         server.liveness.sent(now)
         self._to_server(server.link, 0, Report(self._proxy, server.id), source=callback)
 
     def merge(self, giver: Server, topic: str, receiver: Server, now: float) -> None:
-        """Have one of two holders give the topic to the other."""
+        """Ask one of two holders to give the topic to the other."""
         assert giver.link is not None
         giver.liveness.sent(now)
         self.counters["merges_asked"] += 1
@@ -148,7 +151,7 @@ class Replies:
         self._to_server(giver.link, 0, message)
 
     def abandoned(self, server: Server, lost: AbandonedLog) -> None:
-        """Tell a holder of a topic that another one was abandoned."""
+        """Tell a holder of a topic that another holder's log was abandoned."""
         assert server.link is not None
         message = Operate(
             self._proxy, server.id, "abandoned", lost.topic, lost.server, lost.address, log=lost.log, store=lost.store
@@ -165,5 +168,5 @@ class Replies:
 
 
 def _words(reason: str) -> str:
-    """A reason as one word of printable ASCII."""
+    """Return a reason as one word of printable ASCII, at most 300 characters."""
     return "".join(mark if "!" <= mark <= "~" else "_" for mark in reason[:300])

@@ -1,28 +1,29 @@
-"""What a proxy knows, as JSON: the answer to REPORT with the target "-".
+"""The proxy's knowledge as JSON: the answer to REPORT with the target "-".
 
     proxy, uptime_seconds, starting, startup_seconds_left, proxies_agree
-    process     memory_bytes, and of the disk under its directory disk_size_bytes, disk_free_bytes, disk_used_bytes
-    metrics     where they are told, as a URL; "" where they are not
-    insecure    where others than this host are let in without a key, "" where nobody is
+    process     memory_bytes; disk_size_bytes, disk_free_bytes, disk_used_bytes of the disk with its directory
+    metrics     URL of the metrics, "" if they are not served
+    insecure    an address that other hosts can use without a key, "" if there is none
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
-                draining, heard (whether it ever said to this proxy what it holds), member (of a store with a register:
-                its primary, whose term is the incarnation; "" where there is none), gone_seconds (since when it is not
-                heard, at the latest since the proxy started; null while it is heard), last_report (of a server that is
-                not heard: seconds_ago, standby, and topics, each with records, bytes, backlog,
-                oldest_unacknowledged_seconds, and how many subscribers; null where the proxy has none)
-    topics      topic, holders (server, store, log, alive), contested; contested ones first, then TOPICS_MAX at most
-    witness     whether it routes nothing, and only votes
+                draining
+                heard: whether this proxy has ever had a full announcement of it
+                member: of a store with a register, its primary; the incarnation is the term; "" without a register
+                gone_seconds: seconds of silence, at most since the proxy started; null while it is alive
+                last_report: of a silent server: seconds_ago, standby, and topics, each with records, bytes, backlog,
+                oldest_unacknowledged_seconds and the number of subscribers; null if the proxy has none
+    topics      topic, holders (server, store, log, alive), contested; contested topics first, then TOPICS_MAX at most
+    witness     whether the proxy only votes and forwards nothing
     registers   of stores with a register: store, server, votes (whether this proxy has a vote), primary, term, address,
-                members, in_sync, ballot, promised: what this proxy accepted last, which need not have been chosen;
-                REGISTERS_MAX at most
-    abandoned   topic, log, server, store: logs that were given up, ABANDONED_MAX at most
-    doubts      topic, servers: they may hold it without having said so; they are not heard
-    authorized_digest, authorized_lines, problems (of a proxy with keys: what its file means, the same at all; its
-                length; what is wrong with its files)
-    topics_total, counters, warnings (what is wrong now), notices (what was said lately: seconds_ago, text)
+                members, in_sync, ballot, promised: the view that this proxy accepted last, which may differ from the
+                chosen one; REGISTERS_MAX at most
+    abandoned   topic, log, server, store: logs that operators gave up, ABANDONED_MAX at most
+    doubts      topic, servers: silent servers that may hold the topic without an announcement
+    authorized_digest, authorized_lines, problems (of a proxy with keys: digest of the meaning of its access list,
+                equal for equal lists; its length; the problems of its files)
+    topics_total, counters, warnings (present problems), notices (recent log lines: seconds_ago, text)
 
-`silence_seconds` is null and `proxies` empty for a server that was not heard since the proxy started. A topic that was
-assigned and not announced yet has no holders, and names the server as `assigned`.
+`silence_seconds` is null and `proxies` empty for a server that has sent nothing since the proxy started. A topic that
+is assigned and not announced has no holders; `assigned` names its server.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 
 TOPICS_MAX: Final = 10_000
-"""Topics that a report lists."""
+"""Limit of topics in a report."""
 
 WARNINGS_MAX: Final = 100
 ABANDONED_MAX: Final = 1_000
@@ -48,7 +49,7 @@ ABANDONED_MAX: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What the report says that does not stand in the routing table."""
+    """Facts for the report that the routing table does not have."""
 
     proxy: str
     uptime_seconds: float
@@ -67,7 +68,7 @@ class Facts:
 
 
 def build_report(table: RoutingTable, facts: Facts, now: float, topic: str = "") -> bytes:
-    """The report as JSON; `topic`: the only one that it lists, "" for as many as fit."""
+    """Return the report as JSON. With `topic`, list only that topic; with "", as many as fit."""
     named = {server.proxies for server in table.alive(now)}
     report = {
         "proxy": facts.proxy,
@@ -152,7 +153,7 @@ def _registers(table: RoutingTable, facts: Facts) -> Iterator[dict[str, Any]]:
 
 
 def _voteless(table: RoutingTable, facts: Facts) -> Iterator[Server]:
-    """The servers that say their store has a register, of which this proxy has no row."""
+    """Yield the servers of stores with a register of which this proxy has no row."""
     for server in table.servers.values():
         if server.member and server.store not in facts.registers:
             yield server
@@ -187,9 +188,9 @@ def _doubts(table: RoutingTable, only: str) -> Iterator[tuple[str, set[Server]]]
 
 
 def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
-    """What is wrong at this moment, each a sentence for a person."""
+    """Yield each present problem as a sentence for a person."""
     if facts.suspended:
-        yield f"nothing is routed: {facts.suspended.replace('_', ' ')}"
+        yield f"no request is forwarded: {facts.suspended.replace('_', ' ')}"
     named = {server.id: ",".join(server.proxies or ()) for server in table.alive(now)}
     if len(set(named.values())) > 1:
         each = "; ".join(f"{server} names {proxies}" for server, proxies in sorted(named.items()))
@@ -204,24 +205,25 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
             count = sum(table.single.get(topic) is server for topic in server.topics)
             yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
         if server.overflow:
-            yield f"server {server.id} holds topics beyond topics_max; they are not routed"
+            yield f"server {server.id} holds topics beyond topics_max: their requests are not forwarded, raise it"
         for topic in server.abandoned if server.alive(now) else ():
-            yield f"server {server.id} came back with topic {topic}, which was given up there: it is set aside"
+            yield f"server {server.id} came back with topic {topic}, which was given up there: it is quarantined"
     yield from table.stale.values()
     for server in _voteless(table, facts):
         alone = f"; pubsub witness reset {server.id} gives it one" if len(server.proxies or ()) == 1 else ""
-        yield f"no vote on who is primary of server {server.id}: its register is not in the routes file{alone}"
+        yield f"no vote on the primary of server {server.id}: its register is not in the routes file{alone}"
     for topic, servers in table.assignments.doubts.items():
         names = ", ".join(sorted(server.id for server in servers))
         yield (
-            f"topic {topic} may be held by {names} too, not heard: it is not whole until then, or pubsub topic abandon"
+            f"topic {topic} may be held by {names} too, not heard: puts that need a sole owner wait;"
+            f" start it, or pubsub topic abandon"
         )
     for server in table.assignments.beyond.values():
         yield (
-            f"server {server.id} (store {server.store}) may hold any topic without having said so: no topic is whole"
-            f" until it is back, or pubsub server forget {server.id}"
+            f"server {server.id} (store {server.store}) may hold topics that it has not announced: puts that need a"
+            f" sole owner wait until it is back, or pubsub server forget {server.id}"
         )
     if not table.room():
-        yield f"no room for another topic: topics_max = {table.topics_max}"
+        yield f"no room for another topic: topics_max = {table.topics_max} is reached"
     for topic, holders in table.contested.items():
         yield f"topic {topic} has more than one holder: {', '.join(one.id for one in holders)}"

@@ -1,19 +1,19 @@
-"""What users of a keyed proxy may do, message by message (docs/security.md).
+"""The rights of users at a keyed proxy, checked for each message (docs/security.md).
 
-A user is what ZeroMQ says of each message from a socket that asks for keys: whose key opened its connection. Everything
-else is said by the message itself, and is believed only as far as that key allows.
+ZeroMQ adds a user to each message from a socket with keys: the name of the key that opened the connection. Everything
+else is a claim of the message itself. It counts only as far as the rights of that key allow.
 
-A request that passes carries, in front of its client's link, a tag: the generation of the rules by which it was
-allowed, and the user. The tag comes back with the answer, so the proxy holds nothing per request, and an answer to what
-was asked before its user's line changed goes to nobody: a long poll of a client whose key was revoked hands out nothing
-more. For the core a link with its tag is a link like any other.
+An allowed request carries a tag in front of its client's link: the generation of the access rules, and the user. The
+tag returns with the answer, so the proxy keeps no state per request. If the user's line in the access list changed
+meanwhile, the answer is dropped. So a long poll of a client returns nothing after its key was revoked. To the core, a
+link with a tag is a link like any other.
 
     origin    mark   generation       length   user                      link
               c      8 bytes          1 byte   client:alice#1a2b3c4d     as the client's socket chose it, masked
 
-A link is by what a ROUTER knows a connection, and whoever connects under it gets what is sent there. So no server is
-shown one: it is masked by bytes that only this process can make, others for each user. A server that has a client's
-key besides learns by that nothing of the links of other users.
+A ROUTER socket knows a connection by its link, and any peer that connects under a link receives its messages. So no
+server may see one. Each link is masked with bytes that only this process can compute, different for each user. A
+server that also owns a client's key learns nothing about the links of other users from its own.
 """
 
 from __future__ import annotations
@@ -31,45 +31,44 @@ from pubsub.security.authorized import Role
 from pubsub.security.doors import Question, question
 
 TAGS_MAX: Final = 16_384
-"""Tags that are kept with what was decided of them; with one more they are all forgotten, and decided anew."""
+"""Tags kept with their decisions. When the table is full it is cleared, and the decisions are made again."""
 
 ASKED_MAX: Final = 16_384
-"""The same of what messages ask for."""
+"""The same limit for decisions about requests."""
 
 LINK_BYTES_MAX: Final = 255
-"""The longest that ZeroMQ knows."""
+"""The longest routing ID in ZeroMQ."""
 
 GENERATION_BYTES: Final = 8
 _LENGTH_AT: Final = GENERATION_BYTES
 _USER_AT: Final = GENERATION_BYTES + 1
 
 SERVER_USERS: Final = f"{Role.SERVER}:"
-"""What the users begin with who are servers."""
+"""Prefix of the users that are servers."""
 
 _WRITTEN_DOWN: Final = frozenset({b"SUBSC", b"UNSUB", b"OPERA"})
-"""How the messages begin that the audit is told of where they are allowed."""
+"""First bytes of the messages that the audit records when they are allowed."""
 
 
 _ANSWERS: Final = (b"STATUS ", b"VOTE ")
 
 
 class Course(Enum):
-    """What becomes of a client's message."""
+    """The handling of a client's message."""
 
     GOES = "goes"
-    AUDIT = "audit"  # it goes on, when it was written down
-    DENY = "deny"  # answered: no right
-    REFUSE = "refuse"  # answered: it cannot be read
-    DROP = "drop"  # it is an answer itself: to answer it would never end
+    AUDIT = "audit"  # forwarded after the audit has recorded it
+    DENY = "deny"  # answered: the user lacks the right
+    REFUSE = "refuse"  # answered: the message cannot be read
+    DROP = "drop"  # an answer itself, so it is not answered
 
 
 class Asked(NamedTuple):
-    """A client's message, judged.
+    """The decision about a client's message.
 
     Attributes:
-        course: what becomes of it.
-        verdict: why.
-        question: what it asks for; None where it cannot be read.
+        verdict: the decision of the access rules, with its reason.
+        question: the right that the message needs; None if the message cannot be read.
     """
 
     course: Course
@@ -81,11 +80,11 @@ UNREADABLE: Final = Asked(Course.REFUSE, Verdict(False, Why.FORM, "the_header_ca
 
 
 class Rights:
-    """What is decided of each message at a keyed proxy.
+    """The decision about each message at a keyed proxy.
 
     Args:
-        access: who is authorized; when its rules change, all is decided anew.
-        secret: what nobody else knows, other bytes in each process; links are masked by it.
+        access: the access rules; a new generation of them clears every kept decision.
+        secret: random bytes of this process, from which the masks of links are computed.
     """
 
     def __init__(self, access: Access, secret: bytes) -> None:
@@ -94,15 +93,15 @@ class Rights:
         self._asked: dict[tuple[str, bytes, bytes, bytes], Asked] = {}
         self._tags: dict[str, tuple[bytes, bytes]] = {}
         self._masks: dict[bytes, bytes] = {}
-        """Of the tags that came back: their masks, b"" where nobody is to be answered."""
+        """By tag of an answer: its mask, b"" if no client may receive the answer."""
         self._servers: dict[str, str] = {}
 
     def request(self, user: str, head: bytes) -> Asked:
-        """What becomes of a message from a client.
+        """Decide about a message from a client.
 
         Args:
-            user: whose key opened the connection that it came over.
-            head: its prefix and header.
+            user: the user of the key that opened the connection.
+            head: prefix and header of the message.
         """
         if self.access.generation != self._generation:
             self._decide_anew()
@@ -111,15 +110,16 @@ class Rights:
             return UNREADABLE
         contents = parts[3]
         words = contents.split(b" ", 3)
-        # Of a request that names no subscription all that counts is in its first three words: what was allowed once is
-        # allowed with the same words again, and found out in half the time.
+        # If a request names no subscription, its first three words decide. The decision is kept by these words: a
+        # look-up takes half the time of a new decision.
         if len(words) < 4 or END not in words[3] or b"name=" in words[3]:
             return self._judge(user, contents)
         key = user, words[0], words[1], words[2]
         asked = self._asked.get(key)
         if asked is None:
             asked = self._judge(user, contents)
-            # Of these each word is well formed, and so no longer than a name: nobody fills the table with long ones.
+            # Each word of an allowed request is well formed, so it is no longer than a name. Long words cannot fill
+            # the table.
             if asked.verdict is ALLOWED and asked.question is not None and asked.question.topic:
                 if len(self._asked) >= ASKED_MAX:
                     self._asked.clear()
@@ -136,7 +136,7 @@ class Rights:
         return Asked(Course.DROP if contents.startswith(_ANSWERS) else Course.DENY, verdict, asked)
 
     def tagged(self, user: str, link: bytes) -> bytes:
-        """A client's link as the core and the servers know it."""
+        """Return a client's link as the core and the servers know it: tag and masked link."""
         if self.access.generation != self._generation:
             self._decide_anew()
         known = self._tags.get(user)
@@ -149,13 +149,13 @@ class Rights:
         return known[0] + _masked(link, known[1])
 
     def answered(self, origin: bytes) -> bytes | None:
-        """The link of the client that an answer is for, without its tag.
+        """Return the link of the client that an answer is for, without its tag.
 
         Args:
-            origin: mark, tag and link, as they came back from a server.
+            origin: mark, tag and link, as a server returned them.
 
         Returns:
-            None where its user's line has changed since it asked, or is gone, and where there is no tag.
+            None if the user's line was changed or removed after the request, or if there is no tag.
         """
         if self.access.generation != self._generation:
             self._decide_anew()
@@ -173,7 +173,7 @@ class Rights:
         return _masked(origin[end:], mask) if mask else None
 
     def untagged(self, link: bytes) -> bytes:
-        """The link that a ROUTER knows a client by, of one with a tag; else b"", which is nobody's."""
+        """Return the link as the ROUTER knows it, without its tag; b"", which no client has, if there is no tag."""
         if len(link) <= _LENGTH_AT:
             return b""
         end = _USER_AT + link[_LENGTH_AT]
@@ -183,7 +183,7 @@ class Rights:
         return shake_256(self._secret + tag).digest(LINK_BYTES_MAX)
 
     def server(self, user: str) -> str:
-        """The ID of the server that a user is, "" where it is none, or none any more."""
+        """Return the ID of the server that the user is, "" if the user is no server or lost that right."""
         if self.access.generation != self._generation:
             self._decide_anew()
         name = self._servers.get(user)
@@ -192,19 +192,19 @@ class Rights:
         return name
 
     def may_use(self, user: str, known: str) -> bool:
-        """Whether a user may say anything over a link, as a server.
+        """Return whether the user may send messages of a server over a link.
 
         Args:
-            user: whose key opened the connection.
-            known: the server that has announced itself over this link, "" for none.
+            user: the user of the key that opened the connection.
+            known: the ID of the server that has announced itself over this link, "" for none.
         """
         name = self.server(user)
         return name != "" and known in {"", name}
 
     def speaks_for_itself(self, user: str, head: bytes) -> bool:
-        """Whether what a server says to the proxy names no other server as its sender.
+        """Return whether a server's message to the proxy names the server itself as its sender.
 
-        What cannot be read is refused by the core, and names nobody.
+        A message that cannot be read names no sender; the core refuses it.
         """
         asked = question(head.split(b"-", 3)[-1])
         return asked is None or asked.sender == self.server(user)
@@ -218,13 +218,13 @@ class Rights:
 
 
 def _masked(link: bytes, mask: bytes) -> bytes:
-    """A link with its mask put on, or taken off."""
+    """Put the mask on a link, or remove it."""
     size = len(link)
     return (int.from_bytes(link, "big") ^ int.from_bytes(mask[:size], "big")).to_bytes(size, "big")
 
 
 def facts(head: bytes) -> dict[str, Any]:
-    """What the audit is to say of an OPERATE; nothing of one that cannot be read, which nobody does."""
+    """Return the fields of an OPERATE for the audit; none if it cannot be read, because then no process acts on it."""
     try:
         said = decode(head.split(b"-", 3)[-1][: HEADER_LENGTH_MAX + 1], b"")
     except DecodeError:

@@ -1,21 +1,24 @@
-"""The roster of stores at a proxy: whose word it has to hear before it speaks for all (`protocol.stores`).
+"""The store directory of a proxy: the stores that a proxy must receive an announcement from before it assigns topics.
 
-A proxy's directory is its memory of who holds what. One that starts with an empty directory hears of the topics of
-those servers that are there, and of no others; if it called such a topic whole, or gave one that it does not know to a
-server, the messages that wait at a server which is away would be left behind. So:
+(See `protocol.stores`.) A proxy's routes file records the holder of each topic. A proxy that starts with an empty
+directory learns only the topics of the servers that are connected. A disconnected server may hold a topic too, with
+messages in it. The proxy must not confirm sole ownership of that topic, nor create it on another server, because the
+messages on the disconnected server would be left behind. Therefore:
 
-    a store that the proxy has never heard, and was told of,   is *awaited*
-    while one is awaited, the proxy                            calls no topic whole, and begins none that it does not
-                                                               know: that is unavailable, and says for whom it waits
+    a store that servers have named, and that has never     is *awaited*
+    announced itself to this proxy
+    while a store is awaited, the proxy                     confirms sole ownership of no topic, creates no unknown
+                                                            topic, and answers `unavailable` with the awaited store
 
-What it knows it serves. A store has been heard when an announcement of all it holds was believed; from then on the
-routes file knows what it holds, as it always did, whether it is there or away. So a proxy that kept its directory waits
-for nobody, the first start of a cluster waits for nobody (no server has been told of another one), and a proxy without
-a memory waits for exactly those that may know more. Where such a store will never come, an operator says so:
-`pubsub server forget`. A server that was drained and says that it holds nothing when it leaves, leaves the roster too.
+Requests about known topics are served. A store is no longer awaited when its full announcement was accepted. From then
+on the routes file has its topics, whether it is connected or not. So a proxy that kept its directory waits for no
+store. A new cluster waits for none, because no server knows of another one yet. A proxy that lost its directory waits
+for exactly the stores that may hold unknown topics. If such a store will never come back, an operator removes it with
+`pubsub server forget`. A drained server that reports no topics when it leaves is removed too.
 
-A new store is told to all servers at once (they are asked to announce themselves, and the answer names it): from then
-on any of them that is left is a witness that it exists. Before that, for some milliseconds, only the proxies are.
+A new store is reported to all servers at once: the proxies ask them to announce themselves, and the answer names the
+new store. From then on each remaining server can report that the store exists. For some milliseconds before that only
+the proxies can.
 """
 
 from __future__ import annotations
@@ -31,12 +34,12 @@ from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 
 AWAITED_MAX: Final = 1_000
-"""Stores in a table beyond which no further one is taken from a server's roster; it is awaited all the same."""
+"""Limit of stores in the table. Beyond it no store is added from a server's list, but the proxy still waits for it."""
 
 
 @dataclass(slots=True)
 class _Said:
-    """What a server's last full announcement said of the roster, as words and as what they say."""
+    """The store directory in a server's last full announcement, as text and parsed."""
 
     stores: str
     gone: str
@@ -48,8 +51,8 @@ class Roster:
     """The stores of a cluster, as one proxy knows them.
 
     Args:
-        table: who holds what; it keeps the stores, and what has to be written of them.
-        signs: heartbeat interval in seconds, patience in heartbeats, and the monotonic time, of servers never heard.
+        table: the routing table; it keeps the stores and the changes to write.
+        signs: heartbeat interval in seconds, liveness in heartbeats, and the monotonic time, for awaited stores.
     """
 
     def __init__(self, table: RoutingTable, signs: tuple[float, int, float]) -> None:
@@ -58,21 +61,21 @@ class Roster:
         self._left_out: set[str] = set()
 
     def awaits(self) -> str:
-        """Why this proxy does not speak for all, in a few words; "" where it does."""
+        """Return why this proxy cannot vouch for unknown topics yet, in a few words; "" if it can."""
         for server in self._table.awaited.values():
             return f"server_{server.id or 'unknown'}_with_store_{server.store}_was_never_heard_here"
         return "more_stores_than_AWAITED_MAX" if self._left_out else ""
 
-    # What is told
+    # Reports from servers
 
     def told(self, server: Server, stores: str, gone: str) -> None:
-        """What a server's announcement says of the roster.
+        """Take in the store directory of a server's announcement.
 
         Args:
             stores, gone: as in `Periodic`; the codec has checked them.
         """
         said = self._said.get(server.store)
-        if said is None:  # What stores have said that were forgotten meanwhile is of no use to anybody.
+        if said is None:  # Announcements of stores that were removed meanwhile are dropped.
             self._said = {store: one for store, one in self._said.items() if store in self._table.servers}
         if said is None or (said.stores, said.gone) != (stores, gone):
             self._said[server.store] = said = _Said(stores, gone, parse_stores(stores), parse_stores(gone))
@@ -87,7 +90,7 @@ class Roster:
         if gone is not None and gone.incarnation >= mark.incarnation:
             return
         if len(self._table.servers) >= AWAITED_MAX:
-            if len(self._left_out) < AWAITED_MAX:  # Those that are not noted are named again.
+            if len(self._left_out) < AWAITED_MAX:  # Stores beyond this limit are named again later.
                 self._left_out.add(store)
             return
         self._left_out.discard(store)
@@ -96,7 +99,7 @@ class Roster:
         self._table.await_store(Server(StoreRow(store, mark.server, mark.incarnation, 0, "", heard=False), signs))
 
     def _lose(self, store: str, incarnation: int) -> None:
-        """A store is gone, up to an incarnation, unless this proxy knows better."""
+        """Remove a store up to an incarnation, unless this proxy has newer knowledge of it."""
         server = self._table.servers.get(store)
         if server is not None and (not self.is_idle(server) or _mark(server) > incarnation):
             return
@@ -107,18 +110,20 @@ class Roster:
 
     @staticmethod
     def is_idle(server: Server) -> bool:
-        """Whether a store is not connected and holds nothing that this proxy knows of."""
+        """Return whether a store is disconnected and holds no topic that this proxy knows."""
         return server.link is None and not (server.topics or server.overflow or server.assigned)
 
     def heard(self, server: Server) -> bool:
-        """The store's server has said all it holds; whether it was not in the roster before."""
+        """Record that a store's full announcement was accepted; return whether the store is new to the directory."""
         table = self._table
         self._left_out.discard(server.store)
         gone = table.gone.pop(server.store, None)
         fresh = gone is not None
         if gone is not None:
             table.changes.gone[server.store] = None
-            if not gone.here:  # Others know it as gone up to that incarnation, and it may not have been started since.
+            # Other proxies know the store as removed up to that incarnation. It must count as newer than that, even
+            # if it was not started again since.
+            if not gone.here:
                 server.mark = gone.incarnation + 1
         table.awaited.pop(server.store, None)
         if not server.heard:
@@ -127,7 +132,7 @@ class Roster:
         return fresh
 
     def left(self, server: Server) -> None:
-        """A drained server that holds nothing has left for good, it says."""
+        """Remove the store of a drained server that has reported that it holds nothing and leaves permanently."""
         assignments = self._table.assignments
         doubted = (
             any(server in servers for servers in assignments.doubts.values()) or server.store in assignments.beyond
@@ -136,14 +141,14 @@ class Roster:
             self._table.forget_store(GoneStore(server.store, _mark(server)))
 
     def forget(self, server: Server) -> None:
-        """An operator says that a store is gone for good: of whatever topics it may have made nobody knows."""
+        """Remove a store on an operator's request. Topics that only this store may have created become unknown."""
         self._table.assignments.beyond.pop(server.store, None)
         self._table.forget_store(GoneStore(server.store, _mark(server)))
 
-    # What is to be told
+    # Reports to servers
 
     def lacked_by(self, server: Server) -> tuple[str, str]:
-        """What a server's roster lacks: stores, and stores that are gone, as in `Status`."""
+        """Return the stores, and the removed stores, that a server's directory lacks, as in `Status`."""
         said = self._said.get(server.store)
         if said is None:
             return "", ""
@@ -154,7 +159,8 @@ class Roster:
                 lost = said.lost.get(store)
                 if lost is None or lost.incarnation < _mark(other):
                     stores[store] = Known(other.id, _mark(other))
-        # No server remembers more, and a longer word would not be understood: the rest is told as these are known.
+        # No server remembers more than STORES_MAX, and a longer word is refused. The remaining stores follow when
+        # the server knows these.
         stores = dict(islice(stores.items(), STORES_MAX))
         gone = {
             store: Known("", mark.incarnation)
@@ -165,7 +171,7 @@ class Roster:
         return format_stores(stores), format_stores(gone)
 
     def is_known_to(self, server: Server, store: str) -> bool:
-        """Whether a server's roster has a store, as far as it has said."""
+        """Return whether the directory in a server's last announcement has the store."""
         said = self._said.get(server.store)
         return store == server.store or (said is not None and store in said.known)
 

@@ -1,12 +1,13 @@
-"""The routes file: which store holds which topic, and registers, remembered over a restart (SQLite through apsw).
+"""The routes file: the holders of topics, and registers, kept over a restart (SQLite through apsw).
 
-It is what keeps a topic of a dead server from being given to another one, without waiting to hear that server again as
-a proxy without it must (`roster`). So a change is on the disk (an fsync, not
-only a write) before anything that came after it is forwarded, and a file that is damaged, or was written by a newer
-release, stops the proxy with a clear error: whether to begin with an empty one is for a person to say, since with it
-what operators gave up is forgotten too. One process at a time has it open.
+With it, a restarted proxy assigns no topic of a dead server to another one. Without it, the proxy would have to wait
+for that server's announcement (`roster`). So a change is on the disk (by fsync, not only written) before any later
+message is forwarded.
 
-A file has an *identity*, random and made with it, by which members see that a proxy has lost what it promised them.
+A file that is damaged or has a newer format stops the proxy with an error. Only a person may decide to begin with an
+empty file, because the logs that operators gave up are forgotten with it. One process at a time has the file open.
+
+A file has a random *identity*, set when it is created. By it members notice that a proxy has lost its promises.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ FILE_NAME: Final = "routes.db"
 FORMAT: Final = 5
 _APPLICATION: Final = 0x70726F78
 _REMEDY: Final = (
-    "put it aside and start the proxy without it, best while every server is running: it waits for those that are not, "
-    "and has forgotten what was given up"
+    "put it aside and start the proxy without it, best while every server is running: it waits for the others, and has "
+    "forgotten which logs operators gave up"
 )
 _SCHEMA: Final = (
     "create table stores (store text primary key, server text not null, incarnation integer not null,"
@@ -62,21 +63,21 @@ _SINCE: Final = {
     ),
     5: ("alter table holders add column given integer not null default 0",),
 }
-"""What each format added."""
+"""The statements that each format added."""
 _IDENTITY_SINCE: Final = 4
 AHEAD_LOG_BYTES: Final = 2 * 1024 * 1024
-"""Size that the write-ahead log is given before it is needed; it is written over from its beginning."""
+"""Size to which the write-ahead log is grown in advance. SQLite overwrites it from its beginning."""
 
 LOOK_WRITES: Final = 500
-"""Writes after which it is looked whether enough of that is left."""
+"""Number of writes after which the reserved space is checked."""
 
 AHEAD_PAGES: Final = 256
-"""Free pages that the file is given before they are needed, of 4 KiB: for 10,000 topics or more."""
+"""Free pages of 4 KiB that the file gets in advance, enough for 10,000 topics or more."""
 
 _PAGE_BYTES: Final = 4 * 1024
 
 _CHECKPOINT_PAGES: Final = 256
-"""Pages of the log after which it is copied back, so that it stays within what it has."""
+"""Pages of the log after which SQLite copies it back, so that it does not grow."""
 
 _LOG_HEAD_BYTES: Final = 32
 
@@ -91,25 +92,25 @@ _PRAGMAS: Final = (
 log: Final = logging.getLogger(__name__)
 
 _open_here: Final[dict[str, int]] = {}
-"""Each file that is open here -> the process that opened it."""
+"""Each file that is open here, with the ID of the process that opened it."""
 
 
 class RoutesStore:
     """The routes file of one proxy.
 
     Args:
-        directory: where it lives; made where it is missing.
-        vfs: SQLite's file system, for one that is not the machine's; the directory is not made there.
-        identity: for a file that is made here, 16 hex digits; "": random ones.
-        ahead: take space before it is needed; None: where the file system is the machine's.
+        directory: its directory, created if it is missing.
+        vfs: SQLite's file system, if it is not that of the machine; the directory is not created there.
+        identity: 16 hex digits for a new file; "" for random ones.
+        ahead: reserve space in advance; None to do so on the machine's file system only.
 
     Attributes:
-        identity: of this file.
+        identity: the identity of this file.
 
     Raises:
         StoreInUse: another process has it open.
         StoreNewer: a newer release wrote it.
-        StoreDamaged: it is not what was written.
+        StoreDamaged: the file is damaged.
         StorageError: the directory cannot be used.
     """
 
@@ -140,11 +141,11 @@ class RoutesStore:
         _open_here[os.path.realpath(self.path)] = os.getpid()
 
     def _open(self, db: apsw.Connection) -> None:
-        db.pragma("locking_mode", "exclusive")  # Before the first look, which then needs no shared memory.
+        db.pragma("locking_mode", "exclusive")  # Before the first read, which then needs no shared memory.
         if (version := db.pragma("user_version")) > FORMAT:
             raise StoreNewer(self.path, version, FORMAT)
         for name, wanted in _PRAGMAS:
-            # Each pragma alone, and read back: several in one execute stop at the first that returns a row.
+            # Set and read back each pragma alone: several in one `execute` stop at the first that returns a row.
             db.pragma(name, wanted)
             if (found := db.pragma(name)) != wanted:
                 raise StorageError(self.path, f"{name} is {found}, not {wanted}")
@@ -171,14 +172,14 @@ class RoutesStore:
             raise StoreDamaged(self.path, f"damaged (no identity); {_REMEDY}")
 
     def _take_ahead(self, db: apsw.Connection) -> None:
-        """Have the file and its log grow before they must: on a full disk the proxy goes on with what it has.
+        """Grow the file and its log in advance, so that the proxy can work on a full disk.
 
-        A server on the same host whose disk is full frees it by acknowledgements, which come through the proxy.
+        A server on the same full disk frees space by acknowledgements, which arrive through the proxy.
         """
         if not self._ahead:
             return
         try:
-            # The log stays when the file is closed, or the next start would need its space again.
+            # Keep the log when the file is closed. Otherwise the next start would need its space again.
             keep = ctypes.c_int(1)
             db.file_control("main", apsw.SQLITE_FCNTL_PERSIST_WAL, ctypes.addressof(keep))
             if db.pragma("freelist_count") < AHEAD_PAGES // 2:
@@ -190,14 +191,16 @@ class RoutesStore:
                 db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
             self._grow_log(db)
         except apsw.FullError:
-            log.warning("no space to let %s grow ahead: where the disk is full the proxy routes nothing", self.path)
+            log.warning(
+                "no space to grow %s in advance: on a full disk the proxy forwards nothing, free some space", self.path
+            )
 
     def _grow_log(self, db: apsw.Connection) -> None:
         wal = log_of(Path(self.path))
         if wal.exists() and wal.stat().st_size >= AHEAD_LOG_BYTES:
             return
         cache = db.pragma("cache_size")
-        db.pragma("cache_size", 8)  # What goes beyond the cache is in the log before the commit, and stays its space.
+        db.pragma("cache_size", 8)  # Pages beyond the cache go to the log before the commit, and grow it.
         try:
             db.execute("begin immediate")
             db.execute("create table ahead (body blob)")
@@ -209,10 +212,10 @@ class RoutesStore:
             db.pragma("cache_size", cache)
 
     def load(self) -> Remembered:
-        """All that is remembered.
+        """Return the contents of the file.
 
         Raises:
-            StoreDamaged: there is something that was never written.
+            StoreDamaged: it has a row that no proxy writes.
             StorageError: the disk cannot be read.
         """
         assert self._db is not None
@@ -246,11 +249,11 @@ class RoutesStore:
         return Remembered(stores, holders, abandoned, gone, registers, given, self.identity)
 
     def write(self, changes: RouteChanges) -> None:
-        """Put the changes on the disk: when this returns, they survive a power cut.
+        """Write the changes. When this returns, they survive a power cut.
 
         Raises:
-            StoreFull: no space is left; nothing was written, a later try may succeed.
-            StorageError: the disk failed; what it holds is not known any more.
+            StoreFull: no space is left; nothing was written, and a later attempt may succeed.
+            StorageError: the disk failed, and the contents of the file are uncertain.
         """
         db = self._db
         assert db is not None
@@ -308,7 +311,6 @@ class RoutesStore:
             )
 
     def close(self) -> None:
-        """Close the file."""
         if self._db is not None:
             _open_here.pop(os.path.realpath(self.path), None)
         self._close()
@@ -323,19 +325,21 @@ class RoutesStore:
                 pages, done = db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
                 copied = pages == done >= 0
         db.close()
-        if copied:  # The log stays for its space alone: a file that is put in this one's place must not be given it.
+        # The log is kept only for its space. Overwrite its head, so that SQLite does not apply it to another file that
+        # takes the place of this one.
+        if copied:
             with suppress(OSError), log_of(Path(self.path)).open("r+b") as log_file:
                 log_file.write(bytes(_LOG_HEAD_BYTES))
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
+        """Raise SQLite's errors as errors of this package."""
         try:
             yield
         except apsw.FullError:
             raise StoreFull(self.path, "no space is left on the disk") from None
         except apsw.BusyError:
-            here = _open_here.get(os.path.realpath(self.path)) == os.getpid()  # Not where a fork has copied the entry.
+            here = _open_here.get(os.path.realpath(self.path)) == os.getpid()  # A fork copies the entry.
             raise StoreInUse(self.path, THIS_PROCESS if here else "another proxy") from None
         except (apsw.NotADBError, apsw.CorruptError, UnicodeDecodeError) as error:
             raise StoreDamaged(self.path, f"damaged ({error}); {_REMEDY}") from None
@@ -344,7 +348,7 @@ class RoutesStore:
 
 
 def _sound(row: StoreRow) -> bool:
-    """Whether a row is one that `write` wrote."""
+    """Return whether `write` can have written the row."""
     texts = isinstance(row.store, str) and isinstance(row.server, str) and isinstance(row.address, str)
     numbers = isinstance(row.incarnation, int) and isinstance(row.change, int)
     return (
@@ -364,7 +368,7 @@ def _register(row: Sequence[Any]) -> RegisterRow:
 
 
 def _sound_register(row: RegisterRow) -> bool:
-    """Whether a row is one that `write` wrote."""
+    """Return whether `write` can have written the row."""
     numbers = (row.view.term, row.ballot, row.promised)
     return (
         isinstance(row.store, str)

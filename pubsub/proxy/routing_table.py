@@ -1,17 +1,15 @@
-"""The routing table: which server holds which topic, as announced, and whom a new topic is given to.
+"""The routing table: the holders of each topic, as announced, and the assignment of new topics.
 
-What holds a topic is a *store*, the data directory, not the name under which it was started: a store that returns under
-another server ID brings its topics along, and an empty store under a known ID does not inherit what the old one holds.
-So the table is keyed by store, remembers stores whose server is dead (a topic of theirs is unavailable, never given to
-another), and notes every change of what it remembers in `changes`, which the shell writes to the routes file before it
-forwards anything that came after.
+A topic is held by a *store*, that is a data directory, and not by a server ID. A store that returns under another
+server ID still holds its topics. An empty store under a known ID holds none of the old one's. So the table is keyed by
+store. It remembers the stores of dead servers: their topics are unavailable, and never assigned to another server. It
+notes every change in `changes`. The shell writes these to the routes file before it forwards later messages.
 
-A topic that nobody holds is assigned to the live server with the fewest topics, those just assigned included; ties go
-to the smallest ID (Pires et al., section 3). See `assignments`.
+A topic without a holder is assigned to the live server with the fewest topics, counting recent assignments; ties go to
+the smallest ID (Pires et al., section 3). See `assignments`.
 
-A server that gave a topic away says to whom. Its word may come before the receiver's own; so the receiver counts as a
-holder from then on, on the giver's word, until an announcement of its own that was made after the merge says whether it
-is.
+A server that gave a topic away names the receiver. Its report may arrive before the receiver's announcement. So the
+receiver counts as a holder from then on. An announcement that it made after the merge replaces the report.
 """
 
 from __future__ import annotations
@@ -28,20 +26,20 @@ from pubsub.proxy.remembered import AbandonedLog, GoneStore, Remembered, RouteCh
 from pubsub.proxy.server import Server
 
 HOLDERS_PER_TOPIC: Final = 4
-"""Topics have so many holders on average at most: the table has room for that many times topics_max. One has one."""
+"""Limit of the average number of holders of a topic: the table has room for this many times topics_max holders."""
 
 ABANDONED_MAX: Final = 100_000
-"""Logs given up that are remembered."""
+"""Limit of abandoned logs."""
 
 UNHEARD_MAX: Final = 1_000
-"""Stores that are remembered, beyond which none is that was only heard of."""
+"""Number of known stores beyond which no store is added that has not announced itself."""
 
 
 class RoutingTable:
-    """Topics and who holds them.
+    """Topics and their holders.
 
     Args:
-        topics_max: topics in the table, tentative ones included.
+        topics_max: limit of topics in the table, assigned ones included.
     """
 
     def __init__(self, topics_max: int) -> None:
@@ -51,21 +49,21 @@ class RoutingTable:
         self._holders = 0
         self.changes = RouteChanges()
         self.single: dict[str, Server] = {}
-        """Topics with one holder: nearly all of them, and the only look-up that most messages need."""
+        """Topics with one holder, nearly all of them. Most messages need no other look-up."""
         self.contested: dict[str, list[Server]] = {}
         """Topics with more than one holder, in the order of their IDs."""
         self.assignments = Assignments()
         self.abandoned: dict[str, dict[str, AbandonedLog]] = {}
-        """Logs that were given up, by topic and log."""
+        """Abandoned logs, by topic and log."""
         self.stale: dict[str, str] = {}
-        """Stores whose last announcement was that of an older copy, and what is to be said of them."""
+        """By store that came back as an older copy: the warning about it."""
         self.awaited: dict[str, Server] = {}
-        """Stores that were never heard, only heard of."""
+        """Stores that servers have named and that have never announced themselves here."""
         self.gone: dict[str, GoneStore] = {}
         self._signs = 1.0, 3, 0.0
 
     def restore(self, remembered: Remembered, interval: float, liveness: int, now: float) -> None:
-        """Take over what the routes file holds; none of these servers counts as alive."""
+        """Take in the contents of the routes file; none of these servers counts as alive."""
         self._signs = interval, liveness, now
         for row in remembered.stores:
             signs = Liveness(interval, liveness, now)
@@ -83,12 +81,12 @@ class RoutingTable:
             self.abandoned.setdefault(lost.topic, {})[lost.log] = lost
 
     def holders(self, topic: str) -> Sequence[Server]:
-        """Who holds the topic, alive or not."""
+        """Return the holders of the topic, alive or not."""
         server = self.single.get(topic)
         return server.alone if server is not None else self.contested.get(topic, ())
 
     def topics(self) -> Iterator[tuple[str, Sequence[Server]]]:
-        """Every topic that has a holder, contested ones first."""
+        """Yield every topic that has a holder, contested ones first."""
         yield from self.contested.items()
         for topic, server in self.single.items():
             yield topic, server.alone
@@ -97,21 +95,24 @@ class RoutingTable:
         return len(self.single) + len(self.contested)
 
     def room(self) -> int:
-        """How many topics more the table takes."""
+        """Return the number of topics that still fit into the table."""
         return max(0, self.topics_max - len(self) - len(self.assignments.tentative))
 
     def alive(self, now: float) -> list[Server]:
-        """The servers that are alive."""
         return [server for server in self.links.values() if server.liveness.alive(now)]
 
     def named(self, server_id: str) -> Server | None:
-        """The connected server with this ID."""
+        """Return the connected server with this ID."""
         return next((server for server in self.links.values() if server.id == server_id), None)
 
     # Announcements ----------------------------------------------------------------------------------------------------
 
     def attach(self, server: Server, link: bytes) -> list[Server]:
-        """From now on `server` is reached at `link`; returns others of the same ID, which are connected no more."""
+        """Connect `server` at `link`.
+
+        Returns:
+            Other servers with the same ID, which are now disconnected.
+        """
         if server.link is not None:
             self.links.pop(server.link, None)
         self.servers[server.store] = server
@@ -125,21 +126,21 @@ class RoutingTable:
         return replaced
 
     def rename(self, server: Server, server_id: str) -> None:
-        """The store has come under this server ID."""
+        """Record that the store has another server ID now."""
         server.id = server_id
         for topic, holders in self.contested.items():
             if topic in server.topics:
                 holders.sort(key=_in_order)
 
     def detach(self, server: Server) -> None:
-        """The server is gone; what it holds stays remembered."""
+        """Disconnect the server; its topics stay in the table."""
         server.liveness.forget()
         if server.link is not None:
             self.links.pop(server.link, None)
             server.link = None
 
     def evict(self) -> bool:
-        """Forget a store that is not connected and holds nothing; False where there is none."""
+        """Forget a store that is not connected and holds nothing; return False if there is none."""
         for server in self.servers.values():
             if server.link is None and server.heard and not (server.topics or server.overflow or server.assigned):
                 self.forget_store(GoneStore(server.store, server.incarnation, here=True))
@@ -147,12 +148,12 @@ class RoutingTable:
         return False
 
     def await_store(self, server: Server) -> None:
-        """Note a store that was only heard of."""
+        """Add a store that has not announced itself."""
         self.servers[server.store] = self.awaited[server.store] = server
         self.note(server)
 
     def forget_store(self, gone: GoneStore) -> None:
-        """A store that holds nothing which is known here is in the roster no more."""
+        """Remove a store without known topics from the store directory."""
         if self.servers.pop(gone.store, None) is not None:
             self.changes.stores[gone.store] = None
         self.awaited.pop(gone.store, None)
@@ -164,7 +165,7 @@ class RoutingTable:
             self.changes.gone[oldest.store] = None
 
     def replace(self, server: Server, topics: dict[str, str], change: int = NUMBER_MAX) -> int:
-        """The server holds exactly these; returns how many did not fit into the table."""
+        """Set the server's topics to exactly these; return the number of topics that did not fit into the table."""
         for topic in [topic for topic in server.topics if not topics.get(topic)]:
             if change >= server.given.get(topic, 0):
                 self._drop(server, topic)
@@ -172,11 +173,11 @@ class RoutingTable:
         return self.update(server, topics, change)
 
     def update(self, server: Server, topics: dict[str, str], change: int = NUMBER_MAX) -> int:
-        """The server holds these too, or no more; returns how many did not fit into the table.
+        """Add or remove these topics of the server; return the number of topics that did not fit into the table.
 
         Args:
             topics: as in `Periodic`.
-            change: of the announcement.
+            change: the change number of the announcement.
         """
         over = 0
         for topic, value in topics.items():
@@ -207,19 +208,19 @@ class RoutingTable:
         return over
 
     def _hear_of(self, topic: str, holder: str, facts: Sequence[str]) -> bool:
-        """A topic was given to a server, which may not have been heard to say so yet; whether there was room for it."""
+        """Take in a giver's report that another server received a topic; return False if the table is full."""
         try:
             server_id, log = parse_holder(holder)
             store, after = facts[0], parse_number(facts[1])
         except (ValueError, IndexError):
             return True
         server = self.servers.get(store)
-        # A store that has announced everything since then is a holder like any other: a topic it is given now is new.
+        # If the store has sent a full announcement since it was given up, a topic that it receives now is new.
         back = server is not None and server.back
         given_up = any(
             lost.log == log or (lost.store == store and not back) for lost in self.abandoned.get(topic, {}).values()
         )
-        # A later announcement has told of this topic already, unless the one that did was lost.
+        # If no announcement of the store is missing, a later one already covers this topic.
         if given_up or not is_hex(store) or (server is not None and server.complete and server.change >= after):
             return True
         if not self._fits(topic) or not self._has_room_for_holders():
@@ -231,7 +232,8 @@ class RoutingTable:
             signs.forget()
             server = Server(StoreRow(store, server_id, 0, 0, "", heard=False), signs)
             self.await_store(server)
-        if not server.id:  # A long roster goes without names; a holder that is given up has to have one.
+        # A long store directory is sent without server IDs. To give up a holder, an operator needs its ID.
+        if not server.id:
             self.rename(server, server_id)
             self.note(server)
         server.given[topic] = after
@@ -242,10 +244,10 @@ class RoutingTable:
         return True
 
     def abandon(self, lost: AbandonedLog) -> bool:
-        """Forget a holder of a topic, and remember that its log must not come back; False where no more fit.
+        """Forget a holder of a topic and bar its log permanently; return False if too many logs are barred.
 
         Args:
-            lost: without a log where it is only in doubt whether that server holds the topic.
+            lost: the holder; its log is "" if it is uncertain that this server holds the topic.
         """
         self.assignments.give_up(lost.topic, lost.server)
         if not lost.log:
@@ -259,7 +261,7 @@ class RoutingTable:
             if server.store != lost.store and server.topics[lost.topic] != lost.log:
                 continue
             server.back = False
-            # The last log that this proxy heard of may be older than the log that the operator named.
+            # The last log announced here may be older than the log that the operator named.
             known = AbandonedLog(lost.topic, server.topics[lost.topic], server.id, server.store, server.address)
             logs[known.log] = self.changes.abandoned[known.topic, known.log] = known
             self._drop(server, lost.topic)
@@ -269,7 +271,7 @@ class RoutingTable:
         return True
 
     def note(self, server: Server) -> None:
-        """What is kept of the store itself has changed."""
+        """Note a change of the store's own row."""
         self.changes.stores[server.store] = server.row()
 
     def _note_holder(self, server: Server, topic: str, log: str) -> None:
@@ -318,12 +320,13 @@ class RoutingTable:
     # Choosing ---------------------------------------------------------------------------------------------------------
 
     def choose(self, topic: str, log: str, avoid: str, now: float) -> Server | None:
-        """The live holder that a request goes to; None where no holder is alive.
+        """Return the live holder for a request, or None if no holder is alive.
 
         Args:
-            topic: held by somebody.
-            log: the one the client's last answer came from: its holder is taken.
-            avoid: one whose holder could not serve the request: its holder is taken only if no other is alive.
+            topic: a topic with a holder.
+            log: the log of the client's last answer; its holder is preferred.
+            avoid: a log that could not serve the request; its holder is chosen only if no other is alive.
+            now: the monotonic clock, in seconds.
         """
         live = [server for server in self.holders(topic) if server.alive(now)]
         if log:
@@ -334,23 +337,23 @@ class RoutingTable:
         return min(others, key=_in_order) if others else None
 
     def assign(self, topic: str, now: float) -> Server | None:
-        """Give a topic that nobody holds to a server; None where none is alive that takes topics."""
+        """Assign a topic without a holder to a server; None if no live server takes topics."""
         return self.assignments.assign(topic, self.links.values(), now)
 
     def claim(self, topics: Iterable[str], server: Server, now: float) -> None:
-        """A server that was given topics elsewhere asks for them (see `Assignments.claim`)."""
+        """Reassign topics to a server that got them from another proxy (see `Assignments.claim`)."""
         self.assignments.claim((topic for topic in topics if not self.holders(topic)), server, now)
 
     def may_assign(self, topic: str) -> bool:
-        """Whether the limits allow one assignment more."""
+        """Return whether the limits allow another assignment."""
         tentative = self.assignments.tentative
         return topic in tentative or (len(tentative) < TENTATIVE_MAX and self.room() > 0)
 
     def named_holders(self, topic: str, but: Server | None = None) -> str:
-        """All holders of the topic that are known, dead ones included, as a STATUS names them; `but`: without it."""
+        """Return all known holders of the topic but `but`, dead ones included, in the format of a STATUS."""
         return ",".join(format_holder(one.id, one.topics[topic]) for one in self.holders(topic) if one is not but)
 
 
 def _in_order(holder: Server) -> tuple[str, str]:
-    """By what the holders of a topic are ordered."""
+    """Return the key by which the holders of a topic are sorted."""
     return holder.id, holder.store

@@ -1,9 +1,11 @@
-"""How long puts take, as a proxy sees it: from forwarding one to passing its answer on.
+"""The duration of puts as a proxy sees it: from forwarding a put to forwarding its answer.
 
-A proxy holds nothing per request, so it looks at some: at most one request each SAMPLE_SECONDS, and one put of a client
-at a time. What comes slower than that is all looked at; beyond it the cost is a comparison for a request and a look-up
-for an answer. A put that makes its topic is none of them. One may be answered by the answer to a later one, which says
-of the same log that all up to there is held (`cumulative`); so one that names no log is known by its own answer only.
+A proxy keeps no state per request, so it times a sample: at most one request each SAMPLE_SECONDS, and one put of a
+client at a time. A slow stream is timed completely. For a fast one the cost is a comparison for each request and a
+look-up for each answer. A put that creates its topic is not timed.
+
+The answer to a later put may also answer a timed one, because it confirms all records of the same log up to its own
+(`cumulative`). A put that names no log is recognized by its own answer only.
 """
 
 from __future__ import annotations
@@ -15,13 +17,13 @@ from typing import Final
 from pubsub.base.histograms import SECONDS, Histogram
 
 SAMPLE_SECONDS: Final = 0.005
-"""Between two puts that are looked at."""
+"""Minimum time between two timed puts."""
 
 SAMPLES_MAX: Final = 256
-"""Puts that are looked at and not answered; with one more the one that was forwarded first is given up."""
+"""Limit of timed puts without an answer. One more drops the oldest."""
 
 PATIENCE_SECONDS: Final = 30.0
-"""A put that is not answered for so long is given up: its client has sent it again, or has gone."""
+"""Time after which an unanswered put is dropped, because its client has repeated it or is gone."""
 
 _PUT: Final = re.compile(rb"\d+-(\d+)-\d+-PUT \S+ \S+ (\d{1,19}) ")
 _COUNT: Final = re.compile(rb" count=(\d{1,19})")
@@ -32,12 +34,12 @@ _LAST: Final = re.compile(rb" last=(\d{1,19})")
 
 @dataclass(slots=True)
 class Sample:
-    """A put under way.
+    """A timed put in flight.
 
     Attributes:
-        since: when it was forwarded (monotonic seconds).
-        callback: of the client, which its own answer names.
-        log: that the put names; b"" for none.
+        since: the monotonic time at which it was forwarded, in seconds.
+        callback: the client's callback, which its own answer names.
+        log: the log that it names; b"" for none.
         last: its last counter.
     """
 
@@ -48,13 +50,13 @@ class Sample:
 
 
 class Samples:
-    """The puts that a proxy looks at.
+    """The puts that a proxy times.
 
     Attributes:
-        histogram: seconds from forwarding one to passing on an answer that says that it is taken.
-        due: when a request is to be looked at again, on the monotonic clock in seconds.
-        given_up: puts of which no such answer came in time.
-        waiting: by client, the put that is looked at and not answered.
+        histogram: seconds from forwarding a put to forwarding its success.
+        due: the monotonic time from which the next request is timed, in seconds.
+        given_up: number of timed puts without such an answer in time.
+        waiting: by client, its timed put without an answer.
     """
 
     def __init__(self) -> None:
@@ -64,10 +66,10 @@ class Samples:
         self.waiting: dict[bytes, Sample] = {}
 
     def forwarded(self, client: bytes, head: bytes, now: float) -> None:
-        """A request has been forwarded, and it is time to look at one.
+        """Time a request that was forwarded at or after `due`, if it is a put.
 
         Args:
-            client: whose it is, as its answers will name it.
+            client: the origin that its answers will name.
             head: prefix and header.
             now: monotonic seconds.
         """
@@ -87,10 +89,10 @@ class Samples:
         self.waiting[client] = Sample(now, put[1], b"" if log is None else log[1], last)
 
     def answered(self, client: bytes, head: bytes, now: float) -> None:
-        """An answer was passed on to a client of which a put is looked at.
+        """Handle an answer to a client with a timed put.
 
         Args:
-            client: as of `forwarded`.
+            client: as in `forwarded`.
             head: prefix and header of the answer.
             now: monotonic seconds.
         """
@@ -99,7 +101,7 @@ class Samples:
             return
         own = status[1] == sample.callback
         if status[2] != b"success":
-            if own:  # It was not taken, or before: it may be tried again.
+            if own:  # The put was not taken now, and the client may repeat it.
                 self._give_up(client)
             return
         log, last = _LOG.search(head), _LAST.search(head)

@@ -1,4 +1,4 @@
-"""A server as a proxy knows it: what it announced last, and what is on its way to it."""
+"""A server as a proxy knows it: its last announcement, and the bytes in flight to it."""
 
 from __future__ import annotations
 
@@ -8,33 +8,33 @@ from pubsub.proxy.remembered import StoreRow
 
 
 class Server:
-    """A store, and the server that brought it last.
+    """A store, and the last server with it.
 
     Attributes:
-        id, store, incarnation, change, address: as announced last.
-        proxies: the proxies it names; None while it was not heard since this proxy started.
+        id, store, incarnation, change, address: of the last announcement.
+        proxies: the proxies that it names; None if it has announced nothing since this proxy started.
         topics: topic to log.
-        given: topics that others say they gave it, and its change number after the merge: what it announced before
-            says nothing of these.
-        abandoned: topics that it announced with a log that was given up, and that log: it is not their holder.
-        assigned: topics given to it that it has not announced.
-        link: the routing ID under which it is reached; None: not connected since this proxy started, or it left.
+        given: by topic that other servers say they gave to it: its change number after the merge. Announcements up to
+            that number do not cover the topic.
+        abandoned: by topic that it announced with an abandoned log: that log. It does not count as a holder.
+        assigned: number of topics assigned to it that it has not announced.
+        link: the routing ID of its connection; None if it has not connected since this proxy started, or left.
         liveness: signs of life, both ways.
-        member: of a store that has a register, the ID of the member that is its primary, as it announced last.
-        complete: whether `topics` is all it holds, as far as it can tell; False after a gap in its announcements.
+        member: of a store with a register, the ID of the member that announced itself last as its primary.
+        complete: whether `topics` is complete as far as the server can tell; False after a gap in its announcements.
         overflow: whether it holds topics beyond topics_max, which are not in the table.
-        draining: whether it is to be given no new topic.
+        draining: whether it takes no new topics.
         digest: of the body of the last full announcement, while nothing has changed since.
-        in_flight: what is on its way to it.
-        mark: the incarnation as which others are told of it: a higher one than its own where it was forgotten as that,
-            and came back without a start.
+        mark: the incarnation reported to other servers. It is above its own if it was removed at that incarnation and
+            came back without a restart.
         newcomer: the link of a server that waits for this one to be silent.
-        was_alive: whether it was alive when that was looked at last.
-        handing: when its other member said that it takes over as planned, by the monotonic clock; None: it does not.
-        gone: since when it is not heard, by the monotonic clock; None while it is, or where that is not known.
-        heard: whether it has ever said all it holds.
-        back: whether it has said all it holds since this proxy started, and since anything of it was given up.
-        said_all: when its last full announcement since this proxy started was made, by its clock; 0: there was none.
+        was_alive: the result of the last liveness check.
+        handing: the monotonic time at which its other member announced a planned take-over; None if there is none.
+        gone: the monotonic time since which it is silent; None while it is alive, or if that is unknown.
+        heard: whether its full announcement was ever accepted.
+        back: whether it has sent a full announcement since this proxy started and since a log of it was given up.
+        said_all: the time of its last full announcement since this proxy started, by its own clock; 0 if there was
+            none.
     """
 
     __slots__ = (
@@ -90,13 +90,13 @@ class Server:
         self.alone = (self,)
 
     def alive(self, now: float) -> bool:
-        """Whether it is connected and was heard within its patience."""
+        """Return whether it is connected and has sent a message within its liveness."""
         return self.link is not None and self.liveness.alive(now)
 
     def hands_over(self, now: float) -> bool:
-        """Whether its other member is taking over as planned: that it is not heard is no news for its patience."""
+        """Return whether its other member is taking over as planned, so that its silence is expected."""
         return self.handing is not None and now - self.handing < self.liveness.patience
 
     def row(self) -> StoreRow:
-        """What the routes file keeps of it."""
+        """Return its row for the routes file."""
         return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow, self.heard)

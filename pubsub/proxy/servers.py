@@ -1,11 +1,12 @@
-"""The proxy's conversation with its servers: who of them says what, and who else holds a topic.
+"""Messages between the proxy and its servers: their handling, and the questions about other holders of a topic.
 
-The rules are those of docs/architecture.md, *Ownership*. What is announced is taken by `announcements`; who is there is
-known to `presence`. A topic with several holders is contested (`routing_table`); here they are asked to merge it.
+The rules are in docs/architecture.md, *Ownership*. `announcements` handles announcements, `presence` knows which
+servers are alive. A topic with several holders is contested (`routing_table`); this module asks the holders to merge
+it.
 
-Whatever comes from a server is a sign of life; its answers are passed on to the client that the origin frame names; and
-what has an empty origin is meant for the proxy. Only a link that announced itself, and was believed, counts as a
-server's: answers from any other are dropped, and who sends a heartbeat on one is asked to announce itself.
+Any message from a server is a sign of life. An answer goes to the client that the origin frame names. A message with an
+empty origin is for the proxy itself. A link belongs to a server only after its announcement was accepted. Answers from
+other links are dropped, and the sender of a heartbeat on another link is asked to announce itself.
 """
 
 from __future__ import annotations
@@ -35,10 +36,10 @@ from pubsub.proxy.server import Server
 HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
 EXPIRE_SECONDS: Final = 1.0
 MERGE_SECONDS: Final = 1.0
-"""How often the holders of a contested topic are asked to merge, until it is settled."""
+"""Interval of the requests to the holders of a contested topic to merge it, until it has one holder."""
 
 MERGES_MAX: Final = 100
-"""Topics for which that is asked at once; the next time it is asked for others first."""
+"""Topics in one round of these requests. The next round begins with other topics."""
 
 STARTING: Final = "proxy_starting"
 
@@ -47,20 +48,14 @@ class Servers:
     """All servers that announced themselves.
 
     Args:
-        settings: the proxy's.
-        table: where what they announce is kept.
-        replies: where answers go.
-        notices: where what an operator must know goes.
-        stamps: hears the servers' stamps.
-        members: answers who asks about a register.
+        stamps: receives the servers' timestamps.
+        members: answers questions about a register.
         now: the monotonic clock, in seconds; the start-up wait begins here.
 
     Attributes:
-        starts_at: when the start-up wait ends.
-        roster: the stores that this proxy has to have heard before it speaks for all.
-        presence: who is there.
-        announcements: what they announce.
-        last_reports: what they said of themselves last.
+        starts_at: the end of the start-up wait.
+        roster: the stores from which this proxy needs an announcement before it vouches for unknown topics.
+        last_reports: the last reports that servers sent about themselves.
     """
 
     def __init__(
@@ -90,8 +85,8 @@ class Servers:
         """Handle any message from the servers' side.
 
         Args:
-            link: where it came from.
-            frames: origin, head and body; other numbers of frames are dropped.
+            link: the link on which it arrived.
+            frames: origin, head and body; a message with another number of frames is dropped.
             now: the monotonic clock, in seconds.
         """
         server = self._table.links.get(link)
@@ -104,12 +99,12 @@ class Servers:
         elif server is None or frames[0][:1] != ORIGIN_MARK:
             self._counters["answers_of_strangers_dropped"] += 1
         elif self._replies.suspended:
-            self._counters["answers_dropped"] += 1  # The answer may rest on an announcement that could not be written.
+            self._counters["answers_dropped"] += 1  # The answer may depend on an announcement that is not written.
         else:
             self._replies.sends.append(Send(False, bytes(frames[0][1:]), frames[1:]))
 
     def _conversation(self, server: Server | None, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
-        """A message that is meant for the proxy itself."""
+        """Handle a message for the proxy itself."""
         head = bytes(frames[1][: HEAD_BYTES_MAX + 1])
         body = frames[2] if len(frames) > 2 else b""
         try:
@@ -120,7 +115,7 @@ class Servers:
             self._counters["malformed"] += 1
             return
         try:
-            # The list of topics may be long, so it is decoded later, and only where it is needed.
+            # The list of topics may be long, so it is decoded later, and only if it is needed.
             said = decode(head[prefix.length :], b"")
             if isinstance(said, Periodic):
                 self.announcements.take(link, prefix, said, body, now)
@@ -133,7 +128,7 @@ class Servers:
             elif isinstance(said, Prepare | Accept | Look | Admit):
                 self._members.asked(link, prefix, said, now)
             elif isinstance(said, Vote):
-                self._counters["answers_of_servers"] += 1  # To answer an answer would never end.
+                self._counters["answers_of_servers"] += 1  # An answer is not answered.
             elif isinstance(said, Status):
                 self._counters["answers_of_servers"] += 1
                 if server is not None and prefix.destination == CALLBACK:
@@ -147,7 +142,10 @@ class Servers:
             self._replies.tell(link, prefix, Outcome.REFUSED, error.reason)
 
     def _heartbeat(self, server: Server | None, link: bytes, prefix: Prefix, said: Heartbeat, now: float) -> None:
-        """HEARTBEAT: the link was noted already; from a stranger, ask who it is."""
+        """Handle a HEARTBEAT: ask an unknown sender to announce itself, and let a leaving server go.
+
+        `message` has recorded the sign of life already.
+        """
         self._stamps.hear(said.stamp, now)
         if server is None:
             if not said.leaving:
@@ -161,7 +159,10 @@ class Servers:
                 self.roster.left(server)
 
     def _whole(self, server: Server | None, link: bytes, prefix: Prefix, said: Whole, body: Buffer, now: float) -> None:
-        """WHOLE: for each topic all other holders, dead ones included; no answer while one may be missing."""
+        """Answer a WHOLE with all other holders of each topic, dead ones included.
+
+        The answer is `unavailable` if a holder may be missing.
+        """
         if server is None or server.id != said.sender:
             self._replies.tell(link, prefix, Outcome.ANNOUNCE, "not_known_here")
             return
@@ -193,9 +194,9 @@ class Servers:
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)
 
     def _told_abandoned(self, server: Server | None, said: Operate, now: float) -> None:
-        """A server was named another holder of a topic that it knows as given up: this proxy has forgotten that.
+        """Handle a server's report that a holder which this proxy named was given up: this proxy does not know that.
 
-        It was an operator's decision, and is not made anew here: it holds whether that holder is heard or not.
+        An operator decided it, so it takes effect whether that holder is alive or not.
         """
         if server is None or server.id != said.sender:
             self._counters["answers_of_strangers_dropped"] += 1
@@ -204,16 +205,17 @@ class Servers:
             if not self._table.abandon(AbandonedLog(said.topic, said.log, holder.id, holder.store, holder.address)):
                 return
             text = (
-                f"topic {said.topic} of server {holder.id} was given up, with log {said.log}, server {server.id} says"
+                f"topic {said.topic} of server {holder.id} was given up with its log {said.log},"
+                f" server {server.id} reports"
             )
             self._notices.say(f"dead {said.log}", text, now)
-            if holder.link is not None:  # The server announces itself again, and the answer to that tells it.
+            if holder.link is not None:  # The server announces itself, and the answer reports the abandoned log.
                 self._replies.tell(holder.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "a_log_was_given_up")
 
     def tick(self, now: float) -> None:
-        """Do what is due: heartbeats, deaths, merges, assignments that were never used.
+        """Do the work that is due: heartbeats, deaths, merges, expiry of unused assignments.
 
-        To be called before what arrived meanwhile is handled (see `Presence.tick`).
+        Call it before messages are handled that arrived meanwhile (see `Presence.tick`).
         """
         self.presence.tick(now)
         if now - self._expired >= EXPIRE_SECONDS:
@@ -228,9 +230,9 @@ class Servers:
             self.presence.deadline = min(self.presence.deadline, self._merged + MERGE_SECONDS)
 
     def _merge(self, now: float) -> None:
-        """Ask every live holder of a contested topic but the one with the lowest ID to give it to that one.
+        """Ask every live holder of a contested topic to give it to the one with the lowest ID.
 
-        Servers do nothing where it is out of date, and several proxies may ask at once (Pires et al., section 3.1.6).
+        Servers ignore an outdated request, and several proxies may ask at once (Pires et al., section 3.1.6).
         """
         self._merged = now
         live = (
@@ -238,7 +240,7 @@ class Servers:
             for topic, holders in self._table.contested.items()
         )
         for topic, (receiver, *givers) in list(islice((found for found in live if len(found[1]) > 1), MERGES_MAX)):
-            # To the end: a hundred that cannot be settled, as of a store that is held back, are in nobody's way.
+            # Move the topic to the end, so that topics that cannot be merged now do not delay the others.
             self._table.contested[topic] = self._table.contested.pop(topic)
             for giver in givers:
                 self._replies.merge(giver, topic, receiver, now)

@@ -1,9 +1,10 @@
-"""The traffic of a proxy: the two paths that carry all of it, and what is rare beside them. It decides nothing.
+"""The message loop of a proxy: two fast paths for nearly all messages, and the slow path. It decides nothing.
 
-A message that the core had to handle is settled before the next one is taken: changes of the routes are committed, then
-its answers are sent. So whatever is forwarded finds all that came before it on the disk. The two paths that carry all
-traffic, `_from_client` and `_from_server`, use pyzmq's frame calls directly: with `recv_multipart` a proxy forwards a
-third less.
+After each message that the core had to handle, changes of the routes are committed and then the core's answers are
+sent. Only then is the next message taken. So all changes that precede a forwarded message are on the disk.
+
+The fast paths, `_from_client` and `_from_server`, use pyzmq's frame calls directly: with `recv_multipart` a proxy
+forwards a third fewer messages.
 """
 
 from __future__ import annotations
@@ -28,13 +29,13 @@ from pubsub.proxy.routes_file import RoutesStore
 from pubsub.proxy.samples import Samples
 
 DRAIN_MAX: Final = 256
-"""Messages taken from one socket before the other, and the timers, have their turn."""
+"""Messages taken from one socket before the other socket and the timers are served."""
 
 DRAIN_SECONDS: Final = 0.05
-"""The turn ends earlier where messages take long, so that heartbeats leave in time."""
+"""Time limit for the same, so that heartbeats leave in time if messages take long."""
 
 RETRY_SECONDS: Final = 1.0
-"""Between tries to write the routes file on a full disk."""
+"""Time between attempts to write the routes file on a full disk."""
 
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
@@ -50,11 +51,7 @@ Socket = zmq.Socket[bytes]
 
 
 class Traffic:
-    """The part of a proxy's process that moves messages; sockets, clock and store are given to it.
-
-    Attributes:
-        core: what decides.
-    """
+    """The part of a proxy's process that moves messages; its owner provides sockets, clock and store."""
 
     core: ProxyCore
     _clock: Clock
@@ -66,14 +63,14 @@ class Traffic:
     _samples: Samples | None = None
 
     def turn(self, ready: Container[object], now: float) -> None:
-        """One turn of the loop, which is the simulation's too: it brings sockets and a clock of its own.
+        """Run one turn of the loop. The simulation calls it too, with its own sockets and clock.
 
         Args:
-            ready: the sockets that have something.
+            ready: the sockets that can be read.
             now: monotonic seconds.
 
         Raises:
-            StorageError: the disk failed, so that nothing can be promised any more.
+            StorageError: the disk failed, so that no change can be made durable.
         """
         core = self.core
         if now >= core.deadline:
@@ -92,7 +89,7 @@ class Traffic:
             log.log(logging.INFO if isinstance(line, Routine) else logging.WARNING, "%s", line)
 
     def _drain(self, sock: Socket) -> None:
-        """Take what the socket holds, within bounds, and pass it on message by message."""
+        """Take messages from the socket, within the limits, and pass each one on."""
         from_both = self._clients is self._servers
         from_servers = sock is self._servers and not from_both
         clock = self._clock.monotonic
@@ -115,10 +112,10 @@ class Traffic:
                     return
 
     def _from_client(self, sock: Socket, client: bytes, head: bytes, now: float) -> bool:
-        """Pass a request on; False where it took more than that."""
+        """Forward a request; return False if the core had to handle it."""
         body: Any = None
         if _get(sock, _RCVMORE):
-            # A batch of many records is handed on as it lies in the message; to copy a small one is cheaper.
+            # The body of a batch with several records is not copied. Copying is cheaper for a single record.
             body = _recv(sock, _NOBLOCK, b" count=1 " in head)
             if _get(sock, _RCVMORE):
                 self.core.client_message(client, (head, b"", *self._rest(sock)), now)
@@ -153,7 +150,7 @@ class Traffic:
         return True
 
     def _from_server(self, sock: Socket, link: bytes, origin: bytes, now: float) -> bool:
-        """Pass an answer on; False where it took more than that."""
+        """Forward an answer; return False if the core had to handle it."""
         core = self.core
         if not _get(sock, _RCVMORE):
             core.server_message(link, (origin,), now)
@@ -190,11 +187,11 @@ class Traffic:
         return True
 
     def _link(self, client: bytes) -> bytes:
-        """A client's link as the socket knows it, where the core and the servers know it with something in front."""
+        """Return the link as the core and the servers know it. A keyed proxy prepends a tag."""
         return client
 
     def _large_answer(self, client: bytes, head: bytes, body: Any, now: float) -> bool:
-        """Pass on an answer with a large body, unless the client leaves too many unread."""
+        """Forward an answer with a large body, unless the client has too many large answers unread."""
         unread = self._unread
         if not unread.has_room(client):
             self.core.counters["answers_dropped_unread"] += 1
@@ -211,7 +208,10 @@ class Traffic:
 
     @staticmethod
     def _rest(sock: Socket) -> list[bytes]:
-        """The frames that are left of a message with too many, so that the next one is not misread; a few are kept."""
+        """Take the remaining frames of a message that has too many, so that the next message starts at its first frame.
+
+        At most FRAMES_MAX frames are kept.
+        """
         kept: list[bytes] = []
         while _get(sock, _RCVMORE):
             frame = _recv(sock, _NOBLOCK)
@@ -219,10 +219,10 @@ class Traffic:
                 kept.append(frame)
         return kept
 
-    # What is rare -----------------------------------------------------------------------------------------------------
+    # The slow path ----------------------------------------------------------------------------------------------------
 
     def _settle(self, now: float) -> None:
-        """Write what has to be remembered, then send what the core has to say."""
+        """Write the changes, then send the core's messages."""
         core = self.core
         if core.table.changes and not core.suspended:
             self._commit(now)
@@ -252,7 +252,6 @@ class Traffic:
         self.core.resume(now)
 
     def _deliver(self, send: Send, now: float) -> None:
-        """Send one message of the core's."""
         sock = self._servers if send.to_server else self._clients
         try:
             _send(sock, send.link, _MORE)
@@ -264,13 +263,13 @@ class Traffic:
             _send(sock, frame, _NOBLOCK if index == last else _MORE)
 
     def _undelivered(self, send: Send, error: zmq.ZMQError, now: float) -> None:
-        """The first frame was not taken, so nothing of the message was: its link is closed, or its queue is full."""
+        """Report a message of which nothing was sent: its link is closed, or its queue is full."""
         if error.errno not in {zmq.EHOSTUNREACH, zmq.EAGAIN}:
             raise error
         self.core.undelivered(send, now, gone=error.errno == zmq.EHOSTUNREACH)
 
 
 def _buffer(body: Any) -> Buffer:
-    """A body as the core takes it, whether it was copied or not."""
+    """Return a body as the core takes it, whether it was copied or not."""
     buffer: Buffer = body if isinstance(body, bytes) else body.buffer
     return buffer

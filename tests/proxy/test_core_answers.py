@@ -163,7 +163,7 @@ def test_while_nothing_can_be_remembered_nothing_is_routed_but_heartbeats_go_on(
     assert answer.outcome is Outcome.UNAVAILABLE
     assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
     assert stage.sleep(1.0)
-    assert any("nothing is routed" in str(line) for line in report(stage)["warnings"])  # type: ignore[attr-defined]
+    assert any("no request is forwarded" in str(line) for line in report(stage)["warnings"])  # type: ignore[attr-defined]
     assert stage.core.table.changes.holders["u", log_id("s1")] == log_id("y"), "it is written later"
     stage.core.resume(stage.now)
     assert stage.put("u") == "-> s1"

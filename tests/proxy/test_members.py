@@ -420,7 +420,7 @@ def test_a_report_says_where_this_proxy_has_no_vote(proxies: str, advised: bool)
     found = report(pair)
     assert [(row["store"], row["server"], row["votes"]) for row in found["registers"]] == [(STORE, "s1", False)]
     (warning,) = found["warnings"]
-    assert warning.startswith("no vote on who is primary of server s1")
+    assert warning.startswith("no vote on the primary of server s1")
     assert ("pubsub witness reset s1" in warning) is advised
 
 

@@ -333,7 +333,7 @@ def test_who_may_hold_any_topic_is_warned_of(monkeypatch: pytest.MonkeyPatch) ->
             stage.put(topic)
         stage.heartbeat("s1", leaving=1)
         stage.announce("s2")
-    warning = f"server s1 (store {log_id('s1')}) may hold any topic without having said so"
+    warning = f"server s1 (store {log_id('s1')}) may hold topics that it has not announced"
     assert any(line.startswith(warning) for line in report(stage)["warnings"])  # type: ignore[attr-defined]
 
 
