@@ -21,12 +21,14 @@ HEAD = f"""\
 
 <!-- Made by `python scripts/wire_page.py` from pubsub/protocol. Change it there. -->
 
-A message is a header, `CRLF CRLF`, and a body. The header is ASCII: the name of the message, its positional fields in
-the order of the table, then fields as `name=value`, separated by single spaces. A header has at most
-{HEADER_LENGTH_MAX:,} bytes and {HEADER_FIELDS_MAX} words, a body at most {BODY_BYTES_MAX:,} bytes. Every header carries
-`{VERSION}`. A field that has its default value is not sent. An unknown `name=value` is ignored, an unknown
-`!name=value` refuses the message. What the messages are for, and their answers, stand in
-[the architecture](../architecture.md#the-protocol).
+The [glossary](../glossary.md) defines the terms of this page. The [architecture](../architecture.md#the-protocol)
+explains the purpose of the messages, and their answers.
+
+A message is a header, `CRLF CRLF`, and a body. The header is ASCII text. It has the name of the message, the positional
+fields in the order of the table, and then fields as `name=value`, separated by single spaces. A header has at most
+{HEADER_LENGTH_MAX:,} bytes and {HEADER_FIELDS_MAX} words, a body at most {BODY_BYTES_MAX:,} bytes. Every header has
+`{VERSION}`. A field with its default value is not sent. A receiver ignores an unknown `name=value`, and refuses a
+message with an unknown `!name=value`.
 
 | value | form |
 |---|---|
@@ -38,8 +40,8 @@ FORMS = {
     "16 hex digits": "of `0-9 a-f`",
     "a word of printable ASCII": "0-8,192 characters without space",
     "an action": "1-20 of `a-z`",
-    "a roster of stores": "`store.incarnation.server`, separated by commas, the incarnation in hex; 0-8,192 characters",
-    "a start": "`earliest`, `latest`, `log.offset` (the record there is the first one), or `@` and a stamp",
+    "a store directory": "`store.incarnation.server`, separated by commas, the incarnation in hex; 0-8,192 characters",
+    "a start": "`earliest`, `latest`, `log.offset` (the record there is the first one), or `@` and a timestamp",
     "a position or -1": "`log.offset`, 16 hex digits and a number; `-1` for none",
     "a view": "`term/primary/members/in sync/address`, members separated by commas",
     "an entry": "`term.number`",
@@ -47,11 +49,11 @@ FORMS = {
     "topics": "`topic=value`, separated by single spaces",
     "stages": "`attempt=rows`, separated by single spaces",
 }
-"""The form of each kind of value that is no number and not one of a few texts."""
+"""The form of each kind of value that is neither a number nor one of a few texts."""
 
 
 def meanings(cls: type[Any]) -> dict[str, str]:
-    """The docstring behind each field of a class."""
+    """Return the docstring after each field of a class."""
     body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
     found = {}
     for field, text in pairwise(body):
@@ -61,21 +63,21 @@ def meanings(cls: type[Any]) -> dict[str, str]:
 
 
 def value(kind: Kind) -> str:
-    """The valid values of a field, as the table shows them."""
+    """Return the valid values of a field, as the table shows them."""
     if kind.values:
         return ", ".join(f"`{text}`" for text in kind.values)
     return kind.title if kind.title in FORMS else kind.title.removeprefix("a number from ")
 
 
 def default(field: Field) -> str:
-    """The value of an absent field, as the table shows it."""
+    """Return the default of a field, as the table shows it."""
     if field.default is MISSING:
         return "required"
     return f"`{field.kind.format(field.default)}`" if field.default not in {"", None} else "none"
 
 
 def section(codec: Codec) -> Iterator[str]:
-    """The lines of one message."""
+    """Yield the lines of one message."""
     said = meanings(codec.cls)
     yield f"\n## {codec.name}\n"
     yield f"{inspect.getdoc(codec.cls)}\n"
@@ -89,7 +91,7 @@ def section(codec: Codec) -> Iterator[str]:
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """Return the text of the page."""
     forms = "\n".join(f"| {title} | {form} |" for title, form in FORMS.items())
     sections = [line for cls in get_args(Message) for line in section(BY_CLASS[cls])]
     return HEAD + forms + "\n" + "\n".join(sections) + "\n"

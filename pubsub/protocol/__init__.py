@@ -1,4 +1,4 @@
-"""The service's messages and how they become bytes."""
+"""The service's messages, and their encoding."""
 
 from pubsub.protocol.batch import RECORD_BYTES_MAX, batch_ends, batch_size, check_batch, decode_batch, encode_batch
 from pubsub.protocol.bodies import join_stages, join_topics, split_stages, split_topics

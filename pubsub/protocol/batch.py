@@ -1,12 +1,12 @@
-"""The put batch: one body that holds many records, built by one join and forwarded untouched.
+"""The put batch: one body with many records, built by one join and forwarded unchanged.
 
     format 1 byte | flags 1 byte | reserved 2 bytes | count 4 bytes | count x end offset (4 bytes) | the records' bytes
-    where the flag KEYED is set, behind it: count x end offset of a key (4 bytes) | the keys' bytes
-    where the flag HEADED is set, behind that: count x end offset of a message's headers (4 bytes) | the headers' bytes
+    if the flag KEYED is set, after it: count x end offset of a key (4 bytes) | the keys' bytes
+    if the flag HEADED is set, after that: count x end offset of a message's headers (4 bytes) | the headers' bytes
 
-All little-endian. An end is counted from the start of the records' bytes, so record k is data[end[k-1]:end[k]]; keys
-and headers (`headers`) likewise, and one of no bytes is none. A flag that is not known refuses the batch. Its CRC-32
-rides in the message's header (docs/architecture.md, *Batches*).
+All numbers are little-endian. An end is counted from the start of the records' bytes, so record k is
+data[end[k-1]:end[k]]. Keys and headers (`headers`) have the same form, and an empty one is none. A batch with an
+unknown flag is refused. The message's header has the CRC-32 of the batch (docs/architecture.md, *Batches*).
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ HEAD_BYTES: Final = _HEAD.size
 END_BYTES: Final = 4
 
 RECORD_BYTES_MAX: Final = BATCH_BYTES_MAX - HEAD_BYTES - END_BYTES
-"""Bytes of the largest message: it fills a batch."""
+"""Bytes of the largest message. It fills a batch."""
 KEYED: Final = 1
-"""The flag of a batch whose records have keys."""
+"""The flag of a batch with keys."""
 HEADED: Final = 2
-"""The flag of a batch whose records have headers."""
+"""The flag of a batch with headers."""
 
 Table = tuple[tuple[int, ...], int]
-"""Where each key, or each record's headers, end, and where the first begins in the batch; () and 0: there are none."""
+"""The end of each key (or of each record's headers), and the start of the first in the batch; () and 0 for none."""
 
 _NONE: Final[Table] = ((), 0)
 
 
 def batch_size(records: int, data_bytes: int) -> int:
-    """Bytes of a batch of so many records with so many bytes in all."""
+    """Return the bytes of a batch with this number of records and data bytes."""
     return HEAD_BYTES + END_BYTES * records + data_bytes
 
 
 def encode_batch(bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: Sequence[bytes] = ()) -> bytes:
-    """One batch of these records.
+    """Encode records as one batch.
 
     Args:
         bodies: 1 to BATCH_RECORDS_MAX records, together at most BATCH_BYTES_MAX bytes with their table.
         keys: none, or one for each record.
-        headers: none, or each record's, as `encode_headers` writes them.
+        headers: none, or one block for each record, as `encode_headers` returns it.
 
     Raises:
-        TooLarge: there are more, or none.
+        TooLarge: there are too many records or bytes, or no record.
     """
     count = len(bodies)
     if not 0 < count <= BATCH_RECORDS_MAX:
@@ -75,7 +75,7 @@ def encode_batch(bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: S
 
 
 def _tables_behind(keys: Sequence[bytes], headers: Sequence[bytes], count: int) -> tuple[int, Sequence[bytes]]:
-    """The flags of what the records have, and what stands behind them for it."""
+    """Return the flags, and the parts that follow the records' bytes."""
     flags = 0
     parts: list[bytes] = []
     for flag, values in ((KEYED, keys), (HEADED, headers)):
@@ -86,26 +86,26 @@ def _tables_behind(keys: Sequence[bytes], headers: Sequence[bytes], count: int) 
 
 
 def batch_count(body: Buffer) -> int:
-    """How many records a batch says it holds; of at least HEAD_BYTES."""
+    """Return the number of records that a batch of at least HEAD_BYTES claims to hold."""
     (count,) = struct.unpack_from("<I", body, 4)
     return int(count)
 
 
 def batch_ends(body: Buffer) -> tuple[int, ...]:
-    """The table of ends of a batch that was checked before."""
+    """Return the table of ends of a batch that was checked before."""
     return struct.unpack_from(f"<{batch_count(body)}I", body, HEAD_BYTES)
 
 
 def data_start(records: int) -> int:
-    """Where the records' bytes begin in a batch of so many records."""
+    """Return the start of the records' bytes in a batch of this number of records."""
     return HEAD_BYTES + END_BYTES * records
 
 
 def check_batch(body: Buffer, count: int, checksum: int) -> None:
-    """See that `body` is a batch of `count` records with this CRC-32.
+    """Check that `body` is a batch of `count` records with this CRC-32.
 
     Raises:
-        DecodeError: it is not; the text says why.
+        DecodeError: it is not; the text has the reason.
     """
     size = len(body)
     if size < HEAD_BYTES:
@@ -116,7 +116,7 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
     if version != FORMAT or flags & ~(KEYED | HEADED) or reserved:
         raise DecodeError(f"batch format {version} with flags {flags:#x} is not known")
     if held != count or not 0 < count <= BATCH_RECORDS_MAX:
-        raise DecodeError(f"batch of {held} records where {count} are announced")
+        raise DecodeError(f"batch of {held} records, but the header announces {count}")
     start = HEAD_BYTES + END_BYTES * count
     if size < start:
         raise DecodeError("batch shorter than its table of ends")
@@ -136,18 +136,18 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
 
 
 def _checked_behind(body: Buffer, flags: int, place: int, count: int) -> int:
-    """Where the tables that begin at `place`, and what they tell of, end."""
+    """Check the tables that begin at `place`, and return the end of their bytes."""
     if flags & KEYED:
         place += _checked_table(body, place, count, "keys")
     if flags & HEADED:
         headers, place = place, place + _checked_table(body, place, count, "headers")
-        if place == len(body):  # Else the batch is refused in any case, and there may be no such bytes.
+        if place == len(body):  # Otherwise the caller refuses the batch, and the bytes may be missing.
             _check_headers(body, headers, count)
     return place
 
 
 def _checked_table(body: Buffer, place: int, count: int, what: str) -> int:
-    """Bytes of the table of keys, or headers, that begins at `place`, and of these themselves."""
+    """Check the table that begins at `place`, and return the bytes of the table and its values."""
     if len(body) < place + END_BYTES * count:
         raise DecodeError(f"batch shorter than its table of {what}")
     ends = struct.unpack_from(f"<{count}I", body, place)
@@ -157,7 +157,7 @@ def _checked_table(body: Buffer, place: int, count: int, what: str) -> int:
 
 
 def _check_headers(body: Buffer, place: int, count: int) -> None:
-    """See that each record's headers are such; those that follow one another alike are looked at once."""
+    """Check each record's headers. Equal headers of consecutive records are checked once."""
     before = b""
     for block in _values(body, _table(body, place, count)):
         if block != before:
@@ -176,7 +176,7 @@ def _values(body: Buffer, table: Table) -> list[bytes]:
 
 
 def batch_tables(body: Buffer) -> tuple[Table, Table]:
-    """The tables of keys and of headers, of a batch that was checked before."""
+    """Return the tables of keys and of headers of a batch that was checked before."""
     flags = body[1]
     if not flags:
         return _NONE, _NONE
@@ -193,17 +193,17 @@ def batch_tables(body: Buffer) -> tuple[Table, Table]:
 
 
 def decode_keys(body: Buffer) -> list[bytes]:
-    """The records' keys, of a batch that was checked before; none where it has none."""
+    """Return the records' keys of a batch that was checked before; empty if it has none."""
     return _values(body, batch_tables(body)[0])
 
 
 def decode_blocks(body: Buffer) -> list[bytes]:
-    """Each record's headers as bytes, of a batch that was checked before; none where it has none."""
+    """Return each record's headers as bytes, of a batch that was checked before; empty if it has none."""
     return _values(body, batch_tables(body)[1])
 
 
 def decode_batch(body: Buffer) -> list[bytes]:
-    """The records of a batch that was checked before."""
+    """Return the records of a batch that was checked before."""
     ends = batch_ends(body)
     data = bytes(body)[HEAD_BYTES + END_BYTES * len(ends) :]
     starts = (0, *ends[:-1])

@@ -8,10 +8,10 @@ from pubsub.protocol.names import is_hex, is_id, is_topic, parse_number
 
 
 def split_topics(body: Buffer) -> dict[str, str]:
-    """Topics and a value each from a body: `topic=value topic=value …`, the value being all after the last `=`.
+    """Return topics with a value each from a body `topic=value topic=value …`; the value follows the last `=`.
 
     Raises:
-        DecodeError: the body is not such a list.
+        DecodeError: the body is no such list.
     """
     try:
         words = bytes(body).decode("ascii").split(" ") if len(body) else []
@@ -36,15 +36,15 @@ def _is_holder(text: str) -> bool:
 
 
 def join_topics(topics: dict[str, str] | None) -> bytes:
-    """The body that `split_topics` reads."""
+    """Return the body that `split_topics` reads."""
     return " ".join([f"{topic}={value}" for topic, value in (topics or {}).items()]).encode("ascii")
 
 
 def split_stages(body: Buffer) -> dict[str, int]:
-    """Attempts and their rows from a body: `attempt=rows attempt=rows …`.
+    """Return attempts with their rows from a body `attempt=rows attempt=rows …`.
 
     Raises:
-        DecodeError: the body is not such a list.
+        DecodeError: the body is no such list.
     """
     try:
         words = bytes(body).decode("ascii").split(" ") if len(body) else []
@@ -54,7 +54,7 @@ def split_stages(body: Buffer) -> dict[str, int]:
     for word in words:
         attempt, _, rows = word.partition("=")
         if not is_id(attempt) or attempt in out:
-            raise DecodeError(f"not an attempt, or one named twice: {word[:100]!r}")
+            raise DecodeError(f"not an attempt, or a repeated one: {word[:100]!r}")
         try:
             out[attempt] = parse_number(rows)
         except ValueError as error:
@@ -63,5 +63,5 @@ def split_stages(body: Buffer) -> dict[str, int]:
 
 
 def join_stages(stages: dict[str, int] | None) -> bytes:
-    """The body that `split_stages` reads."""
+    """Return the body that `split_stages` reads."""
     return " ".join([f"{attempt}={rows}" for attempt, rows in (stages or {}).items()]).encode("ascii")

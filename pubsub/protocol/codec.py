@@ -1,9 +1,9 @@
-"""Messages as bytes and back (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
+"""Encoding and decoding of messages (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
 
 The header is ASCII with single spaces; `protocol.wire` has its form. An unknown `name=value` is ignored, so that a
-newer peer may say more; an unknown `!name=value` refuses the message, so that a newer peer can insist. A message is
-checked in full before anything is built from it, and `decode` raises nothing but `DecodeError`. `encode` trusts its own
-side: names are checked where a user gives them (`names.check_topic`, `names.check_id`).
+newer peer may add fields. An unknown `!name=value` refuses the message, so that a newer peer can insist. A message is
+checked completely before it is built, and `decode` raises only `DecodeError`. `encode` trusts its caller: names are
+checked when a user gives them (`names.check_topic`, `names.check_id`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ END: Final = b"\r\n\r\n"
 
 
 def encode(message: Message) -> tuple[bytes, Buffer]:
-    """A message as its header and its body.
+    """Encode a message.
 
     Returns:
         The header with its empty line, and the body, not copied; b"" for none.
@@ -29,14 +29,14 @@ def encode(message: Message) -> tuple[bytes, Buffer]:
 
 
 def decode(contents: Buffer, body: Buffer | None = None) -> Message:
-    """The message that these bytes are.
+    """Decode a message.
 
     Args:
-        contents: the header with its empty line, and after it the body where `body` is None.
-        body: the body where it came in a frame of its own.
+        contents: the header with its empty line, followed by the body if `body` is None.
+        body: the body if it came in its own frame.
 
     Raises:
-        DecodeError: they are not a message; nothing else is ever raised.
+        DecodeError: the bytes are no message. No other exception is raised.
     """
     raw = bytes(contents[: HEADER_LENGTH_MAX + 1])
     end = raw.find(END)
@@ -66,9 +66,9 @@ def decode(contents: Buffer, body: Buffer | None = None) -> Message:
 
 
 def request_route(head: Buffer) -> tuple[str, str, str] | None:
-    """Name, sender and topic (or target) of a message, read without decoding the rest; None where there are not three.
+    """Return name, sender and topic (or target) of a message without decoding the rest; None if it lacks one of them.
 
-    What a proxy needs of nearly every message: its cost per message is this.
+    A proxy needs only this for nearly every message, so it determines the proxy's cost per message.
     """
     words = bytes(head[: 16 + 64 + 80 + 4]).split(b" ", 3)
     if len(words) < 4:

@@ -3,7 +3,7 @@
     counter: Number                        counter=7, a number from 0 to 2^63-1
     checksum: Annotated[Number, "crc"]     crc=7, the same under another name
 
-The metadata of an annotation is a `Kind` (or a `Body`), and the name on the wire where that is not the attribute's.
+The metadata of an annotation is a `Kind` (or a `Body`), and the name on the wire if it differs from the attribute's.
 `protocol.wire` derives the encoder, the decoder and the checks of bounds, `scripts/wire_page.py` the reference.
 """
 
@@ -31,13 +31,13 @@ from pubsub.protocol.stores import is_roster
 
 
 class Kind(NamedTuple):
-    """How the value of a field in the header is written and read.
+    """The text form of a header field's value.
 
     Attributes:
-        title: names a valid value, in refusals and in the reference.
+        title: names a valid value, in error messages and in the reference.
         parse: returns the value of a text, or raises ValueError.
         format: returns the text of a value.
-        values: all valid texts, where they are few.
+        values: all valid texts, if there are few.
     """
 
     title: str
@@ -47,7 +47,7 @@ class Kind(NamedTuple):
 
 
 class Body(NamedTuple):
-    """How the field that travels as the body is written and read; `split` raises DecodeError."""
+    """The form of a field that travels as the body; `split` raises DecodeError."""
 
     title: str
     join: Callable[[Any], Buffer]
@@ -66,7 +66,7 @@ def matching(title: str, test: Callable[[str], object]) -> Kind:
 
 
 def one_of(title: str, values: Iterable[Any]) -> Kind:
-    """Describe one of these values, which are told apart by their texts."""
+    """Describe one of these values by their texts."""
     known = {str(value): value for value in values}
 
     def parse(text: str) -> Any:
@@ -78,7 +78,7 @@ def one_of(title: str, values: Iterable[Any]) -> Kind:
 
 
 def within(least: int, most: int) -> Kind:
-    """Describe a number of these bounds."""
+    """Describe a number within these bounds."""
 
     def parse(text: str) -> int:
         number = parse_number(text)
@@ -97,7 +97,7 @@ Topic = Annotated[str, matching("a topic", is_topic)]
 Hex = Annotated[str, matching("16 hex digits", is_hex)]
 Word = Annotated[str, matching("a word of printable ASCII", _TEXT.fullmatch)]
 Action = Annotated[str, matching("an action", re.compile("[a-z]{1,20}").fullmatch)]
-Roster = Annotated[str, matching("a roster of stores", is_roster)]
+Roster = Annotated[str, matching("a store directory", is_roster)]
 Start = Annotated[str | Position | int, Kind("a start", parse_start, format_start)]
 Number = Annotated[int, Kind("a number from 0 to 2^63-1", parse_number)]
 Rows = Annotated[int, within(1, TRAIN_ROWS_MAX)]

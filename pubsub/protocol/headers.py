@@ -1,9 +1,9 @@
-"""Headers of a message: a few names with a value each, beside its key and body (docs/architecture.md, *Batches*).
+"""Headers of a message: names and values that travel next to its key and body (docs/architecture.md, *Batches*).
 
     for each header: bytes of the name (1 byte) | bytes of the value (2 bytes) | name | value
 
-All little-endian, in the order in which they were given. A message without any has no bytes of them. Names are checked
-where they are put and by the server that takes them, so that no subscriber is ever handed what it cannot read.
+All numbers are little-endian, and the order is kept. A message without headers has no bytes for them. The client checks
+names at a put, and the server checks them again, so that every subscriber can read the headers it receives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RULE: Final = f"1-{MESSAGE_HEADER_NAME_LENGTH_MAX} printable ASCII characters w
 
 
 def encode_headers(headers: Mapping[str, bytes]) -> bytes:
-    """Headers as they stand in a batch; none are no bytes.
+    """Encode headers for a batch; no headers give no bytes.
 
     Raises:
         InvalidName: a name is not 1-64 printable ASCII characters without space and `=`.
@@ -43,10 +43,10 @@ def encode_headers(headers: Mapping[str, bytes]) -> bytes:
 
 
 def decode_headers(block: bytes) -> dict[str, bytes]:
-    """The headers that `encode_headers` wrote, in their order.
+    """Return the headers that `encode_headers` wrote, in their order.
 
     Raises:
-        DecodeError: it did not write this.
+        DecodeError: the bytes are no headers.
     """
     if len(block) > MESSAGE_HEADERS_BYTES_MAX:
         raise DecodeError(f"headers of {len(block)} bytes, above {MESSAGE_HEADERS_BYTES_MAX}")
@@ -54,13 +54,13 @@ def decode_headers(block: bytes) -> dict[str, bytes]:
     place, end, count = 0, len(block), 0
     while place < end:
         if end - place < _LENGTHS.size:
-            raise DecodeError("headers end in the midst of one")
+            raise DecodeError("headers end within a header")
         name_length, value_length = _LENGTHS.unpack_from(block, place)
         begin = place + _LENGTHS.size
         place = begin + name_length + value_length
         name = block[begin : begin + name_length]
         if place > end or _RAW_NAME.fullmatch(name) is None:
-            raise DecodeError("headers hold what is no name, or end in the midst of one")
+            raise DecodeError("headers have an invalid name, or end within a header")
         found[name.decode("ascii")] = block[begin + name_length : place]
         count += 1
     if count > MESSAGE_HEADERS_MAX or count != len(found):

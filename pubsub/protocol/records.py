@@ -1,20 +1,20 @@
 """The body of an answer with records: runs of stored batches, joined.
 
-A run is what came in one put batch, or a part of it: consecutive offsets of one log, consecutive counters of one
-publisher, one stamp. The server copies the tables of ends and the bytes of the batches as they are stored, whatever
-number of records they hold, so its cost is per batch, and ten thousand small puts become one body:
+A run is one put batch, or a part of it: consecutive offsets of one log, consecutive counters of one publisher, one
+timestamp. The server copies the tables of ends and the bytes of the batches as they are stored. So its cost is per
+batch, whatever the number of records, and ten thousand small puts become one body:
 
     format, flags, reserved | runs, records, logs, publishers (4 bytes each) | bytes of the name table (4)
     names: log IDs, then publishers, each ended by a line feed
     columns, `runs` entries each: offset 8, counter 8, stamp 8, base 8 (signed), begin 4, records 4, log 4, publisher 4
     ends: `records` entries of 4 bytes          | the records' bytes
-    between the two where the flag KEYED is set: ends of keys, `records` entries of 4 bytes | the keys' bytes
-    and behind that where the flag HEADED is set: ends of headers, as many entries | the headers' bytes (`headers`)
+    between the two if the flag KEYED is set: ends of keys, `records` entries of 4 bytes | the keys' bytes
+    and after that if the flag HEADED is set: ends of headers, as many entries | the headers' bytes (`headers`)
 
-All little-endian. Record k of a run ends at base + end[k] in the bytes and begins where the one before ends; the run's
-first begins at `begin`. (`base` is negative where a run starts in the middle of a stored batch.) Keys and headers are
-rare, and so their ends have no base: key k is keys[end[k-1]:end[k]], and none where that is nothing. A reader that does
-not know a flag refuses the body: nobody gets a message without its headers.
+All numbers are little-endian. Record k of a run ends at base + end[k] in the bytes and begins at the end of the record
+before. The first record of a run begins at `begin`. (`base` is negative if a run starts inside a stored batch.) Keys
+and headers are rare, so their ends have no base: key k is keys[end[k-1]:end[k]], and an empty one is none. A reader
+that does not know a flag refuses the body, so that no subscriber receives a message without its headers.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ from pubsub.protocol.names import Position, is_hex, is_id
 FORMAT: Final = 2
 _HEAD: Final = struct.Struct("<BBHIIIII")
 _FLAGS_AND_COUNT: Final = struct.Struct("<xBxxI")
-"""Of the head of a batch."""
+"""Flags and count in the head of a batch."""
 
 
 @dataclass(slots=True)
 class Run:
-    """Records of one put batch that are handed out together.
+    """Records of one put batch that are delivered together.
 
     Attributes:
-        log, offset: where the first of them stands.
-        publisher, counter: who put it, and its put counter; the others' follow one by one.
-        stamp: when the server took the batch, microseconds since 1970.
-        ends: where each record ends in `data` of the answer.
-        begin: where the first begins.
-        keys: one for each record; none where no record of the answer has one.
-        headers: each record's, as bytes (`decode_headers`); none where no record of the answer has any.
+        log, offset: the position of the first record.
+        publisher, counter: the publisher, and the counter of the first record; the others follow by one.
+        stamp: the time at which the server accepted the batch, in microseconds since 1970.
+        ends: the end of each record in `data` of the answer.
+        begin: the start of the first record there.
+        keys: one for each record; empty if no record of the answer has a key.
+        headers: the headers of each record as bytes (`decode_headers`); empty if no record of the answer has any.
     """
 
     log: str
@@ -61,15 +61,14 @@ class Run:
 
     @property
     def last(self) -> Position:
-        """The position of its last record."""
         return self.log, self.offset + len(self.ends) - 1
 
 
 class _Beside:
-    """What some of the joined records have beside their bytes: their keys, or their headers.
+    """The keys, or the headers, of the joined records.
 
     Attributes:
-        size: bytes of it.
+        size: their bytes.
     """
 
     def __init__(self) -> None:
@@ -77,7 +76,7 @@ class _Beside:
         self._parts: list[tuple[int, int, list[int], bytes]] = []
 
     def add(self, record: int, batch: Buffer, table: Table, first: int, stop: int) -> None:
-        """That of records [first, stop) of a batch, of which the first is record `record` of the answer."""
+        """Add those of records [first, stop) of a batch; the first of them is record `record` of the answer."""
         ends, start = table
         if not ends:
             return
@@ -88,7 +87,7 @@ class _Beside:
         self.size += len(values)
 
     def joined(self, records: int) -> list[bytes]:
-        """The ends of all records, those between having none, and the bytes; nothing where none has any."""
+        """Return the table of ends for all records, and the bytes; an empty list if no record has any."""
         if not self.size:
             return []
         ends: list[int] = []
@@ -114,7 +113,7 @@ class RecordsBuilder:
 
     @property
     def size(self) -> int:
-        """Bytes of the records, of their keys and of their headers."""
+        """Bytes of the records, their keys and their headers."""
         return self.data_bytes + self._keys.size + self._headers.size
 
     def add(
@@ -126,7 +125,7 @@ class RecordsBuilder:
             log, offset, publisher, counter: of record `first`.
             stamp: of the batch, microseconds since 1970.
             batch: the whole batch, checked before.
-            first, stop: which of its records, counted from 0.
+            first, stop: record numbers in the batch, from 0.
         """
         flags, held = _FLAGS_AND_COUNT.unpack_from(batch)
         table = memoryview(batch)
@@ -156,7 +155,7 @@ class RecordsBuilder:
         self.data_bytes += upto - skipped
 
     def build(self) -> bytes:
-        """The body of all that was added."""
+        """Return the body."""
         keys, headers = self._keys.joined(self.records), self._headers.joined(self.records)
         names = "".join(f"{name}\n" for name in (*self._logs, *self._publishers)).encode("ascii")
         runs = len(self._columns[0])
@@ -169,17 +168,16 @@ class RecordsBuilder:
 
 
 class Tables(NamedTuple):
-    """The tables in front of the records' bytes, as they stand in a body.
+    """The tables in front of the records' bytes in a body.
 
     Attributes:
-        records: how many there are.
+        records: the number of records.
         logs, publishers: the names that the columns refer to.
         columns: for each run its offset, counter, stamp, base, begin, records, log and publisher.
-        ends_at: where the table of ends begins in the body.
-        data_at: where the records' bytes begin.
-        keys_at, keys_stop: where the keys' bytes do and end, the table of their ends being in front of them; 0: there
-            are none.
-        headers_at: where the headers' bytes do, which end at `data_at`; 0: there are none.
+        ends_at: start of the table of ends in the body.
+        data_at: start of the records' bytes.
+        keys_at, keys_stop: start and end of the keys' bytes, after the table of their ends; 0: there are none.
+        headers_at: start of the headers' bytes, which end at `data_at`; 0: there are none.
     """
 
     records: int
@@ -194,10 +192,10 @@ class Tables(NamedTuple):
 
 
 def read_tables(body: bytes) -> Tables:
-    """The tables of a body; that they fit together is for the reader to see.
+    """Return the tables of a body. The reader has to check that they fit together.
 
     Raises:
-        DecodeError: it is not a body with records.
+        DecodeError: it is no body with records.
     """
     if not _HEAD.size <= len(body) <= BODY_BYTES_MAX:
         raise DecodeError(f"records in {len(body)} bytes")
@@ -226,7 +224,7 @@ def read_tables(body: bytes) -> Tables:
 
 
 def _beside(body: bytes, place: int, count: int) -> tuple[int, int]:
-    """Where the bytes behind the table of ends at `place` begin, and where they end."""
+    """Return start and end of the bytes after the table of ends at `place`."""
     begin = place + END_BYTES * count
     return begin, begin + (struct.unpack_from("<I", body, begin - END_BYTES)[0] if begin <= len(body) else 0)
 
@@ -253,12 +251,12 @@ class Records:
         body: the bytes.
 
     Attributes:
-        count, size: how many records there are, and their bytes.
-        data: the body itself: to cut its tables off would be one more copy of all that is handed out.
-        runs: the records, whose ends are places in `data`.
+        count, size: the number of records, and their bytes.
+        data: the body itself. To cut off its tables would copy all records once more.
+        runs: the records; their ends are places in `data`.
 
     Raises:
-        DecodeError: they are not such a body.
+        DecodeError: the bytes are no such body.
     """
 
     __slots__ = ("count", "data", "runs", "size")
@@ -297,7 +295,7 @@ class Records:
         return out
 
     def _beside(self, body: bytes, begin: int, stop: int, what: str) -> Iterator[tuple[Run, list[bytes]]]:
-        """Each run with what its records have beside their bytes."""
+        """Yield each run with the keys, or headers, of its records."""
         ends = struct.unpack_from(f"<{self.count}I", body, begin - END_BYTES * self.count)
         if list(ends) != sorted(ends):
             raise DecodeError(f"table of {what} is not in order")
@@ -309,7 +307,7 @@ class Records:
             place += len(run.ends)
 
     def bodies(self) -> Iterator[bytes]:
-        """Every record's bytes, in order."""
+        """Yield every record's bytes, in order."""
         data = self.data
         for run in self.runs:
             begin = run.begin
@@ -319,10 +317,10 @@ class Records:
 
 
 def check_publisher(name: str) -> str:
-    """The publisher itself: `client ID/store ID`.
+    """Return a valid publisher: `client ID/store ID`.
 
     Raises:
-        DecodeError: it is not one.
+        DecodeError: it is none.
     """
     sender, slash, store = name.partition("/")
     if not slash or not is_id(sender) or not is_hex(store):

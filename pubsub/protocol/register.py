@@ -1,8 +1,8 @@
-"""The register of a store with a standby: its value, and the messages by which it is read and changed.
+"""The register of a store with a standby: its value, and the messages that read and change it.
 
-Proxies keep it, as a majority; members ask. PREPARE, ACCEPT, LOOK and ADMIT go from a member to a proxy and are
-answered by VOTE; FORGET goes from one member to the other and is answered by itself. See docs/architecture.md, *The
-register*. Messages are plain records, like those of `protocol.messages`.
+A majority of the proxies keeps the value. Members send PREPARE, ACCEPT, LOOK and ADMIT to proxies, which answer with
+VOTE. A member sends FORGET to the other member, which answers with FORGET. See docs/architecture.md, *The register*.
+Messages are plain records, like those of `protocol.messages`.
 """
 
 from dataclasses import dataclass
@@ -14,21 +14,21 @@ from pubsub.protocol.names import is_endpoint, is_hex, parse_number
 from pubsub.protocol.wire import message
 
 MEMBERS_MAX: Final = 2
-"""Members of a store."""
+"""Limit of members of a store."""
 
 KINDS: Final = ("take", "resume", "hand", "drop", "add", "remove", "found")
-"""What an attempt is for; see `server.standby.election.proposer`."""
+"""The purposes of an attempt; see `server.standby.election.proposer`."""
 
 
 class View(NamedTuple):
-    """The value of a register: who is primary, and who must acknowledge.
+    """The value of a register: the primary, and the members that must acknowledge.
 
     Attributes:
-        term: of the primary; every start of one is a new term, and so is its ballot.
+        term: the term of the primary. Each start of a primary is a new term, numbered by its ballot.
         primary: the ID of the member that serves.
-        address: where the other member reaches it.
-        members: the IDs of all that belong to the store, sorted.
-        in_sync: the IDs of those that have all that was answered, sorted.
+        address: the address of the primary for the other member.
+        members: the IDs of all members of the store, sorted.
+        in_sync: the IDs of the members that have all answered entries, sorted.
     """
 
     term: int
@@ -38,29 +38,29 @@ class View(NamedTuple):
     in_sync: tuple[str, ...]
 
     def fault(self) -> str:
-        """What no member would propose, in a few words; "" where there is nothing."""
+        """Return the reason why no member can have proposed this view, in a few words; "" if there is none."""
         known = set(self.members)
         if not 1 <= len(self.members) <= MEMBERS_MAX or not all(map(is_hex, self.members)):
             return f"not 1 to {MEMBERS_MAX} members"
         if list(self.members) != sorted(known) or list(self.in_sync) != sorted(set(self.in_sync)):
             return "members not sorted, or named twice"
         if self.primary not in self.in_sync or not known.issuperset(self.in_sync):
-            return "a primary that is not in sync, or who is in sync and no member"
+            return "a primary that is not in sync, or a process in sync that is no member"
         if not isinstance(self.address, str) or not is_endpoint(self.address):
             return "not an address"
         return ""
 
 
 def format_view(view: View) -> str:
-    """A view as one word: `term/primary/members/in sync/address`, members separated by commas."""
+    """Return a view as one word: `term/primary/members/in sync/address`, members separated by commas."""
     return f"{view.term}/{view.primary}/{','.join(view.members)}/{','.join(view.in_sync)}/{view.address}"
 
 
 def parse_view(word: str) -> View:
-    """The view that `format_view` wrote.
+    """Return the view that `format_view` wrote.
 
     Raises:
-        ValueError: the word is something else.
+        ValueError: the word is no view.
     """
     term, primary, members, in_sync, address = [*word.split("/", 4), "", "", "", ""][:5]
     view = View(parse_number(term), primary, address, tuple(members.split(",")), tuple(in_sync.split(",")))
@@ -70,15 +70,15 @@ def parse_view(word: str) -> View:
 
 
 class VoteOutcome(StrEnum):
-    """What a proxy says of a ballot."""
+    """A proxy's answer about a ballot."""
 
     PROMISED = "promised"  # to PREPARE: no lower ballot will be accepted here
     ACCEPTED = "accepted"  # to ACCEPT
     REFUSED = "refused"  # a higher ballot was promised
-    HEARD = "heard"  # to PREPARE: the primary is heard here, which is not helped to be replaced
-    TOLD = "told"  # to LOOK and ADMIT: what is here
-    NEW = "new"  # there is no row for this store: this proxy has no vote
-    FULL = "full"  # to ADMIT: there is no room for a row more
+    HEARD = "heard"  # to PREPARE: the primary is alive here, so a take-over gets no promise
+    TOLD = "told"  # to LOOK and ADMIT: the contents of the row
+    NEW = "new"  # there is no row for this store, so this proxy has no vote
+    FULL = "full"  # to ADMIT: there is no room for another row
 
 
 _VIEW: Final = Kind("a view", parse_view, format_view)
@@ -87,29 +87,29 @@ _VIEW: Final = Kind("a view", parse_view, format_view)
 @message("PREPARE", positional=2)
 @dataclass(slots=True)
 class Prepare:
-    """Promise to accept no lower ballot, and say what you accepted."""
+    """Ask for a promise to accept no lower ballot, and for the accepted view."""
 
     sender: Id
     """The server's ID, which both members have."""
     store: Hex
     """The ID of the store, which both members have."""
     member: Hex
-    """The member that asks."""
+    """The member that sends this."""
     ballot: Number
-    """Of the attempt."""
+    """The ballot of the attempt."""
     token: Number
-    """Random, new with each attempt: an answer counts only for the attempt that asked."""
+    """Random, new with each attempt. An answer counts only for the attempt that asked."""
     kind: Annotated[str, one_of("a kind of attempt", KINDS)]
     """The purpose of the attempt."""
     sticky_ms: Annotated[Number, "sticky"] = 0
-    """Of a "take": a proxy that has heard the primary within so many milliseconds does not promise; 0, and more than
-    the proxy's patience: within that patience."""
+    """For `take`: a proxy that received a message of the primary within this time does not promise. 0, or more than the
+    proxy's liveness: within that liveness."""
 
 
 @message("ACCEPT", positional=2)
 @dataclass(slots=True)
 class Accept:
-    """Accept this view. Fields as in PREPARE."""
+    """Ask to accept this view. Fields as in PREPARE."""
 
     sender: Id
     store: Hex
@@ -122,65 +122,66 @@ class Accept:
 @message("LOOK", positional=2)
 @dataclass(slots=True)
 class Look:
-    """What have you promised and accepted, and how long is the primary silent? Promises nothing."""
+    """Ask for the promised ballot, the accepted view and the silence of the primary. Requires no promise."""
 
     sender: Id
     store: Hex
     token: Number
-    """Random, given back with the answer."""
+    """Random, returned with the answer."""
 
 
 @message("ADMIT", positional=2)
 @dataclass(slots=True)
 class Admit:
-    """To a proxy that has no row for this store, the row that gives it its vote."""
+    """To a proxy without a row for this store: the row that gives it a vote."""
 
     sender: Id
     store: Hex
     token: Number
     identity: Hex
-    """Of the routes file that is to take it: an older or newer one ignores it."""
+    """The identity of the routes file that may take it. An older or newer file ignores it."""
     promised: Number
-    """No lower ballot is to be accepted."""
+    """The proxy must accept no lower ballot."""
     ballot: Number
-    """Of the accepted view."""
+    """The ballot of the accepted view."""
     view: Annotated[View, _VIEW]
-    """It is to have accepted this view."""
+    """The view that counts as accepted."""
 
 
 @message("VOTE", positional=3)
 @dataclass(slots=True)
 class Vote:
-    """A proxy's answer to PREPARE, ACCEPT, LOOK and ADMIT. Never answered."""
+    """A proxy's answer to PREPARE, ACCEPT, LOOK and ADMIT. It is never answered."""
 
     sender: Id
     """The proxy's ID."""
     store: Hex
-    outcome: Annotated[VoteOutcome, one_of("what a proxy says of a ballot", VoteOutcome)]
+    outcome: Annotated[VoteOutcome, one_of("a vote", VoteOutcome)]
     token: Number
-    """Of the message that is answered."""
+    """The token of the message that is answered."""
     identity: Hex
-    """Of the proxy's routes file, made with it: a file that was lost has another."""
+    """The random identity of the proxy's routes file. A new file after a loss has another."""
     promised: Number = 0
-    """The highest ballot that was promised."""
+    """The highest promised ballot."""
     ballot: Number = 0
-    """Of the last accepted view; 0: none was accepted."""
+    """The ballot of the last accepted view; 0: none was accepted."""
     view: Annotated[View | None, _VIEW] = None
     """The last accepted view."""
     silence_ms: Annotated[Number, "silence"] = -1
-    """Since the primary was heard here; -1: it was not, since this proxy started or its connection ended."""
+    """Milliseconds since the last message of the primary here; -1: none since this proxy started or that connection
+    ended."""
 
 
 @message("FORGET", positional=2)
 @dataclass(slots=True)
 class Forget:
-    """From the primary to the other member: end what counts on answers of a proxy that lost its data since."""
+    """From the primary to the other member: a proxy has lost its data, so drop results that rest on its old answers."""
 
     sender: Id
     store: Hex
     member: Hex
     """The member that sends this."""
     identity: Hex
-    """Of that proxy's new routes file."""
+    """The identity of that proxy's new routes file."""
     done: Flag = 0
-    """1: the answer; nothing counts on them any more."""
+    """1: the answer; no result rests on those answers any more."""

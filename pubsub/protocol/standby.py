@@ -1,11 +1,10 @@
-"""What two members of one server say to each other: which entries there are, who has which, and copies of a store.
+"""Messages between the two members of a server: the entries that each has, and copies of a store.
 
-A **member** is a process with a copy of the store, the **primary** the one that serves, the **standby** the other one.
-An **entry** is what one loop of the primary committed. Its ID is (term, number): terms rise with each start of a
-primary, numbers within a term, and none is ever used again. Each entry names the one before it, so that one ID has one
-history behind it.
+A **member** is a process with a copy of the store. The **primary** serves, the **standby** is the other member. An
+**entry** is the commit of one loop of the primary. Its ID is (term, number): terms rise with each start of a primary,
+numbers within a term, and no ID is used twice. Each entry names the one before it, so that one ID has one history.
 
-ENTRY travels with frames behind its body: the entries themselves, in the order of the body's list, each in one or more
+ENTRY travels with frames after its body: the entries themselves, in the order of the body's list, each in one or more
 frames of its own.
 """
 
@@ -21,21 +20,21 @@ from pubsub.protocol.names import parse_number
 from pubsub.protocol.wire import message
 
 ENTRIES_MAX: Final = 1000
-"""Entries of one ENTRY."""
+"""Limit of entries in one ENTRY."""
 
 IDS_MAX: Final = 1000
-"""Staged entries that a FOLLOW names, besides the applied one."""
+"""Limit of staged entries in a FOLLOW, not counting the applied one."""
 
 ENTRY_BYTES_MAX: Final = 1 << 30
-"""Bytes of one entry; a standby that lacks a larger one is copied."""
+"""Bytes of one entry. A standby that lacks a larger one gets a copy of the store."""
 
 
 class EntryId(NamedTuple):
-    """Which entry; as text it is `term.number`.
+    """The ID of an entry; as text, `term.number`.
 
     Attributes:
-        term: of the primary that made it.
-        number: within the term, from 1.
+        term: the term of the primary that made it.
+        number: the number within the term, from 1.
     """
 
     term: int
@@ -43,11 +42,11 @@ class EntryId(NamedTuple):
 
 
 ROOT: Final = EntryId(0, 0)
-"""Stands before the first entry of a store."""
+"""The predecessor of the first entry of a store."""
 
 
 class Listed(NamedTuple):
-    """One entry as ENTRY's body has it.
+    """One entry in the list of an ENTRY's body.
 
     Attributes:
         previous: the entry before it.
@@ -62,15 +61,14 @@ class Listed(NamedTuple):
 
 
 def format_entry(entry: EntryId) -> str:
-    """`term.number`."""
     return f"{entry[0]}.{entry[1]}"
 
 
 def parse_entry(text: str) -> EntryId:
-    """The ID that `format_entry` wrote.
+    """Return the ID that `format_entry` wrote.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: the text is no ID.
     """
     term, dot, number = text.partition(".")
     if not dot:
@@ -84,120 +82,123 @@ _Entry = Annotated[EntryId, Kind("an entry", parse_entry, format_entry)]
 @message("ENTRY", positional=3)
 @dataclass(slots=True)
 class Entries:
-    """The primary to the standby: entries, and the question whether this term is still followed."""
+    """From the primary to the standby: entries. Asks whether the standby still follows this term."""
 
     sender: Id
-    """The server."""
+    """The ID of the server."""
     store: Hex
-    """Its store."""
+    """The ID of its store."""
     member: Hex
     """The member that sends this."""
     term: Number
-    """Of the primary."""
+    """The term of the primary."""
     loop: Number
-    """The loops that the primary has made in this term."""
+    """The number of loops of the primary in this term."""
     end: _Entry
-    """Its last entry then."""
+    """The last entry after that loop."""
     committed: _Entry
-    """The last entry that is on the disks of all members that are waited for."""
+    """The last entry that is on the disks of all members in sync."""
     hand: Flag = 0
-    """1: take over, if you have all up to `end`."""
+    """1: take over, if you have all entries up to `end`."""
     body: Contents = b""
-    """The list of the entries that follow, `split_entries`."""
+    """The list of the entries that follow, for `split_entries`."""
 
 
 @message("FOLLOW", positional=3)
 @dataclass(slots=True)
 class Follow:
-    """The standby to the primary: its position, to be sent what follows. With each heartbeat, and after a gap."""
+    """From the standby to the primary: its position, as a request for the entries after it.
+
+    Sent with each heartbeat, and after a gap.
+    """
 
     sender: Id
     store: Hex
     member: Hex
     known: Number
-    """The highest term it knows."""
+    """The highest term that it knows."""
     token: Number
-    """A number for this state of it; a copy counts only as the answer to the latest one."""
+    """Identifies this state of the standby. A copy counts only as the answer to the latest token."""
     gap: Flag = 0
-    """1: entries came that do not follow what it has."""
+    """1: entries arrived that do not follow its own."""
     body: Contents = b""
-    """IDs, `split_ids`: the entry that is applied, then those behind it, at most IDS_MAX of the newest."""
+    """IDs for `split_ids`: the applied entry, then the entries after it, at most IDS_MAX of the newest."""
     proxies: Hex = ""
-    """Stands for the proxies of its configuration; "": not said."""
+    """A digest of the proxies in its configuration; "": not given."""
     address: Word = ""
-    """The standby is reached here as a server; "": not said."""
+    """The address of the standby as a server; "": not given."""
     form: Number = 1
-    """The newest form of entries that it reads; 1: an earlier release, which does not say it."""
+    """The newest format of entries that it reads; 1: an earlier release, which sends none."""
 
 
 @message("ACK", positional=3)
 @dataclass(slots=True)
 class Ack:
-    """The standby to the primary: this is on my disk."""
+    """From the standby to the primary: the entries that are on its disk."""
 
     sender: Id
     store: Hex
     member: Hex
     term: Number
     loop: Number
-    """The loop of ENTRY if all up to its `end` is on the disk, otherwise 0."""
+    """The loop of ENTRY if all entries up to its `end` are on the disk, otherwise 0."""
     durable: _Entry
-    """The last entry that is on the disk."""
+    """The last entry on the disk."""
     full: Flag = 0
     """1: there is no space for more."""
 
 
 _Value = TypeVar("_Value")
 STEPS: Final = ("begin", "hashes", "pages", "checked", "gone")
-"""What a COPY is for.
+"""The steps of a COPY.
 
-    begin    the primary: a copy of this snapshot, of so many pages
-    hashes   the standby: what I have of the pages of a range
-    pages    the primary: those of them that are others
-    checked  the primary: that was all of the range, and this is what is to be there then
-    gone     the primary: that snapshot is no more
+    begin    from the primary: it has a copy of this snapshot, with this number of pages
+    hashes   from the standby: hashes of its pages of a range
+    pages    from the primary: the pages of the range that differ
+    checked  from the primary: the range is complete, and this is its hash
+    gone     from the primary: the snapshot is gone
 """
 
 
 @message("COPY", positional=4)
 @dataclass(slots=True)
 class Copy:
-    """A copy of the store by pages, of which only those travel that the standby has otherwise."""
+    """A copy of the store by pages. Only pages that differ at the standby travel."""
 
     sender: Id
     store: Hex
     member: Hex
     step: Annotated[str, one_of("a step of a copy", STEPS)]
     token: Number
-    """Of the FOLLOW that the copy answers."""
+    """The token of the FOLLOW that the copy answers."""
     term: Number = 0
-    """With `begin`, the primary's."""
+    """With `begin`, the term of the primary."""
     snapshot: _Entry = ROOT
-    """The entry that the copy ends with."""
+    """The last entry in the copy."""
     first: Number = 1
     """The first page of a range, from 1."""
     pages: Number = 0
-    """Of the range; with `begin`, of the whole store."""
+    """Pages of the range; with `begin`, of the whole store."""
     page_bytes: Number = 0
     """With `begin`, bytes of a page."""
     body: Contents = b""
-    """16 bytes for each page of the range that the standby has; or pages, each behind its number in 4 bytes; or 16
-    bytes over those of the whole range."""
+    """`hashes`: 16 bytes for each page of the range that the standby has. `pages`: pages, each after its number in 4
+    bytes. `checked`: 16 bytes, the hash of the hashes of the whole range."""
 
 
 REPAIR_STEPS: Final = ("wanted", "batch", "none")
-"""What a REPAIR is for.
+"""The steps of a REPAIR.
 
-    wanted   the batch at this place is damaged here: send it
-    batch    here it is
-    none     I have all that you have, and it is not here either, or damaged as well
+    wanted   from the primary: the batch at this place is damaged, send it
+    batch    from the standby: the batch
+    none     from the standby: it has all entries, and the batch is missing or damaged there too
 """
 
 
 @message("REPAIR", positional=4)
 @dataclass(slots=True)
 class Repair:
-    """The primary to the standby and back, about one batch that is not what was put."""
+    """About one damaged batch, between the primary and the standby."""
 
     sender: Id
     store: Hex
@@ -205,32 +206,32 @@ class Repair:
     step: Annotated[str, one_of("a step of a repair", REPAIR_STEPS)]
     term: Number
     end: _Entry = field(default=ROOT, kw_only=True)
-    """With `wanted`, the last entry: a member that has not applied all up to it does not answer yet."""
+    """With `wanted`, the last entry. A member that has not applied all entries up to it does not answer yet."""
     log: Number
-    """The log of the batch by its number in the store, which both members have alike."""
+    """The number of the batch's log in the store, equal at both members."""
     offset: Number
-    """Of the batch in the log."""
+    """The offset of the batch in the log."""
     count: Number = 0
-    """With `batch`, of its row, as are the next five."""
+    """With `batch`, of its row, like the next five fields."""
     publisher: Number = 0
     counter: Number = 0
     stamp: Number = 0
     checksum: Number = 0
     total: Number = 0
     body: Contents = b""
-    """With `batch`, as it was put."""
+    """With `batch`, the batch as it was put."""
 
 
 def join_ids(ids: Iterable[EntryId]) -> bytes:
-    """The body that `split_ids` reads."""
+    """Return the body that `split_ids` reads."""
     return " ".join(map(format_entry, ids)).encode("ascii")
 
 
 def split_ids(body: Buffer) -> list[EntryId]:
-    """The IDs of a FOLLOW's body; one at least.
+    """Return the IDs of a FOLLOW's body, at least one.
 
     Raises:
-        DecodeError: the body is not such a list, or too long a one.
+        DecodeError: the body is no such list, or is too long.
     """
     ids = [_read(parse_entry, word) for word in _words(body, IDS_MAX + 1)]
     if not ids:
@@ -239,16 +240,16 @@ def split_ids(body: Buffer) -> list[EntryId]:
 
 
 def join_entries(entries: Iterable[Listed]) -> bytes:
-    """The body that `split_entries` reads."""
+    """Return the body that `split_entries` reads."""
     words = [f"{format_entry(one.id)}={format_entry(one.previous)},{one.size},{one.checksum}" for one in entries]
     return " ".join(words).encode("ascii")
 
 
 def split_entries(body: Buffer) -> list[Listed]:
-    """The list of an ENTRY's body.
+    """Return the list of an ENTRY's body.
 
     Raises:
-        DecodeError: the body is not such a list, too long a one, or one of entries that cannot follow each other.
+        DecodeError: the body is no such list, is too long, or has entries that do not follow each other.
     """
     entries = [_read(_listed, word) for word in _words(body, ENTRIES_MAX)]
     for before, after in pairwise(entries):

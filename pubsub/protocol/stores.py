@@ -1,19 +1,19 @@
-"""The roster of stores: who is there at all, so that nobody who has forgotten it takes what he sees for everything.
+"""The store directory: the list of all stores, by which a process that lost its memory knows that its view is partial.
 
-A *store* is a server's data directory. Which stores a cluster has is known to its proxies (they have heard them) and,
-for the day on which every proxy starts with an empty directory, to each server too: proxies tell servers in their
-answers to announcements, servers tell proxies in their announcements. Everybody keeps what he was told. So any one of
-them that is left knows whom to wait for.
+A *store* is a server's data directory. The proxies know the stores of a cluster, because the servers announce
+themselves. The servers know them too, for the case that every proxy starts with an empty directory. Proxies send them
+to servers in their answers to announcements, and servers send them to proxies in announcements. Each process keeps the
+list that it received. So any single process that is left knows the stores to wait for.
 
-What each of them knows is merged, in whatever order it comes:
+Each process merges two kinds of facts, in any order:
 
-    known   a store, and an incarnation of its server that was heard of
-    gone    a store, and the incarnation up to which it counts as gone: an operator said so (`pubsub server forget`), or
-            its server was drained, held nothing, and left
+    known   a store, and a known incarnation of its server
+    gone    a store, and the incarnation up to which it counts as removed: an operator removed it
+            (`pubsub server forget`), or its server was drained, held nothing, and left
 
-A store is in the roster where it is known with a higher incarnation than it is gone with: a server that comes back
-after all has started again, and is in the roster again. An incarnation grows with every start of a server. One that was
-forgotten while it could not be heard may come back without a start: it is known with the incarnation above that one.
+A store is in the directory if its known incarnation is higher than its removed one. An incarnation rises with every
+start of a server. So a removed server that starts again is in the directory again. A store that was removed during a
+disconnection may come back without a restart. It is then known with the next incarnation.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from pubsub.base.limits import NUMBER_MAX
 from pubsub.protocol.names import is_hex, is_id
 
 STORES_MAX: Final = 256
-"""Stores of one roster; as many as a proxy knows."""
+"""Limit of stores in a directory, equal to that of a proxy."""
 
 GONE_MAX: Final = 128
-"""Stores that are remembered as gone; beyond it the one that went first is forgotten, and waited for if it is known."""
+"""Limit of removed stores. Beyond it the oldest is forgotten; if it is still known, proxies wait for it."""
 
 WORD_LENGTH_MAX: Final = 8192
-"""Characters of a roster in a header; a longer one goes without the servers' names, which are for people."""
+"""Limit of characters of a directory in a header. A longer one is sent without server IDs, which only people need."""
 
 
 class Known(NamedTuple):
-    """What is known of a store.
+    """A known store.
 
     Attributes:
-        server: ID of the server that had it last, "" where that is not known.
+        server: ID of the last server with it, "" if unknown.
         incarnation: of that server.
     """
 
@@ -47,7 +47,7 @@ class Known(NamedTuple):
 
 
 def format_stores(stores: Mapping[str, Known]) -> str:
-    """A roster as one word, `store.incarnation.server` in hex, separated by commas."""
+    """Return a store directory as one word: `store.incarnation.server`, separated by commas, the incarnation in hex."""
     listed = sorted(stores.items())
     word = ",".join(f"{store}.{known.incarnation:x}.{known.server}" for store, known in listed)
     if len(word) <= WORD_LENGTH_MAX:
@@ -56,14 +56,14 @@ def format_stores(stores: Mapping[str, Known]) -> str:
 
 
 def parse_stores(word: str) -> dict[str, Known]:
-    """The roster that `format_stores` wrote.
+    """Return the store directory that `format_stores` wrote.
 
     Raises:
-        ValueError: the word is something else.
+        ValueError: the word is none.
     """
     stores: dict[str, Known] = {}
     if len(word) > WORD_LENGTH_MAX:
-        raise ValueError(f"a roster of {len(word)} characters")
+        raise ValueError(f"a store directory of {len(word)} characters")
     for part in word.split(",") if word else ():
         store, incarnation, server = [*part.split(".", 2), "", ""][:3]
         number = int(incarnation, 16) if incarnation.isalnum() else -1
@@ -74,7 +74,7 @@ def parse_stores(word: str) -> dict[str, Known]:
 
 
 def is_roster(word: str) -> bool:
-    """Whether a word is one that `parse_stores` takes."""
+    """Return whether `parse_stores` accepts a word."""
     try:
         parse_stores(word)
     except ValueError:

@@ -3,9 +3,9 @@
     PUT … !rows=N     counter, previous: of the first row; count: records of all rows; crc: CRC-32 of the table
     N x (counter 8 bytes | previous 8 | count 4 | checksum 4 | size 4), little-endian | N batches, one after the other
 
-Each row is the put that it would be alone, with its own counter, previous, count and checksum, and its batch lies
-there as it was made: a batch is never cut or joined. A message that lies about itself is refused whole. Whether a
-row's batch is sound, and what becomes of the row, is found out row by row, as with single puts.
+Each row is a put with its own counter, previous, count and checksum. Its batch is unchanged: a batch is never cut or
+joined. A train that contradicts its own header or table is refused completely. Each batch is checked, and each row
+answered, by itself, as with single puts.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from pubsub.protocol.messages import Put
 
 _ROW: Final = struct.Struct("<QQIII")
 ROW_BYTES: Final = _ROW.size
-"""What a row takes in a train besides its batch."""
+"""Bytes of a row in the table of a train."""
 
 
 class Row(Protocol):
-    """What a train tells of a row besides its batch.
+    """A row in the table of a train.
 
     Attributes:
-        counter, previous, count, checksum: as of `Put`.
-        size: of its batch in bytes.
+        counter, previous, count, checksum: as in `Put`.
+        size: bytes of its batch.
     """
 
     counter: int
@@ -40,18 +40,18 @@ class Row(Protocol):
 
 
 def join_table(rows: Sequence[Row]) -> bytes:
-    """The table of a train, which stands before the batches of its rows."""
+    """Return the table of a train, which precedes the batches of its rows."""
     return b"".join([_ROW.pack(row.counter, row.previous, row.count, row.checksum, row.size) for row in rows])
 
 
 def split_train(train: Put) -> list[Put]:
-    """The rows of a train, each as a put of its own that is answered with the others.
+    """Return the rows of a train, each as a put of its own.
 
     Args:
-        train: as decoded, with its `rows`.
+        train: a decoded put with `rows`.
 
     Raises:
-        DecodeError: it says something of itself that is not so, or its rows cannot be of one chain.
+        DecodeError: the train contradicts its header or table, or its rows are not one chain.
     """
     if train.whole:
         raise DecodeError("a train is marked whole")
@@ -75,9 +75,10 @@ def split_train(train: Put) -> list[Put]:
         row.body = body
         rows.append(row)
     if start != len(view):
-        raise DecodeError(f"train of {len(view)} bytes whose batches end at {start}")
+        raise DecodeError(f"train of {len(view)} bytes with batches that end at {start}")
     first = rows[0]
     if (train.counter, train.previous, train.count) != (first.counter, first.previous, records):
         raise DecodeError("header of a train does not match its table")
-    first.avoid = train.avoid  # Only of the first it is said that all before it was acknowledged.
+    # `avoid` claims that all puts before a row were acknowledged. Only the first row may claim that.
+    first.avoid = train.avoid
     return rows

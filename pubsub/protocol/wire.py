@@ -2,9 +2,9 @@
 
     NAME positional fields name=value … !v=1 CRLF CRLF body
 
-`@message(NAME, positional=N)` stands above the dataclass. Its first N fields are the positional ones. The others
-follow as `name=value` in the order of the class, and a field that has its default value is not sent. A positional field
-with a default may be absent. The field with a `Body` travels behind the header, wherever it stands in the class.
+`@message(NAME, positional=N)` stands above the dataclass. Its first N fields are positional. The others follow as
+`name=value` in the order of the class. A field with its default value is not sent. A positional field with a default
+may be absent. The field with a `Body` travels after the header, wherever it stands in the class.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Field(NamedTuple):
 
     Attributes:
         attribute: its name in the class.
-        prefix: stands before the value: `name=`, or nothing for a positional field.
-        default: MISSING: the field is required.
+        prefix: the text in front of the value: `name=`, or "" for a positional field.
+        default: MISSING for a required field.
     """
 
     attribute: str
@@ -37,8 +37,6 @@ class Field(NamedTuple):
 
 
 class Codec:
-    """Writes and reads one class of message."""
-
     def __init__(self, name: str, cls: type[Any], positional: int) -> None:
         self.name, self.cls = name, cls
         self.header: list[Field] = []
@@ -73,11 +71,11 @@ class Codec:
         """Build the message.
 
         Args:
-            words: of the header; the first one is the name.
-            body: as it came.
+            words: the words of the header; the first one is the message's name.
+            body: the body as received.
 
         Raises:
-            ValueError, DecodeError: these are not the words and the body of such a message.
+            ValueError, DecodeError: words or body are invalid for this message.
         """
         values: dict[str, Any] = {}
         place = 1
@@ -102,7 +100,7 @@ class Codec:
             elif word == VERSION:
                 versioned = True
             elif wire.startswith("!"):
-                raise DecodeError(f"{self.name} insists on {word[:60]!r}, which is not known here")
+                raise DecodeError(f"{self.name} insists on {word[:60]!r}, which this release does not know")
         if not versioned:
             raise DecodeError(f"{self.name} without {VERSION}")
         if not self._required <= values.keys():
@@ -123,7 +121,7 @@ BY_CLASS: Final[dict[type[Any], Codec]] = {}
 
 
 def message(name: str, *, positional: int) -> Callable[[_Class], _Class]:
-    """Declare a dataclass as a message of this name; its first `positional` fields have no name in the header."""
+    """Declare a dataclass as a message with this name. Its first `positional` fields have no name in the header."""
 
     def declare(cls: _Class) -> _Class:
         BY_NAME[name] = BY_CLASS[cls] = Codec(name, cls, positional)

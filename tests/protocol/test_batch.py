@@ -93,7 +93,7 @@ def test_headers_that_are_none_are_refused_with_the_batch():
     batch = bytearray(encode_batch([b"x", b"y"], (), [encode_headers({"a": b"1"})] * 2))
     assert batch[1] == HEADED
     batch[-2] = ord("=")
-    with pytest.raises(DecodeError, match="no name"):
+    with pytest.raises(DecodeError, match="invalid name"):
         check_batch(bytes(batch), 2, crc32(batch))
 
 

@@ -400,7 +400,7 @@ def test_a_field_that_is_insisted_on_and_not_known_refuses_the_message():
         (ACCEPT.replace(b"7/" + b"a" * 16, b"7/" + b"b" * 16), "a primary that is not in sync"),
         (ACCEPT.replace(b"/" + b"a" * 16 + b"/tcp", b"/" + b"a" * 16 + b"," + b"c" * 16 + b"/tcp"), "no member"),
         (ACCEPT.replace(b"tcp://h:1", b""), "not an address"),
-        (b"VOTE p1 " + b"0" * 16 + b" maybe !v=1\r\n\r\n", "not what a proxy says of a ballot"),
+        (b"VOTE p1 " + b"0" * 16 + b" maybe !v=1\r\n\r\n", "not a vote"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
 )

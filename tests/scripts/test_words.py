@@ -46,6 +46,7 @@ REWRITTEN = [
     "docs/performance.md",
     "docs/reference/history-of-faults.md",
     "docs/reference/simulation-runs.md",
+    "docs/reference/wire.md",
     "docs/reliability.md",
     "docs/security.md",
     "docs/spark.md",
