@@ -1,1 +1,1 @@
-"""What everything stands on: clocks, limits, intervals, liveness; it imports nothing of ours but the errors."""
+"""The foundation of all rooms: clocks, limits, intervals, liveness. Of our modules it imports only the errors."""

@@ -1,4 +1,4 @@
-"""HOST:PORT, as options and files write it: an IPv6 address stands in brackets, as in a URL (RFC 3986, 3.2.2)."""
+"""HOST:PORT in options and files: an IPv6 address is in brackets, as in a URL (RFC 3986, 3.2.2)."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _PLACE: Final = re.compile(r"(?:\[([^\[\]\s]*)\]|([^\s:/@\[\]]+)):([0-9]{1,5})")
 
 
 def split_place(text: str) -> tuple[str, int]:
-    """The host, an IPv6 address without its brackets, and the port of HOST:PORT.
+    """Return host and port of HOST:PORT; an IPv6 address without its brackets.
 
     Raises:
-        ValueError: it is not HOST:PORT, or what stands in brackets is no IPv6 address.
+        ValueError: the text is not HOST:PORT, or the brackets contain no IPv6 address.
     """
     found = _PLACE.fullmatch(text)
     if found is None or (found[1] is not None and not is_ipv6(found[1])) or int(found[3]) > PORT_MAX:
@@ -24,12 +24,12 @@ def split_place(text: str) -> tuple[str, int]:
 
 
 def join_place(host: str, port: int | str) -> str:
-    """HOST:PORT of a host that is a name or an address."""
+    """Return HOST:PORT for a host name or address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def is_ipv6(host: str) -> bool:
-    """Whether a host is an IPv6 address, with a zone (`fe80::1%eth0`) or without."""
+    """Return whether a host is an IPv6 address, with or without a zone (`fe80::1%eth0`)."""
     try:
         return ipaddress.ip_address(host).version == 6
     except ValueError:
@@ -37,7 +37,7 @@ def is_ipv6(host: str) -> bool:
 
 
 def is_name(host: str) -> bool:
-    """Whether a host is a name, to be looked up."""
+    """Return whether a host is a name that needs a look-up."""
     try:
         ipaddress.ip_address(host)
     except ValueError:
@@ -46,7 +46,7 @@ def is_name(host: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches a host."""
+    """Return whether only this machine reaches a host."""
     if host.lower() == "localhost":
         return True
     try:

@@ -1,7 +1,7 @@
-"""Commands that are started for somebody, and do not outlive an exception that a signal's handler raises meanwhile.
+"""Starts commands so that an exception from a signal handler leaves none of them running.
 
-`subprocess.Popen` starts the command before it knows of it. What a handler raises in between (Ctrl-C is one) leaves a
-command that nobody waits for and nobody ends, while its request is done once more by somebody else.
+`subprocess.Popen` starts the command before it records it. If a handler raises in between (Ctrl-C does), the command
+would run on unobserved, and another process would repeat its request.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ _SIGNALS: Final[tuple[int, ...]] = (signal.SIGINT, signal.SIGTERM)
 
 
 def started(words: Sequence[str], **named: Any) -> subprocess.Popen[bytes]:
-    """Start a command. Signals that come meanwhile are handled as soon as it runs; it is ended where that raises.
+    """Start a command. Signals during the start are handled when it runs; if a handler raises, the command is killed.
 
     Args:
-        words: the command and its arguments; named: as of `subprocess.Popen`.
+        words: the command and its arguments.
+        named: keyword arguments of `subprocess.Popen`.
 
     Raises:
-        OSError, ValueError: it cannot be run. Whatever a signal's handler raises.
+        OSError, ValueError: the command cannot be run. Any exception of a signal handler.
     """
     came: list[int] = []
     handlers: dict[int, Any] = {}
     try:
-        if threading.current_thread() is threading.main_thread():  # No other one runs handlers, or may set them.
+        if threading.current_thread() is threading.main_thread():  # Only it runs handlers, and may set them.
             for number in _SIGNALS:
                 if callable(handler := signal.getsignal(number)):
                     handlers[number] = handler
@@ -49,8 +50,8 @@ def started(words: Sequence[str], **named: Any) -> subprocess.Popen[bytes]:
 
 
 def end(child: subprocess.Popen[bytes], *, group: bool) -> None:
-    """Kill a command that was not waited for yet; `group`: it leads a process group, all of which is killed."""
-    if group and child.returncode is None:  # Until it is waited for its process ID, and that of its group, is its own.
+    """Kill a command that was not waited for yet; with `group`, the whole process group that it leads."""
+    if group and child.returncode is None:  # Its IDs cannot be reused before it is waited for.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
     child.kill()

@@ -1,4 +1,4 @@
-"""SQLite as servers and services use it: connections, the lock on a directory, what its errors mean here."""
+"""SQLite for servers and services: connections, the lock of a directory, and SQLite's errors as ours."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from pubsub.errors import THIS_PROCESS, ConfigurationError, StorageError, StoreD
 PAGE_BYTES: Final = 16 * 1024
 
 LEAST_BYTES: Final = 512
-"""Size of a database's smallest page."""
+"""Size of SQLite's smallest page."""
 
 CAREFUL: Final = "pragma cell_size_check = on"
-"""Has SQLite look at the sizes of the cells of each page that it reads. Without that a deletion may spread a damaged
-page's noise over the sound pages beside it, and rows vanish that nobody deleted. It looks once, when a page comes into
-its cache: after each `apsw.CorruptError` the cache must be emptied (`forget_pages`)."""
+"""Makes SQLite check the cell sizes of each page that it reads. Without this a deletion may spread a damaged page's
+contents over neighbouring pages, and intact rows vanish. SQLite checks a page once, when it enters the cache. So the
+cache must be emptied after each `apsw.CorruptError` (`forget_pages`)."""
 
 
 class Turns:
-    """A lock that threads get in the order in which they asked.
+    """A lock that threads get in the order of their requests.
 
-    A plain lock goes back to the thread that released it a moment ago if it asks again at once: a busy writer would
-    never let a checkpoint in (440 MB of log in a second, measured).
+    A plain lock returns to the thread that released it a moment ago, if that asks again at once. A busy writer would
+    then never let a checkpoint run (440 MB of log in a second, measured).
     """
 
     def __init__(self) -> None:
@@ -42,7 +42,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        with self._first:  # Held by whoever is next; the one before asks again behind it.
+        with self._first:  # Held by the next thread; a thread that asks again waits after it.
             self._lock.acquire()
 
     def __exit__(self, *_: object) -> None:
@@ -50,11 +50,11 @@ class Turns:
 
 
 def lock_directory(directory: Path) -> IO[str]:
-    """Make a directory, if it is not there, and keep every other process out of it while the result stays open.
+    """Create a directory if it is missing, and lock it against other processes while the result stays open.
 
     Raises:
-        ConfigurationError: it cannot be made or written.
-        StoreInUse: another process has it.
+        ConfigurationError: it cannot be created or written.
+        StoreInUse: another process has locked it.
     """
     try:
         directory.mkdir(parents=True, exist_ok=True)
@@ -69,7 +69,7 @@ def lock_directory(directory: Path) -> IO[str]:
         file.close()
         here = _locks.files.get(directory.resolve())
         raise StoreInUse(str(directory), THIS_PROCESS if here is not None and not here.closed else owner) from None
-    with contextlib.suppress(OSError):  # On a full disk: the lock holds all the same, only whose it is is not known.
+    with contextlib.suppress(OSError):  # On a full disk the lock still works; only its process ID is missing.
         file.truncate(0)
         os.write(file.fileno(), f"{os.getpid()}\n".encode())
     _locks.files[directory.resolve()] = file
@@ -77,14 +77,12 @@ def lock_directory(directory: Path) -> IO[str]:
 
 
 class _Locks:
-    """The lock files that this process has open, by directory."""
-
     def __init__(self) -> None:
         self.files: WeakValueDictionary[Path, IO[str]] = WeakValueDictionary()
         forks.watch(self)
 
     def forked(self, parent: int) -> None:
-        """This is a child: what it has of the parent's locks must not outlive the parent's use of them."""
+        """Close the parent's lock files in a child, so that it does not hold them longer than the parent."""
         for file in self.files.values():
             file.close()
         self.files = WeakValueDictionary()
@@ -97,16 +95,16 @@ _locks: Final = _Locks()
 def open_database(
     path: Path, pragmas: Sequence[tuple[str, Any]], page_bytes: int = PAGE_BYTES, vfs: str | None = None
 ) -> apsw.Connection:
-    """A connection with every pragma set one by one and read back.
+    """Return a connection with every pragma set one by one and read back.
 
-    `execute("pragma a; pragma b")` stops, silently, at the first that returns a row; that is why.
+    Reason: `execute("pragma a; pragma b")` stops without an error at the first one that returns a row.
 
     Args:
-        vfs: SQLite's file system; None: the machine's.
+        vfs: SQLite's file system; None for the machine's.
 
     Raises:
-        StoreDamaged: the file is not a database.
-        StorageError: it cannot be made or opened, or a pragma did not take.
+        StoreDamaged: the file is no database.
+        StorageError: it cannot be created or opened, or a pragma had no effect.
     """
     if vfs is None:
         begin_file(path, page_bytes)
@@ -119,7 +117,7 @@ def open_database(
             db.pragma(name, value)
             found = db.pragma(name)
             if found != value:
-                raise StorageError(str(path), f"pragma {name} is {found!r} where {value!r} was set")
+                raise StorageError(str(path), f"pragma {name} is {found!r} although {value!r} was set")
     except (apsw.NotADBError, apsw.CorruptError) as error:
         raise StoreDamaged(str(path), f"damaged: {error}") from None
     except apsw.Error as error:
@@ -128,17 +126,19 @@ def open_database(
 
 
 def begin_file(path: Path, page_bytes: int = PAGE_BYTES, mode: int = 0o644) -> None:
-    """Make the file of a database that is not there; see that one that is there is none that was cut to its begin.
+    """Create the file of a new database, with its first page; check that an existing file was not truncated.
 
-    SQLite takes an empty file for a new database. It would leave one too, where the process dies as it makes it or the
-    disk is full. So a file gets its name here, and with it its first page. An empty file is then one that was emptied.
+    SQLite takes an empty file for a new database. It would also leave one if the process died while it creates the
+    file, or if the disk is full. So the file is created here, and gets its name together with its first page. An empty
+    file under that name was therefore truncated.
 
     Args:
-        page_bytes: of a file that is made; mode: its permissions, from which the umask is taken.
+        page_bytes: the page size of a new file.
+        mode: the permissions of a new file, before the umask.
 
     Raises:
-        StoreDamaged: it was cut.
-        StorageError: it cannot be made; StoreFull says that there is no space.
+        StoreDamaged: the file was truncated.
+        StorageError: it cannot be created; StoreFull if there is no space.
     """
     see_begun(path)
     if path.exists():
@@ -159,7 +159,7 @@ def begin_file(path: Path, page_bytes: int = PAGE_BYTES, mode: int = 0o644) -> N
 def _write_first_page(path: Path, page_bytes: int, mode: int) -> None:
     with contextlib.closing(apsw.Connection(":memory:")) as db:
         db.pragma("page_size", page_bytes)
-        db.pragma("user_version", 0)  # It has no page before something is written.
+        db.pragma("user_version", 0)  # The database has no page before a first write.
         page = db.serialize("main")
     with open(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, mode), "wb") as file:
         file.write(page)
@@ -168,7 +168,7 @@ def _write_first_page(path: Path, page_bytes: int, mode: int) -> None:
 
 
 def _link(path: Path, target: Path) -> None:
-    """Give a file its name; not where another process, or thread, was faster."""
+    """Give a file its name, unless another process or thread has created it meanwhile."""
     try:
         os.link(path, target)
     except FileExistsError:
@@ -180,10 +180,10 @@ def _link(path: Path, target: Path) -> None:
 
 
 def see_begun(path: Path) -> None:
-    """See that a file is none that was cut down to its begin, which SQLite takes for a new one.
+    """Check that a file was not truncated so far that SQLite takes it for a new one.
 
     Raises:
-        StoreDamaged: it is.
+        StoreDamaged: it was.
     """
     try:
         size = path.stat().st_size
@@ -192,8 +192,8 @@ def see_begun(path: Path) -> None:
             raise StoreDamaged(str(path), "is gone, and its write-ahead log is not; put a backup back") from None
         return
     except OSError:
-        return  # Opening it says why.
-    if size <= 1 and _is_logged(path):  # SQLite takes one byte for none, and then deletes the log.
+        return  # The attempt to open it raises the reason.
+    if size <= 1 and _is_logged(path):  # SQLite treats a file of one byte as empty, and deletes the log.
         raise StoreDamaged(str(path), "damaged: it is empty, and its write-ahead log is not; put a backup back")
     if size < LEAST_BYTES and not _is_logged(path):
         was = f"was cut to {size} bytes" if size else "is empty"
@@ -201,26 +201,27 @@ def see_begun(path: Path) -> None:
 
 
 def _is_logged(path: Path) -> bool:
-    """Whether the write-ahead log has something, where its first page may be."""
+    """Return whether the write-ahead log has contents; the file's first page may be there."""
     try:
         with log_of(path).open("rb") as log:
-            return any(log.read(32))  # A head of zeros is one of a log that is kept for its space.
+            return any(log.read(32))  # A log with a head of zeros is kept only for its space.
     except OSError:
         return False
 
 
 def forget_pages(db: apsw.Connection) -> None:
-    """Have SQLite read each page anew, since it met a damaged one: what is in its cache it would take for sound."""
+    """Empty SQLite's cache after a damaged page was found. SQLite does not check cached pages again."""
     with contextlib.suppress(apsw.Error):
         db.pragma("shrink_memory")
 
 
 def find_damage(db: apsw.Connection, tables: Sequence[str], most: int = 1) -> list[str]:
-    """What SQLite finds wrong with the pages of these tables and of their indexes; with those that hold nothing where
-    `sqlite_schema` is among them.
+    """Return SQLite's findings about the pages of these tables and of their indexes.
+
+    With `sqlite_schema` among the tables, pages that hold nothing are checked too.
 
     Args:
-        most: so many findings at most.
+        most: limit of the findings.
     """
     out: list[str] = []
     known = {"sqlite_schema", *(name for (name,) in db.execute("select name from sqlite_schema where type = 'table'"))}
@@ -238,7 +239,7 @@ def find_damage(db: apsw.Connection, tables: Sequence[str], most: int = 1) -> li
 
 
 def translate(error: apsw.Error, path: Path) -> StorageError:
-    """What SQLite said, as one of our errors."""
+    """Return SQLite's error as one of ours."""
     if isinstance(error, apsw.FullError):
         return StoreFull(str(path), "the disk, or the limit set for this store, is full")
     if isinstance(error, apsw.CorruptError | apsw.NotADBError | apsw.ConstraintError):

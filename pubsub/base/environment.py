@@ -1,10 +1,10 @@
-"""What the environment says to programs that speak HTTP: proxies and certificates, which may lead nowhere.
+"""The environment variables of programs that use HTTP: proxies and certificates.
 
-    HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY     of requests to other hosts; those to this host go there directly
-    SSL_CERT_FILE SSL_CERT_DIR                    certificates that are trusted, instead of the system's
+    HTTP_PROXY HTTPS_PROXY ALL_PROXY NO_PROXY     for requests to other hosts; requests to this host go there directly
+    SSL_CERT_FILE SSL_CERT_DIR                    trusted certificates, instead of the system's
     SSLKEYLOGFILE                                 never used
 
-A variable that cannot be used is named in one sentence, and only where it is needed.
+The error for an unusable variable names it in one sentence. It is raised only if the variable is needed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
 
 
 def is_direct(url: str) -> bool:
-    """Whether a request to a URL goes there without a proxy: to this host."""
+    """Return whether a request to a URL uses no proxy, because it goes to this host."""
     try:
         return is_loopback((urlsplit(url).hostname or "").removesuffix("."))
     except ValueError:
@@ -31,18 +31,18 @@ def is_direct(url: str) -> bool:
 
 
 def trusted(ca: Path | str | None = None) -> ssl.SSLContext | bool:
-    """Whom to trust in TLS, as httpx2 takes it: the certificates of a file, of the environment, or of the system.
+    """Return the trusted certificates for TLS, in the form of httpx2: of a file, of the environment, or of the system.
 
-    `ssl.create_default_context` also opens the file that SSLKEYLOGFILE names, and fails where it cannot.
+    `ssl.create_default_context` is not used, because it also opens the file in SSLKEYLOGFILE and fails if it cannot.
 
     Args:
-        ca: the file, instead of all others.
+        ca: a file that replaces all others.
 
     Returns:
-        A context; True: as the system has it.
+        A context; True for the system's certificates.
 
     Raises:
-        ConfigurationError: the file, or what a variable names, holds none.
+        ConfigurationError: the file, or the value of a variable, has no certificates.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if ca is not None:
@@ -67,12 +67,12 @@ def _load(context: ssl.SSLContext, named: str, file: str | None, folder: str | N
 
 
 def plain() -> ssl.SSLContext:
-    """A context that trusts nobody, for requests without TLS: no file is read for it."""
+    """Return a context that trusts no certificate, for requests without TLS. It reads no file."""
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def proxy_refused(error: Exception) -> ConfigurationError:
-    """What is wrong with the proxies that the environment names, by the error of a client that was to use them."""
+    """Return the error about the proxies in the environment, for the error of a client that was to use them."""
     given = {name: os.environ.get(name) or os.environ.get(name.lower()) for name in PROXIES}
     named = ", ".join(f"{name}={masked(value)}" for name, value in given.items() if value)
     reason = " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Which of IPv4 and IPv6 a host is reached by: a ZeroMQ socket speaks one of them, and is told before it connects."""
+"""The choice between IPv4 and IPv6 for a host: a ZeroMQ socket uses one of them, set before it connects."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Final
 from pubsub.base.addresses import is_ipv6, is_name, split_place
 
 LOOKUP_SECONDS: Final = 0.5
-"""Patience with the look-up of a name. One that takes longer is taken for a name of IPv4 until the next look-up."""
+"""Time limit for the look-up of a name. A slower name counts as IPv4 until the next look-up."""
 
 _UNSURE: Final = frozenset({"", "*", "localhost", "lo"})
 """Hosts that are IPv4 without a look-up: `localhost` has addresses of both kinds nearly everywhere."""
 
 _pending: Final[set[str]] = set()
-"""Names whose look-up takes longer than LOOKUP_SECONDS: it is waited for once."""
+"""Names with a look-up that takes longer than LOOKUP_SECONDS. No second look-up is started for them."""
 
 
 def speaks_ipv6(endpoint: str) -> bool:
-    """Whether a socket reaches an endpoint by IPv6: its host is such an address, or a name that has no other.
+    """Return whether a socket reaches an endpoint by IPv6: the host is such an address, or a name with no other.
 
-    A name that has addresses of both kinds is reached by IPv4, as ZeroMQ tries one address of a name and no second.
+    A name with addresses of both kinds is reached by IPv4, because ZeroMQ tries only one address of a name.
     """
     scheme, _, place = endpoint.partition("://")
     if scheme != "tcp":
@@ -36,7 +36,7 @@ def speaks_ipv6(endpoint: str) -> bool:
 
 
 def _only_ipv6(host: str) -> bool:
-    """Whether a name has addresses of IPv6 alone; False where that is not known in time."""
+    """Return whether a name has only IPv6 addresses; False if the look-up takes too long."""
     if host in _pending:
         return False
     found: list[int] = []

@@ -1,9 +1,9 @@
-"""What a fork does to clients, Messengers and embedded clusters: of no use in the child, unharmed in the parent.
+"""The effect of a fork on clients, Messengers and embedded clusters: unusable in the child, unharmed in the parent.
 
-The child has a copy of each, without its threads, on the very sockets, files and counters of the parent. So whatever is
-open is told in the child, before anything else runs there, and from then on raises `AfterFork` at once. Nothing of it
-is closed there: it is kept out of the garbage collection for good, since closing SQLite's copy would move or delete the
-write-ahead log under the parent's feet.
+The child has a copy of each object, without its threads, on the parent's sockets, files and counters. So each open
+object is notified in the child before any other code runs there. From then on it raises `AfterFork` at once. The child
+closes nothing and excludes these objects from garbage collection permanently. If it closed SQLite's copy, the parent's
+write-ahead log would be moved or deleted.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pubsub.errors import CallerError
 
 
 class Forkable(Protocol):
-    """What must not be used on both sides of a fork."""
+    """An object that must not be used on both sides of a fork."""
 
     def forked(self, parent: int) -> None:
-        """This is a child of process `parent`: be of no use, and touch nothing. No lock may be waited for."""
+        """Become unusable in a child of process `parent`, touch nothing, and wait for no lock."""
 
 
 _open: Final[WeakSet[Forkable]] = WeakSet()
@@ -27,12 +27,12 @@ _kept: Final[list[object]] = []
 
 
 def watch(thing: Forkable) -> None:
-    """From now on a fork tells `thing` in the child."""
+    """Call `thing.forked` in the child of each later fork."""
     _open.add(thing)
 
 
 def keep(thing: object) -> None:
-    """See that nobody ever collects something, at the end of the interpreter neither."""
+    """Exclude an object from garbage collection, even at the end of the interpreter."""
     try:
         import ctypes  # noqa: PLC0415 - only after a fork.
     except ImportError:

@@ -1,7 +1,7 @@
 """Sets of integers kept as sorted half-open ranges.
 
-Message IDs that were seen and offsets that were taken come nearly in order, so what is a million numbers one by one is
-two or three ranges. Membership and insertion are a binary search; memory grows with the gaps, not with the numbers.
+Received message IDs and offsets arrive nearly in order, so a million numbers are two or three ranges. Membership and
+insertion are a binary search. Memory grows with the gaps, not with the numbers.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ class IntervalSet:
             self.add(low, high)
 
     def add(self, low: int, high: int | None = None) -> bool:
-        """Put in the range [low, high), or the one number `low`.
+        """Add the range [low, high), or the one number `low`.
 
         Returns:
-            True if anything in it was new.
+            True if any of these numbers was new.
         """
         high = low + 1 if high is None else high
         if low >= high:
             return False
         lows, highs = self._lows, self._highs
-        if highs and lows[-1] <= low <= highs[-1]:  # Special case: the range grows at its end, as nearly always.
+        if highs and lows[-1] <= low <= highs[-1]:  # Special case: the last range grows at its end, as usual.
             if high <= highs[-1]:
                 return False
             highs[-1] = high
@@ -51,7 +51,7 @@ class IntervalSet:
         return True
 
     def discard(self, low: int, high: int | None = None) -> None:
-        """Take out the range [low, high), or the one number `low`."""
+        """Remove the range [low, high), or the one number `low`."""
         high = low + 1 if high is None else high
         if low >= high:
             return
@@ -73,7 +73,7 @@ class IntervalSet:
         return iter(zip(self._lows, self._highs, strict=True))
 
     def __len__(self) -> int:
-        """How many ranges it takes, which is what it costs in memory."""
+        """Return the number of ranges, which is the cost in memory."""
         return len(self._lows)
 
     def __bool__(self) -> bool:
@@ -93,5 +93,5 @@ class IntervalSet:
         return self._highs[-1] if self._highs else 0
 
     def count(self) -> int:
-        """How many integers are in it."""
+        """Return the number of integers."""
         return sum(self._highs) - sum(self._lows)

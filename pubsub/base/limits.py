@@ -1,7 +1,7 @@
-"""Every named limit of the protocol, in one place (docs/architecture.md, *Limits*).
+"""Every limit of the protocol, in one place (docs/architecture.md, *Limits*).
 
-What a peer can make us hold is bounded here, and each bound is checked before anything is allocated. Limits that an
-operator may want to change (backlog, windows, time-outs) are settings, in `pubsub.config`; these are the protocol's.
+These limits bound the memory and disk that a peer can make this process use, and each is checked before anything is
+allocated. Limits for operators (backlog, windows, time-outs) are settings, in `pubsub.config`.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ TOPIC_LENGTH_MAX: Final = 80
 """Bytes of a topic."""
 
 HEADER_LENGTH_MAX: Final = 16 * 1024
-"""Bytes of a message's header, up to and with the empty line."""
+"""Bytes of a message's header, including the empty line."""
 
 HEADER_FIELDS_MAX: Final = 40
 """Fields of a header."""
 
 NUMBER_MAX: Final = 2**63 - 1
-"""Largest counter, offset, subscription number, stamp or message ID."""
+"""Largest counter, offset, subscription number, timestamp or message ID."""
 
 BODY_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of a message's body on the wire."""
 
 BATCH_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of one put batch, its table of ends included; the largest record is a little less."""
+"""Bytes of one put batch including its table of ends; the largest record is a little smaller."""
 
 BATCH_RECORDS_MAX: Final = 65_536
 """Records in one put batch or one answer."""
 
 TRAIN_ROWS_MAX: Final = 64
-"""Rows of a chain that go in one PUT, a train."""
+"""Rows of a chain in one PUT, a train."""
 
 TRAIN_BYTES_MAX: Final = 1024 * 1024
-"""Bytes of a train's body: its batches and the table of them."""
+"""Bytes of a train's body: its batches and their table."""
 
 MESSAGE_HEADERS_MAX: Final = 16
 """Headers of one message."""
@@ -45,25 +45,25 @@ MESSAGE_HEADER_NAME_LENGTH_MAX: Final = 64
 """Characters of a message header's name."""
 
 MESSAGE_HEADERS_BYTES_MAX: Final = 8 * 1024
-"""Bytes of one message's headers, names and values, with 3 bytes for each."""
+"""Bytes of one message's headers: names and values, and 3 bytes for each header."""
 
 SERVICE_PARTS_MAX: Final = 256
-"""Workers that may share the calls of one service by their keys."""
+"""Workers that may share the calls of one service by key."""
 
 CALLS_MAX: Final = 10_000
-"""Calls that a client keeps, waiting or answered: beyond it the oldest whose reply was handed over are forgotten."""
+"""Calls that a client keeps, waiting or answered. Beyond it the oldest call with a delivered reply is forgotten."""
 
 CALL_REPLIES_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bytes of the replies that a client keeps, as CALLS_MAX."""
+"""The same limit for the bytes of replies."""
 
 PROXIES_MAX: Final = 64
 """Proxies that a client or a server may name."""
 
 STORE_PUBLISHERS_MAX: Final = 2_000_000
-"""Publishers that one store knows by a number, those of all its topics together; one more is answered `full`."""
+"""Publishers in one store, of all its topics together. A put of another publisher is answered `full`."""
 
 OFFSET_BITS: Final = 40
 """Bits of an offset within one log; the store's key is log number << OFFSET_BITS | offset."""
 
 OFFSET_MAX: Final = (1 << OFFSET_BITS) - 1
-"""One above the highest offset of a log; at its end puts are answered `full`."""
+"""One above the highest offset of a log. When a log is full, puts are answered `full`."""

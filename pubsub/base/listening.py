@@ -1,7 +1,8 @@
-"""A listening socket that survives it when the process is out of files.
+"""A listening socket that stays usable when the process runs out of files.
 
-asyncio tries as many accepts as the backlog is long, and logs a traceback for each (python/cpython#151615): thousands
-of lines a second. Here idle connections make room, the first failure ends the turn, and a minute has one line.
+asyncio attempts as many accepts as the backlog is long, and logs a traceback for each (python/cpython#151615), which is
+thousands of lines a second. This socket closes idle connections to make room, ends the turn at the first failure, and
+logs one line a minute.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from pubsub.base.loopback import reaches_out
 from pubsub.errors import ConfigurationError
 
 BACKLOG: Final = 1_024
-"""Connections that wait to be accepted, where a socket says no other number."""
+"""Default limit of connections that wait to be accepted."""
 
 ACCEPTS_MAX: Final = 32
-"""Connections that are accepted in one turn of the event loop; they are counted when it is over."""
+"""Connections that are accepted in one turn of the event loop. They are counted after it."""
 
 PAUSE_SECONDS: Final = 0.9
-"""After a failed accept nothing is accepted for so long; asyncio itself waits a second before it tries again."""
+"""Time without accepts after a failed one. asyncio itself waits a second before it tries again."""
 
 LOG_SECONDS: Final = 60.0
-"""Between two lines that say that files have run out."""
+"""Time between two log lines about missing files."""
 
 SHED_MAX: Final = 16
 """Idle connections that are closed for one failed accept."""
@@ -43,8 +44,8 @@ class Listening(socket.socket):
     """A socket that listens.
 
     Attributes:
-        backlog: connections that wait to be accepted.
-        shed: closes an idle connection of its server; False: there is none.
+        backlog: limit of connections that wait to be accepted.
+        shed: closes an idle connection of the server; returns False if there is none.
     """
 
     backlog = BACKLOG
@@ -52,7 +53,7 @@ class Listening(socket.socket):
     _failed = _logged = float("-inf")
 
     def listen(self, backlog: int = 0, /) -> None:
-        """Listen, with the socket's own backlog: the number that asyncio is told bounds the accepts of a turn, too."""
+        """Listen with the socket's own backlog. The number from asyncio also bounds the accepts of a turn."""
         del backlog
         super().listen(self.backlog)
 
@@ -60,8 +61,8 @@ class Listening(socket.socket):
         """Accept a connection.
 
         Raises:
-            OSError: files have run out, which has asyncio pause for a second.
-            BlockingIOError: they had just before, which ends asyncio's turn.
+            OSError: files have run out; asyncio then pauses for a second.
+            BlockingIOError: they ran out just before; this ends asyncio's turn.
         """
         try:
             return super().accept()
@@ -85,17 +86,17 @@ class Listening(socket.socket):
 
 
 def listen_at(address: str, *, insecure: bool, option: str = "", remedy: str, backlog: int = BACKLOG) -> Listening:
-    """Make a socket that listens.
+    """Create a socket that listens.
 
     Args:
-        address: HOST:PORT; port 0: one that is free.
-        insecure: other machines may reach it.
+        address: HOST:PORT; port 0 for any free port.
+        insecure: allow an address that other machines reach.
         option: names the address in errors.
-        remedy: says what to do about an address that other machines reach.
-        backlog: connections that wait to be accepted.
+        remedy: the advice in the error about an address that other machines reach.
+        backlog: limit of connections that wait to be accepted.
 
     Raises:
-        ConfigurationError: the address is none, other machines would reach it, or it cannot be used.
+        ConfigurationError: the address is invalid or cannot be used, or other machines would reach it.
     """
     name = f"{option} {address}".lstrip()
     try:
@@ -103,7 +104,7 @@ def listen_at(address: str, *, insecure: bool, option: str = "", remedy: str, ba
     except ValueError:
         raise ConfigurationError(f"{name} is not HOST:PORT, as 127.0.0.1:8080 or [::1]:8080") from None
     if reaches_out(f"tcp://{address}") and not insecure:
-        raise ConfigurationError(f"{name} can be reached by others than this host: {remedy}")
+        raise ConfigurationError(f"{name} can be reached from other hosts: {remedy}")
     made = None
     try:
         family, kind, protocol, _, found = socket.getaddrinfo(*place, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[
@@ -113,7 +114,7 @@ def listen_at(address: str, *, insecure: bool, option: str = "", remedy: str, ba
         made.backlog = backlog
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(found)
-        made.listen()  # Now, so that an address in use is found before anything else begins.
+        made.listen()  # Now, to find an address in use before other work begins.
     except (OSError, ValueError) as error:
         if made is not None:
             made.close()
@@ -122,7 +123,7 @@ def listen_at(address: str, *, insecure: bool, option: str = "", remedy: str, ba
 
 
 def quiet(loop: asyncio.AbstractEventLoop) -> None:
-    """Have an event loop say nothing of its own where files have run out."""
+    """Suppress an event loop's own log lines about missing files."""
     loop.set_exception_handler(_handle)
 
 

@@ -1,19 +1,19 @@
-"""Heartbeat bookkeeping, both ways (Paranoid Pirate; docs/architecture.md, *Ownership*).
+"""Heartbeats, both ways (Paranoid Pirate; docs/architecture.md, *Ownership*).
 
-Whoever was not heard for `liveness` intervals counts as dead. Any traffic counts as a sign of life; a heartbeat is
-sent only where nothing else went out for an interval, so a busy link carries none.
+A peer that is silent for `liveness` intervals counts as dead. Any message is a sign of life. A heartbeat is sent only
+if nothing was sent for an interval, so a busy link has none.
 """
 
 from __future__ import annotations
 
 
 class Liveness:
-    """One peer's signs of life, and ours to it.
+    """The signs of life of one peer, and ours to it.
 
     Args:
         interval: seconds between heartbeats.
         liveness: intervals of silence after which the peer counts as dead.
-        now: the monotonic clock, in seconds; the peer counts as heard now.
+        now: the monotonic clock, in seconds; the peer counts as alive now.
     """
 
     __slots__ = ("_heard", "_interval", "_sent", "patience")
@@ -25,34 +25,35 @@ class Liveness:
         self._sent = now - interval
 
     def heard(self, now: float) -> None:
-        """Something came from the peer."""
+        """Record a message from the peer."""
         self._heard = now
 
     def sent(self, now: float) -> None:
-        """Something went to the peer."""
+        """Record a message to the peer."""
         self._sent = now
 
     def forget(self) -> None:
-        """The peer is known to be gone: it counts as dead until it is heard again."""
+        """Count the peer as dead until its next message."""
         self._heard = float("-inf")
 
     def alive(self, now: float) -> bool:
-        """Whether the peer was heard within its patience."""
+        """Return whether the peer's last message is recent enough."""
         return now - self._heard < self.patience
 
     def silence(self, now: float) -> float:
-        """Seconds since the peer was heard."""
+        """Return the seconds since the peer's last message."""
         return now - self._heard
 
     def due(self, now: float) -> bool:
-        """Whether a heartbeat is to be sent."""
-        # The sum of `deadline`: with another one rounding could leave a heartbeat not due at its own deadline.
+        """Return whether a heartbeat has to be sent."""
+        # Use the sum in `deadline`. A different expression could round differently, so that a heartbeat is not due at
+        # its own deadline.
         return now >= self.deadline()
 
     def deadline(self) -> float:
-        """When the next heartbeat is to be sent."""
+        """Return the time of the next heartbeat."""
         return self._sent + self._interval
 
     def expiry(self) -> float:
-        """When the peer counts as dead if nothing comes."""
+        """Return the time at which the peer counts as dead without a message."""
         return self._heard + self.patience

@@ -1,8 +1,8 @@
-"""Which locks the calling thread holds, asked of the lock itself.
+"""Asks a lock itself whether the calling thread holds it.
 
-An exception of a signal's handler may strike between any two instructions of the main thread: also between the instant
-in which a lock is taken and a line that would note it. So only the lock knows. `_is_owned` is no public method, but
-`threading.Condition` rests on it in every release of Python: it asks a lock that it was given whether it is owned.
+An exception from a signal handler may arrive between any two instructions of the main thread. It may arrive after a
+lock was acquired and before a line could record that. So only the lock itself knows. `_is_owned` is no public method,
+but `threading.Condition` calls it on its lock in every release of Python.
 """
 
 from __future__ import annotations
@@ -16,6 +16,6 @@ def holds(lock: RLock) -> bool:
 
 
 def release_all(lock: RLock) -> None:
-    """Release the lock as often as the calling thread holds it, which may be never."""
+    """Release the lock as often as the calling thread holds it, possibly never."""
     while holds(lock):
         lock.release()

@@ -1,4 +1,4 @@
-"""Which addresses only this host reaches: a socket that listens there needs no keys to be its owner's."""
+"""Recognizes addresses that only this host reaches: a socket that listens there needs no keys."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from pubsub.base.addresses import is_loopback, split_place
 
 _LOCAL: Final = ("inproc://", "ipc://")
 _INTERFACE: Final = "lo"
-"""The loopback interface, by which ZeroMQ knows it too."""
+"""The loopback interface; ZeroMQ accepts its name as an address."""
 
 
 def reaches_out(address: str) -> bool:
-    """Whether others than this host may connect to a socket that listens there; of what is not known, yes."""
+    """Return whether other hosts may connect to a socket that listens there; True if that is unknown."""
     if address.startswith(_LOCAL):
         return False
     scheme, _, place = address.partition("://")

@@ -1,4 +1,4 @@
-"""How many more files a process may open: libzmq ends the process, with a core dump, where it gets none for itself."""
+"""Checks the number of files that a process may still open: without a file libzmq ends the process with a core dump."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from typing import Final
 from pubsub.errors import ConfigurationError
 
 FILES_FREE_MIN: Final = 24
-"""Files that must be left where a ZeroMQ context, a socket and what watches it are made: they take 12 to 16."""
+"""Files that must be available to create a ZeroMQ context, a socket and its monitor, which take 12 to 16."""
 
 FILES_WANTED: Final = 1_024
-"""What to allow a process that has too few, for the error's text."""
+"""The limit that the error's text suggests."""
 
 
 def too_few(left: int) -> ConfigurationError:
-    """What to say where so few files are left to open."""
+    """Return the error for a process with too few files left."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return ConfigurationError(
-        f"this process may have {allowed:,} files open, {left} more than it has, and needs {FILES_FREE_MIN};"
+        f"this process may open {allowed:,} files; {left} are left, and it needs {FILES_FREE_MIN};"
         f" allow more: ulimit -n {FILES_WANTED}"
     )
 
 
 def check_files() -> None:
-    """See that ZeroMQ gets the files that it needs.
+    """Check that ZeroMQ can open the files that it needs.
 
     Raises:
-        ConfigurationError: fewer than FILES_FREE_MIN are left; how to allow more.
+        ConfigurationError: fewer than FILES_FREE_MIN are left; the text tells how to allow more.
     """
     probes: list[int] = []
     try:

@@ -1,8 +1,8 @@
-"""gevent and eventlet: where they have replaced threads and sockets, a call that waits stops all greenlets.
+"""gevent and eventlet: if they have replaced threads and sockets, a waiting call stops all greenlets.
 
-A call waits in libzmq's poll and for locks of the interpreter, of which neither library knows. A `get` that waits for
-10 s has every other greenlet wait as long, and one of them may be the `put` that it waits for (zeromq/pyzmq#765). That
-is refused before anything is opened.
+A call waits in libzmq's poll and for locks of the interpreter. Neither library knows these. A `get` that waits for 10 s
+stops every other greenlet as long, and one of them may be the `put` that it waits for (zeromq/pyzmq#765). So such a
+process is refused before anything is opened.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 from pubsub.errors import ConfigurationError
 
 _MODULES: Final = ("thread", "socket", "select")
-"""As both call what they replace; `threading` goes with `thread`."""
+"""The names of both libraries for the modules that they replace; `threading` belongs to `thread`."""
 
 
 def patched_by() -> str:
-    """Which of them has replaced threads, sockets or polling in this process; "" where none has."""
+    """Return the library that has replaced threads, sockets or polling in this process; "" for none."""
     for library, place, asked in (
         ("gevent", "gevent.monkey", "is_module_patched"),
         ("eventlet", "eventlet.patcher", "is_monkey_patched"),
@@ -29,16 +29,16 @@ def patched_by() -> str:
 
 
 def refuse_patched(what: str) -> None:
-    """See that threads and sockets are the interpreter's.
+    """Check that threads and sockets are the interpreter's.
 
     Args:
-        what: cannot run otherwise, for the error's text.
+        what: the subject of the error's text.
 
     Raises:
-        ConfigurationError: they are not; the text says what works.
+        ConfigurationError: they are not; the text names alternatives.
     """
     if library := patched_by():
         raise ConfigurationError(
-            f"{what} cannot run where {library} has replaced threads and sockets: each call that waits would stop every"
+            f"{what} cannot run after {library} has replaced threads and sockets: each call that waits would stop every"
             " greenlet; use workers with threads (gunicorn -k gthread), or topics over HTTP (pubsub gateway start)"
         )

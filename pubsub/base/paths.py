@@ -8,15 +8,12 @@ from pubsub.errors import ConfigurationError
 
 
 def expanded(given: Path | str) -> Path:
-    """The path, with the directory that `~` or `~user` stands for in its beginning.
-
-    Args:
-        given: a path.
+    """Return the path with a leading `~` or `~user` replaced by that home directory.
 
     Raises:
-        ConfigurationError: there is no such user, or nobody knows where the directory is.
+        ConfigurationError: there is no such user, or the home directory is unknown.
     """
     try:
         return (given if isinstance(given, Path) else Path(given)).expanduser()
     except RuntimeError:
-        raise ConfigurationError(f"{given}: the home directory that it begins with is not known") from None
+        raise ConfigurationError(f"{given}: the home directory at its beginning is unknown") from None

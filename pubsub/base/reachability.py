@@ -1,4 +1,4 @@
-"""Why nobody answers at an address: what an attempt to connect says, which ZeroMQ keeps to itself."""
+"""The reason why an address does not answer, found by a connection attempt. ZeroMQ does not report it."""
 
 from __future__ import annotations
 
@@ -11,36 +11,36 @@ from typing import Final
 from pubsub.base.addresses import split_place
 
 TELL_SECONDS: Final = 2.0
-"""After so long a person begins to wonder."""
+"""Time after which a person is told the reason."""
 
 AGAIN_SECONDS: Final = 0.5
 
 
 GREETING_BYTES: Final = 32
-"""Of the greeting with which a ZeroMQ socket begins: signature, version, and the mechanism by which it lets in."""
+"""Bytes of the greeting of a ZeroMQ socket: signature, version, and security mechanism."""
 
 SIGNATURE_BYTES: Final = 10
-"""Of a greeting: what a ZeroMQ socket says at once, before it has heard anything."""
+"""Bytes of a greeting that a ZeroMQ socket sends at once, before it receives anything."""
 
 GREETING_SECONDS: Final = 1.0
-"""Patience with it: ZeroMQ's own thread says it, however busy its process is."""
+"""Time limit for the greeting. ZeroMQ's own thread sends it, even if the process is busy."""
 
 SHOWN_BYTES: Final = 8
-"""Of an answer that is none of ZeroMQ's."""
+"""Bytes that are shown of an answer that is not ZeroMQ's."""
 
 _OURS: Final = b"\xff" + b"\0" * 8 + b"\x7f\x03"
-"""As much of a greeting as makes the other side say all of its own, and not yet how we would be let in."""
+"""The part of a greeting that makes the other side send all of its own, without our security mechanism."""
 
 
 def obstacle(address: str, seconds: float = 1.0) -> str:
-    """What keeps a connection from being made.
+    """Return the reason why no connection can be made.
 
     Args:
-        address: as sockets connect to it, `tcp://host:port` or `ipc://path`.
-        seconds: patience.
+        address: an address for sockets, `tcp://host:port` or `ipc://path`.
+        seconds: time limit.
 
     Returns:
-        The system's own words, or that no ZeroMQ socket listens there; "" where one does, or where nobody knows.
+        The system's error text, or that no ZeroMQ socket listens there; "" if one does, or if the reason is unknown.
     """
     try:
         connection = _connect(address, seconds)
@@ -56,23 +56,23 @@ def obstacle(address: str, seconds: float = 1.0) -> str:
         try:
             greeting = _greeting(connection, SIGNATURE_BYTES, min(seconds, GREETING_SECONDS))
         except TimeoutError:
-            return "what listens there accepts connections and says nothing: it is stopped, or is no ZeroMQ socket"
-        except OSError:  # It closed the connection: a balancer without a process behind it, or one that is full.
+            return "the process there accepts connections and sends nothing: it is stopped, or is no ZeroMQ socket"
+        except OSError:  # It closed the connection, like a balancer without a process behind it or with full queues.
             return ""
     if not greeting or _is_zeromq(greeting):
         return ""
-    return f"what listens there is no ZeroMQ socket: it answers {_shown(greeting)}"
+    return f"the process there is no ZeroMQ socket: it answers {_shown(greeting)}"
 
 
 def mechanism(address: str, seconds: float = 1.0) -> str:
-    """How who listens at an address lets others in, as its greeting says (ZMTP, https://rfc.zeromq.org/spec/37/).
+    """Return the security mechanism that a socket announces in its greeting (ZMTP, https://rfc.zeromq.org/spec/37/).
 
     Args:
         address: as for `obstacle`.
-        seconds: patience, twice: for the connection, and for the greeting.
+        seconds: time limit for the connection, and again for the greeting.
 
     Returns:
-        "NULL" who lets everybody in, "CURVE" who asks for a key; "" who is not ZeroMQ, or says nothing in time.
+        "NULL" if it accepts any client, "CURVE" if it requires a key; "" if it is not ZeroMQ, or sends nothing in time.
     """
     try:
         if (connection := _connect(address, seconds)) is None:
@@ -87,7 +87,7 @@ def mechanism(address: str, seconds: float = 1.0) -> str:
 
 
 def _greeting(connection: socket.socket, size: int, seconds: float) -> bytes:
-    """What the other side begins with, as much of `size` bytes as it says before it closes. Raises OSError."""
+    """Return the first bytes of the other side, fewer than `size` if it closes the connection. Raises OSError."""
     greeting = b""
     connection.settimeout(seconds)
     connection.sendall(_OURS)
@@ -97,7 +97,7 @@ def _greeting(connection: socket.socket, size: int, seconds: float) -> bytes:
 
 
 def _shown(answer: bytes) -> str:
-    """An answer's beginning, on one line and without control characters."""
+    """Return the beginning of an answer on one line, without control characters."""
     return ascii(answer[:SHOWN_BYTES].decode("ascii", "replace"))
 
 
@@ -106,7 +106,7 @@ def _is_zeromq(greeting: bytes) -> bool:
 
 
 def _connect(address: str, seconds: float) -> socket.socket | None:
-    """A connection; None where the address is of another kind. Raises OSError."""
+    """Return a connection; None if the address is of another kind. Raises OSError."""
     scheme, _, place = address.partition("://")
     if scheme == "tcp":
         try:
@@ -127,20 +127,20 @@ def _connect(address: str, seconds: float) -> socket.socket | None:
 
 
 def obstacles(addresses: Sequence[str]) -> str:
-    """What to say of addresses of which none answers."""
+    """Return a text about addresses of which none answers."""
     return "; ".join(f"{address}: {obstacle(address) or 'no answer'}" for address in addresses)
 
 
 @contextmanager
 def telling_obstacles(addresses: Sequence[str], tell: Callable[[str], object]) -> Iterator[None]:
-    """Where the block takes longer than TELL_SECONDS, tell once which of the addresses cannot be reached, and why."""
+    """If the block takes longer than TELL_SECONDS, report once the unreachable addresses with their reasons."""
     done = threading.Event()
 
     def look() -> None:
         for address in addresses:
-            # Asked twice: who is just being started, or ends together with us, is no news.
+            # Try twice. A process that is just starting, or ends together with this one, is not reported.
             if obstacle(address) and not done.wait(AGAIN_SECONDS) and (why := obstacle(address)) and not done.is_set():
-                tell(f"{address} cannot be reached: {why}; it is tried again and again")
+                tell(f"{address} cannot be reached: {why}; the attempts go on")
 
     timer = threading.Timer(TELL_SECONDS, look)
     timer.daemon = True

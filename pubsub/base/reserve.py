@@ -1,4 +1,4 @@
-"""Space that is kept beside the store, for acknowledgements when the disk is full."""
+"""Disk space reserved next to the store, for acknowledgements on a full disk."""
 
 from __future__ import annotations
 
@@ -8,22 +8,21 @@ from typing import Protocol
 
 
 class Reserve(Protocol):
-    """Space that is kept so that acknowledgements can be written when the disk is full."""
+    """Space reserved so that acknowledgements can be written when the disk is full."""
 
     size: int
 
     def make(self) -> bool:
-        """Take the space; False where there is none."""
+        """Reserve the space; return False if there is too little."""
 
     def release(self) -> None:
-        """Give it to the store."""
+        """Free the space for the store."""
 
 
 class ReserveFile:
-    """A reserve that is a file beside the store.
+    """A reserve that is a file next to the store.
 
     Args:
-        path: where.
         size: in bytes.
     """
 
@@ -31,7 +30,6 @@ class ReserveFile:
         self.path, self.size = path, size
 
     def make(self) -> bool:
-        """Take the space; False where there is none."""
         try:
             with self.path.open("ab") as file:
                 os.posix_fallocate(file.fileno(), 0, max(1, self.size))
@@ -41,5 +39,4 @@ class ReserveFile:
         return True
 
     def release(self) -> None:
-        """Give it to the store."""
         self.path.unlink(missing_ok=True)

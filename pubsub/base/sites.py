@@ -1,10 +1,12 @@
-"""Which web sites a browser may speak for: the rules for Host, Origin and Sec-Fetch-Site.
+"""Protection against requests of foreign web pages: the rules for Host, Origin and Sec-Fetch-Site.
 
-A browser sends requests for any page that it shows, also to a service that only this host reaches. Two attacks follow.
-A page of another site asks for something that changes state, and does not care about the answer. Or its name is made
-to resolve to this host (DNS rebinding), and the browser takes the answers for the page's own. The browser says where a
-request comes from: `Origin` and `Sec-Fetch-Site` (Fetch Metadata Request Headers, W3C) tell the page, `Host` the name.
-Programs send a Host that they were told and none of the others, and notice nothing of these rules.
+A browser sends requests for any page that it shows, also to a service that only this host reaches. Two attacks use
+this. A page of another site sends a request that changes state, and does not need the answer. Or the page's name
+resolves to this host (DNS rebinding), and the browser gives the page the answers as its own.
+
+The browser reports the origin of a request: `Origin` and `Sec-Fetch-Site` (Fetch Metadata Request Headers, W3C) name
+the page, `Host` names the service. Other programs send the Host from their configuration and neither of the others, so
+the rules do not affect them.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from functools import lru_cache
 from typing import Final
 
 ANY: Final = "*"
-"""As an allowed host: any."""
+"""As an allowed host: any host."""
 
 _HOST: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _ORIGIN: Final = re.compile(r"(https?)://(.+)")
@@ -27,7 +29,7 @@ _DEFAULT_PORTS: Final = {"http": "80", "https": "443"}
 
 @lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Whether a name or an address is this host's own, and no other's."""
+    """Return whether a name or an address belongs to this host only."""
     if host == "localhost":
         return True
     try:
@@ -37,7 +39,7 @@ def is_loopback(host: str) -> bool:
 
 
 def _split(authority: str) -> tuple[str, str] | None:
-    """Host and port of HOST or HOST:PORT, the host in lower case and without brackets; None: it is none."""
+    """Return host and port of HOST or HOST:PORT, the host in lower case without brackets; None if it is neither."""
     found = _HOST.fullmatch(authority)
     return None if found is None else (_plain(found[1]), found[2] or "")
 
@@ -53,10 +55,10 @@ def _plain(host: str) -> str:
 
 
 def parse_host(text: str) -> str:
-    """A name that a service may be asked for by.
+    """Return a valid name of a service.
 
     Raises:
-        ValueError: it is none; the text says what is.
+        ValueError: it is none; the text describes a valid one.
     """
     if text == ANY:
         return ANY
@@ -69,10 +71,10 @@ def parse_host(text: str) -> str:
 
 
 def parse_origin(text: str) -> str:
-    """The origin of a site, as browsers write it.
+    """Return the origin of a site in the spelling of browsers.
 
     Raises:
-        ValueError: it is none; the text says what is.
+        ValueError: it is none; the text describes a valid one.
     """
     found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
     authority = None if found is None else _split(found[2])
@@ -85,7 +87,7 @@ def parse_origin(text: str) -> str:
 
 @dataclass(frozen=True)
 class Asked:
-    """What a request says of where it comes from: each header's values, as text.
+    """The headers that tell where a request comes from, with all their values as text.
 
     Attributes:
         host, origin, site: of Host, Origin and Sec-Fetch-Site.
@@ -97,7 +99,7 @@ class Asked:
 
 
 def asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
-    """What headers say, whose names are in lower case as ASGI has them."""
+    """Read the headers. Their names are in lower case, as in ASGI."""
     found: dict[bytes, list[str]] = {b"host": [], b"origin": [], b"sec-fetch-site": []}
     for name, value in headers:
         if name in found:
@@ -106,20 +108,20 @@ def asked(headers: Iterable[tuple[bytes, bytes]]) -> Asked:
 
 
 def opens_document(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    """Whether a person goes to what is asked for, by a link of any page: that page gets nothing of the answer."""
+    """Return whether a person follows a link of any page to this document; that page cannot read the answer."""
     named = dict(headers)
     return (named.get(b"sec-fetch-mode"), named.get(b"sec-fetch-dest")) == (b"navigate", b"document")
 
 
 @dataclass(frozen=True)
 class Sites:
-    """Whose requests are answered.
+    """The sites with permission to send requests.
 
     Attributes:
-        hosts: names that it may be asked for by, besides those of the loopback and the address that was connected to.
-        origins: of other sites, whose pages may ask.
+        hosts: names of the service, in addition to those of the loopback and the address that was connected to.
+        origins: other sites with this permission.
         bound: the host that is listened on, which is a name too.
-        any_host: no Host is foreign: what asks shows a token, say.
+        any_host: accept any Host, for example because requests need a token.
     """
 
     hosts: frozenset[str] = frozenset()
@@ -129,26 +131,26 @@ class Sites:
 
     @classmethod
     def of(cls, hosts: Iterable[str], origins: Iterable[str], *, bound: str = "", any_host: bool = False) -> Sites:
-        """The rules as they are written in settings.
+        """Return the rules for the values of settings.
 
         Args:
-            hosts, origins: each as it is written; "*" is any host.
+            hosts, origins: each as written in the settings; "*" is any host.
             bound: the host that is listened on.
-            any_host: as the attribute.
+            any_host: see the attribute.
 
         Raises:
-            ValueError: one of them is none.
+            ValueError: one of them is invalid.
         """
         named = {parse_host(host) for host in hosts}
         every = any_host or ANY in named
         return cls(frozenset(named - {ANY}), frozenset(map(parse_origin, origins)), _plain(bound), every)
 
     def refusal(self, request: Asked, reached: str = "") -> str:
-        """Why a request is not answered; "": it is.
+        """Return the reason why a request is rejected, "" if it is accepted.
 
         Args:
-            request: what it says.
-            reached: the address at which it came in.
+            request: its headers.
+            reached: the address at which it arrived.
         """
         if not self._knows_host(request.host, reached):
             return f"this service is not known as {_shown(request.host)}"
@@ -162,7 +164,7 @@ class Sites:
         return ""
 
     def configured(self, request: Asked) -> str:
-        """The origin of a request where it is another site's whose pages may ask; "": it is not."""
+        """Return the origin of a request if it is one of `origins`, "" otherwise."""
         if len(request.origin) != 1:
             return ""
         return request.origin[0] if request.origin[0] in self.origins else ""
@@ -176,7 +178,7 @@ class Sites:
         return is_loopback(found[0]) or found[0] in {*self.hosts, self.bound, _plain(reached)}
 
     def _knows_origin(self, request: Asked) -> bool:
-        """Whether an origin is a configured one, or that of the service itself: the name that it was asked for by."""
+        """Return whether the origin is configured, or is the service itself under the name in Host."""
         if self.configured(request):
             return True
         found = _ORIGIN.fullmatch(request.origin[0].lower()) if len(request.origin) == 1 else None
@@ -187,7 +189,7 @@ class Sites:
         usual = _DEFAULT_PORTS[found[1]]
         if here is not None and there == (here[0], "" if here[1] == usual else here[1]):
             return True
-        # A proxy in front may ask by another name than browsers do. Its own port is the usual one.
+        # A reverse proxy may send another Host than browsers do. Its own port is the default one.
         return there[0] in self.hosts and not there[1]
 
 

@@ -1,8 +1,8 @@
 """Tells systemd that a process is ready, that its loop turns, and that it stops: sd_notify(3), without a library.
 
-systemd names a datagram socket in NOTIFY_SOCKET, where the unit has `Type=notify`, and in WATCHDOG_USEC the silence
-after which it restarts the process. The loop that does the work reports its own turns, so that a loop that hangs falls
-silent; no thread reports for it.
+systemd names a datagram socket in NOTIFY_SOCKET if the unit has `Type=notify`. WATCHDOG_USEC is the silence after which
+it restarts the process. The working loop itself reports its turns, and no other thread does, so a loop that hangs falls
+silent.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from collections.abc import Mapping
 from typing import Final
 
 SEND_SECONDS: Final = 1.0
-"""Patience with a service manager that does not read."""
+"""Time limit for a service manager that does not read."""
 
 PARTS: Final = 3
-"""A report is due in each such part of the watchdog's time, and a loop sleeps no longer than one."""
+"""Reports in the watchdog's time. A loop sleeps no longer than the time between two of them."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Tell the service manager, where there is one, a state such as `READY=1`.
+    """Send the service manager, if there is one, a state such as `READY=1`.
 
-    A failure is logged: the process can do its work without being heard.
+    A failure is only logged, because the process can work without it.
     """
     address = environment.get("NOTIFY_SOCKET", "")
     if address[:1] not in {"/", "@"}:
@@ -36,17 +36,17 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
             sock.settimeout(SEND_SECONDS)
             sock.sendto(state.encode(), place)
     except OSError as error:
-        _log.warning("the service manager at %s was not told %s: %s", address, state, error.strerror or error)
+        _log.warning("the service manager at %s did not get %s: %s", address, state, error.strerror or error)
 
 
 class Watchdog:
     """Reports the turns of one loop.
 
     Args:
-        environment: as systemd sets it for this process. Empty: nothing is reported.
+        environment: the variables that systemd sets for this process; empty to report nothing.
 
     Attributes:
-        wait_ms: the longest that the loop may sleep.
+        wait_ms: the longest time that the loop may sleep.
     """
 
     def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
@@ -59,7 +59,7 @@ class Watchdog:
         self.wait_ms = max(1, int(self._interval * 1000)) if on else 1 << 30
 
     def turned(self, now: float) -> None:
-        """The loop has turned once more.
+        """Report a turn of the loop if a report is due.
 
         Args:
             now: monotonic seconds.
@@ -69,9 +69,9 @@ class Watchdog:
             notify("WATCHDOG=1", self._environment)
 
     def stopping(self) -> None:
-        """The loop has ended, and the process stops."""
+        """Report that the process stops."""
         notify("STOPPING=1", self._environment)
 
 
 OFF: Final = Watchdog({})
-"""Reports nothing: of a loop that shares its process with others."""
+"""Reports nothing, for a loop that shares its process with others."""

@@ -1,4 +1,4 @@
-"""URLs as they may be shown: without their passwords and their queries, which hold what nobody else should know."""
+"""URLs for display: without passwords and queries, which may have secrets."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from typing import Final
 
 MASK: Final = "***"
-"""Stands where something is not shown."""
+"""Replaces a hidden part."""
 
 SCRUBBED_LENGTH_MIN: Final = 3
-"""Characters of what is looked for in a text: less of them stand in any text."""
+"""Characters of a part that is hidden in a text. Shorter parts occur in any text."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*://)([^/?#]*@)?([^?#]*)(\?[^#]*)?(#.*)?", re.DOTALL)
 
 
 def masked(url: str) -> str:
-    """A URL without user, password, query and fragment; where they are, MASK stands."""
+    """Return a URL with MASK in place of user, password, query and fragment."""
     found = _URL.fullmatch(url)
     if found is None:
         return url.partition("?")[0] + ("?" + MASK if "?" in url else "")
@@ -25,13 +25,13 @@ def masked(url: str) -> str:
 
 
 def is_masked(url: str) -> bool:
-    """Whether a URL is one that was shown, and not the one that was meant."""
+    """Return whether a URL is an output of `masked`, and so not usable."""
     found = _URL.fullmatch(url)
     return found is not None and (found[2] == MASK + "@" or found[4] == "?" + MASK or found[5] == "#" + MASK)
 
 
 def scrubbed(text: str, url: str) -> str:
-    """A text in which what `masked` hides of a URL does not stand."""
+    """Return a text with the hidden parts of a URL masked."""
     found = _URL.fullmatch(url)
     if found is None:
         return text
@@ -43,10 +43,10 @@ def scrubbed(text: str, url: str) -> str:
 
 
 class _Masking(logging.Filter):
-    """Masks the URLs of records, as httpx2 writes one for each request."""
+    """Masks the URLs in log records; httpx2 writes one for each request."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Let it pass, masked."""
+        """Mask the record, and let it pass."""
         if isinstance(record.args, tuple):
             record.args = tuple(_shown(part) for part in record.args)
         return True
@@ -63,5 +63,5 @@ _MASKING: Final = _Masking()
 
 
 def mask_logged_urls() -> None:
-    """Have httpx2 log no password and no query of a URL, in this process."""
+    """Make httpx2 log no password and no query of a URL, in this process."""
     logging.getLogger("httpx2").addFilter(_MASKING)

@@ -1,9 +1,9 @@
-"""SQLite's write-ahead log, frame by frame, as its documentation of the file format has it.
+"""SQLite's write-ahead log, frame by frame, as its documentation of the file format describes it.
 
-SQLite leaves out, in silence, all that follows a frame whose checksum is wrong: so a power cut may leave a commit that
-was not finished. But a bit that flipped in the middle takes every later commit with it, and those were answered. Each
-commit is synced before the next one is begun; so a power cut leaves one commit at most behind the last sound frame, and
-where there are more the log is damaged.
+SQLite ignores, without an error, all frames after one with a wrong checksum. After a power cut that is right for an
+unfinished commit. But a flipped bit in the middle also removes all later commits, and those were answered. Each commit
+is synced before the next one begins, so a power cut leaves at most one commit after the last good frame. If there are
+more, the log is damaged.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Final, NamedTuple
 _HEADER = struct.Struct(">IIIIIIII")
 _FRAME = struct.Struct(">IIIIII")
 _LOCKED_BYTE: Final = 1 << 30
-"""SQLite never writes the page that this byte of a file is on."""
+"""SQLite never writes the page with this byte of a file."""
 
 
 class Frame(NamedTuple):
-    """One page that was written.
+    """One written page.
 
     Attributes:
         page: its number.
-        pages: of the whole file, where this ends a commit; else 0.
-        sound: whether its checksum, and all before it, are right; True where that was not asked.
+        pages: the size of the whole file in pages if this frame ends a commit, otherwise 0.
+        sound: whether its checksum and all before it are right; True if they were not checked.
     """
 
     page: int
@@ -35,18 +35,18 @@ class Frame(NamedTuple):
 
 
 def log_of(path: Path) -> Path:
-    """Where a database's write-ahead log is: beside the file itself, where its path is a symbolic link to that."""
+    """Return the path of a database's write-ahead log: next to the file itself if its path is a symbolic link."""
     return Path(f"{os.path.realpath(path)}-wal")
 
 
 def frames(path: Path, *, checked: bool) -> Iterator[Frame]:
-    """The frames that were written since the log began anew, in order.
+    """Yield the frames since the log was last restarted, in order.
 
-    What stands behind them is of the time before that, and says so. A frame that says so between others is damaged.
+    Older frames follow them, with another salt. A frame with another salt between current ones is damaged.
 
     Args:
-        path: of the log; where there is none, there are no frames.
-        checked: read them in full, and see whether they are sound.
+        path: of the log; a missing log has no frames.
+        checked: read the frames completely and verify the checksums.
     """
     if not path.exists():
         return
@@ -80,7 +80,7 @@ def frames(path: Path, *, checked: bool) -> Iterator[Frame]:
 
 
 def first_page(path: Path) -> bytes:
-    """The file's first page as the last sound commit of the log has it; empty where none has."""
+    """Return the file's first page from the last good commit of the log; empty if no commit has it."""
     written, committed = -1, -1
     for index, frame in enumerate(frames(path, checked=True)):
         if not frame.sound:
@@ -98,9 +98,9 @@ def first_page(path: Path) -> bytes:
 
 
 def begins_damaged(path: Path) -> bool:
-    """Whether the log's own head is not what was written: SQLite then takes nothing of it.
+    """Return whether the head of the log is damaged; SQLite then ignores the whole log.
 
-    A head of zeros is one that was never synced. It is synced before anything is written behind it.
+    A head of zeros was never synced. SQLite syncs it before it writes anything after it.
     """
     if not path.exists():
         return False
@@ -115,13 +115,13 @@ def begins_damaged(path: Path) -> bool:
 
 
 def missing_pages(size: int, pages: int, page_bytes: int, logged: Iterable[int]) -> int:
-    """How many pages of a database are neither in its file nor in its log; SQLite reads them as zeros, in silence.
+    """Return the number of a database's pages that are neither in its file nor in its log; SQLite reads them as zeros.
 
     Args:
         size: of the file, in bytes.
-        pages: that it should have.
-        page_bytes: size of each.
-        logged: numbers of those that the log has.
+        pages: the number of pages that it should have.
+        page_bytes: size of a page.
+        logged: numbers of the pages in the log.
     """
     here, locked = size // page_bytes, _LOCKED_BYTE // page_bytes + 1
     known = {*logged, locked}
@@ -129,15 +129,14 @@ def missing_pages(size: int, pages: int, page_bytes: int, logged: Iterable[int])
 
 
 def commits_behind(path: Path, count: int) -> int:
-    """How many commits the log holds behind its first `count` frames."""
+    """Return the number of commits in the log after its first `count` frames."""
     return sum(bool(frame.pages) for index, frame in enumerate(frames(path, checked=False)) if index >= count)
 
 
 def blank_behind(path: Path, count: int) -> None:
-    """Blank the heads of the frames behind the first `count`, which commits that failed have left.
+    """Blank the heads of the frames after the first `count`, which are left from failed commits.
 
-    SQLite writes over them. Where the next commit is shorter, what is left of them would look like commits that damage
-    has cut off.
+    SQLite overwrites them. If the next commit is shorter, the rest of them would look like commits cut off by damage.
 
     Raises:
         OSError: it could not be done.
@@ -158,7 +157,7 @@ def blank_behind(path: Path, count: int) -> None:
 
 
 def _summed(data: bytes, sums: tuple[int, int], words: str) -> tuple[int, int]:
-    """SQLite's checksum over more data."""
+    """Continue SQLite's checksum over more data."""
     first, second = sums
     for one, two in struct.iter_unpack(f"{words}II", data):
         first = first + one + second & 0xFFFFFFFF

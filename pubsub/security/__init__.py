@@ -1,1 +1,1 @@
-"""Who may enter and who may do what: keys, the file of who is authorized, and the decisions that follow from it."""
+"""Keys, the access list (the file `authorized`), and the decisions about connections and messages by that list."""

@@ -1,11 +1,11 @@
-"""Access: who may enter at which door, and whether who has entered may do what a message asks for.
+"""Access: which keys may connect to which socket, and which requests their users may send.
 
-The file of who is authorized is replaced as a whole. After that every decision is made anew, so a key that was taken
-out is denied its next request, and what was asked before a user's line changed is not answered any more
-(`may_be_answered`). Who has entered and has the same line as before notices nothing.
+The access list is replaced as a whole. After that every decision is made again, so a revoked key is denied its next
+request. A request sent before its user's line changed is not answered any more (`may_be_answered`). A connected user
+with an unchanged line notices nothing.
 
-A decision is kept in one table by all that it depends on, so that nearly every message costs one look-up. Only what is
-well formed gets into the table, which bounds what an entry takes; a full table is emptied.
+Decisions are kept in one table by all that they depend on, so that nearly every message costs one look-up. Only
+well-formed values enter the table, which bounds the size of an entry. A full table is cleared.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from pubsub.security.fingerprints import fingerprint
 from pubsub.security.zap import FAILED, OK, REFUSED, Request, read, reply
 
 DECISIONS_MAX: Final = 65_536
-"""Decisions that are kept; with one more they are all forgotten, and made again when they are asked for."""
+"""Limit of kept decisions. When the table is full it is cleared, and decisions are made again."""
 
 HANDSHAKES_KEPT_MAX: Final = 1_024
-"""Handshakes that are kept until `take_handshakes`; of more only the counters tell."""
+"""Limit of handshakes kept until `take_handshakes`. Further ones are only counted."""
 
 ENTERED_MAX: Final = 10_000
-"""Users whose keys are remembered, to tell them what became of their lines; with one more they are all forgotten."""
+"""Limit of users with a remembered key, for the sentence about a changed line. When the table is full it is cleared."""
 
 CLIENTS: Final = "clients"
 SERVERS: Final = "servers"
@@ -39,32 +39,32 @@ DOORS: Final[Mapping[str, frozenset[Role]]] = {
     SERVERS: frozenset({Role.SERVER}),
     BOTH: frozenset({Role.CLIENT, Role.SERVER}),
 }
-"""ZAP domain of a socket -> whose keys may enter there. A proxy enters nowhere: it is connected to."""
+"""ZAP domain of a socket to the roles that may connect to it. A proxy connects to no other process."""
 
 
 class Operation(StrEnum):
-    """What a message asks for, as far as rights tell it apart."""
+    """The kinds of requests that rights distinguish."""
 
     PUT = "put"
     GET = "get"
     STATUS = "status"
     OPERATE = "operate"
-    OTHER = "other"  # no request of a client: nobody has a right to it
+    OTHER = "other"  # no request of a client; no user has a right to it
 
 
 class Why(StrEnum):
-    """Why something is denied."""
+    """The reason of a denial."""
 
     NONE = ""  # it is allowed
-    FORM = "form"  # sender, topic or name cannot be one
+    FORM = "form"  # the sender, topic or name is not a valid one
     KEY = "key"  # the user's key is not authorized, or not any more
-    ROLE = "role"  # a server's key asks what clients ask
+    ROLE = "role"  # a server's key sends a client's request
     SENDER = "sender"  # the message names another ID than its key's
     RIGHT = "right"  # no right to this operation, on this topic or under this name
 
 
 class Verdict(NamedTuple):
-    """Whether something is allowed, and the sentence for who asked."""
+    """A decision, with the sentence for the sender."""
 
     allowed: bool
     why: Why = Why.NONE
@@ -72,16 +72,16 @@ class Verdict(NamedTuple):
 
 
 ALLOWED: Final = Verdict(True)
-MALFORMED: Final = Verdict(False, Why.FORM, "the message names a sender, topic or subscription that cannot be one")
+MALFORMED: Final = Verdict(False, Why.FORM, "the message names an invalid sender, topic or subscription")
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Who a key is.
+    """The owner of an authorized key.
 
     Attributes:
-        name: `client:alice#1a2b3c4d`, what ZeroMQ calls the User-Id of each of its messages.
-        line: what it may do.
+        name: `client:alice#1a2b3c4d`; ZeroMQ sets it as the User-Id of each message.
+        line: the line with its rights.
     """
 
     name: str
@@ -90,14 +90,14 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Handshake:
-    """One newcomer, and what became of it.
+    """One attempt to connect, and its result.
 
     Attributes:
-        domain: which door.
-        address: where it is, as far as ZeroMQ knows.
-        user: who it is, "" where it was refused.
-        fingerprint: of its key, "" where it has none.
-        refused: why it was refused, "" where it has entered.
+        domain: the ZAP domain of the socket.
+        address: of the peer, as far as ZeroMQ knows it.
+        user: the user, "" if it was refused.
+        fingerprint: of the peer's key, "" without a key.
+        refused: the reason of a refusal, "" if it was accepted.
     """
 
     domain: str
@@ -108,18 +108,16 @@ class Handshake:
 
 
 class Access:
-    """What a process decides with one file of who is authorized.
+    """The decisions of a process by one access list.
 
     Args:
-        authorized: what the file says at the start.
-        generation: of the rules, at first; higher than at any earlier start, so that what was asked then is not
-            answered by mistake (microseconds since 1970 will do).
+        authorized: the access list at the start.
+        generation: the first generation of the rules, above that of any earlier start, so that no request of an earlier
+            process is answered by mistake (microseconds since 1970 are suitable).
 
     Attributes:
-        authorized: what the file says.
         generation: rises with each change of the rules.
-        counters: how often what happened: handshakes_entered, handshakes_refused_key, _role, _mechanism,
-            handshakes_malformed.
+        counters: handshakes_entered, handshakes_refused_key, _role, _mechanism, handshakes_malformed.
     """
 
     def __init__(self, authorized: Authorized, generation: int = 1) -> None:
@@ -132,7 +130,7 @@ class Access:
         self._handshakes: list[Handshake] = []
 
     def replace(self, authorized: Authorized) -> Difference:
-        """Go on with another version of the file; what came and what went."""
+        """Replace the access list, and return the lines that were added and removed."""
         difference = authorized.difference(self.authorized)
         self.authorized = authorized
         if difference.came or difference.went:
@@ -144,32 +142,36 @@ class Access:
         return difference
 
     def user(self, key: bytes) -> User | None:
-        """Who has this public key; None: nobody who is authorized."""
+        """Return the user of a public key; None if the key is not authorized."""
         line = self.authorized.by_key.get(key)
         return None if line is None else User(line.user, line)
 
     def server(self, user: str) -> str:
-        """The ID of the server that a user is: what its messages must name as their sender; "" where it is none."""
+        """Return the ID of the server that the user is; "" if it is no server.
+
+        Its messages must name that ID as their sender.
+        """
         line = self.authorized.by_user.get(user)
         return str(line.id) if line is not None and line.role is Role.SERVER else ""
 
     def may_be_answered(self, user: str, generation: int) -> bool:
-        """Whether an answer may go to a user who asked when the rules had this generation.
+        """Return whether a user may get an answer to a request from this generation of the rules.
 
-        One that the rules have not reached was not asked of this process: somebody made it up, or the clock by which
-        the first generation was set has gone back.
+        A generation above the present one did not come from this process. A peer invented it, or the wall clock that
+        set the first generation was set back.
         """
         return self._since.get(user, generation + 1) <= generation <= self.generation
 
     def decide(self, user: str, operation: str, sender: str, topic: str, name: str) -> Verdict:
-        """Whether a user may do this.
+        """Decide whether a user may send this request.
 
         Args:
-            user: the User-Id of the message, from a socket that asks for keys; from any other it is worth nothing.
+            user: the User-Id of the message. It must come from a socket with keys; any other socket lets the peer
+                choose it.
             operation: an Operation.
             sender: the ID that the message names as its sender.
-            topic: the topic, "" for operations that have none.
-            name: of the named subscription, "" for none.
+            topic: the topic, "" for operations without one.
+            name: the named subscription, "" for none.
         """
         key = (user, operation, sender, topic, name)
         verdict = self._decisions.get(key)
@@ -182,12 +184,12 @@ class Access:
         return verdict
 
     def decide_service(self, user: str, right: str, service: str) -> Verdict:
-        """Whether a user may call a service, or do its work.
+        """Decide whether a user may call a service, or serve it.
 
         Args:
-            user: the User-Id of the message, from a socket that asks for keys.
-            right: "call" or "serve"; "": only to be here.
-            service: its name, as the message has it.
+            user: the User-Id of the message, from a socket with keys.
+            right: "call" or "serve"; "" to check only that the user is still authorized.
+            service: the name of the service in the message.
         """
         key = (user, right, "", service, "")
         verdict = self._decisions.get(key)
@@ -214,7 +216,7 @@ class Access:
             return Verdict(False, Why.KEY, self._gone(user))
         if line.role is not Role.CLIENT:
             return Verdict(False, Why.ROLE, f"{line.role} {line.id} is no client")
-        # REPORT and OPERATE are sent by commands, under names of their own; who asks is the user.
+        # Commands send REPORT and OPERATE under other sender IDs, so only the user counts.
         if about_topic and not line.id.matches(sender):
             return Verdict(False, Why.SENDER, f"this key is {line.id}'s, not {sender}'s")
         missing = _missing(line, operation, topic, name)
@@ -223,17 +225,17 @@ class Access:
         )
 
     def _gone(self, user: str) -> str:
-        """Why there is no such user any more, as a sentence."""
+        """Return a sentence about a user that is not authorized any more."""
         line = self.authorized.by_key.get(self._entered.get(user, b""))
         if line is None:
             return "this key is not authorized any more"
-        # Who is connected stays who it was when it entered, since ZeroMQ asks of a connection once.
-        return f"this key is authorized as {line.role} {line.id} since it connected: connect anew"
+        # ZeroMQ asks about a connection once, so a connection keeps the user that it began with.
+        return f"this key is authorized as {line.role} {line.id} since it connected: connect again"
 
     def zap(self, frames: Sequence[bytes]) -> list[bytes]:
-        """The reply to a ZAP request: frames as they came from the ROUTER, and as they are to be sent by it.
+        """Return the reply to a ZAP request; request and reply are frames of a ROUTER socket.
 
-        Malformed requests are answered too; nothing is ever raised. Without any frame there is nothing to send.
+        A malformed request is answered too, and no exception is raised. Without a frame there is no reply.
         """
         if not frames:
             return []
@@ -243,11 +245,11 @@ class Access:
         if request.fault or roles is None:
             return self._refuse(request, "malformed", request.fault or "no such domain", FAILED)
         if request.mechanism != "CURVE":
-            return self._refuse(request, "refused_mechanism", "only CURVE is let in")
+            return self._refuse(request, "refused_mechanism", "only CURVE is accepted")
         if user is None:
             return self._refuse(request, "refused_key", "the key is not authorized")
         if user.line.role not in roles:
-            return self._refuse(request, "refused_role", f"{user.name} does not enter here")
+            return self._refuse(request, "refused_role", f"{user.name} may not connect here")
         if len(self._entered) >= ENTERED_MAX:
             self._entered.clear()
         self._entered[user.name] = request.key
@@ -255,7 +257,7 @@ class Access:
         return reply(request, OK, "", user.name)
 
     def take_handshakes(self) -> list[Handshake]:
-        """What became of those who came since the call before, at most HANDSHAKES_KEPT_MAX of them."""
+        """Return the handshakes since the call before, at most HANDSHAKES_KEPT_MAX."""
         taken, self._handshakes = self._handshakes, []
         return taken
 
@@ -271,7 +273,7 @@ class Access:
 
 
 def _missing(line: Line, operation: str, topic: str, name: str) -> str:
-    """What a client may not do, as the end of a sentence; "" where it may."""
+    """Return the end of a sentence about a right that a client lacks; "" if it has the right."""
     if operation == Operation.PUT:
         return "" if any(pattern.matches(topic) for pattern in line.put) else f"may not put to {topic}"
     if operation == Operation.GET:

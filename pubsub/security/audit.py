@@ -1,8 +1,8 @@
-"""The audit: who came in, who was refused, who was denied what, who operated; one JSON object a line.
+"""The audit: accepted and refused connections, denials, and operations, as one JSON object a line.
 
-It is kept apart from the log, so that it can be kept for longer and by somebody else. Puts and gets are not in it. What
-strangers can have happen as often as they like is bounded: in a minute so many lines of a kind, and then how many more
-there were. What must be in it before it is done, is: `must_write` says whether it is.
+It is separate from the log, so that it can be kept longer and by other people. Puts and gets are not in it. Lines about
+events that strangers can cause are limited in each minute; the next line has the number of the others. An operation
+that must be recorded before it runs uses `must_write`, which reports success.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Final
 from pubsub.errors import ConfigurationError
 
 LINES_A_MINUTE_MAX: Final = 100
-"""Lines of one kind in a minute; of more only the number is written."""
+"""Limit of lines of one kind in a minute. Of the others only the number is written."""
 
 MINUTE_SECONDS: Final = 60.0
 
@@ -27,14 +27,14 @@ class Audit:
     """An audit file, or none.
 
     Args:
-        path: where it is appended to; None: nothing is written down.
-        process: whose it is: "proxy p1".
+        path: the file, which is appended to; None to record nothing.
+        process: its process, such as "proxy p1".
 
     Attributes:
-        problem: why it cannot be written at present, "" while it can.
+        problem: why the file cannot be written at present, "" if it can.
 
     Raises:
-        ConfigurationError: it cannot be written from the start.
+        ConfigurationError: the file cannot be opened.
     """
 
     def __init__(self, path: Path | None, process: str) -> None:
@@ -44,19 +44,19 @@ class Audit:
         self._left_out: Counter[str] = Counter()
         self._minute = float("-inf")
         self._torn = False
-        """The last line is there in part: the next one must not go on in it."""
+        """The last line is incomplete: the next one must begin on a new line."""
         self.problem = ""
         self.reopen()
         if self.problem:
             raise ConfigurationError(self.problem)
 
     def reopen(self) -> None:
-        """Open the file under its name again: it may have been renamed, to be kept."""
+        """Open the file under its name again, because log rotation may have renamed it."""
         self.close()
         if self._path is None:
             return
         try:
-            # Not truncated, and made for its owner alone: it says who does what.
+            # The file is not truncated. Its mode is for the owner alone, because it records the actions of users.
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
             self._descriptor = os.open(self._path, flags, 0o600)
         except OSError as error:
@@ -66,11 +66,11 @@ class Audit:
             self._torn = self._ends_torn(self._path)
 
     def _ends_torn(self, path: Path) -> bool:
-        """Whether the last line has no end: an earlier process was killed in it, or its disk was full."""
+        """Return whether the last line is incomplete: a process was killed while it wrote, or the disk was full."""
         found = os.fstat(self._descriptor)
         if not stat.S_ISREG(found.st_mode) or not found.st_size:
             return False
-        with suppress(OSError):  # It may be one that is written and not read.
+        with suppress(OSError):  # This user may be allowed to write the file and not to read it.
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             try:
                 return os.pread(descriptor, 1, found.st_size - 1) != b"\n"
@@ -79,12 +79,12 @@ class Audit:
         return False
 
     def write(self, wall: float, what: str, **facts: object) -> None:
-        """A line, unless there were too many of its kind in this minute.
+        """Write a line, unless this minute already has too many of its kind.
 
         Args:
             wall: seconds since 1970.
-            what: happened: "entered", "refused", "denied" …
-            facts: about it; those that are "" are left out.
+            what: the event: "entered", "refused", "denied" and others.
+            facts: details of the event; empty ones are left out.
         """
         if wall >= self._minute + MINUTE_SECONDS or wall < self._minute:
             self._next_minute(wall)
@@ -95,11 +95,14 @@ class Audit:
             self._append(wall, what, facts)
 
     def must_write(self, wall: float, what: str, **facts: object) -> bool:
-        """A line that is never left out; whether it is written. Without a file there is nothing to write."""
+        """Write a line regardless of the limit; return False if that failed.
+
+        Without a file there is nothing to write.
+        """
         return self._append(wall, what, facts)
 
     def tick(self, wall: float) -> None:
-        """Say how many lines were left out in a minute that is over."""
+        """Write the number of dropped lines when a minute is over."""
         if self._left_out and wall >= self._minute + MINUTE_SECONDS:
             self._next_minute(wall)
 
@@ -127,13 +130,12 @@ class Audit:
             return False
         self._torn = written < len(content)
         if self._torn:
-            self.problem = f"audit file {self._path}: no space for a whole line"
+            self.problem = f"audit file {self._path}: no space for a complete line"
             return False
         self.problem = ""
         return True
 
     def close(self) -> None:
-        """Write no more."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

@@ -1,4 +1,4 @@
-"""Who is authorized: the grammar of the file `authorized`, and what two versions of it differ in (docs/security.md).
+"""The access list: the grammar of the file `authorized`, and the difference between two versions (docs/security.md).
 
     # role   id       key      rights (of clients only)
     proxy    p1       pk_…
@@ -8,10 +8,10 @@
     client   ops      pk_…     status  operate
     client   shop     pk_…     call=billing  serve=stock,orders/*
 
-A line authorizes one key. Nothing is ever denied by a line, it is only not allowed: so the order of lines means
-nothing, and to take one out can only take rights away. A file is taken as a whole or not at all, and one that does not
-end with the end of a line is refused, since a line that was cut short may allow more than the whole one (`put=*` of
-`put=*-drafts`). No secret key is ever repeated in an error.
+A line authorizes one key. A line only grants rights and never denies any. So the order of lines has no meaning, and to
+remove a line only removes rights. A file is accepted as a whole or not at all. A file without a line feed at its end is
+refused, because a line that was cut short may grant more than the complete one (`put=*` of `put=*-drafts`). No error
+repeats a secret key.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from pubsub.security.keys import SECRET, format_public, parse_public
 from pubsub.security.patterns import Pattern, parse_pattern
 
 AUTHORIZED_LINES_MAX: Final = 10_000
-"""Lines of the file, comments included."""
+"""Limit of lines in the file, comments included."""
 
 AUTHORIZED_LINE_LENGTH_MAX: Final = 4_096
-"""Bytes of a line."""
+"""Limit of bytes in a line."""
 
 AUTHORIZED_BYTES_MAX: Final = 4 * 1024 * 1024
-"""Bytes of the file."""
+"""Limit of bytes in the file."""
 
 PATTERNS_MAX: Final = 64
-"""Patterns of one right in one line."""
+"""Limit of patterns of one right in one line."""
 
 
 class Role(StrEnum):
-    """What a key's process is."""
+    """The kind of process that owns a key."""
 
     PROXY = "proxy"
     SERVER = "server"
@@ -61,34 +61,33 @@ _LISTS: Final[Mapping[str, tuple[re.Pattern[str], int, str]]] = {
     "call": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "service"),
     "serve": (_TOPIC_CHARACTERS, TOPIC_LENGTH_MAX, "service"),
 }
-"""Rights that take patterns: characters and length of what they are about, and what that is."""
+"""Rights with patterns: allowed characters, maximum length, and name of the things that they match."""
 
 _FLAGS: Final = ("status", "operate")
 _SECRET: Final = re.compile(rf"{SECRET}[A-Za-z0-9_-]{{16,}}")
-"""What may be a secret key, or a part of one."""
+"""Text that may be a secret key, or a part of one."""
 
 LISTS: Final = tuple(_LISTS)
 
 RIGHTS: Final = (*_LISTS, *_FLAGS)
 
 EVERY_RIGHT: Final = (*(f"{name}=*" for name in _LISTS), *_FLAGS)
-"""Rights, as the file has them, by which a client may do everything."""
+"""The rights of a client that may do everything, as written in the file."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one line of the file says.
+    """The contents of one line of the file.
 
     Attributes:
-        role: what the key's process is.
-        id: the IDs that it may use: of a client a pattern, else one name.
-        key: its public key, 32 bytes.
+        id: the IDs that the key may use: a pattern for a client, otherwise one name.
+        key: the public key, 32 bytes.
         put, get: topics that it may put to, and receive.
         names: named subscriptions that it may use, on topics that it may receive.
         status: it may ask for reports.
         operate: it may operate, and ask for reports.
-        call, serve: services that it may call, and whose work it may do (docs/services.md, *Keys*).
-        number: of the line, from 1; it is no part of what the line means.
+        call, serve: services that it may call, and serve (docs/services.md, *Keys*).
+        number: the line number, from 1; not a part of the line's meaning.
     """
 
     role: Role
@@ -105,12 +104,12 @@ class Line:
 
     @property
     def user(self) -> str:
-        """By what this key is called where it has entered: `client:alice#1a2b3c4d`."""
+        """The name of this key's user: `client:alice#1a2b3c4d`."""
         return f"{self.role}:{self.id}#{fingerprint(self.key)}"
 
     @property
     def rights(self) -> tuple[str, ...]:
-        """The rights as the file has them, in their one order: `put=orders/*,audit`, `status`."""
+        """The rights as written in the file, in a fixed order: `put=orders/*,audit`, `status`."""
         lists = ((name, getattr(self, name)) for name in _LISTS)
         words = [f"{name}={','.join(map(str, patterns))}" for name, patterns in lists if patterns]
         return (*words, *(name for name in _FLAGS if getattr(self, name)))
@@ -120,7 +119,7 @@ class Line:
 
 
 class Difference(NamedTuple):
-    """What two versions of the file differ in; a line whose rights changed is in both, in its two forms."""
+    """The difference between two versions of the file. A line with changed rights is in both, in its two forms."""
 
     came: tuple[Line, ...]
     went: tuple[Line, ...]
@@ -130,13 +129,13 @@ class Authorized:
     """One version of the file.
 
     Args:
-        lines: what it says; no key twice.
+        lines: its lines; no key occurs twice.
 
     Attributes:
         lines: in the file's order.
         by_key: the line of each key.
         by_user: the line of each user (`Line.user`).
-        digest: 16 hex digits of what the file means, whatever its order, spaces and comments are.
+        digest: 16 hex digits for the meaning of the file, independent of order, spaces and comments.
     """
 
     def __init__(self, lines: tuple[Line, ...]) -> None:
@@ -146,25 +145,25 @@ class Authorized:
         self.digest = blake2b("\n".join(sorted(map(str, lines))).encode(), digest_size=8).hexdigest()
 
     def keys_of(self, role: Role, name: str) -> tuple[bytes, ...]:
-        """The keys that may use an ID in a role; several while one is replaced by another."""
+        """Return the keys that may use an ID in a role; several while one replaces another."""
         return tuple(line.key for line in self.lines if line.role is role and line.id.matches(name))
 
     def difference(self, before: Authorized) -> Difference:
-        """What came since another version, and what went."""
+        """Return the lines that were added and removed since another version."""
         ours, theirs = set(self.lines), set(before.lines)
         came = tuple(line for line in self.lines if line not in theirs)
         return Difference(came, tuple(line for line in before.lines if line not in ours))
 
 
 def parse(content: bytes, path: str = "") -> Authorized:
-    """What a file says.
+    """Parse a file.
 
     Args:
         content: all of its bytes.
         path: for the error's text.
 
     Raises:
-        AuthorizedRefused: it says something that cannot be, or is cut short; nothing else is ever raised.
+        AuthorizedRefused: it is invalid or cut short. No other exception is raised.
     """
     try:
         return Authorized(_lines(content))
@@ -173,10 +172,10 @@ def parse(content: bytes, path: str = "") -> Authorized:
 
 
 def parse_line(text: str, number: int = 0) -> Line | None:
-    """What one line says; None where it is empty or a comment.
+    """Parse one line; return None if it is empty or a comment.
 
     Raises:
-        AuthorizedRefused: it says something that cannot be.
+        AuthorizedRefused: it is invalid.
     """
     words = [word for word in text.replace("\t", " ").split(" ") if word]
     comment = next((index for index, word in enumerate(words) if word.startswith("#")), len(words))
@@ -193,21 +192,21 @@ def parse_line(text: str, number: int = 0) -> Line | None:
 
 
 def make_line(role: Role, name: Pattern, key: bytes, rights: list[str], number: int = 0) -> Line:
-    """The line of a key of 32 bytes, with rights as the file has them.
+    """Return the line of a key of 32 bytes, with rights as written in the file.
 
     Raises:
-        ValueError: a right is none, or the role has none; the text says why.
+        ValueError: a right is invalid, or the role has no rights.
     """
     if rights and role is not Role.CLIENT:
-        raise ValueError(f"a {role} has no rights, only clients have; {shown(rights[0])} stands behind its key")
+        raise ValueError(f"a {role} has no rights, only clients have; {shown(rights[0])} follows its key")
     return Line(role, name, key, **_rights(rights), number=number)
 
 
 def parse_name(role: str, name: str) -> tuple[Role, Pattern]:
-    """The role and the ID of these words: of a client the ID is a pattern, else one name.
+    """Return role and ID for these words: the ID of a client is a pattern, any other is one name.
 
     Raises:
-        ValueError: they are none; the text says why.
+        ValueError: they are invalid; the text has the reason.
     """
     try:
         known = Role(role)
@@ -227,14 +226,14 @@ def parse_name(role: str, name: str) -> tuple[Role, Pattern]:
 
 
 def _rights(words: list[str]) -> dict[str, Any]:
-    """The rights of a client, as keyword arguments of `Line`; raises ValueError."""
+    """Return the rights of a client as keyword arguments of `Line`; raises ValueError."""
     found: dict[str, Any] = {}
     for word in words:
         name, equals, text = word.partition("=")
         if name not in RIGHTS:
             raise ValueError(f"there is no right {shown(name)}; rights: put= get= names= call= serve= status operate")
         if name in found:
-            raise ValueError(f"{name} stands there twice; patterns are separated by commas")
+            raise ValueError(f"{name} occurs twice; separate its patterns by commas")
         if name in _FLAGS:
             if equals:
                 raise ValueError(f"{name} takes no patterns")
@@ -245,7 +244,7 @@ def _rights(words: list[str]) -> dict[str, Any]:
 
 
 def shown(text: str) -> str:
-    """A word for an error's text, in short; nothing of one that may be a secret key."""
+    """Return a word for an error's text, shortened, and without a possible secret key."""
     if _SECRET.search(text):
         return "(a secret key)"
     return ascii(text if len(text) <= 40 else text[:39] + "…")
@@ -258,7 +257,7 @@ def _lines(content: bytes) -> tuple[Line, ...]:
         raise AuthorizedRefused(0, "the file is empty, as if it was being written; to authorize nobody, put a # in it")
     texts = content.split(b"\n")
     if texts.pop():
-        raise AuthorizedRefused(len(texts) + 1, "the last line has no end, as if the file was written in part")
+        raise AuthorizedRefused(len(texts) + 1, "the last line has no line feed, as if the file was written in part")
     if len(texts) > AUTHORIZED_LINES_MAX:
         raise AuthorizedRefused(0, f"{len(texts):,} lines, above AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,}")
     lines: list[Line] = []
@@ -277,7 +276,7 @@ def _lines(content: bytes) -> tuple[Line, ...]:
         if line is None:
             continue
         if line.key in keys:
-            raise AuthorizedRefused(number, f"its key stands in line {keys[line.key]} too; one key stands once")
+            raise AuthorizedRefused(number, f"its key is in line {keys[line.key]} too; a key may occur only once")
         if line.user in users:
             raise AuthorizedRefused(number, f"another key of this ID, in line {users[line.user]}, has its fingerprint")
         keys[line.key] = users[line.user] = number

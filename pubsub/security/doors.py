@@ -1,9 +1,9 @@
-"""What a message asks for, as far as rights tell it apart: the same from its header as from the decoded message.
+"""The right that a message needs, found equally from its header and from the decoded message.
 
-A proxy does not decode what it passes on. It reads a few words of the header, and a server reads all of it later; where
-the two would read differently, a message could be allowed for one topic and served for another. So for every message
-that can be decoded at all, `question` of its bytes is `question_of` what was decoded; of one that cannot, the server
-refuses whatever the proxy has thought of it.
+A proxy does not decode the messages that it forwards. It reads a few words of the header, and the server later reads
+all of it. If the two read differently, a message could be allowed for one topic and served for another. So for every
+message that can be decoded, `question` of its bytes equals `question_of` of the decoded message. The server refuses any
+other message, independent of the proxy's decision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pubsub.security.access import Operation
 
 
 class Question(NamedTuple):
-    """What a message asks for; the arguments of `Access.decide` behind the user."""
+    """The right that a message needs: the arguments of `Access.decide` after the user."""
 
     operation: Operation
     sender: str
@@ -38,14 +38,14 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
 }
-"""Message on the wire -> what it asks for; every other one is OTHER."""
+"""Message name on the wire to the operation; any other message is OTHER."""
 
 
-_PUT, _GET, _OTHER = Operation.PUT, Operation.GET, Operation.OTHER  # To look them up costs as much as the rest.
+_PUT, _GET, _OTHER = Operation.PUT, Operation.GET, Operation.OTHER  # An attribute look-up costs as much as the rest.
 
 
 def question(contents: Buffer) -> Question | None:
-    """What the message asks for whose header begins `contents`; None where that cannot be read: it is to be refused."""
+    """Return the right needed by the message with this header; None if it cannot be read and has to be refused."""
     raw = bytes(contents[: HEADER_LENGTH_MAX + 1])
     end = raw.find(END)
     if end < 0:
@@ -55,7 +55,7 @@ def question(contents: Buffer) -> Question | None:
     try:
         if operation is _OTHER:
             return Question(operation, words[1].decode("ascii") if len(words) > 1 else "")
-        if len(words) < 4:  # Every request has three words and the version: what is shorter cannot be decoded.
+        if len(words) < 4:  # Every request has three words and the version, so a shorter one cannot be decoded.
             return None
         if operation is _PUT:
             return Question(operation, words[1].decode("ascii"), words[2].decode("ascii"))
@@ -68,7 +68,7 @@ def question(contents: Buffer) -> Question | None:
 
 
 def _name(rest: bytes) -> str | None:
-    """The named subscription that the rest of a header names, "" for none; None where it names one wrongly."""
+    """Return the named subscription in the rest of a header, "" for none; None if it is invalid."""
     if b"name=" not in rest:
         return ""
     names = [word[5:] for word in rest.split(b" ") if word.startswith(b"name=")]
@@ -78,7 +78,7 @@ def _name(rest: bytes) -> str | None:
 
 
 def question_of(message: m.Message) -> Question:
-    """What a decoded message asks for."""
+    """Return the right that a decoded message needs."""
     if isinstance(message, m.Put | m.Stage | m.Publish):
         return Question(Operation.PUT, message.sender, message.topic)
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):

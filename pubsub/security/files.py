@@ -1,8 +1,8 @@
-"""Key files and the file of who is authorized: how they are made, read and rewritten, so that none is ever half there.
+"""Key files and the access list: created, read and replaced so that no reader sees a part of one.
 
-A key file is made where none was, for its owner alone, and read only while that is still so. The file of who is
-authorized is never changed in place: a new one beside it is brought to the disk and takes its name, so whoever reads it
-sees the one or the other.
+A key file is created only if there is none, for its owner alone, and read only while no other user can read it. The
+access list is never changed in place. A new file next to it is synced to the disk and renamed, so a reader sees the old
+or the new version.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pubsub.security.authorized import AUTHORIZED_BYTES_MAX, Authorized, parse
 from pubsub.security.keys import format_secret, parse_secret
 
 KEY_FILE_BYTES_MAX: Final = 256
-"""Bytes of a key file."""
+"""Limit of bytes in a key file."""
 
 EDIT_SECONDS: Final = 5.0
-"""How long a change of the file of who is authorized waits for another one to end."""
+"""Time for which a change of the access list waits for another one to end."""
 
 
 def make_key_file(path: Path, secret: bytes) -> None:
-    """Makes a key file, durably, with mode 0600, and its directory where there is none, with mode 0700.
+    """Create a key file durably with mode 0600, and its directory with mode 0700 if it is missing.
 
     Args:
-        path: where there is no file yet.
+        path: the path of the new file.
         secret: the key, 32 bytes.
 
     Raises:
-        ConfigurationError: there is one already, or it cannot be made; then nothing is left of it.
+        ConfigurationError: the file exists or cannot be created. Then no part of it is left.
     """
     line = (format_secret(secret) + "\n").encode("ascii")
     with _errors(f"key file {path}"):
@@ -46,15 +46,15 @@ def make_key_file(path: Path, secret: bytes) -> None:
             _make(path, line)
         except FileExistsError:
             raise ConfigurationError(
-                f"key file {path} is there already and is not overwritten; to have a second key: pubsub keys rotate"
+                f"key file {path} exists already and is not overwritten; for a second key: pubsub keys rotate"
             ) from None
 
 
 def read_key_file(path: Path) -> bytes:
-    """The secret key of a key file, 32 bytes.
+    """Return the secret key in a key file, 32 bytes.
 
     Raises:
-        ConfigurationError: it cannot be read, others can read it too, or it holds no key; what to do about it.
+        ConfigurationError: it cannot be read, other users can read it, or it has no key; the text has the remedy.
     """
     content = _read(path, f"key file {path}", KEY_FILE_BYTES_MAX, _check_private)
     try:
@@ -67,14 +67,14 @@ def read_key_file(path: Path) -> bytes:
 
 
 def find_key(named: Path | None, usual: Path) -> bytes | None:
-    """The secret key of a process, 32 bytes; None where it has none.
+    """Return the secret key of a process, 32 bytes; None if it has none.
 
     Args:
-        named: the key file that its settings name; then it must be there.
-        usual: where its key file is otherwise, if there is one.
+        named: the key file in its settings, which must exist.
+        usual: its default key file, which may be missing.
 
     Raises:
-        ConfigurationError: as `read_key_file`.
+        ConfigurationError: see `read_key_file`.
     """
     if named is None and not os.path.lexists(usual):
         return None
@@ -82,23 +82,20 @@ def find_key(named: Path | None, usual: Path) -> bytes | None:
 
 
 def read_authorized(path: Path) -> Authorized:
-    """What the file of who is authorized says.
+    """Read the access list.
 
     Raises:
-        ConfigurationError: it cannot be read, or anybody may write it.
-        AuthorizedRefused: it says something that cannot be, with the line.
+        ConfigurationError: it cannot be read, or any user may write it.
+        AuthorizedRefused: it has an invalid line.
     """
     return parse(_read_authorized(path), f"authorized file {path}")
 
 
 class AuthorizedFile:
-    """The file of who is authorized, looked at again and again while a process runs.
-
-    Args:
-        path: where it is.
+    """The access list of a running process, which is checked again and again.
 
     Attributes:
-        unread: the last `load` could not read it, for a reason that may be over though the file is the same.
+        unread: the last `load` failed to read the file. The reason may go away without a change of the file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,19 +104,19 @@ class AuthorizedFile:
         self._seen: tuple[int, ...] | None = ()
 
     def load(self) -> Authorized:
-        """What the file says now.
+        """Read the access list.
 
         Raises:
-            ConfigurationError, AuthorizedRefused: as `read_authorized`. Then what it said before is what counts.
+            ConfigurationError, AuthorizedRefused: see `read_authorized`. The earlier rules stay in force then.
         """
-        self._seen = self._look()  # First: what is written while it is read is seen the next time.
+        self._seen = self._look()  # First, so that the next check notices a write during this read.
         self.unread = True
         content = _read_authorized(self.path)
         self.unread = False
         return parse(content, f"authorized file {self.path}")
 
     def changed(self) -> bool:
-        """Whether the file is another one, gone, or there again since the last `load`, also one that failed."""
+        """Return whether the file was replaced, removed or created since the last `load`, even a failed one."""
         return self._look() != self._seen
 
     def _look(self) -> tuple[int, ...] | None:
@@ -131,19 +128,19 @@ class AuthorizedFile:
 
 
 def edit_authorized(path: Path, change: Callable[[str], str]) -> tuple[Authorized, Authorized]:
-    """Has `change` make a new text of the file from its text, and puts that in its place, durably and at once.
+    """Replace the text of the access list by `change` of it, durably and in one step.
 
-    Two changes at the same time come one after the other. A file that is not there is one without text, and a text that
-    is the same is not written. What `change` raises leaves the file as it is.
+    Two changes at the same time run one after the other. A missing file counts as empty. An unchanged text is not
+    written. If `change` raises, the file stays as it is.
 
     Returns:
-        What the file said, and what it says now.
+        The old and the new access list.
 
     Raises:
-        ConfigurationError: it cannot be read or written, or another change does not end.
-        AuthorizedRefused: the file says something that cannot be, before or after.
+        ConfigurationError: it cannot be read or written, or another change takes too long.
+        AuthorizedRefused: the old or the new text is invalid.
     """
-    path = Path(os.path.realpath(path))  # Of a link, the file that it leads to.
+    path = Path(os.path.realpath(path))  # For a link, its target.
     name = f"authorized file {path}"
     with _errors(name), _alone(path.parent, name):
         there = path.exists()
@@ -158,22 +155,22 @@ def edit_authorized(path: Path, change: Callable[[str], str]) -> tuple[Authorize
 
 
 def replace_file(path: Path, content: bytes, name: str) -> None:
-    """Puts content under a name at once, durably: whoever reads it sees what was there before, or all of it.
+    """Replace a file's content durably and in one step: a reader sees all of the old or all of the new content.
 
     Args:
-        path: the file; of a link, the file that it leads to is replaced. It keeps its owner and mode.
+        path: the file. For a link, its target is replaced. Owner and mode stay.
         content: all of its bytes.
-        name: of the file, for the error's text.
+        name: the file's name in the error's text.
 
     Raises:
-        ConfigurationError: it cannot be written; then it is as it was.
+        ConfigurationError: it cannot be written. Then it stays as it was.
     """
     with _errors(name):
         _replace(Path(os.path.realpath(path)), content)
 
 
 def sync_directory(path: Path) -> None:
-    """Brings to the disk which files a directory has."""
+    """Bring a directory's list of files to the disk."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
@@ -186,9 +183,9 @@ def _read_authorized(path: Path) -> bytes:
 
 
 def _read(path: Path, name: str, bytes_max: int, check: Callable[[Path, str, os.stat_result], None]) -> bytes:
-    """A file's bytes, after `check` has looked at whose it is: at the file that is open, not at the name."""
+    """Return a file's bytes after `check` of its owner and mode. It checks the open file, not the name."""
     with _errors(name):
-        # A pipe under this name would wait for a writer without O_NONBLOCK.
+        # Without O_NONBLOCK the call would wait for a writer if the file is a pipe.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
         with os.fdopen(descriptor, "rb") as stream:
             found = os.fstat(descriptor)
@@ -202,17 +199,17 @@ def _read(path: Path, name: str, bytes_max: int, check: Callable[[Path, str, os.
 
 
 def _check_private(path: Path, name: str, found: os.stat_result) -> None:
-    """Refuse a file that somebody else can read.
+    """Refuse a file that another user can read.
 
-    The system's own user reads everything anyway. A file of his may be readable by a group, since that is how a
-    container is handed a secret: it belongs to him, and to a group that only the container's process is in.
+    The user root can read everything anyway. A file of root may be readable by a group, because containers receive
+    secrets that way: the file belongs to root and to a group of the container's process only.
     """
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid == 0 and os.geteuid() != 0 and not mode & 0o037:
         return
     if found.st_uid != os.geteuid():
         raise ConfigurationError(
-            f"{name} belongs to user {found.st_uid}, who can read it, and this is user {os.geteuid()}: "
+            f"{name} belongs to user {found.st_uid}, but this process runs as user {os.geteuid()}: "
             f"chown {os.geteuid()} {path}"
         )
     if mode & 0o077:
@@ -221,12 +218,12 @@ def _check_private(path: Path, name: str, found: os.stat_result) -> None:
 
 def _check_kept(path: Path, name: str, found: os.stat_result) -> None:
     if found.st_mode & stat.S_IWOTH:
-        raise ConfigurationError(f"{name} can be written by anybody: chmod o-w {path}")
+        raise ConfigurationError(f"{name} can be written by every user: chmod o-w {path}")
 
 
 @contextmanager
 def _errors(name: str) -> Iterator[None]:
-    """What the operating system says of a file, as one line."""
+    """Raise the operating system's errors about a file as one line."""
     try:
         yield
     except OSError as error:
@@ -235,7 +232,7 @@ def _errors(name: str) -> Iterator[None]:
 
 @contextmanager
 def _alone(directory: Path, name: str) -> Iterator[None]:
-    """Only one change at a time in this directory; the lock ends with the process that has it."""
+    """Allow only one change at a time in this directory. The lock ends with its process."""
     descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         deadline = time.monotonic() + EDIT_SECONDS
@@ -253,15 +250,18 @@ def _alone(directory: Path, name: str) -> Iterator[None]:
 
 
 def _make(path: Path, content: bytes) -> None:
-    """A new file, for its owner alone, that has its name when all of it is on the disk; FileExistsError: one has it."""
+    """Create a file for its owner alone; it gets its name when it is completely on the disk.
+
+    FileExistsError if it exists.
+    """
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            os.fchmod(descriptor, 0o600)  # Whatever the umask takes away.
+            os.fchmod(descriptor, 0o600)  # Independent of the umask.
             stream.write(content)
             stream.flush()
             os.fsync(descriptor)
-        os.link(temporary, path)  # Which takes no name that is there, as a rename would.
+        os.link(temporary, path)  # Unlike a rename, this does not replace an existing file.
     finally:
         with suppress(OSError):
             os.unlink(temporary)
@@ -274,7 +274,7 @@ def _make(path: Path, content: bytes) -> None:
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """A new file beside the old one, with its owner and mode, brought to the disk, takes its name."""
+    """Write a new file next to the old one, with its owner and mode, sync it to the disk, and rename it."""
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as stream:

@@ -1,7 +1,7 @@
-"""Fingerprints: by what logs, users and commands name a public key.
+"""Fingerprints: short names of public keys in logs, users and commands.
 
-They are apart from the keys' texts, which the smallest command reads where its proxies file has keys: to load a hash
-function takes it longer.
+They are separate from `keys`, which small commands import to read the keys in their proxies file. To import a hash
+function takes longer.
 """
 
 from __future__ import annotations
@@ -13,5 +13,8 @@ FINGERPRINT_BYTES: Final = 4
 
 
 def fingerprint(key: bytes) -> str:
-    """Eight hex digits of a public key; another key with the same can be found, so they are no proof of anything."""
+    """Return eight hex digits for a public key.
+
+    They prove nothing, because another key with the same digits can be found.
+    """
     return blake2b(key, digest_size=FINGERPRINT_BYTES, person=b"pubsub key").hexdigest()

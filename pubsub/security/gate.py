@@ -1,8 +1,7 @@
-"""The gate of a running process: who is authorized now, and what it notes of those who come.
+"""Access control of a running process: the access list in force, and the audit of connections and requests.
 
-The file is looked at once a second, and at once after SIGHUP. One that cannot be used changes nothing: what was read
-last counts on, the counter `reload_failed` rises, and the log says so each minute. It decides nothing itself; that does
-`Access`, from what the file says.
+The file is checked once a second, and at once after SIGHUP. If it cannot be used, the rules read last stay in force,
+the counter `reload_failed` rises, and the log has a line each minute. `Access` makes the decisions.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from pubsub.security.audit import Audit
 from pubsub.security.authorized import Authorized, Line
 
 LOOK_SECONDS: Final = 1.0
-"""Between two looks at the file."""
+"""Interval of the checks of the file."""
 
 REMIND_SECONDS: Final = 60.0
-"""Between two lines of the log about a file that cannot be used."""
+"""Interval of the log lines about an unusable file."""
 
 DENIALS_MAX: Final = 1_024
-"""Kinds of denials that are told apart in a minute; of more only the counter tells."""
+"""Kinds of denials in a minute that the audit records. Further ones are only counted."""
 
 COUNTERS: Final = (
     "denied",
@@ -33,38 +32,36 @@ COUNTERS: Final = (
     "answers_dropped_rights_changed",
     "servers_under_a_wrong_name",
 )
-"""What is counted from the start, so that a report says 0 where nothing happened."""
+"""Counters that exist from the start, so that a report has them with 0."""
 
 _log: Final = logging.getLogger("pubsub.security")
 
 
 class Source(Protocol):
-    """Where it stands who is authorized: a file (`files.AuthorizedFile`), or memory (`opening.InMemory`)."""
+    """The source of the access list: a file (`files.AuthorizedFile`), or memory (`opening.InMemory`)."""
 
     @property
     def unread(self) -> bool:
-        """Whether the last `load` could not read it, for a reason that may be over though nothing has changed."""
+        """True if the last `load` failed for a reason that may go away without a change of the source."""
 
     def load(self) -> Authorized:
-        """What it says now; raises ConfigurationError where it cannot be used."""
+        """Return the access list; raises ConfigurationError if it cannot be used."""
 
     def changed(self) -> bool:
-        """Whether it may say something else than at the last `load`."""
+        """Return whether the access list may differ from that of the last `load`."""
 
 
 class Gate:
-    """Who is let in to one process, and may do what there.
+    """The access control of one process.
 
     Args:
-        source: where it stands who is authorized.
-        audit: where it is noted.
         now: the monotonic clock, in seconds.
         wall: seconds since 1970.
 
     Attributes:
-        access: what is decided, by what the file says now.
-        counters: how often what happened: COUNTERS.
-        problem: why the file cannot be used at present, "" while it can.
+        access: the decisions by the present access list.
+        counters: see COUNTERS.
+        problem: why the file cannot be used at present, "" if it can.
 
     Raises:
         ConfigurationError, AuthorizedRefused: the file cannot be used.
@@ -82,12 +79,12 @@ class Gate:
         self._denials_since = now
 
     def hang_up(self) -> None:
-        """SIGHUP came: `look` reads the file again, and opens the audit anew. A signal handler may call it."""
+        """Make `look` read the file again and reopen the audit, after SIGHUP. A signal handler may call it."""
         self._hang_ups += 1
         self.deadline = float("-inf")
 
     def look(self, now: float, wall: float) -> bool:
-        """Look whether the file is another one, where it is time to; whether the rules have changed.
+        """Check the file if a check is due, and return whether the rules changed.
 
         Args:
             now: the monotonic clock, in seconds.
@@ -105,15 +102,16 @@ class Gate:
             self._denials.clear()
             self._denials_since = now
         another = asked or self._source.changed()
-        # As where no further file could be opened just then: who was revoked must not stay for want of another change.
+        # Retry a failed read even if the file is unchanged: it may have failed because no file could be opened. A
+        # revoked key must not stay in force until the next change.
         changed = (another or self._source.unread) and self._reload(wall, again=not another)
         if self.problem and now - self._reminded >= REMIND_SECONDS:
             self._reminded = now
-            _log.warning("%s; what it said before counts on", self.problem)
+            _log.warning("%s; the rules read before stay in force", self.problem)
         return changed
 
     def _reload(self, wall: float, *, again: bool) -> bool:
-        """Read the file; `again`: the same one as before, of which it is known that it could not be read."""
+        """Read the file. `again`: it is unchanged since an earlier attempt that failed."""
         try:
             authorized = self._source.load()
         except ConfigurationError as error:
@@ -130,18 +128,18 @@ class Gate:
             for line in lines:
                 self._audit.write(wall, "line_" + what, user=line.user, rights=" ".join(line.rights))
         if difference.came or difference.went:
-            _log.info("who is authorized: %d lines came, %d went", len(difference.came), len(difference.went))
+            _log.info("access list: %d lines added, %d removed", len(difference.came), len(difference.went))
         return bool(difference.came or difference.went)
 
     def note_handshakes(self, wall: float) -> None:
-        """Write down who came since the last time, and what became of them."""
+        """Record the attempts to connect since the last call."""
         for one in self.access.take_handshakes():
             what = "refused" if one.refused else "entered"
             facts = {"user": one.user, "key": one.fingerprint, "address": one.address, "door": one.domain}
             self._audit.write(wall, what, **facts, reason=one.refused)
 
     def note_denied(self, user: str, operation: str, topic: str, verdict: Verdict, now: float, wall: float) -> None:
-        """Count a denial, and write it down where it is the first of its kind in a minute."""
+        """Count a denial, and record it if it is the first of its kind in a minute."""
         self.counters["denied"] += 1
         kind = user, operation, verdict.why
         if kind not in self._denials and len(self._denials) < DENIALS_MAX:
@@ -149,19 +147,19 @@ class Gate:
             self._audit.write(wall, "denied", user=user, operation=operation, topic=topic, reason=verdict.text)
 
     def note_operation(self, user: str, wall: float, **facts: object) -> bool:
-        """Write down what somebody is about to operate; False: it cannot be, and must not be done."""
+        """Record an operation before it is done; if that returns False, the operation must not run."""
         return self._audit.must_write(wall, "operate", user=user, **facts)
 
     def note(self, what: str, wall: float, **facts: object) -> None:
-        """Write down something else: a subscription, a topic that was made."""
+        """Record another event, such as a subscription or a new topic."""
         self._audit.write(wall, what, **facts)
 
     def line_of(self, user: str) -> Line | None:
-        """The line that a user has now."""
+        """Return the present line of a user."""
         return self.access.authorized.by_user.get(user)
 
     def report(self) -> dict[str, Any]:
-        """What `pubsub status` tells of it."""
+        """Return the part of a report about keys, for `pubsub status`."""
         problems = [text for text in (self.problem, self._audit.problem) if text]
         return {
             "authorized_digest": self.access.authorized.digest,
@@ -171,5 +169,5 @@ class Gate:
         }
 
     def close(self) -> None:
-        """Note no more."""
+        """Close the audit."""
         self._audit.close()

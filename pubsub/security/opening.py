@@ -1,8 +1,8 @@
-"""What a process needs of keys before it opens a socket: its own pair, and that nothing is half set up.
+"""The keys of a process, loaded before it opens a socket, and the check that its keys are complete.
 
-A process has a key, or it has none. With one, everything that it opens is locked, so it must also be told who may come
-in, and what keys the others have; without one, it must not be told any of that, or somebody believes in locks that are
-not there.
+A process has a key or none. With a key, all its sockets are protected. So it also needs the access list, or the public
+keys of the other side. Without a key it must have neither, because its operator would believe in a protection that is
+missing.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from pubsub.security.pairs import Pair, pair_of
 
 
 class InMemory:
-    """Who is authorized, where no file says it: in a cluster within one process, which makes its pairs itself.
+    """An access list in memory, for a cluster within one process that makes its own key pairs.
 
     Args:
-        authorized: who is, at first; any thread may set another one later, and have the processes `hang_up`.
+        authorized: the list at first. Any thread may set another later, and have the processes `hang_up`.
     """
 
     unread = False
@@ -33,50 +33,47 @@ class InMemory:
         self._loaded: Authorized | None = None
 
     def load(self) -> Authorized:
-        """Who is authorized now."""
         self._loaded = self.authorized
         return self._loaded
 
     def changed(self) -> bool:
-        """Whether that is another since the last `load`."""
         return self._loaded is not self.authorized
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessKeys:
-    """What a process has that locks its doors; one without keys has None in its place.
+    """The keys of a process that listens; None takes its place in a process without keys.
 
     Attributes:
-        pair: its own.
-        source: where it stands who may come in, and do what: an `AuthorizedFile`, or `InMemory`. Of one process only,
-            since it remembers what was loaded last.
+        pair: its own key pair.
+        source: its access list: an `AuthorizedFile`, or `InMemory`. Each process needs its own, because the source
+            remembers the last load.
     """
 
     pair: Pair
     source: Source
 
     def gate(self, audit: Audit, now: float, wall: float) -> Gate:
-        """The gate of this process.
+        """Return the access control of this process.
 
         Args:
-            audit: where it is noted who comes and what is denied.
             now: the monotonic clock, in seconds.
             wall: seconds since 1970.
 
         Raises:
-            ConfigurationError, AuthorizedRefused: the file of who is authorized cannot be used.
+            ConfigurationError, AuthorizedRefused: the access list cannot be used.
         """
         return Gate(self.source, audit, now, wall)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientKeys:
-    """What a process has that connects; one without keys has None in its place.
+    """The keys of a process that connects; None takes its place in a process without keys.
 
     Attributes:
-        pair: its own.
-        expected: for each address that it connects to, in their order, the public keys that may answer there, to be
-            tried in turn; of 32 bytes each.
+        pair: its own key pair.
+        expected: for each address that it connects to, in their order, the public keys of 32 bytes that may answer
+            there, to be tried in turn.
     """
 
     pair: Pair
@@ -86,15 +83,15 @@ class ClientKeys:
 def find_client_keys(
     role: str, name: str, named: Path | None, usual: Path, proxies: tuple[str, ...], keys: tuple[str, ...]
 ) -> ClientKeys | None:
-    """The keys of a process that connects, as its settings name them; None where it has none, and needs none.
+    """Return the keys of a process that connects, by its settings; None if it has none and needs none.
 
     Args:
-        role, name: which process: "client", "alice".
-        named, usual: as of `own_pair`.
-        proxies, keys: as of `expected_keys`.
+        role, name: the process, such as "client", "alice".
+        named, usual: see `own_pair`.
+        proxies, keys: see `expected_keys`.
 
     Raises:
-        ConfigurationError: as `own_pair` and `expected_keys`.
+        ConfigurationError: see `own_pair` and `expected_keys`.
     """
     pair = own_pair(role, name, named, usual)
     expected = expected_keys(role, name, pair, proxies, keys)
@@ -104,15 +101,15 @@ def find_client_keys(
 def find_keys(
     role: str, name: str, named: Path | None, usual: Path, authorized: Path | None, outside: str, insecure: bool
 ) -> ProcessKeys | None:
-    """The keys of a process that listens, as its settings name them; None where it has none, and needs none.
+    """Return the keys of a process that listens, by its settings; None if it has none and needs none.
 
     Args:
-        role, name: which process: "proxy", "p1".
-        named, usual: as of `own_pair`.
-        authorized, outside, insecure: as of `check_doors`.
+        role, name: the process, such as "proxy", "p1".
+        named, usual: see `own_pair`.
+        authorized, outside, insecure: see `check_doors`.
 
     Raises:
-        ConfigurationError: as `own_pair` and `check_doors`.
+        ConfigurationError: see `own_pair` and `check_doors`.
     """
     pair = own_pair(role, name, named, usual)
     check_doors(role, name, pair, authorized, outside, insecure)
@@ -120,12 +117,12 @@ def find_keys(
 
 
 def own_pair(role: str, name: str, named: Path | None, usual: Path) -> Pair | None:
-    """The pair of a process, None where it has none.
+    """Return the key pair of a process, None if it has none.
 
     Args:
-        role, name: whose it is: "client", "alice".
-        named: the key file that its settings name.
-        usual: where its key file is otherwise, if there is one.
+        role, name: the process, such as "client", "alice".
+        named: the key file in its settings.
+        usual: its default key file, which may be missing.
 
     Raises:
         ConfigurationError: the key file cannot be used.
@@ -140,26 +137,26 @@ def own_pair(role: str, name: str, named: Path | None, usual: Path) -> Pair | No
 
 
 def check_doors(role: str, name: str, pair: Pair | None, authorized: Path | None, outside: str, insecure: bool) -> None:
-    """See that a process which listens has both a key and the file of who is authorized, or neither.
+    """Check that a process that listens has both a key and an access list, or neither.
 
     Args:
-        role, name: which process.
-        pair: its own.
-        authorized: the file.
-        outside: an address on which it listens for others than this host; "": there is none.
+        role, name: the process.
+        pair: its own key pair.
+        authorized: the access list.
+        outside: an address of it that other hosts can reach; "" if there is none.
         insecure: it may listen there without keys.
 
     Raises:
-        ConfigurationError: it has one without the other, or would listen outside without keys.
+        ConfigurationError: it has one without the other, or would listen to other hosts without keys.
     """
     if pair is not None and authorized is None:
         raise ConfigurationError(
-            f"{role} {name} has a key, and nothing says whose keys may enter: name the file by --authorized FILE"
-            " or PUBSUB_AUTHORIZED (pubsub keys authorize makes it)"
+            f"{role} {name} has a key, but no list of authorized keys: name the file by --authorized FILE"
+            " or PUBSUB_AUTHORIZED (pubsub keys authorize creates it)"
         )
     if pair is None and authorized is not None:
         raise ConfigurationError(
-            f"{role} {name} has no key, though {authorized} says whose may enter: pubsub keys new {role} {name}"
+            f"{role} {name} has no key, but a list of authorized keys, {authorized}: pubsub keys new {role} {name}"
         )
     if pair is None and outside and not insecure:
         raise ConfigurationError(
@@ -171,22 +168,22 @@ def check_doors(role: str, name: str, pair: Pair | None, authorized: Path | None
 def expected_keys(
     role: str, name: str, pair: Pair | None, proxies: tuple[str, ...], keys: tuple[str, ...]
 ) -> tuple[tuple[bytes, ...], ...]:
-    """For each proxy its public keys, () for all where there are none.
+    """Return the public keys of each proxy, () if the proxies have none.
 
     Args:
         role, name: the process that connects.
-        pair: its own.
-        proxies: their addresses.
-        keys: the text of their keys, in the same order; () where they have none.
+        pair: its own key pair.
+        proxies: the addresses of the proxies.
+        keys: the text of their keys, in the same order; () if they have none.
 
     Raises:
-        ConfigurationError: one side has keys, and the other has none.
+        ConfigurationError: only one side has keys.
     """
     if pair is None and keys:
         raise ConfigurationError(f"{proxies[0]} has a key, and {role} {name} has none: pubsub keys new {role} {name}")
     if pair is not None and not keys and not all(proxy.startswith("inproc://") for proxy in proxies):
         raise ConfigurationError(
-            f"{role} {name} has a key, and the proxies are named without theirs: name them by a proxies file with their"
+            f"{role} {name} has a key, but the proxies are named without keys: name them by a proxies file with their"
             f" keys (--proxies-file FILE), or {proxies[0]} by --proxy and its key by --proxy-key pk_…"
         )
     return tuple(tuple(map(parse_public, text.split(","))) for text in keys)

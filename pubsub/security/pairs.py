@@ -1,4 +1,4 @@
-"""Key pairs, as ZeroMQ makes them: the one module here that knows ZeroMQ."""
+"""Key pairs, made by ZeroMQ. No other module of this folder imports it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zmq.utils import z85
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A key pair; the secret half is not shown where the pair is printed.
+    """A key pair; its representation hides the secret half.
 
     Attributes:
         public, secret: 32 bytes each.
@@ -21,11 +21,11 @@ class Pair:
 
 
 def new_pair() -> Pair:
-    """A pair that nobody has had before, from the operating system's source of chance."""
+    """Return a new key pair, from the operating system's random source."""
     public, secret = zmq.curve_keypair()
     return Pair(z85.decode(public), z85.decode(secret))
 
 
 def pair_of(secret: bytes) -> Pair:
-    """The pair of a secret key of 32 bytes: its public half is computed."""
+    """Return the key pair of a secret key of 32 bytes, with its computed public half."""
     return Pair(z85.decode(zmq.curve_public(z85.encode(secret))), secret)

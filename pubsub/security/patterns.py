@@ -1,7 +1,7 @@
-"""Patterns of topics, names and IDs: `*` is any run of characters, also none; everything else is itself.
+"""Patterns of topics, names and IDs: `*` matches any characters or none; every other character matches itself.
 
-In a list of patterns a literal `*`, `,`, `%` or `#` is written as `%` and two hex digits. A pattern is matched in time
-that grows with the text alone, however many stars it has, so that no rule can make a proxy slow.
+In a list of patterns a literal `*`, `,`, `%` or `#` is written as `%` and two hex digits. The time of a match grows
+only with the text, for any number of stars, so that no rule can slow down a proxy.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ class Pattern:
     """One pattern.
 
     Attributes:
-        parts: the literal texts between the stars; one part: no star.
+        parts: the literal texts between the stars; a single part has no star.
     """
 
     parts: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text is one that the pattern describes."""
+        """Return whether the pattern matches the whole text."""
         first, last = self.parts[0], self.parts[-1]
         if len(self.parts) == 1:
             return text == first
@@ -48,16 +48,16 @@ EVERYTHING: Final = Pattern(("", ""))
 
 
 def parse_pattern(text: str, literal: re.Pattern[str], length_max: int, what: str) -> Pattern:
-    """The pattern that is written as `text`.
+    """Parse a pattern.
 
     Args:
-        text: what stands between two commas.
-        literal: of what the characters besides the stars must be, as a regular expression for any number of them.
-        length_max: characters of the longest text that could be meant.
-        what: what the pattern is for, for the error's text: "topic", "name".
+        text: the text between two commas.
+        literal: a regular expression for any number of allowed characters without stars.
+        length_max: characters of the longest text to match.
+        what: the kind of thing to match, for the error's text: "topic", "name".
 
     Raises:
-        ValueError: it is none, or could never match; the text says why.
+        ValueError: it is invalid, or can never match; the text has the reason.
     """
     if not text:
         raise ValueError(f"a pattern of a {what} is empty")

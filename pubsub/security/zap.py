@@ -1,10 +1,10 @@
-"""The question that ZeroMQ asks about each newcomer, and the answer (RFC 27, ZAP 1.0), as frames and nothing else.
+"""ZeroMQ's question about each new connection, and the answer (RFC 27, ZAP 1.0), as plain frames.
 
     request   envelope "" version request-id domain address routing-id mechanism credentials…
     reply     envelope "" version request-id status-code status-text user-id metadata
 
-Only ZeroMQ itself can ask: the address is within the process. What it says of the peer, all but the key, was said by
-the peer, or by whoever stands between.
+Only ZeroMQ itself can ask, because the address is within the process. Its facts about the peer, except for the key, are
+claims of the peer or of a process in between.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ FAILED: Final = "500"
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request, read as far as it could be.
+    """A request, read as far as possible.
 
     Attributes:
-        envelope: the frames by which the reply finds its way, the empty one included.
-        id: to be repeated in the reply.
-        domain: of the socket that the peer came to.
-        address: where the peer is, as far as ZeroMQ knows.
-        mechanism: how it wants to prove who it is: "CURVE", "NULL", "PLAIN".
-        key: its public key, b"" where the mechanism is another.
-        fault: why the request is none, "" where it is one.
+        envelope: the frames that route the reply, including the empty one.
+        id: repeated in the reply.
+        domain: of the socket that the peer connects to.
+        address: of the peer, as far as ZeroMQ knows it.
+        mechanism: the security mechanism of the peer: "CURVE", "NULL", "PLAIN".
+        key: the peer's public key, b"" for another mechanism.
+        fault: why the request is invalid, "" if it is valid.
     """
 
     envelope: tuple[bytes, ...]
@@ -46,7 +46,7 @@ class Request:
 
 
 def read(frames: Sequence[bytes]) -> Request:
-    """The request that these frames are; it never raises, a bad one says its fault."""
+    """Read a request from frames; it never raises, and an invalid one has a `fault`."""
     try:
         start = frames.index(b"") + 1
     except ValueError:
@@ -70,13 +70,12 @@ def read(frames: Sequence[bytes]) -> Request:
 
 
 def reply(request: Request, status: str, text: str = "", user: str = "") -> list[bytes]:
-    """The frames of an answer.
+    """Return the frames of an answer.
 
     Args:
-        request: what is answered.
         status: OK, REFUSED or FAILED.
-        text: why, for a person; it goes to this process's own ZeroMQ only.
-        user: with OK, by what the peer's messages are told from others'.
+        text: the reason, which is passed only to this process's own ZeroMQ.
+        user: with OK, the User-Id of the peer's messages.
     """
     words = (status, text[:FIELD_BYTES_MAX], user)
     return [*request.envelope, VERSION, request.id, *(word.encode("ascii", "replace") for word in words), b""]

@@ -39,7 +39,7 @@ def test_every_pragma_is_set_and_read_back(tmp_path: Path) -> None:
 
 
 def test_a_pragma_that_does_not_take_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="journal_mode is 'delete' where 'none' was set"):
+    with pytest.raises(StorageError, match="journal_mode is 'delete' although 'none' was set"):
         open_database(tmp_path / "x.db", (("journal_mode", "none"),))
 
 

@@ -85,7 +85,7 @@ def limited(more: int) -> Iterator[None]:
 
 
 def test_what_is_left_is_told_with_how_to_allow_more() -> None:
-    with limited(FILES_FREE_MIN - 5), pytest.raises(ConfigurationError, match=r", [12]\d more .* ulimit -n 1024$"):
+    with limited(FILES_FREE_MIN - 5), pytest.raises(ConfigurationError, match=r"; [12]\d are left, .* ulimit -n 1024$"):
         check_files()
     with limited(FILES_FREE_MIN + 5):
         check_files()

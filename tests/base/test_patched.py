@@ -59,7 +59,7 @@ def test_what_waits_refuses_where_threads_and_sockets_are_replaced(library: str,
     assert unpatched == ""  # To import it is no obstacle.
     assert len(lines) == 10, done.stdout + done.stderr
     for line in lines:
-        assert f"cannot run where {library} has replaced threads and sockets" in line
+        assert f"cannot run after {library} has replaced threads and sockets" in line
         assert "gunicorn -k gthread" in line
         assert "pubsub gateway start" in line
     assert made == ""

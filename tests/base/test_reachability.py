@@ -78,9 +78,9 @@ def test_who_does_not_answer_in_time_or_is_not_there_says_nothing(tmp_path: Path
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what listens there is no ZeroMQ socket: it answers 'HTTP/1.1'"),
-        (b"-ERR unknown command\r\n", "what listens there is no ZeroMQ socket: it answers '-ERR unk'"),
-        (b"\x15\x03\x01\0\x02", "what listens there is no ZeroMQ socket: it answers '\\x15\\x03\\x01\\x00\\x02'"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the process there is no ZeroMQ socket: it answers 'HTTP/1.1'"),
+        (b"-ERR unknown command\r\n", "the process there is no ZeroMQ socket: it answers '-ERR unk'"),
+        (b"\x15\x03\x01\0\x02", "the process there is no ZeroMQ socket: it answers '\\x15\\x03\\x01\\x00\\x02'"),
         (b"", ""),  # A balancer behind which nobody is, or that is full: nothing is known.
     ],
 )
@@ -102,4 +102,4 @@ def test_what_listens_and_is_not_zeromq_is_named(words: bytes, said: str) -> Non
 def test_what_accepts_connections_and_says_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-        assert "says nothing: it is stopped, or is no ZeroMQ socket" in obstacle(address, 0.05)
+        assert "sends nothing: it is stopped, or is no ZeroMQ socket" in obstacle(address, 0.05)

@@ -84,7 +84,7 @@ def test_where_there_is_no_manager_nothing_happens_and_a_lost_one_is_logged(
         notify("READY=1", {"NOTIFY_SOCKET": "vsock:2:1234"})
         assert not caplog.records
         notify("READY=1", {"NOTIFY_SOCKET": str(tmp_path / "gone")})
-    assert "was not told READY=1: No such file" in caplog.text
+    assert "did not get READY=1: No such file" in caplog.text
 
 
 def test_a_turn_is_reported_three_times_in_the_time_of_the_watchdog(manager: Manager) -> None:

@@ -99,7 +99,7 @@ def test_a_key_is_never_overwritten_and_never_printed(capsys: Captured, tmp_path
     path = tmp_path / "key"
     first = keys(capsys, "new", "client", "alice", "--out", str(path))
     before = path.read_text()
-    assert "is there already and is not overwritten" in refused(capsys, 8, "new", "client", "alice", "--out", str(path))
+    assert "exists already and is not overwritten" in refused(capsys, 8, "new", "client", "alice", "--out", str(path))
     assert path.read_text() == before
     assert before.strip() not in f"{first}"
 

@@ -83,7 +83,7 @@ def test_a_pipeline_takes_the_key_that_is_named_or_that_lies_where_its_client_ha
 
 def test_a_pipeline_and_its_proxies_have_keys_both_or_none(place: Callable[..., Place], tmp_path: Path) -> None:
     make_key_file(tmp_path / "mine.key", new_pair().secret)
-    with pytest.raises(ConfigurationError, match="client spark has a key, and the proxies are named without theirs"):
+    with pytest.raises(ConfigurationError, match="client spark has a key, but the proxies are named without keys"):
         place(key=tmp_path / "mine.key")
     with pytest.raises(ConfigurationError, match="has a key, and client spark has none: pubsub keys new client spark"):
         place(keys=[format_public(new_pair().public)])

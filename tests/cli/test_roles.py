@@ -115,11 +115,11 @@ def test_half_of_the_keys_is_one_line_that_says_what_is_missing(role, tmp_path: 
     assert made.returncode == 0
     code, line = refused(*role(tmp_path))  # The key lies where it looks by itself.
     assert code == 8
-    assert "has a key, and nothing says whose keys may enter: name the file by --authorized FILE" in line
+    assert "has a key, but no list of authorized keys: name the file by --authorized FILE" in line
     (tmp_path / "authorized").write_text("# nobody\n")
     code, line = refused(*role(tmp_path / "other"), "--authorized", tmp_path / "authorized")
     assert code == 8
-    assert "has no key, though" in line
+    assert "has no key, but a list of authorized keys" in line
 
 
 @pytest.mark.parametrize("role", [proxy, server])

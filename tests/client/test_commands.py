@@ -399,7 +399,7 @@ def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Pat
         first = process.stderr.readline()
         assert process.poll() is None, "it is said while it is still tried"
         _, rest = process.communicate(timeout=60)
-    assert first == f"pubsub: {address} cannot be reached: Connection refused; it is tried again and again\n"
+    assert first == f"pubsub: {address} cannot be reached: Connection refused; the attempts go on\n"
     assert rest == f"pubsub: error: subscribe on t: no success within 5 s ({address}: Connection refused)\n"
     assert process.returncode == 4
 

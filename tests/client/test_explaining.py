@@ -67,7 +67,7 @@ def test_a_port_that_says_nothing_is_named_as_one(tmp_path: Path) -> None:
         mute.listen()
         address = f"tcp://127.0.0.1:{mute.getsockname()[1]}"
         with Client("c", proxies=[address], directory=tmp_path) as client:
-            with pytest.raises(InDoubt, match=f"{address}: what listens there accepts connections and says nothing"):
+            with pytest.raises(InDoubt, match=f"{address}: the process there accepts connections and sends nothing"):
                 client.put("t", b"x", timeout=0.05)
             client.discard("t")
 

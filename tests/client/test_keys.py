@@ -60,7 +60,7 @@ def test_within_the_process_nothing_is_locked(tmp_path: Path) -> None:
             {"proxy_keys": (KEY,)},
             f"{ADDRESS} has a key, and client alice has none: pubsub keys new client alice",
         ),
-        (True, {}, "client alice has a key, and the proxies are named without theirs"),
+        (True, {}, "client alice has a key, but the proxies are named without keys"),
         (False, {"key_file": "gone.key", "proxy_keys": (KEY,)}, "gone.key: No such file or directory; to make one: "),
     ],
     ids=["the proxies alone", "the client alone", "a key file that is not there"],

@@ -278,10 +278,10 @@ def test_whatever_is_given_a_rule_takes_it_or_says_what_is_allowed(setting: str,
 
 @pytest.mark.parametrize("path", ["~nobody-of-this-name/data", Path("~nobody-of-this-name")])
 def test_a_home_directory_of_nobody_is_refused_in_one_line(path: Path | str) -> None:
-    with pytest.raises(ConfigurationError, match="directory that it begins with is not known") as raised:
+    with pytest.raises(ConfigurationError, match="directory at its beginning is unknown") as raised:
         load(ServerSettings, {**SERVER, "directory": path}, environment={})
     assert "\n" not in str(raised.value)
-    with pytest.raises(ConfigurationError, match="not known"):
+    with pytest.raises(ConfigurationError, match="unknown"):
         load(ClientSettings, environment={}, file=path)
 
 

@@ -204,7 +204,7 @@ def test_who_asks_in_vain_is_forgotten_when_the_loop_turns_at_last(
 
 
 def test_others_than_this_host_need_insecure() -> None:
-    with pytest.raises(ConfigurationError, match="reached by others than this host"):
+    with pytest.raises(ConfigurationError, match="reached from other hosts"):
         listen("0.0.0.0:0", insecure=False)
     listen("0.0.0.0:0", insecure=True).close()
 

@@ -124,7 +124,7 @@ def test_up_gives_each_process_a_port_and_says_where(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("address", "line"),
     [
-        ("0.0.0.0:0", "can be reached by others than this host"),
+        ("0.0.0.0:0", "can be reached from other hosts"),
         ("9400", "allowed: HOST:PORT"),
     ],
 )

@@ -65,7 +65,7 @@ def test_who_is_connected_under_an_id_that_its_line_has_no_more_is_told_to_conne
         server, ann = proxy.serving("t"), proxy.peer("ann")
         assert serves(proxy, server, ann)
         proxy.authorize(*USUAL[:3], line("client", "a*", "get=t", key="ann"))
-        assert denied(ann.ask(get())) == "this key is authorized as client a* since it connected: connect anew"
+        assert denied(ann.ask(get())) == "this key is authorized as client a* since it connected: connect again"
         assert serves(proxy, server, proxy.peer("ann"))
 
 

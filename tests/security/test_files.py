@@ -75,7 +75,7 @@ def test_what_is_there_is_not_overwritten(tmp_path: Path, made: Path, kind: str)
         path.write_text("precious")
     else:
         path.symlink_to(made if kind == "link" else tmp_path / "none")
-    with pytest.raises(ConfigurationError, match=f"{path} is there already and is not overwritten"):
+    with pytest.raises(ConfigurationError, match=f"{path} exists already and is not overwritten"):
         make_key_file(path, new_pair().secret)
     assert made.read_bytes() == before
     assert not (tmp_path / "none").exists()
@@ -138,7 +138,7 @@ def test_a_key_file_of_another_user_is_refused(made: Path, monkeypatch: pytest.M
         monkeypatch.setattr(os, "geteuid", lambda: this)
     with pytest.raises(ConfigurationError) as raised:
         read_key_file(made)
-    assert f"{made} belongs to user {owner}, who can read it" in str(raised.value)
+    assert f"{made} belongs to user {owner}, but this process runs as" in str(raised.value)
     assert f"chown {this} {made}" in str(raised.value)
 
 
@@ -242,7 +242,7 @@ def test_a_missing_file_is_not_an_empty_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("bits", [0o666, 0o602])
 def test_a_file_that_anybody_can_write_says_nothing_to_rely_on(rules: Path, bits: int) -> None:
     rules.chmod(bits)
-    with pytest.raises(ConfigurationError, match=f"can be written by anybody: chmod o-w {rules}"):
+    with pytest.raises(ConfigurationError, match=f"can be written by every user: chmod o-w {rules}"):
         read_authorized(rules)
 
 

@@ -121,7 +121,7 @@ def test_the_log_says_each_minute_that_the_file_cannot_be_used(stage: Stage, cap
     with caplog.at_level(logging.WARNING, "pubsub.security"):
         for _ in range(125):
             stage.look()
-    assert [record.message.split(";")[1] for record in caplog.records] == [" what it said before counts on"] * 3
+    assert [record.message.split(";")[1] for record in caplog.records] == [" the rules read before stay in force"] * 3
     assert "sk_" not in caplog.text
 
 

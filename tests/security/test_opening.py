@@ -45,9 +45,9 @@ def test_a_usual_key_file_that_others_can_read_is_refused_and_not_taken_for_none
 @pytest.mark.parametrize(
     ("pair", "authorized", "outside", "insecure", "refused"),
     [
-        (PAIR, None, "", False, "proxy p1 has a key, and nothing says whose keys may enter: .*--authorized FILE"),
-        (PAIR, None, OUTSIDE, True, "nothing says whose keys may enter"),
-        (None, Path("authorized"), "", False, "proxy p1 has no key, though authorized says .*pubsub keys new proxy p1"),
+        (PAIR, None, "", False, "proxy p1 has a key, but no list of authorized keys: .*--authorized FILE"),
+        (PAIR, None, OUTSIDE, True, "no list of authorized keys"),
+        (None, Path("authorized"), "", False, "but a list of authorized keys, authorized: pubsub keys new proxy p1$"),
         (None, Path("authorized"), OUTSIDE, True, "has no key"),
         (None, None, OUTSIDE, False,
          f"^proxy p1 would listen on {OUTSIDE} without keys, for anyone who reaches it: pubsub keys new proxy p1, "
@@ -77,7 +77,7 @@ def test_the_keys_of_a_process_open_its_gate(tmp_path: Path) -> None:
     gate = keys.gate(Audit(None, "proxy p1"), 0.0, 1.0)
     assert gate.access.user(key("alice")) is not None
     (tmp_path / "authorized").write_text("client alice")
-    with pytest.raises(AuthorizedRefused, match="no end"):
+    with pytest.raises(AuthorizedRefused, match="no line feed"):
         keys.gate(Audit(None, "proxy p1"), 0.0, 1.0)
     assert find_keys("proxy", "p1", None, tmp_path / "none", None, "", insecure=False) is None
 

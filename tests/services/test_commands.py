@@ -79,7 +79,7 @@ def test_a_wrong_address_is_named_soon_and_the_call_gives_up():
     done = pubsub("call", "x", "y", "--kind", "lazy", "--broker", nobody, "--timeout", "1.5", "--tries", "2")
     assert done.returncode == 23
     first, last = done.stderr.decode().splitlines()
-    assert first == f"pubsub: {nobody} cannot be reached: Connection refused; it is tried again and again"
+    assert first == f"pubsub: {nobody} cannot be reached: Connection refused; the attempts go on"
     # 3 s, or a little more on a busy machine.
     assert re.match(rf"pubsub: error: call of x: no reply from {nobody} within [0-9.]+ s, sent 2 times", last)
     assert last.endswith(f" ({nobody}: Connection refused)")
