@@ -55,5 +55,5 @@ class Liveness:
         return self._sent + self._interval
 
     def expiry(self) -> float:
-        """Return the time at which the peer counts as dead without a message."""
+        """Return the time at which the peer counts as dead if no message arrives."""
         return self._heard + self.patience

@@ -1,8 +1,8 @@
 """gevent and eventlet: if they have replaced threads and sockets, a waiting call stops all greenlets.
 
 A call waits in libzmq's poll and for locks of the interpreter. Neither library knows these. A `get` that waits for 10 s
-stops every other greenlet as long, and one of them may be the `put` that it waits for (zeromq/pyzmq#765). So such a
-process is refused before anything is opened.
+stops every other greenlet as long. One of them may be the `put` that it waits for (zeromq/pyzmq#765). So such a process
+is refused before anything is opened.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ def parse_origin(text: str) -> str:
     found = _ORIGIN.fullmatch(text.lower().removesuffix("/"))
     authority = None if found is None else _split(found[2])
     if found is None or authority is None:
-        raise ValueError(f"an origin is http:// or https:// and a host, with a port where it has one, not {text!r}")
+        raise ValueError(f"an origin is http:// or https:// and a host, with its port if it has one, not {text!r}")
     host, port = authority
     shown = f"[{host}]" if ":" in host else host
     return f"{found[1]}://{shown}{'' if port in {'', _DEFAULT_PORTS[found[1]]} else f':{port}'}"

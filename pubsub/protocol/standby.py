@@ -4,7 +4,7 @@ A **member** is a process with a copy of the store. The **primary** serves, the 
 **entry** is the commit of one loop of the primary. Its ID is (term, number): terms rise with each start of a primary,
 numbers within a term, and no ID is used twice. Each entry names the one before it, so that one ID has one history.
 
-ENTRY travels with frames after its body: the entries themselves, in the order of the body's list, each in one or more
+ENTRY travels with frames after its body. They contain the entries in the order of the body's list, each in one or more
 frames of its own.
 """
 

@@ -4,8 +4,8 @@ Announcements are ordered by store, incarnation of the server, and change number
 dropped. Two more rules apply.
 
 Before the order: two processes must never count as one. A new link may use an ID or store whose server still sends on
-another link. It waits (`taken`) until that server is silent. The new process may be a second server with the same
-name, a copied data directory, or the same server restarted before its old link was found dead.
+another link. It waits (`taken`) until that server is silent. There are three causes: a second server with the same
+name, a copied data directory, or a server that restarted before its old link was found dead.
 
 After the order: a store with a higher incarnation and a lower change number was restored from an older copy. So was a
 store that continues below a known incarnation. It is `stale` and must not serve.

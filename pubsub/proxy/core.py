@@ -4,8 +4,12 @@ A proxy forwards each request to the server that holds the topic, and each answe
 per request. On its way to a server a message carries the client's link (the routing ID of its connection) in an
 envelope frame, the origin. The server returns that frame in front of its answer.
 
-The proxy itself decides four things: where a topic is (`routing_table`), which announcements it accepts (`admission`),
-which servers are alive (`servers`), and how it answers a request that no server can serve.
+The proxy itself decides four things:
+
+* the server of a topic (`routing_table`)
+* the announcements that it accepts (`admission`)
+* the servers that count as alive (`presence`)
+* the answer to a request that no server can serve
 
 The shell calls `route` for the link of nearly every request. All other messages go through `client_message` and
 `server_message`. These put messages to send into `replies`, and facts to remember into `table.changes`. The shell must

@@ -21,7 +21,7 @@ SECONDS: Final = 10.0
 """Interval of the questions to one server."""
 
 TOPICS_PER_SECOND: Final = 100
-"""Topics that lengthen the interval by a second. A report of many topics occupies the server's loop for a while."""
+"""The interval is at least a second for this many topics, because a long report occupies the server's loop."""
 
 FRESH_SECONDS: Final = 1.0
 """Age up to which a report is not requested again for an operator."""

@@ -2,7 +2,7 @@
 
 (See `protocol.stores`.) A proxy's routes file records the holder of each topic. A proxy that starts with an empty
 directory learns only the topics of the servers that are connected. A disconnected server may hold a topic too, with
-messages in it. The proxy must not confirm sole ownership of that topic, nor create it on another server, because the
+messages in it. The proxy must not confirm sole ownership of that topic, nor create it on another server. Otherwise the
 messages on the disconnected server would be left behind. Therefore:
 
     a store that servers have named, and that has never     is *awaited*

@@ -5,7 +5,7 @@ server ID still holds its topics. An empty store under a known ID holds none of 
 store. It remembers the stores of dead servers: their topics are unavailable, and never assigned to another server. It
 notes every change in `changes`. The shell writes these to the routes file before it forwards later messages.
 
-A topic without a holder is assigned to the live server with the fewest topics, counting recent assignments; ties go to
+A topic without a holder is assigned to the live server with the fewest topics, counting recent assignments. Ties go to
 the smallest ID (Pires et al., section 3). See `assignments`.
 
 A server that gave a topic away names the receiver. Its report may arrive before the receiver's announcement. So the
@@ -26,7 +26,7 @@ from pubsub.proxy.remembered import AbandonedLog, GoneStore, Remembered, RouteCh
 from pubsub.proxy.server import Server
 
 HOLDERS_PER_TOPIC: Final = 4
-"""Limit of the average number of holders of a topic: the table has room for this many times topics_max holders."""
+"""The table has room for this many times topics_max holders. A topic normally has one holder."""
 
 ABANDONED_MAX: Final = 100_000
 """Limit of abandoned logs."""

@@ -101,7 +101,7 @@ class Samples:
             return
         own = status[1] == sample.callback
         if status[2] != b"success":
-            if own:  # The put was not taken now, and the client may repeat it.
+            if own:  # The put was not taken, or was taken by an earlier attempt. The client may repeat it.
                 self._give_up(client)
             return
         log, last = _LOG.search(head), _LAST.search(head)

@@ -10,8 +10,8 @@
 
 A line authorizes one key. A line only grants rights and never denies any. So the order of lines has no meaning, and to
 remove a line only removes rights. A file is accepted as a whole or not at all. A file without a line feed at its end is
-refused, because a line that was cut short may grant more than the complete one (`put=*` of `put=*-drafts`). No error
-repeats a secret key.
+refused. Its last line may be cut short, and then may grant more than the complete line (`put=*` of `put=*-drafts`). No
+error repeats a secret key.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ def parse_name(role: str, name: str) -> tuple[Role, Pattern]:
             raise ValueError(f"a {known}'s ID is one name of {allowed}, not {shown(name)}")
         return known, Pattern((name,))
     if _SECRET.match(name):
-        raise ValueError("a secret key (sk_) stands where the ID belongs")
+        raise ValueError("a secret key (sk_) is in the place of the ID")
     pattern = parse_pattern(name, _ID_CHARACTERS, NAME_LENGTH_MAX, "client ID")
     if len(pattern.parts) == 1 and not is_id(pattern.parts[0]):
         raise ValueError(f"a client's ID is not {shown(pattern.parts[0])}, which would be a folder")

@@ -202,7 +202,7 @@ def _check_private(path: Path, name: str, found: os.stat_result) -> None:
     """Refuse a file that another user can read.
 
     The user root can read everything anyway. A file of root may be readable by a group, because containers receive
-    secrets that way: the file belongs to root and to a group of the container's process only.
+    secrets that way. The file then belongs to root, and to a group that only the container's process is in.
     """
     mode = stat.S_IMODE(found.st_mode)
     if found.st_uid == 0 and os.geteuid() != 0 and not mode & 0o037:

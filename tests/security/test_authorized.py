@@ -78,7 +78,7 @@ SECRET = format_secret(key("secret"))
         (f"client a,b {pk('a')}", "a pattern of a client ID"),
         (f"client .. {pk('a')}", "a client's ID is not '..', which would be a folder"),
         (f"client %2E {pk('a')}", "a client's ID is not '.', which would be a folder"),
-        (f"client {SECRET} {pk('a')}", "a secret key (sk_) stands where the ID belongs"),
+        (f"client {SECRET} {pk('a')}", "a secret key (sk_) is in the place of the ID"),
         (f"{SECRET} alice {pk('a')}", "there is no role (a secret key)"),
         (f"server s* {pk('a')}", "a server's ID is one name of 1-64"),
         (f"proxy .. {pk('a')}", "a proxy's ID is one name of 1-64"),
