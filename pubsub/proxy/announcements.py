@@ -69,7 +69,7 @@ class Announcements:
         """Handle a PERIODIC."""
         if not self._stamps.hear(said.stamp, now):
             self._notices.say(
-                f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead: set it", now
+                f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead: set its clock", now
             )
         judgement = judge(self._table, link, said, now)
         if judgement.verdict is Verdict.ACCEPT:
@@ -80,7 +80,7 @@ class Announcements:
         known = self._table.servers.get(said.store)
         if known is None and len(self._table.servers) >= self._settings.servers_max and not self._table.evict():
             self._counters["announcements_refused"] += 1
-            self._notices.say("servers_max", f"no room for server {said.sender}: servers_max is reached, raise it", now)
+            self._notices.say("servers_max", f"no room for server {said.sender}: servers_max is reached; raise it", now)
             self._replies.tell(link, prefix, Outcome.FULL, "servers_max_is_reached")
             return
         over = bytes(body).count(b" ") >= self._settings.topics_max
@@ -104,7 +104,7 @@ class Announcements:
         if over and not same:
             self._notices.say(
                 "full",
-                f"server {server.id} holds topics beyond topics_max: their requests are not forwarded, raise it",
+                f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max",
                 now,
             )
         if (over, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
@@ -124,7 +124,10 @@ class Announcements:
         self._roster.told(server, said.stores, said.gone)
         awaits = self._roster.awaits()
         if awaits and awaits != waited:
-            text = f"{awaits.replace('_', ' ')}: unknown topics are unavailable until it comes, or pubsub server forget"
+            text = (
+                f"{awaits.replace('_', ' ')}: unknown topics are unavailable until it comes;"
+                " if it is lost, run pubsub server forget"
+            )
             self._notices.say("roster", text, now)
         if fresh and not self._replies.suspended:
             self.tell_roster(server)

@@ -205,7 +205,7 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
             count = sum(table.single.get(topic) is server for topic in server.topics)
             yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
         if server.overflow:
-            yield f"server {server.id} holds topics beyond topics_max: their requests are not forwarded, raise it"
+            yield f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max"
         for topic in server.abandoned if server.alive(now) else ():
             yield f"server {server.id} came back with topic {topic}, which was given up there: it is quarantined"
     yield from table.stale.values()
@@ -216,12 +216,12 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
         names = ", ".join(sorted(server.id for server in servers))
         yield (
             f"topic {topic} may be held by {names} too, not heard: puts that need a sole owner wait;"
-            f" start it, or pubsub topic abandon"
+            " start it, or run pubsub topic abandon"
         )
     for server in table.assignments.beyond.values():
         yield (
             f"server {server.id} (store {server.store}) may hold topics that it has not announced: puts that need a"
-            f" sole owner wait until it is back, or pubsub server forget {server.id}"
+            f" sole owner wait until it is back; if it is lost, run pubsub server forget {server.id}"
         )
     if not table.room():
         yield f"no room for another topic: topics_max = {table.topics_max} is reached"

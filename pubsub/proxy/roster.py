@@ -1,14 +1,13 @@
-"""The store directory of a proxy: the stores that a proxy must receive an announcement from before it assigns topics.
+"""The store directory of a proxy (`protocol.stores`): every store must announce itself before unknown topics begin.
 
-(See `protocol.stores`.) A proxy's routes file records the holder of each topic. A proxy that starts with an empty
-directory learns only the topics of the servers that are connected. A disconnected server may hold a topic too, with
-messages in it. The proxy must not confirm sole ownership of that topic, nor create it on another server. Otherwise the
-messages on the disconnected server would be left behind. Therefore:
+A proxy's routes file records the holder of each topic. A proxy that starts with an empty directory learns only the
+topics of the servers that are connected. A disconnected server may hold a topic too, with messages in it. The proxy
+must not confirm sole ownership of that topic, nor create it on another server. Otherwise the messages on the
+disconnected server would be left behind. Therefore:
 
-    a store that servers have named, and that has never     is *awaited*
-    announced itself to this proxy
-    while a store is awaited, the proxy                     confirms sole ownership of no topic, creates no unknown
-                                                            topic, and answers `unavailable` with the awaited store
+    awaited     a store that servers have named, and that has never announced itself to this proxy
+    meanwhile   the proxy confirms sole ownership of no topic and creates no unknown topic. It answers `unavailable`
+                and names the awaited store
 
 Requests about known topics are served. A store is no longer awaited when its full announcement was accepted. From then
 on the routes file has its topics, whether it is connected or not. So a proxy that kept its directory waits for no
