@@ -148,7 +148,7 @@ class ServerCore:
         elif origin.origin or not isinstance(message, Status | Heartbeat):
             if not origin.origin and self.beside(origin, message, now):
                 return
-            self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
+            self.state.replies.refuse(origin, f"a server does not process {type(message).__name__} here")
         elif isinstance(message, Status):
             self._status(origin, message, now)
         else:
@@ -207,7 +207,7 @@ class ServerCore:
             if gone:
                 self.abandoned.announced(topic, gone, now)
         elif origin.link != LISTENER or not self.beside(origin, message, now):
-            self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
+            self.state.replies.refuse(origin, f"a server does not process {type(message).__name__} here")
 
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
         """Answer a message that cannot be decoded.
@@ -268,9 +268,8 @@ class ServerCore:
     def leave(self, now: float) -> None:
         """Tell every proxy that this process ends."""
         nothing = not (self.state.topics or self.state.aside or self.state.given)
-        alone = (
-            not self.proxies.member
-        )  # The other member may still hold topics, and this goodbye waits for no confirmation.
+        # The other member may still hold topics, and this goodbye waits for no confirmation.
+        alone = not self.proxies.member
         self.proxies.leave(now, empty=self.proxies.draining and nothing and alone)
 
     # Time
@@ -325,9 +324,7 @@ class ServerCore:
         self.gets.deliver(now)
 
     def committed(self, now: float) -> None:
-        """Note that all changes taken so far are durable while the loop goes on; a later `reverted` keeps their
-        answers.
-        """
+        """Mark all changes taken so far as durable while the loop goes on; a later `reverted` keeps their answers."""
         self._durable += self._said(now)
 
     def outgoing(self, now: float) -> list[Outgoing]:

@@ -45,11 +45,11 @@ class Doors:
     Args:
         keys: the server's key pair and the path of its access list.
         context: the context of its sockets.
-        alone: True if no other program in this context checks keys; this object then answers ZeroMQ's ZAP requests.
+        alone: True if no other role in this context checks keys; this object then answers ZeroMQ's ZAP requests.
 
     Attributes:
         gate: the access list in force.
-        sock: a socket to poll; `take` accepts newcomers when it is readable. None if another program does that.
+        sock: a socket to poll; `take` accepts newcomers when it is readable. None if another role does that.
         curve: locks the server's own address.
 
     Raises:
@@ -61,7 +61,7 @@ class Doors:
     ) -> None:
         self._id, self._pair, self._clock = settings.id, keys.pair, clock
         expected = expected_keys("server", settings.id, keys.pair, settings.proxies, settings.proxy_keys)
-        self._proxies = dict(zip(settings.proxies, expected, strict=False))  # Without keys all are `inproc://`.
+        self._proxies = dict(zip(settings.proxies, expected, strict=False))  # Proxies without keys are `inproc://`.
         self._doorkeeper: Doorkeeper | None = None
         audit = Audit(settings.audit_file, f"server {settings.id}")
         try:

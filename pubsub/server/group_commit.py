@@ -45,7 +45,7 @@ FULL_RETRY_SECONDS: Final = 0.5
 """Interval at which a server with a full disk checks for free space."""
 
 _TURNED_AWAY = Request | Transfer
-"""Messages rejected while too many answers are held for the other member; their senders repeat them."""
+"""Messages dropped while too many answers are held for the other member; their senders repeat them."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -87,7 +87,8 @@ class GroupCommit:
         self._commits = 0
         self.clock: Callable[[], float] | None = None
         self._measures: Measures | None = None
-        reserve.release()  # Space for the start itself.
+        reserve.release()  # The start itself may need the space.
+
         with self._translated():
             if loops is None:
                 begin_incarnation(store, int(wall * 1000), settings.id)

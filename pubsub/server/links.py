@@ -133,7 +133,8 @@ class Links:
                 sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
             except zmq.ZMQError as error:  # No further socket was left for the monitor of the connection.
                 raise ConfigurationError(f"no socket for {address!r}: {error}") from None
-            redial.refused = self._refused.get(address)  # Reported of the earlier link; this link withdraws it.
+            # The refusal was reported for the earlier link; the new link withdraws it when it connects.
+            redial.refused = self._refused.get(address)
             self._redials.add(redial)
             self._poller.register(redial.sock, zmq.POLLIN)
         self._open[sock] = _Link(address, curve, redial)
@@ -191,7 +192,7 @@ class Links:
     # The end
 
     def close(self, sock: zmq.Socket[bytes], linger_ms: int = 0) -> None:
-        """Close one socket and drop the messages in it, except that the last messages have `linger_ms` to leave."""
+        """Close one socket; messages in it have `linger_ms` milliseconds to leave, then they are dropped."""
         link = self._open.pop(sock, None)
         self._poller.unregister(sock)
         if link is not None and link.watch is not None:

@@ -40,7 +40,7 @@ UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
 """Bytes of large answers that wait to be sent to one client or one other server; a further answer is dropped."""
 
 UNSENT_TOTAL_MAX: Final = 256 * 1024 * 1024
-"""The same limit for all together. Beyond it only destinations with no waiting answer get one, up to twice as much."""
+"""The same limit for all. Above it, only destinations without a waiting answer get one, up to twice as much."""
 
 
 class Sockets(Protocol):
@@ -142,7 +142,7 @@ class Loop:
 
     def _finish(self, now: float) -> None:
         self._group_commit.commit(now)
-        check_stale(self._settings, self._core)  # Only now is the finding durable.
+        check_stale(self._settings, self._core)  # After the commit, so that the finding is durable.
         self._check()
         self._give_up_silent(now)
         if self._unsent.size:

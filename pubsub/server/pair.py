@@ -269,9 +269,7 @@ class Pair:
             try:
                 self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
                 following.connected(now)
-            except (
-                ConfigurationError
-            ) as error:  # The other member may be gone for good; this one may have to take over.
+            except ConfigurationError as error:  # The other member may be gone; this one may have to take over.
                 self._not_reached(str(error))
 
     def disconnect(self, linger_ms: int = 0) -> None:

@@ -1,9 +1,9 @@
 """The server's process: sockets, the loop, the store. It decides nothing (docs/architecture.md, *Cores and shells*).
 
-The loop receives messages from the sockets, lets the core handle them, commits once, sends the answers, and sleeps
-until the next message or the core's deadline. If a commit finds the disk full, the changes are undone and the requests
-are answered with a retry. Any other failure of the disk ends the process before it answers, and the next start recovers
-from the disk.
+The loop receives messages from the sockets, lets the core handle them, commits once, and sends the answers. Then it
+sleeps until the next message or the core's deadline. If a commit finds the disk full, the changes are undone and the
+requests are answered with a retry. Any other failure of the disk ends the process before it answers, and the next start
+recovers from the disk.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ class ServerProcess:
         return Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
-        """Note that another member asks to follow this lone server; after this loop its store gets a register."""
+        """Record that another member asks to follow this lone server; after this loop its store gets a register."""
         asked = membership.may_follow(self.core.state, origin, message)
         self._asked_to_pair = self._asked_to_pair or asked
         return asked

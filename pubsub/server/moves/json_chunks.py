@@ -100,7 +100,7 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
         case _:
             raise ValueError("chunk of an unknown kind")
     if place != len(data):
-        raise ValueError("bytes behind the last body")
+        raise ValueError("bytes follow the last body")
     return part
 
 

@@ -1,8 +1,8 @@
 """Topics that arrive and leave: a server's handling of MERGE and TRANSFER.
 
 Here both halves of a transfer meet the server's own state: it freezes and deletes as giver, it stores and merges as
-receiver. A server that gives a topic away does not receive the topic at the same time. A server that is offered a topic
-it does not hold opens an empty log for it, so an operator's move is the same operation as a merge.
+receiver. A server that gives a topic away does not receive the topic at the same time. A server that is offered an
+unknown topic opens an empty log for it. So an operator's move is the same operation as a merge.
 """
 
 from __future__ import annotations
@@ -112,8 +112,8 @@ class Moves:
     def merge(self, message: Merge, now: float) -> None:
         """Process MERGE from a proxy or an operator: offer the topic to the server at the address.
 
-        A late MERGE has no effect: the topic is not held, or under transfer to a server that answers, or the other
-        holder's log is merged.
+        A late MERGE has no effect. The topic may have left, its transfer to a server that answers may be under way, or
+        the other holder's log may be merged.
         """
         state = self._state
         topic = state.topics.get(message.topic)

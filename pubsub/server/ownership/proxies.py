@@ -1,9 +1,9 @@
 """A server's links to its proxies: heartbeats, announcements, questions (docs/architecture.md, *Ownership*).
 
 Each proxy gets a complete announcement on connect and every few seconds, and each change at once. Announcements are
-ordered by (incarnation, change). If a proxy is silent for long, the server opens a new socket, with back-off, because
-the proxy's side of the old connection may be half open. If a proxy answers that our ID or store is taken, the server
-asks again. It gives up when an earlier process of that ID would have been declared dead by now.
+ordered by (incarnation, change). If a proxy is silent for long, the server opens a new socket, with back-off. The
+proxy's side of the old connection may be half open. If a proxy answers that our ID or store is taken, the server asks
+again. It gives up when an earlier process of that ID would have been declared dead by now.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Proxies:
         return sorted([proxy.heard for proxy in self.all], reverse=True)[self.witnesses - 1]
 
     def heard(self, index: int | str, now: float) -> None:
-        """Note a message on a link; only links to proxies are watched for silence."""
+        """Record a received message; only links to proxies are watched for silence."""
         if not isinstance(index, int) or index < 0:
             return
         proxy = self.all[index]
@@ -114,7 +114,7 @@ class Proxies:
         proxy.reconnect_at = now + proxy.backoff
 
     def sent(self, index: int | str, now: float, *, waits: bool = True) -> None:
-        """Note a message sent on a link. `waits`: the message leaves only after a standby, if any, has confirmed."""
+        """Record a sent message. `waits`: the message leaves only after a standby, if any, has confirmed."""
         if isinstance(index, int) and index >= 0 and not (waits and self.member):
             self.all[index].liveness.sent(now)
 

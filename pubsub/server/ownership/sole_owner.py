@@ -146,7 +146,7 @@ class SoleOwner:
     def park_or_turn_away(self, origin: Origin, request: Request) -> None:
         """Let a request wait as `park` does, or answer BUSY if too many wait."""
         if not self.park(origin, request):
-            reason = "too_many_operations_wait_for_a_whole_topic"
+            reason = "too_many_operations_wait_for_sole_ownership"
             self._state.replies.answer(origin, Outcome.BUSY, reason=reason)
 
     def decided(self) -> Iterator[tuple[Operation, bool]]:
@@ -187,7 +187,7 @@ class SoleOwner:
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         left = self._state.left
         for topic in question.topics:
-            if topic not in named:  # A topic that was left out of the answer was not answered.
+            if topic not in named:  # A topic missing in the answer counts as unanswered.
                 continue
             question.others.setdefault(topic, set()).update(named[topic])
             question.counted[topic] += not self._proxies.may_take_for_holder(proxy, topic, left)

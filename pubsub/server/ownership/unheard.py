@@ -1,6 +1,6 @@
 """Unconfirmed announcements: answers about a new topic wait until enough proxies have confirmed that it is held here.
 
-A server sends an announcement before the answers of its loop, on the same connection, so the proxy that forwards an
+A server sends an announcement before the answers of its loop, on the same connection. So the proxy that forwards an
 answer knows the topic's holder. But a connection that is reset may lose the announcement and deliver the answer. If
 this server and that proxy both end before the next announcement, no process knows of the topic. Another server would
 begin it as a new topic, and the acknowledged messages here would be after a log that seems to be gone.
@@ -52,7 +52,7 @@ class Unheard:
         self._look()
 
     def announced(self, topics: dict[str, str], change: int, now: float) -> None:
-        """Note announced topics.
+        """Let answers about announced topics wait for confirmations.
 
         Args:
             topics: each with its value, as in `Periodic`.

@@ -9,9 +9,9 @@ The rules are those of docs/architecture.md, *Giving up*.
     … and we were giving the topic to  the freeze ends: our log is closed and another one opened, so that later puts
       that server                      are not in the log that that server may have merged
 
-A proxy that started with an empty directory does not know abandoned logs, and takes a returning copy for a holder. A
-server that knows better reports the abandoned log: to a proxy that names such a holder, and to a giver that has frozen
-the topic for it. Each then has the copy quarantined.
+A proxy that started with an empty directory does not know abandoned logs, and takes a returning copy for a holder. This
+server reports the abandoned log to a proxy that names such a holder. It also reports it to a giver that has frozen the
+topic for it. Each then has the copy quarantined.
 
 A client with puts or a position there names a log that is neither held nor merged here. While other holders may exist,
 that has no meaning. If this server is the sole owner, it means that the log is gone:

@@ -4,13 +4,15 @@ There are two kinds. Both are durable and in the report, and neither is ever mer
 
 * *Abandoned* (`aside`). An operator abandoned this server's part of a topic while the server was away, and the others
   continued without it. A proxy reports that when this server announces the topic again. The server then drops the
-  topic: it announces nothing, and may begin a new topic of the same name. The records stay in the store, for `pubsub
-  server export --quarantined`.
+  topic: it announces nothing, and may begin a new topic of the same name. The records stay in the store.
+  `pubsub server export --quarantined` writes them to files.
 * *Outdated* (`held`). There is evidence that this store is a copy from before some of its answers. A client has a
   position beyond a log's end, or a put follows others that this log acknowledged and does not have. The topic stays
   announced, so that no other server begins it. Every request is answered `unavailable`, until `pubsub server restored`
   declares this copy the newest. If a proxy knows that the complete store is older than it was, all topics are
   quarantined.
+
+A topic with a damaged page is held too, but only in memory, until the next start.
 """
 
 from __future__ import annotations

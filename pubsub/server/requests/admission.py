@@ -53,8 +53,8 @@ class Admission:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason=state.why_held_back(name))
             return True
         topic = state.topics.get(name)
-        # A topic begun here again would have one more holder. The proxy might not learn of it before it answers a
-        # question of sole ownership with "no other holder".
+        # If the topic were begun here again, this server would be one more holder. The proxy might answer "no other
+        # holder" to another server before it learns of that.
         gone = topic is None and self._proxies.may_take_for_holder(origin.link, name, state.left)
         if gone or (topic is not None and topic.frozen):
             state.replies.answer(origin, Outcome.MOVED)

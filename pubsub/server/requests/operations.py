@@ -94,7 +94,7 @@ class Operations:
             giving.ask(topic.name, asked.address)
             state.replies.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)
         elif may_be_one_server(asked.address, self._proxies.address):
-            state.replies.answer(origin, Outcome.SUCCESS, reason="it_is_here")
+            state.replies.answer(origin, Outcome.SUCCESS, reason="the_topic_is_here_already")
         elif topic.contested_by:
             state.replies.answer(
                 origin, Outcome.REFUSED, reason=f"contested_with_{','.join(sorted(topic.contested_by))}"
@@ -106,7 +106,7 @@ class Operations:
                 state.counters["offers"] += begun
                 state.replies.answer(origin, Outcome.SUCCESS)
             else:
-                state.replies.answer(origin, Outcome.BUSY, reason="other_topics_are_on_their_way")
+                state.replies.answer(origin, Outcome.BUSY, reason="other_transfers_are_under_way")
 
     def _drain(self, origin: Origin, asked: Operate, now: float) -> None:
         draining = not asked.stop

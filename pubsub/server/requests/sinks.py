@@ -133,7 +133,7 @@ class Sinks:
             self._staging.drop_outdone(topic, publisher, request.batch, wanted.keys())
         if len(stages) != len(wanted):
             state.counters["restaged"] += 1
-            state.replies.answer(origin, Outcome.RESTAGE, last=last, log=log, reason="a_stage_is_not_here_in_full")
+            state.replies.answer(origin, Outcome.RESTAGE, last=last, log=log, reason="a_stage_is_missing_or_incomplete")
             return
         obstacle = self._admission.publish(topic, name, sum(wanted.values()))
         if obstacle:

@@ -63,7 +63,7 @@ class Subscriptions:
         """
         state = self._state
         if not request.number:
-            state.replies.refuse(origin, "number is 0")
+            state.replies.refuse(origin, "the number must not be 0")
             return
         topic = state.topics.get(request.topic)
         on = isinstance(request, Subscribe)
@@ -126,7 +126,7 @@ class Subscriptions:
         """
         state = self._state
         if not request.number:
-            state.replies.refuse(origin, "number is 0")
+            state.replies.refuse(origin, "the number must not be 0")
             return
         key = KEY + request.name
         topic = state.topics.get(request.topic)

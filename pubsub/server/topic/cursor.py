@@ -49,7 +49,7 @@ class Cursor:
         return True
 
     def hand_out(self, last: Position) -> None:
-        """Note that all records up to this position are about to be handed out."""
+        """Record that all records up to this position are about to be handed out."""
         old = None if self.handed is None else spans_of.find(self.backlog, self.handed)
         new = spans_of.find(self.backlog, last)
         if new is not None and (old is None or self.handed is None or (new, last[1]) > (old, self.handed[1])):

@@ -79,8 +79,8 @@ def decode(data: bytes) -> tuple[Any, Any, list[list[Any]]]:
     for name, values in head["changes"]:
         fields = _FIELDS[name]
         if values.keys() != set(fields):
-            raise ValueError("other fields")
+            raise ValueError("a change has other fields")
         changes.append([name, *(_READ[one](values[one], take) if one in _READ else values[one] for one in fields)])
     if place != len(data):
-        raise ValueError("bytes behind the last body")
+        raise ValueError("bytes follow the last body")
     return head["incarnation"], head["number"], changes

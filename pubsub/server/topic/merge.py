@@ -155,7 +155,7 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
-            topic.waiting_bytes += log.total  # At most, as for a topic that is loaded.
+            topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
     topic.note_all()
@@ -166,8 +166,8 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
 def outdated(topic: Topic, other: Topic) -> frozenset[str]:
     """Return the logs of `topic` that belong to a restored copy, if `other` continued from the store's real last state.
 
-    Topics move completely. So if a log ended here at an unknown end is known completely there, then all records of the
-    copy are there, or were consumed there.
+    Topics move completely. A log may have ended here at an unknown end and be known completely there. Then all records
+    of the copy are there, or were consumed there.
     """
     there = other.merged | other.logs.keys()
     if topic.ended & there <= other.ended:

@@ -23,23 +23,23 @@ class Noted:
         self._acknowledged: dict[tuple[str, str], None] = {}
 
     def topic(self, name: str) -> None:
-        """Note that a topic is new, or has another open log, history or `frozen`."""
+        """Record that a topic is new, or has another open log, history or `frozen`."""
         self._topics[name] = None
 
     def last(self, topic: str, publisher: int) -> None:
-        """Note that a publisher's last counter has risen."""
+        """Record that a publisher's last counter has risen."""
         self._last[topic, publisher] = None
 
     def subscription(self, topic: str, subscriber: str) -> None:
-        """Note that a subscription, or the epoch of its client, has changed."""
+        """Record that a subscription, or the epoch of its client, has changed."""
         self._subscriptions[topic, subscriber] = None
 
     def acknowledged(self, topic: str, subscriber: str) -> None:
-        """Note that a subscriber's position has moved, and nothing else of the subscription."""
+        """Record that a subscriber's position has moved, and nothing else of the subscription."""
         self._acknowledged[topic, subscriber] = None
 
     def row(self, topic: str, change: Change) -> None:
-        """Note any other change of a topic, as this row."""
+        """Record any other change of a topic, as this row."""
         self.touched.add(topic)
         self.rows.append(change)
 

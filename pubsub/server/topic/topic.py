@@ -54,10 +54,10 @@ class Log:
     unknown: int = 0
 
     def begin_at(self, low: int) -> None:
-        """Note that no offset below `low` is stored any more.
+        """Raise `low`, because no offset below it is stored any more.
 
-        `low` may lie among the offsets that count as lost, since a subscriber acknowledges offsets received before the
-        copy was restored. `unknown` then counts only the offsets that are left, as it does after a load from the store.
+        `low` may then lie among the offsets that count as lost, since a subscriber acknowledges offsets received before
+        the copy was restored. `unknown` counts only the offsets that are left, as it does after a load from the store.
         """
         self.low = max(self.low, low)
         self.unknown = min(self.unknown, self.end - self.low)
@@ -178,12 +178,12 @@ class Topic:
         return offset, total
 
     def reach(self, publisher: int, counter: int) -> None:
-        """Note that a publisher's counters up to this one are stored."""
+        """Record that a publisher's counters up to this one are stored."""
         self.last[publisher] = counter
         self.noted.last(self.name, publisher)
 
     def note_all(self) -> None:
-        """Note the history and all subscriptions as changed."""
+        """Record that the history and all subscriptions have changed."""
         self.noted.topic(self.name)
         for subscriber in self.subscriptions:
             self.noted.subscription(self.name, subscriber)
@@ -263,7 +263,7 @@ class Topic:
         self.noted.subscription(self.name, name)
 
     def use(self, name: str) -> None:
-        """Note that a reader uses a named subscription that this holder reported to it."""
+        """Record that a reader uses a named subscription that this holder reported to it."""
         if self.subscriptions[name].consumer == Readers():
             self.bind(name, 0)
 
@@ -286,7 +286,7 @@ class Topic:
         self.noted.acknowledged(self.name, name)
 
     def acknowledge(self, name: str, last: Position | None) -> bool:
-        """Note that all records up to `last` are durable at a subscriber's client; None: no new ones are.
+        """Record that all records up to `last` are durable at a subscriber's client; None: no new ones are.
 
         Returns:
             False if the position cannot be right, because the client's memory is an older copy.
