@@ -1,1 +1,1 @@
-"""The server: keeps topics, their messages and their subscribers on disk."""
+"""The server: it keeps topics, their messages and their subscriptions on disk."""

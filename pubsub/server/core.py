@@ -1,18 +1,21 @@
-"""The server: what it does with each message, without a socket, a file or a clock.
+"""The server's core: it decides the effect and the answer of each message, without a socket, a file or a clock.
 
 The rules are those of docs/architecture.md, *Cores and shells*.
 
-The shell feeds it a batch of messages, takes the changes, commits them, lets it hand out, and only then sends what it
-answered. So an answer never leaves before what it says is durable, and everything that arrived together shares one
-fsync. What handing out changes, batches that are found damaged, is a commit of its own:
+The shell feeds the core a batch of messages, commits the changes, and lets the core hand out messages. Only then does
+it send the answers. So an answer never leaves before the state that it reports is durable, and all messages that arrive
+together share one fsync. Batches that handing out finds damaged are changes too, in a commit of their own:
 
     handle(…) for each message  →  changes()  →  commit  →  deliver()  →  changes(), mostly none  →  outgoing()
 
-Here the rooms are built on one `State`, messages are dispatched to them, and the loop's steps run. A put, a
-subscription and an acknowledgement are done in memory at once and noted. Where the commit finds the disk full,
-`reverted` puts back what the store holds and turns the loop's answers into retries. GETs are parked and served by
-`deliver`, behind the commit, which sees what the same loop has put. What needs this server to be the topic's sole owner
-waits until every proxy has answered, and is then dispatched again.
+This module builds the rooms on one `State`, dispatches messages to them, and runs the steps of the loop.
+
+* A put, a subscription and an acknowledgement change memory at once, and the difference is noted for the commit.
+* If the commit finds the disk full, `reverted` restores the state that the store holds and turns the answers into
+  retries.
+* A GET waits until `deliver`, after the commit, so it also receives messages put in the same loop.
+* A request that needs this server to be the topic's sole owner waits until enough proxies have answered. It is then
+  dispatched again.
 """
 
 from __future__ import annotations
@@ -71,14 +74,13 @@ if TYPE_CHECKING:
 
 
 class ServerCore:
-    """One server.
+    """The state and the decisions of one server.
 
     Args:
-        settings: its configuration.
-        loaded: what its store held.
+        loaded: the state read from the store.
         reader: reads stored batches, those of the open transaction included.
-        stamps: its clock for stamps.
-        random: for log IDs.
+        stamps: the server's clock for timestamps.
+        random: source of log IDs.
         now: monotonic seconds.
     """
 
@@ -110,25 +112,25 @@ class ServerCore:
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
         self.reports = Reports(state, self.proxies, self.stores, self.moves)
         self.beside: Callable[[Origin, Message, float], bool] = _nobody
-        """Takes what is of no concern to a server, but to a member of a pair; whether it was that."""
+        """Handles a message for a member of a pair; returns False if the message is not of that kind."""
         self.deposed: Callable[[int], None] = _nothing
-        """Told of the term of another primary of this store, of which a proxy tells."""
+        """Called with the term of another primary of this store when a proxy reports one."""
         self._durable: list[Outgoing] = []
         self._hold_back_unreadable()
 
     def _hold_back_unreadable(self) -> None:
-        """A topic that was loaded, and could not be read, looks like one that has nothing."""
+        """Quarantine each topic that could not be read; otherwise it would look like an empty topic."""
         for topic in [topic for topic in self.state.topics.values() if topic.unreadable]:
             self.quarantine.damaged(topic, topic.unreadable)
 
-    # What comes in
+    # Incoming messages
 
     def handle(self, origin: Origin, message: Message, now: float) -> None:
-        """A message that a proxy passed on, or one of its own.
+        """Process a message that a proxy forwarded, or that a proxy or another server sent.
 
         Args:
-            origin: where the answer goes.
-            message: as decoded.
+            origin: the destination of the answer.
+            message: the decoded message.
             now: monotonic seconds.
         """
         self.proxies.heard(origin.link, now)
@@ -146,20 +148,21 @@ class ServerCore:
         elif origin.origin or not isinstance(message, Status | Heartbeat):
             if not origin.origin and self.beside(origin, message, now):
                 return
-            self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
+            self.state.replies.refuse(origin, f"a server does not process {type(message).__name__} here")
         elif isinstance(message, Status):
             self._status(origin, message, now)
         else:
             self._hear(message.stamp, now)
-            if origin.callback:  # A mark: all that the proxy sent before it has been taken in.
+            if origin.callback:  # The proxy asks to confirm that all its earlier messages were processed.
                 origin.waits = False
                 self.state.replies.answer(origin, Outcome.SUCCESS)
 
     def _dispatch(self, origin: Origin, request: Request, now: float, sole_owner: bool = False) -> None:
-        """What a client asks of a topic.
+        """Process a client's request about a topic.
 
         Args:
-            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
+                topic.
         """
         origin.topic = request.topic
         if self.admission.turns_away(origin, request.topic):
@@ -184,7 +187,7 @@ class ServerCore:
             self.sinks.publish(origin, request, now, sole_owner)
 
     def _go_on(self, now: float) -> None:
-        """Go on with what waited to know whether this server is the sole owner of a topic."""
+        """Continue the operations for which the question of sole ownership is answered now."""
         for operation, sole in self.sole_owner.decided():
             if isinstance(operation, Trimming):
                 self.retention.decided(operation, sole, now)
@@ -194,7 +197,7 @@ class ServerCore:
                 self.sole_owner.turn_away(operation)
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
-        """What came to our own address, or from another server's."""
+        """Process a message that came to this server's own address, or over a link to another server."""
         if not _is_its_own(origin, message.sender if isinstance(message, Transfer | Status) else None):
             self.state.counters["servers_under_a_wrong_name"] += 1
         elif isinstance(message, Transfer):
@@ -204,7 +207,7 @@ class ServerCore:
             if gone:
                 self.abandoned.announced(topic, gone, now)
         elif origin.link != LISTENER or not self.beside(origin, message, now):
-            self.state.replies.refuse(origin, f"{type(message).__name__} is not served here")
+            self.state.replies.refuse(origin, f"a server does not process {type(message).__name__} here")
 
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
         """Answer a message that cannot be decoded.
@@ -223,7 +226,7 @@ class ServerCore:
             self.state.counters["stamps_too_far_ahead"] += 1
 
     def _status(self, origin: Origin, status: Status, now: float) -> None:
-        """A proxy's answer to an announcement, a heartbeat (no callback) or a question."""
+        """Process a proxy's answer to an announcement, a heartbeat (no callback) or a question of sole ownership."""
         self._hear(status.stamp, now)
         proxy = int(origin.link)
         if status.outcome is Outcome.DEPOSED:
@@ -244,7 +247,7 @@ class ServerCore:
             self._told_of_topics(status, proxy, now)
 
     def _told_of_topics(self, status: Status, proxy: int, now: float) -> None:
-        """Take note of who else holds our topics, as a proxy sees it, of what was given up, and of the roster."""
+        """Process a proxy's list of other holders of our topics, abandoned logs and known stores."""
         self.stores.told(status)
         try:
             topics = split_topics(status.body)
@@ -255,7 +258,7 @@ class ServerCore:
             self._told(name, value, proxy, now)
 
     def _told(self, name: str, value: str, proxy: int, now: float) -> None:
-        """What a proxy says of a topic: its holders, or a log of ours that was given up."""
+        """Process a proxy's report about one topic: its other holders, or one of our logs that was abandoned."""
         if is_hex(value):
             self.abandoned.announced(name, value, now)
         else:
@@ -263,15 +266,16 @@ class ServerCore:
                 self.abandoned.named(name, server, log, proxy, now)
 
     def leave(self, now: float) -> None:
-        """Say goodbye to every proxy: the process ends."""
+        """Tell every proxy that this process ends."""
         nothing = not (self.state.topics or self.state.aside or self.state.given)
-        alone = not self.proxies.member  # Another member may know better, and this goodbye waits for nobody.
+        # The other member may still hold topics, and this goodbye waits for no confirmation.
+        alone = not self.proxies.member
         self.proxies.leave(now, empty=self.proxies.draining and nothing and alone)
 
     # Time
 
     def tick(self, now: float) -> None:
-        """What is due by now: waits that are over, heartbeats, announcements, retention."""
+        """Do all that is due: expired waits, heartbeats, announcements, retention."""
         state = self.state
         state.long_polls.tick(now)
         self.sole_owner.tick(now)
@@ -279,9 +283,9 @@ class ServerCore:
         self.moves.tick(now)
         self.unheard.tick(now)
         if now >= self.proxies.deadline():
-            # A proxy that gets a new socket is told everything too.
+            # A proxy that gets a new socket receives a complete announcement too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
-            # What went to another server in this very loop must not seem to be held by nobody until that is said.
+            # A topic that went to another server in this loop must not look unowned before its announcement leaves.
             given = {name: value for name, value in state.announcements.items() if "." in value}
             holdings = given | {name: announced(topic) for name, topic in state.topics.items()} if announcing else {}
             self.proxies.tick(holdings, state.change, now)
@@ -290,7 +294,7 @@ class ServerCore:
         state.uncommitted.rows += self.staging.tick(now)
 
     def deadline(self) -> float:
-        """When `tick` has something to do (monotonic seconds)."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min(
             self.proxies.deadline(),
             self.unheard.deadline(),
@@ -303,28 +307,28 @@ class ServerCore:
             self.staging.deadline(),
         )
 
-    # What goes out
+    # Outgoing messages
 
     def changes(self, now: float) -> list[c.Change]:
-        """What is to be committed: all that was noted since the last call."""
+        """Return the changes to commit: everything noted since the last call."""
         self.sole_owner.send(now)
         return self.state.changes(now)
 
     def has_ready(self) -> bool:
-        """Whether `deliver` has something to look at."""
+        """Return True if `deliver` has a waiting request to look at."""
         return self.state.long_polls.has_ready() or self.reads.has_ready()
 
     def deliver(self, now: float) -> None:
-        """Hand out what is asked for and there, after this loop's changes are in the store."""
+        """Answer the waiting GETs and READs that have messages; call it when this loop's changes are in the store."""
         self.reads.deliver()
         self.gets.deliver(now)
 
     def committed(self, now: float) -> None:
-        """All that was taken from `changes` is durable, and more is done in the same loop: `reverted` spares it."""
+        """Mark all changes taken so far as durable while the loop goes on; a later `reverted` keeps their answers."""
         self._durable += self._said(now)
 
     def outgoing(self, now: float) -> list[Outgoing]:
-        """What is to be sent, once all that was taken from `changes` is committed: announcements first."""
+        """Return the messages to send, announcements first; call it when all changes taken are committed."""
         out, self._durable = self._durable, []
         return out + self._said(now)
 
@@ -356,15 +360,15 @@ class ServerCore:
         outcome: Outcome = Outcome.FULL,
         reason: str = "disk",
     ) -> None:
-        """The commit failed: go back to what the store holds, and answer the loop's requests so, to be tried again.
+        """Restore the state that the store holds after a failed commit, and turn the loop's answers into retries.
 
         Args:
-            reload: gives a topic as the store has it, or None where it holds none of that name.
-            outcome, reason: of the answers; by default, that it was for want of space.
+            reload: returns a topic as the store has it, or None if the store has no topic of that name.
+            outcome, reason: put into the answers; by default, that the disk is full.
         """
         touched = self.state.revert(reload)
         self._hold_back_unreadable()
-        # Moves and announcements under way are not stored, and begin anew.
+        # Moves and announcements under way are not stored, so they start again.
         self.proxies.withdraw_announcements()
         self.moves.reverted(now)
         self.retention.pause(now, touched)
@@ -381,12 +385,12 @@ def _nothing(term: int) -> None:
 
 
 def _is_its_own(origin: Origin, sender: str | None) -> bool:
-    """Whether what another server says comes from who may say it: it names itself, and by the ID that its key has.
+    """Check that another server speaks for itself: the sender it names has the ID that its key is authorized for.
 
     Args:
-        sender: the ID that the message names; None where it does not matter who sent it.
+        sender: the ID that the message names; None if the sender does not matter.
     """
     if isinstance(origin.link, str):
-        named = parse_endpoint(origin.link)[0]  # Whoever answers there has the key of the server that is named.
+        named = parse_endpoint(origin.link)[0]  # The process at that address has the key of the named server.
         return not named or sender is None or sender == named
     return origin.speaker is None or (origin.speaker != "" and sender in {None, origin.speaker})

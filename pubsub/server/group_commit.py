@@ -1,13 +1,13 @@
-"""A server on its store, without its sockets: what a loop does between receiving and sending.
+"""A server on its store, without its sockets: the part of a loop between receiving and sending.
 
 The rules are those of docs/architecture.md, *Cores and shells*.
 
-    handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing, which is sent
+    handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing messages, to send
 
-All messages of one turn of the loop (`loop`) share the commit; a client's groups of puts are another thing. It decides
-nothing: the core does. A commit that finds the disk full is taken back and answered so; any other failure of
-the disk is raised, and the process ends before it answers. The process puts sockets around this, the simulator a
-network that it can cut.
+All messages of one turn of the loop (`loop`) share one commit. (A client's groups of puts are something different.)
+This module decides nothing; the core does. If the commit finds the disk full, the changes are undone and the requests
+are answered with a retry. Any other failure of the disk is raised, and the process ends before it answers. The process
+runs this on real sockets, the simulator on a network that it can cut.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from pubsub.server.topic.commits import Commit
 from pubsub.server.topic.topic import Topic
 
 FULL_RETRY_SECONDS: Final = 0.5
-"""How often a server whose disk was full looks whether it still is."""
+"""Interval at which a server with a full disk checks for free space."""
 
 _TURNED_AWAY = Request | Transfer
-"""What is asked again where it is not taken, while too much is held for the other member."""
+"""Messages dropped while too many answers are held for the other member; their senders repeat them."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -54,21 +54,20 @@ class GroupCommit:
     """One server between its sockets and its disk.
 
     Args:
-        settings: its configuration.
         store: open.
-        reserve: space for when the disk is full.
-        random: for log IDs and transfers.
+        reserve: disk space that is released when the disk is full.
+        random: source of log IDs and transfer IDs.
         now: monotonic seconds.
         wall: seconds since 1970.
-        loops: where the store has two members, the loops of the term that begins: it is the incarnation.
-        lock: held while the store is written; None: one of its own.
+        loops: the held answers of the term that begins, if the store has two members. The term is the incarnation.
+        lock: held while the store is written; None: a new lock.
 
     Raises:
-        StorageError: the store cannot be read, or its new incarnation not be written.
+        StorageError: the store cannot be read, or its new incarnation cannot be written.
 
     Attributes:
-        loops: as given, or set between two loops; None where the store has one member.
-        clock: gives monotonic seconds, where it is measured how long things take; None: nothing is.
+        loops: as given, or set between two loops. None if the store has one member.
+        clock: returns monotonic seconds, to measure durations. None: nothing is measured.
     """
 
     def __init__(
@@ -88,7 +87,8 @@ class GroupCommit:
         self._commits = 0
         self.clock: Callable[[], float] | None = None
         self._measures: Measures | None = None
-        reserve.release()  # Space for the start itself.
+        reserve.release()  # The start itself may need the space.
+
         with self._translated():
             if loops is None:
                 begin_incarnation(store, int(wall * 1000), settings.id)
@@ -101,7 +101,7 @@ class GroupCommit:
         reserve.make()
 
     def measure(self, clock: Callable[[], float]) -> None:
-        """Measure from now on, by this clock (monotonic seconds), what `Measures` names."""
+        """Start to measure, by this clock (monotonic seconds), the durations and counts that `Measures` names."""
         self.clock = clock
         self._measures = self.core.state.measures = Measures()
 
@@ -113,16 +113,16 @@ class GroupCommit:
             raise translate(error, self.store.path) from None
 
     def handle(self, link: int | str, frames: Frames, now: float, speaker: str | None = None) -> int:
-        """Take a message.
+        """Decode and process one message.
 
         Args:
-            link: where it came from, as in `Origin`.
-            frames: origin, head and body; the origin is empty where the other end has none.
+            link: the connection that the message came over, as in `Origin`.
+            frames: origin, head and body. The origin is empty if the peer sends none.
             now: monotonic seconds.
-            speaker: whose key it came with, as in `Origin`.
+            speaker: the server that the key of the connection belongs to, as in `Origin`.
 
         Returns:
-            What it counts for towards the end of the loop: a train as many as it has rows, any other message one.
+            The weight of the message in the limit of one loop: the number of rows for a train, 1 for any other message.
         """
         core = self.core
         if not 2 <= len(frames) <= 3:
@@ -151,16 +151,16 @@ class GroupCommit:
             if type(message) is Put:
                 origin.timing = measures.put
         if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
-            core.state.counters["not_taken"] += 1  # It is asked again, of whoever serves then.
+            core.state.counters["not_taken"] += 1  # The sender repeats it, to the member that serves by then.
             return 1
         core.handle(origin, message, now)
         return message.rows or 1 if type(message) is Put else 1
 
     def commit(self, now: float) -> Commit | None:
-        """Commit what this loop changed, and hand out.
+        """Commit the changes of this loop, then hand out messages.
 
         Returns:
-            What is durable now; None where there was nothing to commit, or the loop was undone.
+            The changes that are durable now. None if there were no changes, or the loop was undone.
 
         Raises:
             StorageError: the disk failed; nothing may be sent any more.
@@ -188,10 +188,10 @@ class GroupCommit:
         return Commit(core.state.incarnation, self._commits, done)
 
     def _deliver(self, now: float) -> list[Change]:
-        """Hand out, behind the commit: a transaction that reads a damaged page cannot be committed any more.
+        """Hand out messages after the commit, because a transaction that has read a damaged page cannot be committed.
 
         Returns:
-            What of that is durable: batches that were found damaged, mostly nothing.
+            The durable changes that this made: batches found damaged, mostly none.
         """
         with self._translated():
             self.core.deliver(now)
@@ -201,7 +201,6 @@ class GroupCommit:
         return changes
 
     def _write(self, changes: list[Change]) -> None:
-        """Make changes durable."""
         begun = 0.0
 
         def enter() -> None:
@@ -221,46 +220,46 @@ class GroupCommit:
 
     def _became_full(self, now: float) -> None:
         if not self.core.state.full:
-            _log.error("the disk under %s is full: puts are refused until there is space", self.store.path)
+            _log.error("the disk under %s is full: puts are refused until there is free space", self.store.path)
         self.core.state.full = True
         self._full_check_at = now + FULL_RETRY_SECONDS
         self.reserve.release()
         self._take_back(now)
 
     def _met_damage(self, error: StoreDamaged, now: float) -> None:
-        """A change needed a page that is damaged: take the loop back, and go on without its topic.
+        """Undo the loop and quarantine the topic after a change needed a damaged page.
 
         Raises:
-            StoreDamaged: it is no single topic's, or one that is held back already.
+            StoreDamaged: the page belongs to no single topic, or to a topic that is quarantined already.
         """
         core, change = self.core, self.store.failed()
         topic = None if change is None else core.state.topic_of(change)
         if topic is None and core.moves.receiving.brings(getattr(change, "log", 0)):
-            _log.error("what arrives from another server is not taken: %s", error)
+            _log.error("data from another server is rejected: %s", error)
         elif topic is None or core.state.is_held_back(topic.name):
             raise error
         else:
-            _log.error("topic %s is held back, others are served: %s", topic.name, error)
+            _log.error("topic %s is quarantined, other topics are served: %s", topic.name, error)
         self._take_back(now, Outcome.BUSY, "taken_back")
         found = core.state.topics.get(topic.name) if topic else None
         if found is not None:
             core.quarantine.damaged(found, str(error))
 
     def _take_back(self, now: float, outcome: Outcome = Outcome.FULL, reason: str = "disk") -> None:
-        """What this loop did has not come to be; its requests are answered so."""
+        """Undo the changes of this loop, and answer its requests with `outcome`."""
         core, store = self.core, self.store
         if self.loops is not None:
             self.loops.taken_back()
         with self._translated():
             core.reverted(self._reload, now, outcome, reason)
-            # A topic that was read anew has no watermark that was about to be deleted: no span refers to it.
+            # A reloaded topic lacks the watermarks that were about to be deleted, since no span refers to them.
             core.retention.discard_watermarks(store.unused_watermarks(core.state.topics.values()))
 
     def _reload(self, name: str) -> Topic | None:
         return next(self.store.topics(name, unreadable=True), None)
 
     def check_full(self, now: float) -> None:
-        """Where the disk was full, see now and then whether it still is."""
+        """Check at intervals whether a full disk has free space again."""
         if not self.core.state.full or now < self._full_check_at:
             return
         self._full_check_at = now + FULL_RETRY_SECONDS
@@ -268,10 +267,10 @@ class GroupCommit:
             self.reserve.make() or self.store.free_bytes() >= 2 * self.reserve.size
         ):
             self.core.state.full = False
-            _log.info("there is space again under %s", self.store.path)
+            _log.info("the disk under %s has free space again: puts are accepted", self.store.path)
 
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
-        """What is to be sent after the commit: to where, and the frames, with the origin first."""
+        """Return the messages to send after the commit: each destination with its frames, the origin first."""
         with self._translated():
             sent = [(out, self._frames(out)) for out in self.core.outgoing(now)]
         return sent if self.loops is None else self.loops.passed(sent)

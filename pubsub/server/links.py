@@ -1,7 +1,7 @@
-"""A server's sockets to proxies and to other servers, and what it receives at its own address; it decides nothing.
+"""A server's sockets to proxies and other servers, and the messages at its own address; it decides nothing.
 
-Where it has keys each link is locked (`doors`), and one that is refused is made anew by `Redials`, which tries several
-expected keys in turn, leaves alone for a while who refuses, and finds out why.
+In a server with keys each link is locked (`doors`). `Redials` opens a refused link again: it tries several expected
+keys in turn, pauses after a refusal, and finds out the reason.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from pubsub.protocol.names import parse_endpoint
 from pubsub.server.doors import Doors
 
 GOODBYE_MS: Final = 200
-"""How long a stopping server's last messages may take to leave."""
+"""Time for the last messages of a stopping server to leave."""
 
 REFUSALS_MAX: Final = 512
-"""Addresses of which it is remembered why they refuse this server; with one more all are forgotten, and said again."""
+"""Addresses with a remembered refusal. One more clears all of them, and their refusals are logged again."""
 
 TURNED_AWAY_MAX: Final = 32
-"""Messages that a standby takes at a time at its own address."""
+"""Messages at its own address that a standby processes in one turn."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class _Link(NamedTuple):
-    """One socket: to what address it was opened, how it is locked, and what tells that it is refused, or has ended."""
+    """One socket, with its address, its lock, and the sockets that report a refusal or the end of its connection."""
 
     address: str
     curve: CurveClient | None
@@ -50,21 +50,21 @@ class _Link(NamedTuple):
 
     @property
     def watch(self) -> zmq.Socket[bytes] | None:
-        """What is polled besides the socket."""
+        """The second socket to poll for this link, if any."""
         return self.ends if self.redial is None else self.redial.sock
 
 
 class Links:
-    """ZeroMQ's sockets, as the loop uses them.
+    """The ZeroMQ sockets, as the loop uses them.
 
     Args:
-        context: to make them in.
-        poller: watches those that are open.
-        wakeup: of the loop that polls.
-        doors: what locks them; None where they are not.
+        context: the context to create them in.
+        poller: polls the open sockets.
+        wakeup: wakes the loop that polls.
+        doors: locks the sockets; None in a server without keys.
 
     Attributes:
-        refusals: by address, the sentence why nobody there speaks with this server.
+        refusals: by address, a sentence with the reason why there is no connection.
     """
 
     receive = staticmethod(receive)
@@ -74,39 +74,39 @@ class Links:
         self._context, self._poller, self._wakeup, self._doors = context, poller, wakeup, doors
         self._open: dict[zmq.Socket[bytes], _Link] = {}
         self._found_out: deque[Callable[[float], None]] = deque()
-        """What other threads have found out, to be taken in by the loop."""
+        """Results of other threads, to be processed by the loop."""
         self._redials = Redials(Counters(), lambda call, arguments: bool(call(*arguments)), self._enqueue)
         self.refusals: dict[str, str] = {}
         self._refused: dict[str, Refusal] = {}
 
     def dealer(self, address: str) -> zmq.Socket[bytes]:
-        """A new socket to a proxy."""
         return self._connected(address, address, None if self._doors is None else self._doors.to_proxy(address))
 
     def to_server(self, address: str) -> zmq.Socket[bytes]:
-        """A new socket to another server, which has the key that belongs to the ID in the address.
+        """Open a socket to another server, locked with the keys of the server ID in the address.
 
         Raises:
-            ConfigurationError: the address is none, names nobody whose key is known, or asks for keys that we lack.
+            ConfigurationError: the address is invalid, no key of its server is known, or it needs keys that this server
+                lacks.
         """
         server, place = parse_endpoint(address)
         if self._doors is not None:
             return self._connected(address, place, self._doors.to_server(address))
         if server:
-            raise ConfigurationError(f"{address} asks for keys, and this server has none")
+            raise ConfigurationError(f"no connection to {address}: that server has keys, and this server has none")
         return self._connected(address, place, None)
 
     def to_member(self, address: str) -> zmq.Socket[bytes]:
-        """A new socket to the other member of this very server, which has another key for the same ID.
+        """Open a socket to the other member of this server, which has another key for the same ID.
 
         Raises:
-            ConfigurationError: the address is none, or no key of another member is authorized.
+            ConfigurationError: the address is invalid, or no key of another member is authorized.
         """
         server, place = parse_endpoint(address)
         if self._doors is not None:
             return self._connected(address, place, self._doors.to_member(address))
         if server:
-            raise ConfigurationError(f"{address} asks for keys, and this server has none")
+            raise ConfigurationError(f"no connection to {address}: that member has keys, and this one has none")
         sock = self._connected(address, place, None)
         ends = watch(self._context, sock, int(zmq.EVENT_DISCONNECTED))
         self._poller.register(ends, zmq.POLLIN)
@@ -114,7 +114,7 @@ class Links:
         return sock
 
     def ended(self, sock: zmq.Socket[bytes]) -> bool:
-        """Whether the connection of a member's socket has ended since this was asked last."""
+        """Return True if the connection of a member's socket has ended since the last call."""
         link = self._open[sock]
         if link.redial is not None:
             ended, link.redial.ended = link.redial.ended, False
@@ -131,9 +131,10 @@ class Links:
         else:
             try:
                 sock, redial = open_redialed(self._context, place, curve=curve, told=partial(self._told, address))
-            except zmq.ZMQError as error:  # There was a socket, and none for what watches it.
+            except zmq.ZMQError as error:  # No further socket was left for the monitor of the connection.
                 raise ConfigurationError(f"no socket for {address!r}: {error}") from None
-            redial.refused = self._refused.get(address)  # Told of the link before; to be taken back by this one.
+            # The refusal was reported for the earlier link; the new link withdraws it when it connects.
+            redial.refused = self._refused.get(address)
             self._redials.add(redial)
             self._poller.register(redial.sock, zmq.POLLIN)
         self._open[sock] = _Link(address, curve, redial)
@@ -141,7 +142,7 @@ class Links:
         return sock
 
     def receive_known(self, listener: zmq.Socket[bytes]) -> tuple[str | None, Frames] | None:
-        """The next message at the server's own address, and the ID of the server whose key it came with."""
+        """Receive the next message at the server's own address, with the ID of the server that its key belongs to."""
         if self._doors is not None and listener.mechanism == zmq.CURVE:
             return self._doors.receive(listener)
         frames = receive(listener)
@@ -151,11 +152,11 @@ class Links:
 
     @property
     def due(self) -> float:
-        """When `turn` has something to do, on the monotonic clock in seconds."""
+        """The time at which `turn` has something to do, on the monotonic clock in seconds."""
         return self._redials.due
 
     def turn(self, ready: Container[Any], now: float) -> None:
-        """Make anew what is due, and hear what became of the others."""
+        """Open due links again, and process the results of earlier attempts."""
         for link in tuple(self._open.values()):
             if link.redial is not None and link.redial.sock in ready:
                 self._redials.take(link.redial.sock, now)
@@ -172,7 +173,7 @@ class Links:
         if refusal is None:
             self._refused.pop(address, None)
             if self.refusals.pop(address, None) is not None:
-                _log.info("%s speaks with this server now", address)
+                _log.info("%s is connected now", address)
             return
         assert self._doors is not None
         sentence = self._doors.why_refused(address, refusal)
@@ -184,14 +185,14 @@ class Links:
             _log.warning("%s", sentence)
 
     def is_outdated(self, sock: zmq.Socket[bytes]) -> bool:
-        """Whether the keys that are expected of another server are not those that are authorized now."""
+        """Return True if a socket to another server expects other keys than those authorized now."""
         link = self._open[sock]
         return self._doors is not None and not self._doors.is_expected(link.address, link.curve)
 
     # The end
 
     def close(self, sock: zmq.Socket[bytes], linger_ms: int = 0) -> None:
-        """Close one of them, with what waits in it; what was said last has so many milliseconds to leave."""
+        """Close one socket; messages in it have `linger_ms` milliseconds to leave, then they are dropped."""
         link = self._open.pop(sock, None)
         self._poller.unregister(sock)
         if link is not None and link.watch is not None:
@@ -203,7 +204,7 @@ class Links:
         sock.close(linger_ms)
 
     def goodbye(self) -> None:
-        """Close all; what was said last has a moment to leave."""
+        """Close all sockets; the last messages have `GOODBYE_MS` to leave."""
         self._redials.close()
         for sock, link in self._open.items():
             if link.ends is not None:
@@ -213,11 +214,11 @@ class Links:
 
 
 def turn_away(links: Links, listener: Any, server: str, primary: str) -> None:
-    """A standby serves nobody. Who gives it a topic is told where the primary is: nobody else would say so.
+    """Answer a server that gives a topic to this standby with the address of the primary; no other process reports it.
 
     Args:
         server: the ID that both members have.
-        primary: the address of the one that serves; "" where it is not known.
+        primary: the address of the member that serves; "" if it is not known.
     """
     for _ in range(TURNED_AWAY_MAX):
         taken = links.receive_known(listener)

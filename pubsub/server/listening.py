@@ -1,4 +1,4 @@
-"""The address on which a server listens: the same as before, where its port was left to chance."""
+"""The address on which a server listens; a port chosen by the system stays the same at the next start."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pubsub.server.storage.local import keep_port, kept_port
 from pubsub.server.storage.store import Store
 
 Bound = Callable[[str], tuple[zmq.Socket[bytes], str]]
-"""Binds to an address: the socket, and the address with its port."""
+"""Binds to an address; returns the socket, and the address with its port."""
 
 
 def listen(bind: str, bound: Bound, store: Store | None, local: LocalFile) -> tuple[zmq.Socket[bytes], str]:
-    """Bind; where the port is left to chance, to the one it had before, if that is free.
+    """Bind to an address; if the system chooses the port, prefer the port of the last start if it is free.
 
-    A server that was giving a topic to this one when it died knows no other address to go on with.
+    A server that was giving a topic to this one when this one died knows no other address to continue with.
 
     Args:
         bound: binds to an address.
-        store: keeps the port of a server that is alone; None: `local` keeps a member's.
+        store: keeps the port of a server without a standby. None: `local` keeps the member's port.
     """
     if not bind.startswith("tcp://") or bind[-2:] not in {":0", ":*"}:
         return bound(bind)
@@ -37,7 +37,7 @@ def listen(bind: str, bound: Bound, store: Store | None, local: LocalFile) -> tu
         if store is not None:
             keep_port(store, port)
         else:
-            with contextlib.suppress(StoreFull):  # As of `keep_port`.
+            with contextlib.suppress(StoreFull):  # As in `keep_port`.
                 local.keep(port=port)
     except BaseException:
         listener.close(0)

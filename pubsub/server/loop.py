@@ -1,9 +1,9 @@
-"""One turn of a server's loop, over whatever sockets it is given (docs/architecture.md, *Cores and shells*).
+"""One turn of a server's loop, over any kind of sockets (docs/architecture.md, *Cores and shells*).
 
-    take what the sockets hold, bounded  →  the core's timers  →  commit once  →  send the answers
+    receive from the sockets, up to a limit  →  the core's timers  →  commit once  →  send the answers
 
-The process gives it ZeroMQ's sockets and its clock, the simulator a network that it can cut and a clock of its own: so
-the order that everything rests on, durable first and answer second, is the same code in both.
+The process supplies ZeroMQ's sockets and its clock. The simulator supplies a network that it can cut and a clock of its
+own. So the order on which all guarantees rest, durable first and answer second, is the same code in both.
 """
 
 from __future__ import annotations
@@ -22,73 +22,72 @@ from pubsub.server.group_commit import GroupCommit
 from pubsub.server.state.replies import LISTENER, Outgoing
 
 DRAIN_MAX: Final = 256
-"""Messages, and rows of trains, taken from one proxy before the loop commits; the last train may go beyond it."""
+"""Messages, and rows of trains, received from one proxy before the loop commits; the last train may exceed it."""
 
 DRAIN_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes after which no more is taken from it in this loop."""
+"""Bytes received from one proxy before the loop commits."""
 
 TRANSFER_DRAIN_MAX: Final = 8
-"""Messages taken from other servers before the loop commits: chunks are large, and clients wait."""
+"""Messages received from other servers before the loop commits: chunks are large, and clients wait."""
 
 PEERS_MAX: Final = 256
-"""Other servers that this one has a socket to; for one more, the one that was silent for longest is closed."""
+"""Other servers with an open socket; for one more, the socket with the longest silence is closed."""
 
 PEER_SECONDS: Final = 10.0
-"""Silence of another server after which the link to it is made anew, or after twice as long given up."""
+"""Silence of another server after which its next message uses a new link; after twice as long the link is closed."""
 
 UNSENT_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of large answers that wait to be sent to one client, or to one other server; a further one is dropped."""
+"""Bytes of large answers that wait to be sent to one client or one other server; a further answer is dropped."""
 
 UNSENT_TOTAL_MAX: Final = 256 * 1024 * 1024
-"""The same of all; beyond it those come first who have nothing waiting, up to twice as much."""
+"""The same limit for all. Above it, only destinations without a waiting answer get one, up to twice as much."""
 
 
 class Sockets(Protocol):
-    """What carries a server's messages."""
+    """The transport of a server's messages."""
 
     def dealer(self, address: str) -> Any:
-        """A new socket to a proxy.
+        """Open a socket to a proxy.
 
         Raises:
-            ConfigurationError: the address is none, or no socket can be opened.
+            ConfigurationError: the address is invalid, or no socket can be opened.
         """
 
     def to_server(self, address: str) -> Any:
-        """A new socket to another server.
+        """Open a socket to another server.
 
         Raises:
-            ConfigurationError: the address is none, or of nobody whose key is known, or no socket can be opened.
+            ConfigurationError: the address is invalid, no key of its server is known, or no socket can be opened.
         """
 
     def close(self, sock: Any) -> None:
-        """Close one of them, with what waits in it."""
+        """Close a socket, and drop the messages in it."""
 
     def receive(self, sock: Any) -> Frames | None:
-        """The next message, None where none waits."""
+        """Receive the next message; None if there is none."""
 
     def receive_known(self, listener: Any) -> tuple[str | None, Frames] | None:
-        """The next message at the server's own address, None where none waits; and who speaks, as in `Origin`."""
+        """Receive the next message at the server's own address, with its speaker as in `Origin`; None if none waits."""
 
     def send(self, sock: Any, frames: list[Any]) -> bool:
-        """Send a message; False where it cannot be taken."""
+        """Send a message; return False if the socket cannot take it."""
 
 
 class Loop:
-    """What a server does between two waits.
+    """The work of a server between two waits.
 
     Args:
-        settings: its configuration.
         group_commit: the server on its store.
-        sockets: what carries its messages.
-        listener: the socket on its own address.
-        check: called between the commit and the answers; raises where nothing may be answered any more.
+        sockets: the transport.
+        listener: the socket on the server's own address.
+        check: called between the commit and the answers; raises if nothing may be answered any more.
 
     Attributes:
-        dealers: the sockets to its proxies.
-        servers: by address, the socket to another server, and when it was heard.
+        dealers: the sockets to the proxies.
+        servers: by address, the socket to another server, and the time of its last message.
 
     Raises:
-        ConfigurationError: a proxy's address is none.
+        ConfigurationError: a proxy's address is invalid.
     """
 
     def __init__(
@@ -110,19 +109,19 @@ class Loop:
 
     @property
     def unsent_bytes(self) -> int:
-        """Of large answers that wait to be sent."""
+        """Bytes of large answers that wait to be sent."""
         return self._unsent.size
 
     def turn(self, ready: Container[Any], now: float) -> None:
-        """One turn.
+        """Run one turn.
 
         Args:
-            ready: the sockets that have something.
+            ready: the readable sockets.
             now: monotonic seconds.
 
         Raises:
-            StorageError: the disk failed; nothing was answered that is not on it.
-            ConfigurationError: another server has this one's ID, or this one's store is an older copy of itself.
+            StorageError: the disk failed; every answer sent so far is on the disk.
+            ConfigurationError: another server has this server's ID, or this store is an older copy of itself.
         """
         if self._core.state.measures is not None:
             self._core.state.measures.turn(now)
@@ -138,17 +137,17 @@ class Loop:
         self._core.tick(now)
         taken = self._core.proxies.taken(now)
         if taken:
-            raise ConfigurationError(f"server {self._settings.id} cannot join: {taken.replace('_', ' ')}")
+            raise ConfigurationError(f"server {self._settings.id} cannot join the cluster: {taken.replace('_', ' ')}")
         self._finish(now)
 
     def _finish(self, now: float) -> None:
         self._group_commit.commit(now)
-        check_stale(self._settings, self._core)  # once that is durable
+        check_stale(self._settings, self._core)  # After the commit, so that the finding is durable.
         self._check()
         self._give_up_silent(now)
         if self._unsent.size:
             self._unsent.sweep()
-        self.reconnect()  # first, so that what is sent goes through the new sockets
+        self.reconnect()  # Before sending, so that messages go through the new sockets.
         self.send(now)
         self._group_commit.check_full(now)
 
@@ -172,13 +171,13 @@ class Loop:
             self._group_commit.handle(LISTENER, frames, now, speaker)
 
     def send(self, now: float) -> None:
-        """Send what the core has to say, after the commit."""
+        """Send the core's messages, after the commit."""
         core, sockets = self._core, self._sockets
         sent = self._group_commit.outgoing(now)
         for out, frames in sent:
             try:
                 sock = self._socket(out.link, now)
-            except ConfigurationError:  # An address that another process gave us, and that is none.
+            except ConfigurationError:  # Another process sent us an invalid address.
                 core.state.counters["addresses_bad"] += 1
                 continue
             if len(frames[-1]) > LARGE_BYTES:
@@ -200,10 +199,10 @@ class Loop:
         return self.listener if link == LISTENER else self.dealers[link]
 
     def server(self, address: str, now: float) -> Any:
-        """The socket to another server; a new one where the old one has been silent for long.
+        """Return the socket to another server; a new socket if the old one has been silent for `PEER_SECONDS`.
 
         Raises:
-            ConfigurationError: the address is none, or no socket can be opened.
+            ConfigurationError: the address is invalid, or no socket can be opened.
         """
         known = self.servers.get(address)
         if known is not None and now - known[1] < PEER_SECONDS:
@@ -217,7 +216,7 @@ class Loop:
         return peer
 
     def close_servers(self, which: Callable[[Any], bool]) -> None:
-        """Close the sockets to those other servers of which that is so, with what waits in them."""
+        """Close the sockets to other servers that satisfy `which`, and drop the messages in them."""
         for address in [one for one, (sock, _) in self.servers.items() if which(sock)]:
             self._close_server(address)
 
@@ -226,24 +225,24 @@ class Loop:
             self._sockets.close(self.servers.pop(address)[0])
 
     def _give_up_silent(self, now: float) -> None:
-        """Close the sockets to servers that may never be there again: chunks that wait in one are memory."""
+        """Close the sockets to servers that may never return, because chunks that wait in a socket take memory."""
         for address in [one for one, (_, heard) in self.servers.items() if now - heard >= 2 * PEER_SECONDS]:
             self._close_server(address)
 
     def reconnect(self) -> None:
-        """Give those proxies a new socket that the core says need one."""
+        """Open a new socket for each proxy that the core names."""
         for proxy in self._core.proxies.reconnect:
             old = self.dealers[proxy]
             try:
                 self.dealers[proxy] = self._sockets.dealer(self._settings.proxies[proxy])
-            except ConfigurationError:  # No further file may be opened: the old socket may do, or this is tried again.
+            except ConfigurationError:  # The limit on open files is reached: keep the old socket.
                 self._core.state.counters["sockets_not_opened"] += 1
                 continue
             self._sockets.close(old)
         self._core.proxies.reconnect.clear()
 
     def close(self) -> None:
-        """Close every connection but that of the server's own address: this server serves no more."""
+        """Close every connection except the server's own address: this server stops serving."""
         for address in list(self.servers):
             self._close_server(address)
         for dealer in self.dealers:
@@ -251,7 +250,7 @@ class Loop:
         self.dealers = []
 
     def connect_anew(self, listener: Any, now: float) -> None:
-        """Close every connection, with what waits in it, and open it again.
+        """Close every connection, drop the messages in it, and open it again.
 
         Args:
             listener: the new socket on the server's own address.
@@ -265,10 +264,10 @@ class Loop:
 
 
 def observe(sent: Iterable[tuple[Outgoing, object]], now: float) -> None:
-    """Observe what the answers that were just sent have a timing for; the same timing in a row at once.
+    """Record the durations of the answers just sent; equal timings in a row are recorded with one call.
 
     Args:
-        sent: as `GroupCommit.outgoing` gave it.
+        sent: as `GroupCommit.outgoing` returned it.
         now: monotonic seconds.
     """
     success = Outcome.SUCCESS
@@ -282,14 +281,14 @@ def observe(sent: Iterable[tuple[Outgoing, object]], now: float) -> None:
 
 
 def check_stale(settings: ServerSettings, core: ServerCore) -> None:
-    """Refuse to run on what was found to be an older copy: its change numbers may have caught up by now.
+    """Refuse to run on an older copy of the store. Its change numbers may look current by now, so this is remembered.
 
     Raises:
-        ConfigurationError: it was.
+        ConfigurationError: the store is an older copy.
     """
     if core.state.stale:
         why = core.state.stale.replace("_", " ")
         raise ConfigurationError(
-            f"server {settings.id} runs on an older copy of its store ({why}); where there is no newer one:"
+            f"server {settings.id} runs on an older copy of its store ({why}); if there is no newer copy, run"
             f" pubsub server restored --dir {settings.directory}"
         )

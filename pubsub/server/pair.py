@@ -1,11 +1,11 @@
-"""A server's process as one member of a pair: the member's messages on sockets, its work on its disk.
+"""A server's process as one member of a pair: it carries the member's messages over sockets and does its disk work.
 
-    standby   `Following`'s loop: its own link to the primary, and to the proxies only what concerns the register
-    primary   beside the server's loop: members' messages come to the server's own address, and are answered there
+    standby   `Following`'s loop: its own link to the primary, and to the proxies only messages about the register
+    primary   beside the server's loop: members' messages arrive at the server's own address and are answered there
 
-The standby connects, the primary answers the connection that a FOLLOW came over last. Where there are keys the other
-end of that link must have one that is authorized for this very server, and is not this member's own. What is decided
-is decided by `standby.member`.
+The standby connects, and the primary answers over the connection of the last FOLLOW. With keys, the peer on that link
+must have a key that is authorized for this very server and is not this member's own. `standby.member` makes the
+decisions.
 """
 
 from __future__ import annotations
@@ -42,57 +42,54 @@ if TYPE_CHECKING:
     from random import Random
 
 DRAIN_MAX: Final = 256
-"""Messages taken from one socket before the standby writes."""
+"""Messages received from one socket before the standby writes."""
 
 FRAMES_MAX: Final = 1 << 16
-"""Frames of one message between two members; one of more is dropped."""
+"""Most frames of one message between two members; a message with more is dropped."""
 
 APPLY_SECONDS: Final = 0.02
-"""A standby applies no more often than this, in one transaction: nobody waits for it, as what it has is synced."""
+"""A standby applies entries at most this often, in one transaction. No request waits for it: the entries are synced."""
 
 APPLY_RETRY_SECONDS: Final = 0.5
-"""The same after its disk was full."""
+"""The same interval after the standby's disk was full."""
 
 _log: Final = logging.getLogger(__name__)
 
 
 class Wires(Protocol):
-    """What carries a member's messages; see `Links`."""
+    """The transport of a member's messages; see `Links`."""
 
-    def dealer(self, address: str) -> Any:
-        """A new socket to a proxy."""
+    def dealer(self, address: str) -> Any: ...
 
-    def to_member(self, address: str) -> Any:
-        """A new socket to the other member."""
+    def to_member(self, address: str) -> Any: ...
 
     def ended(self, sock: Any) -> bool:
-        """Whether the connection of a socket to the other member has ended since this was asked last."""
+        """Return True if the connection of a socket to the other member has ended since the last call."""
 
     def close(self, sock: Any, linger_ms: int = 0) -> None:
-        """Close one of them; what was said last has so many milliseconds to leave."""
+        """Close a socket; its last messages have `linger_ms` milliseconds to leave."""
 
     def receive(self, sock: Any) -> Frames | None:
-        """The next message, None where none waits."""
+        """Receive the next message; None if there is none."""
 
     def send(self, sock: Any, frames: list[Any]) -> bool:
-        """Send a message; False where it cannot be taken."""
+        """Send a message; return False if the socket cannot take it."""
 
 
 class Pair:
     """One member, with its disk and its sockets.
 
     Args:
-        settings: the server's.
-        address: where the other member reaches this one.
-        local: what is this member's own; made before.
+        address: the address at which the other member reaches this one.
+        local: the member's own durable facts, which exist already.
         disk: open.
-        wires: what carries its messages.
-        random: for tokens and waits.
+        wires: the transport of its messages.
+        random: source of tokens and waits.
         now: monotonic seconds.
 
     Attributes:
-        member: which decides.
-        loops: of a primary, for `GroupCommit`.
+        member: makes the decisions.
+        loops: a primary's held answers, for `GroupCommit`.
     """
 
     def __init__(
@@ -122,11 +119,11 @@ class Pair:
 
     @property
     def is_founding(self) -> bool:
-        """Whether this member is the first one of its store, and does not know yet that the store has a register."""
+        """True if this member is the first of its store, and does not know yet that the store has a register."""
         return not self.member.registered
 
     def _make_member(self, now: float) -> None:
-        """A member without a store gets its store's ID with the first copy, and is another one then."""
+        """Make the member. Without a store it gets its store ID with the first copy, and this is then called again."""
         local = self._local.local
         assert local is not None
         store = NO_STORE if self.disk.store is None else self.disk.store.store_id
@@ -147,10 +144,10 @@ class Pair:
     # As standby
 
     def follow(self, now: float, wall_ms: int, resume_after: float = 0.0) -> None:
-        """Be a standby, at the start or after a term, or of one that could not begin: as `Member.follow`.
+        """Become a standby: at the start, after a term, or after a term that could not begin. See `Member.follow`.
 
         Raises:
-            ConfigurationError, StorageError: a socket cannot be opened; the disk failed.
+            ConfigurationError, StorageError: a socket cannot be opened, or the disk failed.
         """
         if self.disk.store is None:
             membership.see_whom(self._settings, self._address)
@@ -165,10 +162,10 @@ class Pair:
         self.dealers = [self._wires.dealer(proxy) for proxy in self._settings.proxies]
 
     def turn(self, ready: Container[Any], now: float, wall_ms: int) -> None:
-        """One turn of a standby: take, write and sync, say so, apply.
+        """Run one turn of a standby: receive, write and sync, acknowledge, apply.
 
         Args:
-            ready: the sockets that have something.
+            ready: the readable sockets.
             now: monotonic seconds.
             wall_ms: the wall clock, in milliseconds since 1970.
 
@@ -181,17 +178,17 @@ class Pair:
                 self._drain_proxy(place, dealer, now)
         if self.link is not None:
             self._drain_link(now)
-            if self._wires.ended(self.link):  # Behind all that came before.
+            if self._wires.ended(self.link):  # After all messages that arrived before the end.
                 self.member.link_ended(now)
         self.member.tick(now, wall_ms)
         following = self.member.following if self.member.role is Role.STANDBY else None
         if following is not None:
             self.disk.write(following)
         self._connect(now)
-        self.send(now)  # Clients of the primary wait for this.
+        self.send(now)  # Clients of the primary wait for the acknowledgement.
         if following is not None and following.may_apply and now >= self._apply_at:
             self._apply_at = now + (APPLY_SECONDS if self.disk.apply(following) else APPLY_RETRY_SECONDS)
-            self.send(now)  # A damaged batch of the primary's is answered by a store that has all.
+            self.send(now)  # Only now may the store answer requests for a batch that is damaged at the primary.
         self._keep()
 
     def _drain_proxy(self, place: int, dealer: Any, now: float) -> None:
@@ -222,18 +219,18 @@ class Pair:
                 else:
                     self.member.hear(message, frames[2:], now)
             except DecodeError as error:
-                _log.warning("what the primary says is not understood: %s", error.reason)
+                _log.warning("a message of the primary cannot be decoded and is dropped: %s", error.reason)
 
     def is_ready(self, now: float) -> bool:
-        """Whether a standby has a store, or its primary has answered, or nobody did for so long that this is said."""
+        """Return True if the standby has a store, its primary has answered, or its patience for an answer is over."""
         if self.disk.store is not None or self._answered:
             return True
         if now >= self._ready_by:
-            _log.warning("no member of server %s answers at %s: it waits", self._settings.id, self._link_to)
+            _log.warning("no member of server %s answers at %s: this one waits", self._settings.id, self._link_to)
         return now >= self._ready_by
 
     def _not_reached(self, said: str) -> None:
-        """Nobody is there to be followed: a member that begins ends, one that has a store says so and goes on."""
+        """Raise if this member has no store yet; otherwise log the reason once, because it may have to take over."""
         if self.disk.store is None:
             raise ConfigurationError(said)
         if said != self._refused:
@@ -260,10 +257,10 @@ class Pair:
         self.member.follow(self.disk.end, (), now, self._wall_ms)
 
     def _connect(self, now: float) -> None:
-        """Have a link to the primary, as far as is known who that is; a new one where it is elsewhere, or silent."""
+        """Keep a link to the known primary; open a new one if its address has changed or the link is too silent."""
         following = self.member.following
         if following is None or self.member.role is not Role.STANDBY:
-            return  # Its last word to the primary that it replaces goes over the link that there is.
+            return  # Its last message to the replaced primary needs the existing link.
         address = self.member.primary[1] or (self._settings.standby_of or "")
         stale = now - self._link_heard > 2 * self._times.patience
         if self.link is not None and (address != self._link_to or stale):
@@ -272,18 +269,18 @@ class Pair:
             try:
                 self.link, self._link_to, self._link_heard = self._wires.to_member(address), address, now
                 following.connected(now)
-            except ConfigurationError as error:  # Of a member that is gone: this one may have to take over.
+            except ConfigurationError as error:  # The other member may be gone; this one may have to take over.
                 self._not_reached(str(error))
 
     def disconnect(self, linger_ms: int = 0) -> None:
-        """Close the link to the primary; the next turn makes a new one."""
+        """Close the link to the primary; the next turn opens a new one."""
         if self.link is not None:
             self._wires.close(self.link, linger_ms)
             self.link = None
 
     @property
     def deadline(self) -> float:
-        """When `turn` has something to do (monotonic seconds)."""
+        """The time at which `turn` has something to do (monotonic seconds)."""
         following = self.member.following
         applies = self._apply_at if following is not None and following.may_apply else float("inf")
         return float("-inf") if self.giving.pending else min(self.member.deadline(), applies)
@@ -291,17 +288,17 @@ class Pair:
     # As primary
 
     def take(self, now: float, wall_ms: int) -> bool:
-        """Apply everything: this member becomes the primary. Its sockets as standby are closed.
+        """Apply all entries and close the sockets of the standby: this member becomes the primary.
 
         Returns:
-            False where there is no space: it stays a standby, and soon asks the register whether it is still named.
+            False if the disk is full: the member stays a standby, and soon asks the register whether it is still named.
         """
         following = self.member.following
         assert following is not None
         try:
             self.disk.take(following)
         except StoreFull as error:
-            _log.error("this member is to be primary and cannot, it tries again: %s", error)
+            _log.error("this member cannot become primary and tries again: %s", error)
             self.member.follow(self.disk.end, following.promote(), now, wall_ms, APPLY_RETRY_SECONDS)
             return False
         self.disconnect(GOODBYE_MS)
@@ -311,26 +308,26 @@ class Pair:
         return True
 
     def lead(self, now: float) -> Loops:
-        """Begin the term that was chosen; for `GroupCommit`, which commits its first entry."""
+        """Begin the chosen term; return the held answers for `GroupCommit`, which commits the term's first entry."""
         self._standing = Standing(now)
         leading = self.member.lead(self.disk.end, self.disk.stream, now)
         self.loops = Loops(leading, self.disk.stream, self._send_entries)
         return self.loops
 
     def found(self, term: int, now: float) -> Loops:
-        """Make a register for a store that had one member: this one, which goes on under the incarnation it has."""
+        """Bootstrap the register of a store with one member: this one, which keeps its incarnation as the term."""
         end = self.disk.found(term)
         leading = self.member.found(term, end, self.disk.stream, now)
         self.loops = Loops(leading, self.disk.stream, self._send_entries)
         return self.loops
 
     def serve(self, core: ServerCore, listener: Any, dealers: list[Any]) -> None:
-        """Go along with a server's loop.
+        """Attach this member to a server's loop.
 
         Args:
-            core: the server's.
-            listener: the socket on its own address.
-            dealers: its sockets to the proxies, kept up to date by its loop.
+            core: the server's core.
+            listener: the socket on the server's own address.
+            dealers: the sockets to the proxies; the server's loop keeps the list up to date.
         """
         self._core, self._listener, self.dealers = core, listener, dealers
         core.beside = self.beside
@@ -342,7 +339,7 @@ class Pair:
         core.deposed = self.member.deposed_by
 
     def beside(self, origin: Origin, message: Message, now: float) -> bool:
-        """A message that is not the server's; whether it was one for this member."""
+        """Handle a message between members; return False if the message is not of that kind."""
         if isinstance(message, Vote) and isinstance(origin.link, int) and origin.link != LISTENER:
             self.member.vote(origin.link, message, now)
             return True
@@ -368,7 +365,7 @@ class Pair:
         return True
 
     def after(self, now: float, wall_ms: int) -> None:
-        """What a primary does once a loop, behind the server's: time, ballots, messages.
+        """Do a primary's work of one loop, after the server's own: timers, ballots, messages.
 
         Raises:
             StorageError: the disk failed.
@@ -376,14 +373,14 @@ class Pair:
         member, self._wall_ms = self.member, wall_ms
         member.tick(now, wall_ms)
         _tell(self._standing.look(member, self.giving.busy, now))
-        if self._keep():  # There is a register now: proxies are to know which member it is that they hear.
+        if self._keep():  # The store has a register now, so proxies must learn which member announces it.
             self._core.proxies.announce_all(now)
         self.send(now)
 
     # Both
 
     def send(self, now: float) -> None:
-        """Send the other member and the proxies what there is for them."""
+        """Send all waiting messages to the other member and to the proxies."""
         for place, message in self.member.to_proxies():
             self._wires.send(self.dealers[place], [b"", *framed(message)])
         self._say(self.member.to_other(now), now)
@@ -391,7 +388,7 @@ class Pair:
         self._say([(repair, []) for repair in self.mending.outgoing(self.member, now)], now)
 
     def _send_entries(self) -> None:
-        """In the middle of a primary's commit, where no time has passed."""
+        """Send entries in the middle of a primary's commit, at which no time has passed."""
         self._say(self.member.to_other(0.0), 0.0)
 
     def _say(self, messages: Iterable[tuple[Message, list[Entry]]], now: float) -> None:
@@ -413,29 +410,29 @@ class Pair:
         return [] if following is None else self.getting.outgoing(following, now)
 
     def _keep(self) -> bool:
-        """Have on the disk what this member must know at its next start; whether that is anything new."""
+        """Write the facts to disk that this member needs at its next start; return True if they have changed."""
         before, member = self._local.local, self.member
         member.kept = self._local.try_to_keep(registered=member.registered, lost=not member.eligible)
         return self._local.local is not before
 
     def report(self, now: float) -> dict[str, Any]:
-        """What is told of the two members; see `Standing.report`."""
+        """Return the report about the two members; see `Standing.report`."""
         return self._standing.report(self.member, self._address, self.giving.percent, now)
 
     def close(self) -> None:
-        """End copies that are under way; the disk is closed by whoever opened it."""
+        """End copies that are under way; the owner of the disk closes it."""
         self.giving.close()
         self.getting.close()
 
 
 def framed(message: Message) -> list[Any]:
-    """Head and body. Where entries follow there is a body, which lists them."""
+    """Return head and body of a message. A message with entries always has a body, which lists them."""
     head, body = encode(message)
     return [pack(0, 0, 0) + head, *([body] if len(body) else [])]
 
 
 def decoded(frames: Sequence[Any]) -> Message | None:
-    """A message by its head and body; None where it is none."""
+    """Decode a message from its head and body; None if that fails."""
     if not frames:
         return None
     head = bytes(frames[0])

@@ -1,8 +1,9 @@
 """The server's process: sockets, the loop, the store. It decides nothing (docs/architecture.md, *Cores and shells*).
 
-One loop: drain what the sockets hold, let the core handle it, commit once, send the answers, sleep until the next
-message or the core's deadline. A commit that finds the disk full is taken back and answered so; any other failure of
-the disk ends the process before it answers, and the next start recovers from what is on the disk.
+The loop receives messages from the sockets, lets the core handle them, commits once, and sends the answers. Then it
+sleeps until the next message or the core's deadline. If a commit finds the disk full, the changes are undone and the
+requests are answered with a retry. Any other failure of the disk ends the process before it answers, and the next start
+recovers from the disk.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.store import Store
 
 TRANSFERS_RECEIVED_MAX: Final = 32
-"""Messages of one other server that wait to be taken: more than one sends before it is answered."""
+"""Received messages of one other server that may wait; more than a server sends before it gets an answer."""
 
 CONNECTION_COUNTERS: Final = ("connections_accepted", "connections_established", "connections_ended")
 
@@ -68,12 +69,11 @@ class ServerProcess:
     """A server, in this process.
 
     Args:
-        settings: its configuration.
-        context: the ZeroMQ context, where it is shared (inproc); None: one of its own.
-        clock: where the time comes from.
-        guard: tells when the process is too large; None: nobody does, since it is not the server's alone.
-        keys: its keys, where it has them in memory; None: those that its settings name, if any. Where the context is
-            shared it is somebody else, a proxy, who answers ZeroMQ there about newcomers.
+        context: a shared ZeroMQ context (for inproc). None: a context of its own.
+        clock: None: the system's clock.
+        guard: detects that the process uses too much memory. None: no check, because other programs share the process.
+        keys: its keys in memory. None: the keys that its settings name, if any. In a shared context a proxy answers
+            ZeroMQ's access requests.
     """
 
     metrics: Metrics | None = None
@@ -102,13 +102,13 @@ class ServerProcess:
         self._closers: list[Any] = []
         self._pair: Pair | None = None
         self._counters: Counter[str] = Counter()
-        """Of a standby; who serves counts in its state."""
+        """A standby's counters; a server that serves counts in its state."""
 
     def start(self) -> None:
         """Open the store and the sockets.
 
         Raises:
-            ConfigurationError, StorageError: what of the configuration or the directory cannot be used.
+            ConfigurationError, StorageError: the settings or the directory cannot be used.
         """
         try:
             self._start()
@@ -141,7 +141,7 @@ class ServerProcess:
             self._start_member(self._disk)
 
     def _open_disk(self) -> None:
-        """Open the store; and where this is, or is to be, one member of two, all that a member has."""
+        """Open the store, and the files of a member if this server is one of two members or is to become one."""
         settings = self.settings
         self._local = LocalFile(settings.directory)
         self._disk = open_disk(settings, self._local, self._reserve().release)
@@ -156,7 +156,7 @@ class ServerProcess:
         return Pair(self.settings, self._told, self._local, disk, self._links, self._random, now)
 
     def _start_member(self, disk: MemberDisk) -> None:
-        """Follow; or, where the register was being made when this process ended, go on with that."""
+        """Follow; or continue to bootstrap the register, if the last process ended during that."""
         pair = self._pair = self._member(disk)
         self._closers.append(pair.close)
         now, wall_ms = self._clock.monotonic(), self._wall_ms()
@@ -172,7 +172,7 @@ class ServerProcess:
         return int(self._clock.wall() * 1000)
 
     def _serve(self, loops: Loops | None) -> None:
-        """Begin to serve: alone, or as the primary of a term."""
+        """Start to serve: alone, or as the primary of a term."""
         settings = self.settings
         if self._disk is not None:
             assert self._disk.store is not None
@@ -210,7 +210,7 @@ class ServerProcess:
         return Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
 
     def _beside(self, origin: Origin, message: Message, now: float) -> bool:
-        """Another member asks to follow a server that is alone: its store gets a register, after this loop."""
+        """Record that another member asks to follow this lone server; after this loop its store gets a register."""
         asked = membership.may_follow(self.core.state, origin, message)
         self._asked_to_pair = self._asked_to_pair or asked
         return asked
@@ -221,9 +221,9 @@ class ServerProcess:
         term, lock = self.core.state.incarnation, self._group_commit.lock
         try:
             self._disk = begin_pair(self.settings, self._local, self._store, lock, term)
-        except (ConfigurationError, StoreFull) as error:  # A server whose disk is full serves all the same.
+        except (ConfigurationError, StoreFull) as error:  # A server with a full disk continues to serve alone.
             if not self._unpaired:
-                _log.error("another member asks to follow, which has to wait: %s", error)
+                _log.error("another member asks to follow and has to wait: %s", error)
             self._unpaired = True
             return
         self._closers[self._closers.index(self._store.close)] = self._disk.close
@@ -234,14 +234,14 @@ class ServerProcess:
         _log.info("another member asks to follow: this one is member %s", pair.member.identity.member)
 
     def _take(self, pair: Pair, now: float) -> None:
-        """The register says that this member is primary: apply everything, and serve."""
+        """Apply everything and serve, because the register names this member as primary."""
         if not pair.take(now, self._wall_ms()):
             return
         self._unwatch_listener()
         try:
             self._serve(pair.lead(now))
         except StoreFull as error:
-            _log.error("this member is to be primary and cannot begin to serve, it tries again: %s", error)
+            _log.error("this member cannot begin to serve as primary and tries again: %s", error)
             self._watch_listener()
             pair.follow(now, self._wall_ms(), APPLY_RETRY_SECONDS)
             return
@@ -249,8 +249,8 @@ class ServerProcess:
         _log.warning("server %s is primary now, in term %d", self.settings.id, pair.member.term)
 
     def _step_down(self, pair: Pair, now: float) -> None:
-        """Another term has begun: drop unsent what was held, and follow."""
-        _log.warning("server %s is primary no more: another member is, or will be", self.settings.id)
+        """Drop the held answers and follow, because another term has begun."""
+        _log.warning("server %s is not primary here any longer: another member is, or will be", self.settings.id)
         self._closers.remove(self._checkpointer.stop)
         self._checkpointer.stop()
         self._loop.close()
@@ -278,8 +278,8 @@ class ServerProcess:
         self._listener.close(0)
 
     def _connect_anew(self) -> None:
-        """Close all connections, with what waits in them, and open them again."""
-        _log.warning("memory_bytes_max is reached: all connections are closed")
+        """Close all connections, drop the messages in them, and open them again."""
+        _log.warning("the process has reached memory_bytes_max: it closes all connections and opens them again")
         if not self._serving:
             assert self._pair is not None
             self._pair.disconnect()
@@ -301,11 +301,11 @@ class ServerProcess:
         """Serve until `stop`.
 
         Args:
-            ready: called once, when a proxy has taken this server over, or none answers; of a standby its primary.
+            ready: called once: when a proxy has accepted this server, or none answers. For a standby: its primary.
 
         Raises:
-            StorageError: the disk failed; nothing was answered that is not on it.
-            ConfigurationError: another server has this one's ID.
+            StorageError: the disk failed; every answer sent so far is on the disk.
+            ConfigurationError: another server has this server's ID.
         """
         refused = False
         if self.metrics is not None:
@@ -320,7 +320,7 @@ class ServerProcess:
                     ready()
                 elif self._serving and not (self._ready or refused) and (refusal := self.core.proxies.refusal()):
                     refused = True
-                    _log.warning("server %s is not ready, it waits: %s", self.settings.id, refusal.replace("_", " "))
+                    _log.warning("server %s is not ready and waits: %s", self.settings.id, refusal.replace("_", " "))
         except StorageError:
             if self._serving:
                 self._store.keep_log()
@@ -352,7 +352,6 @@ class ServerProcess:
             self.metrics.handover.give(self._snapshot(now))
 
     def _snapshot(self, now: float) -> Snapshot:
-        """What a scraper is told."""
         if self._serving:
             return serving(self._loop, self.core, self._checkpointer, self._pair, self._ready, now)
         assert self._pair is not None
@@ -360,12 +359,12 @@ class ServerProcess:
 
     @property
     def deadline(self) -> float:
-        """When the store or its register want a turn, on the monotonic clock in seconds."""
+        """The time at which the store or its register needs a turn, on the monotonic clock in seconds."""
         serving = self.core.deadline() if self._serving else float("inf")
         return serving if self._pair is None else min(serving, self._pair.deadline)
 
     def _act(self, ready: Container[Any], now: float) -> None:
-        """One turn in the role that this process has, which may be another one after it."""
+        """Run one turn in the current role, which may end with another role."""
         pair = self._pair
         if pair is None:
             self._loop.turn(ready, now)
@@ -384,7 +383,7 @@ class ServerProcess:
                 self._take(pair, now)
 
     def _let_in(self, doors: Doors, ready: Container[Any], now: float) -> None:
-        """Let in who may enter, and end what is under way with servers that are not authorized any more."""
+        """Answer access requests, and close the links to servers that are no longer authorized."""
         if doors.sock in ready:
             doors.take()
         if now >= doors.gate.deadline and doors.look(now):
@@ -392,22 +391,22 @@ class ServerProcess:
                 self.core.moves.receiving.drop_givers(doors.is_server)
                 self._loop.close_servers(self._links.is_outdated)
             if self._pair is not None:
-                self._pair.disconnect()  # The keys that are expected of the other member may be others now.
+                self._pair.disconnect()  # The keys expected of the other member may have changed.
         self._links.turn(ready, now)
 
     def hang_up(self) -> None:
-        """Read again who is authorized, and open the audit file anew; any thread and any signal handler may."""
+        """Read the access list and open the audit file again; safe from any thread and any signal handler."""
         if self._doors is not None:
             self._doors.gate.hang_up()
             self._wakeup.set()
 
     def stop(self) -> None:
-        """Have `run` return after the current commit; any thread and any signal handler may."""
+        """End `run` after the current commit; safe from any thread and any signal handler."""
         self._stopping = True
         self._wakeup.set()
 
     def close(self) -> None:
-        """Release everything; what was not committed is lost."""
+        """Release all resources; uncommitted changes are lost."""
         for closer in reversed(self._closers):
             closer()
         self._closers.clear()
@@ -428,14 +427,14 @@ def run_server(settings: ServerSettings) -> None:
     """Run a server until SIGTERM or SIGINT.
 
     Raises:
-        PubsubError: why it could not start, or had to end.
+        PubsubError: why the server could not start, or had to end.
     """
     allow_connections()
     check_files()
-    sound_wall(SystemClock().wall())  # Before anything is written.
+    sound_wall(SystemClock().wall())  # A wrong clock must be found before the first write.
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     process.watchdog = Watchdog()
-    if settings.authorized is not None:  # There are keys, or `start` refuses. A large store takes its time to open.
+    if settings.authorized is not None:  # Set before `start`, since a large store takes long to open.
         signal.signal(signal.SIGHUP, lambda *_: process.hang_up())
     process.start()
     for number in (signal.SIGTERM, signal.SIGINT):

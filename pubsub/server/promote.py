@@ -1,10 +1,16 @@
 """The command `pubsub server promote`, an operator's last resort; a failover does without it (`standby.member`).
 
-It puts `standby.election.promotion` on sockets, and makes the store of a stopped member go on alone.
+It runs `standby.election.promotion` over sockets, and lets the store of a stopped member continue alone.
 
-The order keeps every crash harmless. First the proxies promise, then the store gets an entry that no other member has,
-so that whoever has more or something else is copied over, then its logs end as those of a restored backup do, then the
-directory is a new member's, and only then the register names it. Repeated, all of it is done again.
+The order of the steps makes a crash after any of them harmless:
+
+1. The proxies promise.
+2. The store gets an entry that no other member has, so that any member with more or other entries gets a copy.
+3. The store's logs end as those of a restored backup do.
+4. The directory becomes that of a new member.
+5. The register names the new member.
+
+A repeated command does all steps again.
 """
 
 from __future__ import annotations
@@ -37,17 +43,17 @@ from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.replication.follower import Following
 
 ASK_SECONDS: Final = 0.5
-"""What was not answered is sent again after so long."""
+"""Interval at which unanswered requests are sent again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """What was done.
+    """The result of a promotion.
 
     Attributes:
-        member: the ID of the only member now.
-        term: the ballot under which it was named.
-        restored: what became of the topics.
+        member: the ID of the member that is now the only one.
+        term: the ballot under which the register names it.
+        restored: the effect on the topics.
     """
 
     member: str
@@ -59,17 +65,16 @@ def promote(settings: ServerSettings, agree: Callable[[tuple[str, ...]], None]) 
     """Make a stopped member the only one of its store.
 
     Args:
-        settings: the member's.
-        agree: called with the members that are in sync as far as is known, before anything is changed; it raises where
-            the operator does not agree.
+        agree: called before any change with the members that are in sync as far as is known. It raises if the operator
+            does not agree.
 
     Raises:
-        NotNow: something stands against it.
-        Unavailable: not enough proxies answered; the same may be tried again.
-        ConfigurationError, StorageError: the directory is not that of a member, or cannot be used; the clock is wrong.
+        NotNow: a condition forbids it now.
+        Unavailable: too few proxies answered; the command may be repeated.
+        ConfigurationError, StorageError: the directory is not a member's, or cannot be used, or the clock is wrong.
     """
     allow_connections()
-    sound_wall(SystemClock().wall())  # A ballot of such a clock would stay with the proxies.
+    sound_wall(SystemClock().wall())  # The proxies would keep a ballot of a wrong clock.
     local = LocalFile(settings.directory)
     if local.local is None:
         raise ConfigurationError(f"{settings.directory} is not the directory of a member of a server with a standby")
@@ -77,7 +82,9 @@ def promote(settings: ServerSettings, agree: Callable[[tuple[str, ...]], None]) 
     assert disk is not None
     with contextlib.closing(disk):
         if disk.store is None:
-            raise ConfigurationError(f"{settings.directory} holds no copy yet: there is nothing to go on with")
+            raise ConfigurationError(
+                f"{settings.directory} holds no copy of the store yet: there is nothing to promote"
+            )
         with _asking(settings) as ask:
             return _promote(settings, disk, local, ask, agree)
 
@@ -115,12 +122,14 @@ def _promote(
     local.keep(member=member, registered=True, lost=False)
     ask(promotion.accept(), promotion)
     if not promotion.done:
-        raise Unavailable("promote", settings.id, settings.patience_seconds, "too few proxies took it: repeat this")
+        raise Unavailable(
+            "promote", settings.id, settings.patience_seconds, "too few proxies accepted it: repeat the command"
+        )
     return Promoted(member, promotion.ballot, restored)
 
 
 def address_of(settings: ServerSettings, port: int) -> str:
-    """Where a member that is started with these settings is reached; `port`: what it had, where chance chose it."""
+    """Return the address of a member started with these settings; `port` is the port if the system chose it."""
     if settings.advertise:
         return settings.advertise
     return f"{settings.bind[:-1]}{port or 1}" if settings.bind[-2:] in {":0", ":*"} else settings.bind
@@ -128,12 +137,15 @@ def address_of(settings: ServerSettings, port: int) -> str:
 
 def _check(promotion: Promotion, settings: ServerSettings) -> None:
     if problem := promotion.problem():
-        raise NotNow(f"server {settings.id} is not promoted: {problem}")
+        raise NotNow(f"server {settings.id} was not promoted: {problem}")
 
 
 @contextlib.contextmanager
 def _asking(settings: ServerSettings) -> Iterator[Callable[[dict[str, Message], Promotion], None]]:
-    """Sockets to the proxies; what is given sends messages and hands over the votes, until all came or it is late."""
+    """Open sockets to the proxies, and yield a function that sends messages and processes the votes.
+
+    The function returns when all proxies have voted or the patience is over.
+    """
     clock, context, poller, wakeup = SystemClock(), zmq.Context[Any](), zmq.Poller(), Wakeup()
     keys = keys_of(settings, clock.wall())
     doors = None if keys is None else Doors(settings, keys, context, clock, alone=True)

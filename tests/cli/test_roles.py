@@ -175,7 +175,7 @@ def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_pa
     assert len(lines) == 1
     assert name in lines[0]
     assert done.stdout == "", "it said that it is ready"
-    assert f"server {name} is not ready, it waits: " in done.stderr
+    assert f"server {name} is not ready and waits: " in done.stderr
 
 
 def test_who_may_not_write_there_is_told_so(tmp_path: Path) -> None:

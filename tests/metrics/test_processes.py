@@ -68,7 +68,7 @@ def test_a_server_whose_proxy_is_gone_is_alive_and_not_ready() -> None:
     with cluster() as (running, _, server):
         until(lambda: read(server, "/readyz")[0] == 200)
         running._processes[0].stop()
-        until(lambda: read(server, "/readyz") == (503, "no proxy is heard\n"))
+        until(lambda: read(server, "/readyz") == (503, "no proxy answers\n"))
         assert read(server, "/livez") == (200, "alive\n")
 
 

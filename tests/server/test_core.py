@@ -190,7 +190,7 @@ def test_marked_puts_that_wait_hold_a_bounded_number_of_bytes(stage: Stage, monk
     stage.loop()
     refused = [answer for callback in waiting if (answer := stage.answer(callback))]
     assert [(answer.outcome, answer.reason) for answer in refused] == [
-        (Outcome.BUSY, "too_many_operations_wait_for_a_whole_topic")
+        (Outcome.BUSY, "too_many_operations_wait_for_sole_ownership")
     ]
     stage.sleep(1.1)
     stage.whole = True

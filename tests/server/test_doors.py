@@ -218,7 +218,7 @@ def impostor(ring: Ring) -> Iterator[KeyedProxy]:
 
 def test_it_does_not_speak_to_a_proxy_with_another_key(impostor: KeyedProxy, run: Callable[..., ServerProcess]) -> None:
     server = run(proxies=(impostor.endpoint,))
-    told = f"proxy {impostor.endpoint} has another key than the one that is expected of it: it is not spoken to"
+    told = f"proxy {impostor.endpoint} has another key than expected: update its key here if it was replaced"
     impostor.until(lambda: told in problems(server) or impostor.links, "somebody has come")
     assert impostor.links == {}
     assert not server.core.proxies.answered_once
@@ -229,7 +229,7 @@ def test_a_proxy_without_a_key_is_not_spoken_to_by_a_server_that_expects_one(
 ) -> None:
     sock, endpoint = open_router(outside, "tcp://127.0.0.1:0")
     server = run(proxies=(endpoint,))
-    until(lambda: f"proxy {endpoint} has no key, and one is expected of it: it is not spoken to" in problems(server))
+    until(lambda: f"proxy {endpoint} has no key, but one is expected: start it with its key" in problems(server))
     assert not sock.poll(0)
 
 
@@ -242,7 +242,7 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     proxy.access = ring.access()
     server = run(heartbeat_seconds=2.0)  # The link is not made anew for its silence meanwhile.
     key = format_public(ring.pairs["server s1"].public)
-    told = f"proxy {proxy.endpoint} does not let in the key {key} of server s1: pubsub keys authorize server s1 {key}"
+    told = f"proxy {proxy.endpoint} refuses the key {key} of server s1: pubsub keys authorize server s1 {key}"
     proxy.until(lambda: told in problems(server), "it is told")
     assert proxy.links == {}
     proxy.access = everybody

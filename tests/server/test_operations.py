@@ -41,8 +41,12 @@ def test_a_topic_is_offered_to_the_server_that_the_operator_names(stage: Stage) 
     ("facts", "outcome", "reason"),
     [
         ({"topic": "nowhere", "address": ADDRESS}, Outcome.UNKNOWN, "topic_is_not_held"),
-        ({"topic": "t", "address": "not an address".replace(" ", "_")}, Outcome.REFUSED, "no_address_to_move_it_to"),
-        ({"topic": "t"}, Outcome.REFUSED, "no_address_to_move_it_to"),
+        (
+            {"topic": "t", "address": "not an address".replace(" ", "_")},
+            Outcome.REFUSED,
+            "the_address_for_move_is_missing_or_invalid",
+        ),
+        ({"topic": "t"}, Outcome.REFUSED, "the_address_for_move_is_missing_or_invalid"),
     ],
 )
 def test_what_cannot_be_moved_is_said(stage: Stage, facts: dict[str, str], outcome: Outcome, reason: str) -> None:

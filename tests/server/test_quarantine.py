@@ -22,7 +22,10 @@ def test_a_gap_behind_what_this_very_log_acknowledged_holds_the_topic_back(stage
     """A client avoids a log in its oldest put only: all before that one it was acknowledged by this log."""
     log = stage.put("t", 1).log
     answer = stage.put("t", 9, previous=5, log=log, avoid=log)
-    assert (answer.outcome, "client_alice_put_5_here" in answer.reason) == (Outcome.UNAVAILABLE, True)
+    assert (answer.outcome, "client_alice_has_an_acknowledgement_of_put_5" in answer.reason) == (
+        Outcome.UNAVAILABLE,
+        True,
+    )
     stage.restart()
     assert stage.put("t", 2, previous=1).outcome is Outcome.UNAVAILABLE
 

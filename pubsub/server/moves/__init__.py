@@ -1,1 +1,1 @@
-"""Topics on their way from one server to another."""
+"""The transfer of topics from one server to another."""

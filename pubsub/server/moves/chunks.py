@@ -1,13 +1,13 @@
-"""What travels when a topic moves: chunks, each small, self-describing and checked when it is read.
+"""The content of a transfer: chunks, each small, self-describing and checked when it is read.
 
-The first chunk describes the topic: its logs, its history, what it merged. Then come the batches of each log, as they
-are stored, and what sinks have staged; then the copies of `last` that spans refer to, the last counters, the
-subscriptions. What a topic holds does not change while it is given, so the same topic always makes the same chunks.
-Publishers travel by name: each store has its own numbers for them.
+The first chunk describes the topic: its logs, its history, its merged logs. Then come the batches of each log, as they
+are stored, and the staged rows of sinks. The copies of `last` that spans refer to, the last counters and the
+subscriptions follow. A topic does not change while it is given, so the same topic always makes the same chunks.
+Publishers travel by name, because each store has its own numbers for them.
 
-A chunk has two forms, which differ in their first byte. The second one is MessagePack, as msgspec derives it from the
-classes below: the number of the form, then one of these parts. The first one is JSON with the bodies behind it
-(`moves.json_chunks`), for a receiver of an earlier release. Both are read; an argument says which is written.
+A chunk has two forms, which differ in their first byte. The second form is MessagePack, derived by msgspec from the
+classes below: the number of the form, then one of these parts. The first form is JSON with the bodies after it
+(`moves.json_chunks`), for a receiver of an earlier release. Both are read; an argument selects the form to write.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from pubsub.server.topic.topic import Log, Topic
 if TYPE_CHECKING:
     from pubsub.protocol.batch import Buffer
 else:
-    Buffer = memoryview  # A body that is read is a view into the chunk; one that is written may be bytes too.
+    Buffer = memoryview  # A body read from a chunk is a view into it; a body to be written may be bytes too.
 
 FORM: Final = 2
 """The newest form of a chunk that this release writes and reads."""
@@ -49,7 +49,7 @@ CHUNK_ITEMS: Final = 5_000
 """Counters in one chunk, or subscriptions and ranges of their backlogs."""
 
 LINE_BYTES_MAX: Final = 8 * 1024 * 1024
-"""Bytes of a chunk besides bodies."""
+"""Most bytes of a chunk without its bodies."""
 
 Id = Annotated[str, Meta(pattern=rf"\A{ID}\Z")]
 Subscriber = Annotated[str, Meta(pattern=rf"\A{KEY}?{ID}\Z")]
@@ -58,11 +58,11 @@ Body = Annotated[Buffer, Meta(max_length=BATCH_BYTES_MAX)]
 
 
 class _Row(Struct, array_like=True, forbid_unknown_fields=True):
-    """As bytes: the fields in their order."""
+    """A row; its bytes are the fields in their order."""
 
 
 class _Part(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
-    """As bytes: the name of the class, then the fields in their order."""
+    """A part; its bytes are the name of the class, then the fields in their order."""
 
 
 class LogRow(_Row):
@@ -75,7 +75,7 @@ class LogRow(_Row):
 
 
 class Described(_Part):
-    """The fields of a `Description` that are short."""
+    """The short fields of a `Description`."""
 
     open: LogId
     logs: dict[LogId, LogRow]
@@ -115,7 +115,7 @@ class PieceRow(_Row):
 
 
 class Staged(_Part):
-    """Pieces of a sink's stage."""
+    """Fragments of a sink's stage."""
 
     publisher: Publisher
     batch: Number
@@ -166,15 +166,14 @@ _decoder: Final = msgspec.msgpack.Decoder(_Chunk)
 
 
 def encode(part: Part, form: int = FORM) -> bytes:
-    """Return a chunk of a form."""
     return _encoder.encode(_Chunk(part)) if form >= FORM else json_chunks.encode(part)
 
 
 def decode(chunk: Buffer) -> Part:
-    """Return what a chunk of either form holds; bodies are views into it.
+    """Return the part in a chunk of either form; bodies are views into it.
 
     Raises:
-        DecodeError: it is something else, or of a release that makes other chunks.
+        DecodeError: the bytes are no chunk, or come from a release with other chunks.
     """
     try:
         if bytes(chunk[:1]) == b"{":
@@ -185,7 +184,7 @@ def decode(chunk: Buffer) -> Part:
         raise DecodeError(f"chunk cannot be read: {type(error).__name__}") from None
     rows: Sequence[Any] = part.batches if isinstance(part, Batches) else getattr(part, "pieces", ())
     if len(chunk) - sum(len(row.body or b"") for row in rows) > LINE_BYTES_MAX:
-        raise DecodeError(f"chunk of more than {LINE_BYTES_MAX} bytes besides bodies")
+        raise DecodeError(f"a chunk has more than {LINE_BYTES_MAX} bytes without its bodies")
     return part
 
 
@@ -193,11 +192,11 @@ def decode(chunk: Buffer) -> Part:
 
 
 def chunks(topic: Topic, reader: BatchReader, publishers: Sequence[str], form: int = FORM) -> Iterator[bytes]:
-    """Every chunk of a frozen topic, in order.
+    """Yield every chunk of a frozen topic, in order.
 
     Args:
         publishers: names, by number.
-        form: the newest one that the receiver reads.
+        form: the newest form that the receiver reads.
     """
     return (encode(part, form) for part in _parts(topic, reader, publishers))
 
@@ -248,7 +247,7 @@ def _batches(log: Log, reader: BatchReader, publishers: Sequence[str]) -> Iterat
             rows.append(BatchRow(one.offset, one.count, name, *facts))
             size += len(one.body or b"")
             if size >= CHUNK_BYTES or len(rows) >= CHUNK_BATCHES:
-                break  # The reader must not be left open while the chunk travels.
+                break  # The reader must not stay open while the chunk travels.
         if not rows:
             return
         yield Batches(log.id, rows)
@@ -273,27 +272,27 @@ def _staged(stage: Stage, reader: BatchReader, publishers: Sequence[str]) -> Ite
 
 @dataclass(slots=True)
 class Moving(Description):
-    """A topic as it arrives: what its chunks said so far. Its logs have numbers of the receiving store.
+    """The part of a topic that has arrived so far. Its logs have numbers of the receiving store.
 
     Attributes:
-        size: bytes of the chunks that said it.
+        size: bytes of the chunks that described it.
     """
 
     size: int = 0
 
 
 def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | Staged | None:
-    """Take in one chunk.
+    """Process one chunk.
 
     Args:
-        moving: what arrived before; it grows.
-        number: gives a new log number of this store.
+        moving: the part that has arrived so far; it grows.
+        number: returns a new log number of this store.
 
     Returns:
-        The batches in it, or the staged rows, where it holds such.
+        The batches or the staged rows in the chunk; None if it has neither.
 
     Raises:
-        DecodeError: it is not a chunk that can follow.
+        DecodeError: the chunk cannot follow the earlier ones.
     """
     part = decode(chunk)
     match part:
@@ -311,7 +310,7 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
         case Subscriptions():
             for name, row in part.rows.items():
                 if any(span.log not in moving.logs for span in row.backlog):
-                    raise DecodeError("a subscription points into a log that did not come along")
+                    raise DecodeError("a subscription refers to a log that no chunk has described")
                 found = stored.SubscriptionRow(*msgspec.structs.astuple(row))
                 moving.subscriptions[name] = stored.subscription_of(name, found)
     moving.size += len(chunk)
@@ -322,7 +321,7 @@ def _read_description(part: Described, moving: Moving, number: Callable[[], int]
     if moving.open:
         raise DecodeError("a topic is described twice")
     if part.open not in part.logs:
-        raise DecodeError("a topic without its open log")
+        raise DecodeError("a description lacks the topic's open log")
     moving.logs = {log: Log(number(), log, *msgspec.structs.astuple(row)) for log, row in part.logs.items()}
     moving.open, moving.history, moving.contested = part.open, part.history, part.contested
     moving.merged, moving.ended = frozenset(part.merged), frozenset(part.ended)
@@ -331,6 +330,6 @@ def _read_description(part: Described, moving: Moving, number: Callable[[], int]
 def _check_batches(part: Batches, moving: Moving) -> None:
     log = moving.logs.get(part.log)
     if log is None:
-        raise DecodeError("batches of a log that was not described")
+        raise DecodeError("batches belong to a log that no chunk has described")
     if not all(log.low <= one.offset and one.offset + one.count <= log.end for one in part.batches):
-        raise DecodeError("a batch outside its log")
+        raise DecodeError("a batch lies outside its log")

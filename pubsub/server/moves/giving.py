@@ -1,6 +1,6 @@
 """Giving a topic to another server: offer, freeze, chunks, commit, delete (docs/architecture.md, *Merge*).
 
-A table, state by what arrives:
+The table shows the reaction to each event, by state:
 
     OFFERED   accepted → freeze, durably, and send chunks    done → it was merged before: delete
               moved to X → offer to X                        busy or silence → offer again
@@ -9,18 +9,25 @@ A table, state by what arrives:
               done → delete, leaving a tombstone             moved to X, unknown → offer again (to X)
               chunk refused → thaw
 
-Each step is a TRANSFER; a refusal is a STATUS. `moves` puts both halves of a transfer together, and sends.
+Each step is a TRANSFER; a refusal is a STATUS. `moves` joins both halves of a transfer, and sends.
 
-What is learned of other holders when the first chunk has left is said behind a `done`, in a commit that follows it.
+If this server learns of other holders after the first chunk has left, it reports them after `done`, in one more commit.
 
-Nothing is remembered but that the topic is frozen and for whom: after a crash everything begins with an offer, which
-the receiver answers with `done` where it has merged the log already. A topic that is frozen stays so until some server
-says it has merged it, or the one it was meant for says it never will. That is so too where it accepts the offer, and
-refuses a chunk: it had not merged the log by then, and can merge nothing of which it takes a part only. Where that one
-is silent and another address is named, that one is asked: the receiver may have come back there, or somebody may hold
-what it had merged. An address
-from before the servers had keys leads nowhere, and one with keys leads nowhere once they are gone: the same place with
-the server's ID, or without it, is the same receiver.
+Only two facts are durable: that the topic is frozen, and the receiver's address. After a crash the transfer starts
+again with an offer. The receiver answers it with `done` if it has merged the log already.
+
+A frozen topic stays frozen until one of these events:
+
+* Some server reports that it has merged the topic.
+* The receiver reports that it never will.
+* The receiver accepts the offer and then refuses a chunk. It had not merged the log by then, and it cannot merge a part
+  of a log.
+
+If the receiver is silent and another address is named, this server asks there. The receiver may have moved to that
+address, or another server there may hold the merged topic.
+
+An address from before the servers had keys is not connected to. Neither is an address with an ID after the keys are
+gone. The same place with or without a server ID is the same receiver.
 """
 
 from __future__ import annotations
@@ -40,25 +47,25 @@ if TYPE_CHECKING:
     from random import Random
 
 WINDOW: Final = 4
-"""Chunks on the way at once, which is what a transfer costs in memory on either side."""
+"""Chunks under way at once; this bounds the memory of a transfer on either side."""
 
 RETRY_SECONDS: Final = 0.5
 RETRY_SECONDS_MAX: Final = 5.0
 OFFER_TRIES_MAX: Final = 8
-"""Offers without an answer after which a topic that is not frozen is kept; a proxy asks again."""
+"""Unanswered offers after which an unfrozen topic is kept; a proxy asks again."""
 
 SILENT_TRIES: Final = 3
-"""Tries without an answer after which the receiver may have gone elsewhere."""
+"""Unanswered tries after which the receiver may have another address."""
 
 REFUSED_SECONDS: Final = 60.0
-"""How long a topic of which a receiver refused a chunk is offered to nobody: proxies ask for it every second."""
+"""Pause before a topic is offered again after a receiver refused a chunk; proxies ask for it every second."""
 
 GIFTS_MAX: Final = 4
-"""Topics that are given at the same time; others wait. Those whose receiver is silent are in nobody's way."""
+"""Topics given at the same time; further ones wait. Topics with a silent receiver do not count."""
 
 
 class State(Enum):
-    """How far a gift is."""
+    """The progress of a gift."""
 
     OFFERED = "offered"
     SENDING = "sending"
@@ -66,21 +73,21 @@ class State(Enum):
 
 @dataclass(slots=True)
 class Gift:
-    """A topic on its way.
+    """A topic under transfer.
 
     Attributes:
-        address: of the server it is for.
-        server: its ID, once it was heard; from the beginning where its address names it.
-        frozen: the address that the topic is frozen for; "" where it is not.
+        address: of the receiver.
+        server: the receiver's ID, as soon as it has answered; from the start if its address names it.
+        frozen: the address that the topic is frozen for; "" if it is not frozen.
         transfer: the ID of this attempt.
-        acknowledged: chunks that the receiver has; all before it.
-        unacknowledged: those on the way.
-        total: how many there are, once all were made.
-        behind: the last answer was for a chunk that the receiver had acknowledged already.
-        hungry: whether the window may have room.
-        said: the other holders that the first chunk, or the last commit, has named.
-        late: those that the commit names.
-        question: the ID of an offer to another address, `elsewhere`, than that of the silent receiver; "" for none.
+        acknowledged: number of chunks that the receiver has, without gaps.
+        unacknowledged: chunks under way.
+        total: the number of all chunks, once all are made.
+        behind: True if the last answer asked for a chunk that the receiver had acknowledged already.
+        hungry: True if the window may have room.
+        said: the other holders named in the first chunk or the last commit.
+        late: other holders that the commit names.
+        question: the ID of an offer to `elsewhere`, an address other than the silent receiver's; "" for none.
     """
 
     topic: str
@@ -110,14 +117,14 @@ class Giving:
 
     Args:
         sender: this server's ID.
-        random: for the IDs of transfers.
-        freeze: makes a topic frozen, durably, for the server at an address.
-        thaw: makes it an ordinary one again.
-        chunks: gives the chunks of a frozen topic, in the newest form that the receiver reads.
+        random: source of transfer IDs.
+        freeze: freezes a topic, durably, for the server at an address.
+        thaw: makes a frozen topic an ordinary one again.
+        chunks: returns the chunks of a frozen topic, in the newest form that the receiver reads.
         given: deletes a topic that the sender of this `done`, at an address, has merged.
-        unreadable: told of a topic that cannot be given because the store is damaged there, and why.
-        given_up: tells of a log whether it is known here as given up.
-        others: names the other holders of a topic that are known here, in one word.
+        unreadable: called with a topic that cannot be given because the store is damaged there, and the reason.
+        given_up: returns True if a log is known here as abandoned.
+        others: returns the other known holders of a topic, as one word.
     """
 
     def __init__(
@@ -138,19 +145,19 @@ class Giving:
         self._unreadable, self._given_up, self._others = unreadable, given_up, others
         self.gifts: dict[str, Gift] = {}
         self._refused: dict[str, float] = {}
-        """Topics of which a receiver refused a chunk, and until when they are offered to nobody."""
+        """Topics with a refused chunk, and the time until which they are not offered again."""
         self.out: list[tuple[str, Transfer]] = []
-        """Address and message, to be sent."""
+        """Messages to send, each with its address."""
 
     def offer(self, topic: str, log: str, address: str, now: float, *, frozen: bool = False) -> bool:
-        """Begin to give a topic.
+        """Start to give a topic.
 
         Args:
             log: its open log.
-            frozen: it was frozen in an earlier life.
+            frozen: True if an earlier process froze it.
 
         Returns:
-            False where it is being given already, or too many are, or where a chunk of it was refused lately.
+            False if the topic is being given already, too many are, or a chunk of it was refused a short time ago.
         """
         heard = sum(gift.tries < SILENT_TRIES for gift in self.gifts.values())
         if topic in self.gifts or (not frozen and (heard >= GIFTS_MAX or now < self._refused.get(topic, 0.0))):
@@ -161,7 +168,7 @@ class Giving:
         return True
 
     def cancel(self, topic: str) -> bool:
-        """Withdraw an offer that was not accepted yet; False where the topic is frozen."""
+        """Withdraw an offer that is not accepted yet; return False if the topic is frozen."""
         gift = self.gifts.get(topic)
         if gift is not None and gift.frozen:
             return False
@@ -169,10 +176,10 @@ class Giving:
         return True
 
     def ask(self, topic: str, address: str) -> None:
-        """Where the receiver of a frozen topic is silent, see whether it is at this address now.
+        """Ask another address if the silent receiver of a frozen topic is there now.
 
-        Only the server that was offered the topic may be given it, since it may have merged it and not been heard; but
-        whoever says that it has the log ends the matter.
+        Only the server that got the offer may receive the topic, because it may have merged it without our knowing. But
+        the answer of any server that has the log ends the transfer.
         """
         gift = self.gifts.get(topic)
         if gift is None or not gift.frozen or gift.address == address or gift.tries < SILENT_TRIES:
@@ -211,14 +218,14 @@ class Giving:
         self._send(gift, "offer")
 
     def _send(self, gift: Gift, step: str, chunk: int = 0, body: Buffer = b"") -> None:
-        # Every step names the log, so that a receiver which has merged that log can say so at any step.
+        # Every step names the log, so that a receiver that has merged it can answer `done` at any step.
         message = Transfer(self._sender, gift.topic, step, gift.transfer, chunk, gift.log, body)
         self.out.append((gift.address, message))
 
     # Answers
 
     def answered(self, message: Transfer, now: float) -> None:
-        """The receiver's next step."""
+        """Process the receiver's next step."""
         gift = self.gifts.get(message.topic)
         if gift is not None and gift.question == message.transfer:
             self._answered_elsewhere(gift, message, now)
@@ -226,14 +233,14 @@ class Giving:
         if gift is None or gift.transfer != message.transfer:
             return
         if message.step == "accepted" and not gift.frozen and self._given_up(message.log):
-            # The receiver has not heard yet that the log it holds was given up, and would set this topic aside with
-            # that log. The topic is offered again a little later, as to a receiver that has not answered.
+            # The receiver does not know yet that its log was abandoned, and would quarantine this topic with that log.
+            # The topic is offered again a little later, as if the receiver had not answered.
             return
         gift.tries, gift.wait, gift.server = 0, RETRY_SECONDS, message.sender
         if message.step == "done":
             self._done(gift, message, now)
         elif message.step == "accepted" and gift.state is State.OFFERED:
-            # Also where it was frozen for another one, which sent it on to this one: who may merge it is remembered.
+            # The topic may be frozen for another receiver, which named this one. The freeze names the new receiver.
             if gift.frozen != gift.address:
                 self._freeze_for_receiver(gift)
             gift.state, gift.source = State.SENDING, self._chunks(gift.topic, message.form)
@@ -244,17 +251,17 @@ class Giving:
                 gift.unacknowledged.popleft()
                 gift.acknowledged += 1
             gift.behind = message.chunk < gift.acknowledged
-            if not gift.behind:  # No chunk that could be sent helps a receiver that is behind: `tick` begins anew.
+            if not gift.behind:  # The sent chunks are gone, so a receiver that is behind needs a new start by `tick`.
                 gift.hungry, gift.retry_at = True, now + gift.wait
 
     def _done(self, gift: Gift, message: Transfer, now: float) -> None:
-        """The receiver has merged it: the topic is deleted here, when the receiver knows what was learned meanwhile."""
+        """Delete the merged topic, as soon as the receiver knows all other holders that this server has learned of."""
         others = self._others(gift.topic)
         if not gift.frozen or others in {"", gift.said}:
             del self.gifts[gift.topic]
             self._given(gift.topic, message, gift.address)
             return
-        # Under another ID, so that a late `done` to what was sent before is not taken for the answer to this.
+        # A new ID, so that a late `done` to an earlier message does not count as the answer to this commit.
         gift.transfer, gift.said, gift.late = self._new_id(), others, others
         gift.state, gift.source, gift.total = State.SENDING, None, 0
         gift.unacknowledged.clear()
@@ -266,15 +273,19 @@ class Giving:
         gift.retry_at = now + gift.wait
 
     def refused(self, topic: str, transfer: str, status: Status, now: float) -> str:
-        """The receiver's answer where it is not the next step.
+        """Process an answer of the receiver that is not the next step.
 
-        MOVED: it is giving the topic away itself, to the server named; the log was not merged and will not be.
-        DEPOSED: its other member serves, at the address named. UNKNOWN: it does not know this transfer (any more).
-        GONE: the log was given up, so it takes it never; a topic that is frozen is nobody else's to take, and is to be
-        set aside. REFUSED, of a chunk: it takes nothing of it, and each further try would end so. Anything else: later.
+        * MOVED: the receiver is giving the topic away itself, to the named server. It did not merge the log and will
+          not.
+        * DEPOSED: the receiver's other member serves, at the named address.
+        * UNKNOWN: the receiver does not know this transfer, or has forgotten it.
+        * GONE: the log was abandoned, so the receiver never takes it. No other server may take a frozen topic, so it is
+          quarantined.
+        * REFUSED, for a chunk: the receiver takes no part of the topic, and every further try would end alike.
+        * Any other outcome: try later.
 
         Returns:
-            The open log of a frozen topic, where the receiver says that this very log was given up; else "".
+            The open log of a frozen topic if the receiver reports this very log as abandoned; otherwise "".
         """
         gift = self.gifts.get(topic)
         if gift is not None and gift.question == transfer and _is_receiver(gift, status.sender):
@@ -297,7 +308,7 @@ class Giving:
         elif status.outcome is Outcome.UNKNOWN and gift.state is State.SENDING:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
-        elif status.outcome is Outcome.REFUSED and gift.unacknowledged:  # No commit was sent since it accepted.
+        elif status.outcome is Outcome.REFUSED and gift.unacknowledged:  # No commit was sent since the acceptance.
             self._refused = {one: until for one, until in self._refused.items() if now < until}
             self._refused[topic] = now + REFUSED_SECONDS
             del self.gifts[topic]
@@ -305,7 +316,7 @@ class Giving:
         return ""
 
     def _replaced(self, gift: Gift, status: Status, now: float) -> None:
-        """The receiver's other member serves. Where that one is silent by now too, this one may be asked again."""
+        """Offer to the receiver's other member, which serves now; if it is silent too, ask the receiver again."""
         gift.server = gift.server or status.sender
         if gift.frozen:
             self._ask_elsewhere(gift, status.reason)
@@ -314,10 +325,10 @@ class Giving:
             self._send_offer(gift, now)
 
     def _crossed(self, gift: Gift, status: Status) -> None:
-        """Each of the two waits for the other: the topic is frozen there for this server.
+        """Resolve a deadlock: each server waits for the other, because the other has the topic frozen for it.
 
-        Who has not frozen the topic withdraws the offer, or else the one with the lower ID takes the topic back; and
-        then accepts.
+        A server without a freeze withdraws its offer. If both have a freeze, the server with the lower ID takes its
+        topic back. That server then accepts.
         """
         if self._sender < status.sender or not gift.frozen:
             del self.gifts[gift.topic]
@@ -325,9 +336,9 @@ class Giving:
                 self._thaw(gift.topic)
 
     def pump(self, now: float) -> None:
-        """Read and send what there is room for.
+        """Read and send chunks while the windows have room.
 
-        To be called when the loop that froze a topic is committed: what it still put is only then in the store.
+        Call it when the loop that froze a topic is committed, because only then are that loop's puts in the store.
         """
         for gift in list(self.gifts.values()):
             if gift.hungry:
@@ -338,7 +349,7 @@ class Giving:
                     self._unreadable(gift.topic, str(error))
 
     def _pump(self, gift: Gift, now: float) -> None:
-        """Send chunks up to the window, and the commit behind the last one."""
+        """Send chunks up to the window, and the commit after the last one."""
         while gift.source is not None and gift.total is None and len(gift.unacknowledged) < WINDOW:
             chunk = next(gift.source, None)
             number = gift.acknowledged + len(gift.unacknowledged)
@@ -354,7 +365,7 @@ class Giving:
     # Time
 
     def tick(self, now: float) -> None:
-        """Repeat what was not answered."""
+        """Repeat unanswered messages."""
         for gift in list(self.gifts.values()):
             if now < gift.retry_at:
                 continue
@@ -367,8 +378,8 @@ class Giving:
                 continue
             gift.tries += 1
             gift.retry_at = now + gift.wait
-            # The link may be gone for good, or the address another server's by now. Or the receiver lost what it had,
-            # and took a late repeat of the first offer for a new one: then it waits for a chunk that is not sent again.
+            # The link may be broken, or the address may be another server's by now. Or the receiver has lost its chunks
+            # and took a late repeat of the first offer for a new one; it then waits for a chunk that was sent before.
             if gift.tries > OFFER_TRIES_MAX or gift.behind:
                 gift.transfer = self._new_id()
                 self._send_offer(gift, now)
@@ -379,10 +390,10 @@ class Giving:
                 self._send_commit(gift, now)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min((gift.retry_at for gift in self.gifts.values()), default=float("inf"))
 
 
 def _is_receiver(gift: Gift, server: str) -> bool:
-    """Whether a server that was asked elsewhere is the one that the topic is for."""
+    """Return True if a server asked at `elsewhere` is the receiver of the gift."""
     return server == gift.server or may_be_one_server(gift.elsewhere, gift.address)

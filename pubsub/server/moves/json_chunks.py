@@ -1,8 +1,8 @@
-"""The first form of a chunk: it is read, and written for a receiver of a release that reads no other one.
+"""The first form of a chunk: read always, and written for a receiver of a release that reads no other form.
 
-    one line of JSON, then the bodies of which it has the lengths, -1 for none
+    one line of JSON with the lengths of the bodies, -1 for none, then the bodies
 
-This module may be deleted when no server is upgraded any more that lacks the field `form` of TRANSFER.
+This module may be deleted when no server without the field `form` of TRANSFER needs an upgrade any more.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pubsub.server.topic.spans import Span, read_rows, row_of
 
 
 def encode(part: Any) -> bytes:
-    """Return a part of a topic (`chunks.Part`) in this form."""
+    """Encode a part of a topic (`chunks.Part`)."""
     bodies: list[Buffer] = []
     line = json.dumps(_head(part, bodies), separators=(",", ":")).encode("ascii")
     return b"".join((line, b"\n", *bodies))
@@ -65,7 +65,7 @@ def _with_sizes(rows: Iterable[Any], bodies: list[Buffer]) -> list[tuple[Any, ..
 
 
 def decode(data: bytes, line_bytes_max: int) -> list[Any]:
-    """Return the name of a part and its fields, which are not checked.
+    """Return the name of a part and its fields, unchecked.
 
     Raises:
         ValueError, TypeError, RecursionError: the bytes are no chunk of this form.
@@ -100,7 +100,7 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
         case _:
             raise ValueError("chunk of an unknown kind")
     if place != len(data):
-        raise ValueError("bytes behind the last body")
+        raise ValueError("bytes follow the last body")
     return part
 
 

@@ -1,8 +1,8 @@
-"""Topics that come and go: what a server does with MERGE and TRANSFER.
+"""Topics that arrive and leave: a server's handling of MERGE and TRANSFER.
 
-This is where the two halves of a transfer meet the server's own state: freezing and deleting on the giving side,
-storing and merging on the receiving one. A server that gives a topic away receives none of it meanwhile; a server that
-does not hold a topic it is offered opens an empty log for it, so an operator's move is the same thing as a merge.
+Here both halves of a transfer meet the server's own state: it freezes and deletes as giver, it stores and merges as
+receiver. A server that gives a topic away does not receive the topic at the same time. A server that is offered an
+unknown topic opens an empty log for it. So an operator's move is the same operation as a merge.
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ class Moves:
     """The moves of one server's topics.
 
     Args:
-        state: the server's.
-        proxies: asked whether one has answered, and told what is given.
-        contested: told of other holders that come along.
-        retention, staging: delete what is given, and keep what arrives.
-        random: for the IDs of transfers.
+        proxies: shows that a proxy has answered; announces given topics.
+        contested: records other holders that a transfer reports.
+        retention, staging: delete given topics, and keep arriving ones.
+        random: source of transfer IDs.
     """
 
     def __init__(
@@ -56,7 +55,7 @@ class Moves:
         self._state, self._proxies, self._contested = state, proxies, contested
         self._retention, self._staging = retention, staging
         self.unreadable: list[tuple[Topic, str]] = []
-        """Topics that cannot be given, because the store is damaged there, and why; to be held back."""
+        """Topics to quarantine, because the store is damaged there and they cannot be given; with the reason."""
         self.giving = Giving(
             state.settings.id,
             random,
@@ -81,23 +80,26 @@ class Moves:
         self._last_token = FIRST_CALLBACK
         self._resumed = False
         self._merged_now: list[Transfer] = []
-        """Answers of this loop that say so; the change number that they name is known when it is committed."""
+        """The `done` answers of this loop; they get the change number once it is known, at the commit."""
 
     def _resume(self, now: float) -> None:
-        """Go on with what was frozen in an earlier life, once a proxy has answered: it may have been given up."""
+        """Continue the transfers of topics that an earlier process froze.
+
+        This waits for the answer of a proxy, because the topic may have been abandoned meanwhile.
+        """
         self._resumed = self._proxies.answered_once
         for topic in self._state.topics.values():
             if topic.frozen and self._resumed and not self._state.is_held_back(topic.name):
                 self.giving.offer(topic.name, topic.open.id, topic.frozen, now, frozen=True)
 
     def stop(self, name: str) -> None:
-        """Give a topic to nobody, and take nothing of it from anybody."""
+        """End every transfer of a topic, in both directions."""
         self.giving.gifts.pop(name, None)
         self._tokens.pop(name, None)
         self.receiving.drop(name)
 
     def gives_to(self, topic: Topic, server: str, address: str) -> bool:
-        """Whether a frozen topic is meant for this server: an address that names its ID says so, else the place."""
+        """Return True if a frozen topic is meant for this server: by the ID in the address, or without one by place."""
         gift = self.giving.gifts.get(topic.name)
         meant = {topic.frozen} if gift is None else {topic.frozen, gift.address}
         names = {parse_endpoint(one)[0] for one in meant} | ({gift.server} if gift is not None else set())
@@ -108,10 +110,10 @@ class Moves:
     # Messages
 
     def merge(self, message: Merge, now: float) -> None:
-        """MERGE, from a proxy or an operator: offer the topic to the server at the address.
+        """Process MERGE from a proxy or an operator: offer the topic to the server at the address.
 
-        One that is out of date does nothing: the topic is not held, is on its way to one that is heard, or the other's
-        log is merged.
+        A late MERGE has no effect. The topic may have left, its transfer to a server that answers may be under way, or
+        the other holder's log may be merged.
         """
         state = self._state
         topic = state.topics.get(message.topic)
@@ -131,7 +133,7 @@ class Moves:
             state.counters["offers"] += 1
 
     def transfer(self, origin: Origin, message: Transfer, now: float) -> None:
-        """TRANSFER: a step of a giver, or a receiver's answer."""
+        """Process TRANSFER: a step of a giver, or a receiver's answer."""
         if origin.link != LISTENER:
             self.giving.answered(message, now)
             return
@@ -150,7 +152,7 @@ class Moves:
         if message.sender == state.settings.id:
             return Outcome.REFUSED, "from_myself"
         if self._is_merged(topic, message.log):
-            if message.step == "commit" and message.body:  # Other holders, of which the giver has learned meanwhile.
+            if message.step == "commit" and message.body:  # The giver has learned of other holders meanwhile.
                 self._contested.told(message.topic, str(message.body, "ascii", "replace"))
             return Transfer(state.settings.id, message.topic, "done", message.transfer)
         if state.reader.log_state(message.log) is c.LogState.ABANDONED:
@@ -167,7 +169,7 @@ class Moves:
             address = topic.frozen if gift is None else gift.address
             return Status(state.settings.id, Outcome.MOVED, reason=address, server=server)
         if topic is not None and not self._proxies.answered_once:
-            # The log that this store holds may have been given up while this server was away: no proxy has said so yet.
+            # The log in this store may have been abandoned while this server was away; a proxy would report it.
             return Outcome.BUSY, "no_proxy_has_answered_since_the_start"
         if message.step == "offer":
             own = self.giving.gifts.get(message.topic)
@@ -223,7 +225,7 @@ class Moves:
         state.counters["topics_given"] += 1
 
     def _unreadable(self, name: str, reason: str) -> None:
-        """It stays frozen, and here: what can be read of it is only a part."""
+        """Keep the topic here and frozen, because only a part of it can be read."""
         self.unreadable.append((self._state.topics[name], reason))
 
     # The receiving side
@@ -277,21 +279,21 @@ class Moves:
         state.counters["topics_merged"] += 1
 
     def _arrived(self, incoming: Incoming) -> Topic:
-        """What arrived, with this store's numbers of publishers and copies of `last`."""
+        """Return the received topic with this store's numbers of publishers and copies of `last`."""
         return understood(incoming.topic, incoming.moving, self._state.publishers.number, self._state.new_watermark)
 
     def forget_given(self) -> None:
-        """To whom a topic was given needs no memory once every proxy has heard it."""
+        """Forget the receiver of a given topic once every proxy has confirmed it."""
         state = self._state
         if state.announcements:
             return
         for name in [name for name in state.given if self._proxies.is_known_as_given(name)]:
             state.forget_given(name)
 
-    # What goes out, failure and time
+    # Outgoing messages, failure and time
 
     def outgoing(self, now: float) -> list[Outgoing]:
-        """Steps to be sent to other servers. A refusal comes back to the callback that stands for the transfer."""
+        """Return the steps for other servers. A refusal refers to the transfer by its callback."""
         self.giving.pump(now)
         for done in self._merged_now:
             done.store, done.change = self._state.store_id, self._state.change
@@ -308,12 +310,12 @@ class Moves:
         return out
 
     def refused(self, origin: Origin, status: Status, now: float) -> tuple[str, str]:
-        """A receiver's answer where it is not the next step.
+        """Process a receiver's answer that refuses a step.
 
         Returns:
-            A frozen topic and its open log, where the receiver says that this very log was given up; else "" and "".
+            A frozen topic and its open log if the receiver reports this very log as abandoned; otherwise "" and "".
         """
-        # Since its restart the receiver knows this server by address alone.
+        # A restarted receiver knows this server only by its address.
         if may_be_one_server(status.reason, self._proxies.address):
             status.server = self._state.settings.id
         for topic, (transfer, token) in self._tokens.items():
@@ -322,7 +324,7 @@ class Moves:
         return "", ""
 
     def reverted(self, now: float) -> None:
-        """The loop was taken back: nothing of it was sent, nothing of it is remembered."""
+        """Forget the undone loop: its messages were not sent and its changes are gone."""
         self._merged_now.clear()
         self.giving.out.clear()
         self.giving.gifts.clear()
@@ -330,12 +332,12 @@ class Moves:
         self._resume(now)
 
     def tick(self, now: float) -> None:
-        """What is due by now."""
+        """Do all that is due."""
         if not self._resumed and self._proxies.answered_once:
             self._resume(now)
         self.giving.tick(now)
         self.receiving.tick(now)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min(self.giving.deadline(), self.receiving.deadline())

@@ -1,11 +1,11 @@
-"""Receiving a topic from another server: accept, store chunks where they will stay, merge.
+"""Receiving a topic from another server: accept, store chunks in their final place, merge.
 
 The rules are those of docs/architecture.md, *Merge*.
 
-Batches are stored as they come, under new log numbers, invisible until the merge; everything else of a topic is small
-and waits in memory. Nothing of a transfer outlives this process: after a crash its rows are deleted, it is unknown,
-and the giver begins again. So acceptance binds nothing, on either side. The merge is one transaction, and `done` leaves
-after it is committed.
+Batches are stored as they arrive, under new log numbers, invisible until the merge. All other parts of a topic are
+small and wait in memory. A transfer does not survive this process: after a crash its rows are deleted, it is unknown,
+and the giver starts again. So an acceptance binds neither side. The merge is one transaction, and `done` leaves after
+its commit.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX
 
 INCOMING_MAX: Final = 16
-"""Transfers that are received at the same time; a further offer is answered `busy`."""
+"""Transfers received at the same time; a further offer is answered `busy`."""
 
 MOVING_BYTES_MAX: Final = 128 * 1024 * 1024
-"""Bytes that all transfers together keep in memory, of what describes their topics; more is answered `full`."""
+"""Memory limit in bytes for the descriptions in all transfers together; above it chunks are answered `full`."""
 
 IDLE_SECONDS: Final = 60.0
 """Silence after which a transfer is forgotten."""
@@ -35,10 +35,10 @@ class Incoming:
     """One transfer.
 
     Attributes:
-        next: the number of the chunk that is expected.
-        opened: numbers of the logs of which something is stored.
-        pieces: how many pieces of stages arrived.
-        stages: what sinks had staged, as far as it arrived, with this store's numbers.
+        next: the number of the expected chunk.
+        opened: numbers of the logs with stored batches.
+        pieces: number of stage fragments that have arrived.
+        stages: the stages that have arrived so far, with this store's numbers.
     """
 
     topic: str
@@ -56,7 +56,7 @@ Key = tuple[str, str]
 """Topic and giver."""
 
 Reply = Transfer | tuple[Outcome, str]
-"""The next step, or why there is none."""
+"""The next step, or the reason why there is none."""
 
 
 class Receiving:
@@ -64,12 +64,12 @@ class Receiving:
 
     Args:
         sender: this server's ID.
-        number: gives a new log number.
+        number: returns a new log number.
         store: stores batches that arrived.
-        discard: deletes what was stored of these log numbers.
-        unstage: deletes what was stored of these stages.
-        merge: merges a topic that arrived in full.
-        keep: told of a transfer that is about to be forgotten: it is put back where the loop is undone.
+        discard: deletes the stored batches of these log numbers.
+        unstage: deletes the stored rows of these stages.
+        merge: merges a topic that has arrived completely.
+        keep: called with a transfer that is about to be forgotten, which is restored if the loop is undone.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Receiving:
         self.incoming: dict[Key, Incoming] = {}
 
     def offered(self, message: Transfer, now: float) -> Reply:
-        """An offer that nothing speaks against."""
+        """Accept an offer, unless too many transfers are under way."""
         key = (message.topic, message.sender)
         if key not in self.incoming and len(self.incoming) >= INCOMING_MAX:
             return Outcome.BUSY, "too_many_transfers"
@@ -102,7 +102,7 @@ class Receiving:
         return accepted
 
     def chunk(self, message: Transfer, now: float) -> Reply:
-        """A chunk: stored if it is the next one; the answer says which one is expected now."""
+        """Store a chunk if it is the next one, and answer with the number of the chunk expected now."""
         incoming = self._find(message, now)
         if incoming is None:
             return Outcome.UNKNOWN, "transfer"
@@ -126,7 +126,7 @@ class Receiving:
         return self._step(message, "chunk", incoming.next)
 
     def commit(self, message: Transfer, now: float) -> Reply:
-        """All chunks were sent: merge, if all arrived."""
+        """Merge if all chunks have arrived; the giver has sent all."""
         incoming = self._find(message, now)
         if incoming is None:
             return Outcome.UNKNOWN, "transfer"
@@ -138,37 +138,37 @@ class Receiving:
         return self._step(message, "done")
 
     def drop(self, topic: str) -> None:
-        """Forget what arrives of a topic: it is being given away from here."""
+        """Forget the transfers of a topic, because this server gives it away."""
         for key in [key for key in self.incoming if key[0] == topic]:
             self._forget(key)
 
     def drop_log(self, topic: str, log: str) -> None:
-        """Forget what arrives of a topic with this open log: it was given up."""
+        """Forget the transfers of a topic with this open log, because the log was abandoned."""
         for key, incoming in list(self.incoming.items()):
             if key[0] == topic and incoming.moving.open == log:
                 self._forget(key)
 
     def drop_givers(self, may_give: Callable[[str], bool]) -> None:
-        """Forget what arrives from those who may not give any more."""
+        """Forget the transfers from servers that may no longer give."""
         for key in [key for key in self.incoming if not may_give(key[1])]:
             self._forget(key)
 
     def brings(self, log: int) -> bool:
-        """Whether a log with this number is on its way here."""
+        """Return True if a transfer brings the log with this number."""
         return any(one.number == log for incoming in self.incoming.values() for one in incoming.moving.logs.values())
 
     def clear(self) -> None:
-        """Forget everything: the loop was undone, and what arrived in it is not stored."""
+        """Forget all transfers: the loop was undone, and the chunks that arrived in it are not stored."""
         for key in list(self.incoming):
             self._forget(key)
 
     def tick(self, now: float) -> None:
-        """Forget transfers that went silent."""
+        """Forget transfers that have gone silent."""
         for key in [key for key, incoming in self.incoming.items() if now - incoming.heard >= IDLE_SECONDS]:
             self._forget(key)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min((incoming.heard for incoming in self.incoming.values()), default=float("inf")) + IDLE_SECONDS
 
     def _find(self, message: Transfer, now: float) -> Incoming | None:

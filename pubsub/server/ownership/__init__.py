@@ -1,1 +1,1 @@
-"""Which server holds a topic: what proxies are told, what they answer, and what is contested."""
+"""The ownership of topics: announcements to proxies, their answers, and contested topics."""

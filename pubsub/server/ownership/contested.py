@@ -1,15 +1,18 @@
-"""Which other servers hold a topic of ours, as proxies have told: kept until each is merged, or given up.
+"""Other servers that hold our topics too, as proxies reported: stored until each is merged or abandoned.
 
-A proxy may lose its routes file, and with it the memory of a holder that is away. So a server that was once told of
-another one stores that, and the topic is not whole until the other's log is merged into this one, or an operator gave
-it up, whatever proxies say meanwhile. Holders are told apart by their open logs: a log that was merged travels along as
-merged, so one that went by way of a third server settles the matter too.
+A proxy may lose its routes file, and with it the memory of a holder that is away. So a server stores each other holder
+that a proxy reports. This server is not the sole owner of the topic until the other log is merged into this one, or an
+operator abandons it. Later answers of proxies do not change that. Holders are distinguished by their open logs. The IDs
+of merged logs travel with a topic, so a log that came by way of a third server settles the matter too.
 
-A holder that was remembered may be nobody's any more: it was given up while this server was away, or this store was put
-back and remembers one that was merged since. So the server finds out by asking: where a question whether the topic is
-whole is answered by every proxy with "no other holder", and every store that they know has said all it holds since this
-server noted the other holder (by stamps, less the bound on skew), nobody holds it. The other holder's server must be in
-this server's own roster: then proxies know its store, or wait for it, even those that have lost their memory.
+A stored holder may no longer exist. It may have been abandoned while this server was away. Or this store was restored
+from a copy, and the other log has been merged since. So the server drops another holder if these conditions are met:
+
+* Every proxy answers a question of sole ownership with "no other holder".
+* Every store that the proxies know has announced all its topics since this server noted the other holder. The times
+  compare by timestamps, less the bound on skew.
+* The other holder's server is in this server's own store directory. Then proxies know its store, or wait for it, even
+  after a loss of memory.
 """
 
 from __future__ import annotations
@@ -24,28 +27,27 @@ from pubsub.server.state.state import State
 from pubsub.server.topic.topic import Topic
 
 CONTESTED_MAX: Final = 1_000
-"""Other holders of one topic that are remembered: far more than there can be servers."""
+"""Most stored other holders of one topic, far more than there can be servers."""
 
 
 class Contested:
-    """The topics of one server that others hold too.
+    """The topics of one server that other servers hold too.
 
     Args:
-        state: the server's.
-        stores: the other stores that it knows.
+        stores: the other stores that the server knows.
     """
 
     def __init__(self, state: State, stores: Stores) -> None:
         self._state, self._stores = state, stores
         self._started = state.stamps.reading(state.started)
         self._noted: dict[str, int] = {}
-        """When (a stamp) another holder of a topic was noted last, in this life."""
+        """The timestamp at which this process last noted another holder, by topic."""
 
     def told(self, name: str, holders: str) -> list[tuple[str, str]]:
-        """A proxy names other holders of a topic, as `server.log`, separated by commas.
+        """Process a proxy's list of other holders of a topic, as `server.log`, separated by commas.
 
         Returns:
-            (server, log) of each that could be read, where the topic is held here.
+            (server, log) of each readable entry, if the topic is held here.
         """
         topic = self._state.topics.get(name)
         if topic is None or not holders:
@@ -62,20 +64,21 @@ class Contested:
         return named
 
     def add(self, topic: Topic, log: str, server: str) -> None:
-        """Another server holds a topic too, unless its log is merged already, or was given up."""
+        """Record another holder of a topic, unless its log is merged already or was abandoned."""
         if log in topic.contested or log in topic.logs or log in topic.merged or len(topic.contested) >= CONTESTED_MAX:
             return
         if server == self._state.settings.id and self._state.accepted:
-            return  # An operator said that the part which this restored store lacks is gone.
-        if not self._state.reader.log_state(log).new:  # The log was given up, or is one of ours.
+            return  # An operator declared this restored store complete, so its lost records are gone.
+        if not self._state.reader.log_state(log).new:  # The log was abandoned, or is one of ours.
             return
         self._state.contest(topic, log, server)
 
     def unclaimed(self, name: str, since: int) -> None:
-        """No proxy knows another holder of a topic.
+        """Drop the other holders of a topic after all proxies answered that there are none.
 
         Args:
-            since: the stamp since which every store that they know has said all it holds; 0: not all have.
+            since: the timestamp since which every store that the proxies know has announced all its topics; 0: not all
+                have.
         """
         topic = self._state.topics.get(name)
         if topic is None or not topic.contested or name in self._state.newly_contested:
@@ -88,12 +91,12 @@ class Contested:
         self._state.counters["contested_holders_gone"] += len(gone)
 
     def settle(self, topic: Topic, *logs: str) -> None:
-        """These logs are merged, or given up."""
+        """Record that these logs are merged or abandoned."""
         for log in logs:
             topic.settle(log)
 
     def committed(self, now: float) -> None:
-        """What was noted is durable."""
+        """Process the commit of newly noted holders."""
         fresh = self._state.newly_contested
         if fresh:
             self._noted |= dict.fromkeys(fresh, self._state.stamps.reading(now))
@@ -101,7 +104,7 @@ class Contested:
             fresh.clear()
 
     def merged(self, topic: Topic, contested: Iterable[tuple[str, str]]) -> None:
-        """A topic was merged into this one, which knew of these other holders (log, server)."""
+        """Add the other holders (log, server) known to a topic that was just merged into this one."""
         for log, server in contested:
             self.add(topic, log, server)
         self.settle(topic, *[log for log in topic.contested if log in topic.logs or log in topic.merged])

@@ -1,9 +1,9 @@
 """A server's links to its proxies: heartbeats, announcements, questions (docs/architecture.md, *Ownership*).
 
-Each proxy is told everything on connect and every few seconds, and at once what changed. Announcements are ordered by
-(incarnation, change). A proxy that is silent for long gets a new socket, with back-off: its side of the old one may be
-half open. A proxy that says our ID or store is taken is asked again until it is not, or until waiting longer makes no
-sense.
+Each proxy gets a complete announcement on connect and every few seconds, and each change at once. Announcements are
+ordered by (incarnation, change). If a proxy is silent for long, the server opens a new socket, with back-off. The
+proxy's side of the old connection may be half open. If a proxy answers that our ID or store is taken, the server asks
+again. It gives up when an earlier process of that ID would have been declared dead by now.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from pubsub.server.state.replies import Outgoing
 
 RECONNECT_SECONDS_MAX: Final = 30.0
 GIVEN_MAX: Final = 10_000
-"""Topics that were given away, and of which some proxy has not confirmed to have heard, that are remembered."""
+"""Most given topics remembered until every proxy has confirmed them."""
 
 TAKEN_PATIENCES: Final = 3
-"""Livenesses for which a server waits for its ID to be free before it gives up."""
+"""Liveness periods for which a server waits for its ID to become free."""
 
 
 READY_SECONDS: Final = 1.0
-"""A server that no proxy has answered for so long says that it is ready all the same: proxies may be started later."""
+"""A server without an answer reports itself ready after this time, because proxies may start later."""
 
 
 def quorums(proxies: int) -> tuple[int, int]:
-    """How many proxies must have heard of a holder before it answers, and how many must know of none.
+    """Return how many proxies must confirm a holder before it answers, and how many must know of no other holder.
 
-    Any set of the one size and any set of the other have a proxy in common.
+    Any set of the first size and any set of the second size have a proxy in common.
 
     Args:
-        proxies: how many there are.
+        proxies: the number of all proxies.
     """
     return (proxies + 1) // 2, proxies // 2 + 1
 
@@ -45,10 +45,10 @@ class Proxy:
     """One proxy, as this server sees it.
 
     Attributes:
-        heard: the highest change of ours that the proxy has confirmed in this life: it has that on its disk, or that it
-            has not all and calls nothing whole.
-        given: topics that went to other servers, as they are announced, and our change number with it, until the proxy
-            has confirmed that.
+        heard: the highest change of ours that the proxy has confirmed to this process. The proxy has that change on its
+            disk. Or it had no room for all our topics, and therefore answers no question of sole ownership.
+        given: topics given to other servers, in the form of the announcement, with our change number. Kept until the
+            proxy has confirmed them.
     """
 
     liveness: Liveness
@@ -64,12 +64,11 @@ class Proxy:
 
 
 class Proxies:
-    """All proxies of the configuration.
+    """All proxies in the settings.
 
     Args:
-        settings: the server's.
         store_id, incarnation: of this process's store.
-        stamps: the server's clock for stamps.
+        stamps: the server's clock for timestamps.
         now: monotonic seconds.
     """
 
@@ -90,23 +89,23 @@ class Proxies:
         ]
         self.witnesses, self.majority = quorums(len(self.all))
         self.answered_once = False
-        """Whether some proxy has taken over an announcement of this process."""
+        """True if some proxy has accepted an announcement of this process."""
         self.draining = False
-        """Whether this server is to be given no new topic."""
+        """True if this server gets no new topics."""
         self.member = ""
-        """The ID of this member, where the store has a register."""
+        """The ID of this member, if the store has a register."""
         self.roster = "", ""
-        """The other stores that are known, and those that are gone, as they are announced."""
+        """The other known stores, and the removed stores, in the form of the announcement."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
 
     @property
     def heard_change(self) -> int:
-        """The highest change of ours that as many proxies have confirmed as a holder needs for witnesses."""
+        """The highest change of ours that enough proxies have confirmed to be witnesses."""
         return sorted([proxy.heard for proxy in self.all], reverse=True)[self.witnesses - 1]
 
     def heard(self, index: int | str, now: float) -> None:
-        """Something came over a link; those to proxies are watched."""
+        """Record a received message; only links to proxies are watched for silence."""
         if not isinstance(index, int) or index < 0:
             return
         proxy = self.all[index]
@@ -115,16 +114,16 @@ class Proxies:
         proxy.reconnect_at = now + proxy.backoff
 
     def sent(self, index: int | str, now: float, *, waits: bool = True) -> None:
-        """Something goes over a link. `waits`: not before another member has it too, where there is one."""
+        """Record a sent message. `waits`: the message leaves only after a standby, if any, has confirmed."""
         if isinstance(index, int) and index >= 0 and not (waits and self.member):
             self.all[index].liveness.sent(now)
 
     def announce(self, changed: dict[str, str], change: int, now: float) -> None:
-        """Tell every proxy, at once, what this server came to hold or no longer holds.
+        """Announce a change of the topics held here to every proxy at once.
 
         Args:
-            changed: topic to what `Periodic.topics` has of it.
-            change: the server's change number with it.
+            changed: topic to its value in `Periodic.topics`.
+            change: the server's change number after it.
         """
         for topic, value in changed.items():
             self.remember(topic, value, change)
@@ -134,21 +133,21 @@ class Proxies:
                 proxy.announced = change
 
     def remember(self, topic: str, value: str, change: int) -> None:
-        """Keep to whom a topic was given, until every proxy has confirmed to have heard; or forget that."""
+        """Keep the receiver of a given topic until every proxy has confirmed it; any other value deletes the entry."""
         for proxy in self.all:
             proxy.given.pop(topic, None)
             if "." in value and len(proxy.given) < GIVEN_MAX:
                 proxy.given[topic] = value, change
 
     def is_known_as_given(self, topic: str) -> bool:
-        """Whether every proxy has heard to whom a topic was given."""
+        """Return True if every proxy has confirmed the receiver of a given topic."""
         return not any(topic in proxy.given for proxy in self.all)
 
     def may_take_for_holder(self, index: int | str, topic: str, left: int) -> bool:
-        """Whether what comes over a link may be of a proxy that believes this server to hold a topic which it has not.
+        """Return True if the proxy on a link may still believe that this server holds a topic that has left it.
 
         Args:
-            left: the change number with which a topic left this server last; who has confirmed it has heard so.
+            left: the change number at which a topic last left this server; a proxy that confirmed it knows that.
         """
         if not isinstance(index, int) or index < 0:
             return False
@@ -156,7 +155,7 @@ class Proxies:
         return proxy.confirmed < left or topic in proxy.given
 
     def tick(self, holdings: dict[str, str], change: int, now: float) -> None:
-        """What is due: full announcements, heartbeats, new sockets."""
+        """Send due announcements and heartbeats, and request new sockets."""
         for index, proxy in enumerate(self.all):
             if now >= proxy.reconnect_at:
                 proxy.backoff = min(proxy.backoff * 2, RECONNECT_SECONDS_MAX)
@@ -166,23 +165,23 @@ class Proxies:
             if now >= proxy.announce_at:
                 proxy.announce_at = now + self._settings.announce_seconds
                 proxy.announced = change
-                # A proxy that has not heard to whom a topic was given must not believe that no server holds it.
+                # Until a proxy knows the receiver of a given topic, it must not believe that no server holds it.
                 given = {topic: value for topic, (value, _) in proxy.given.items()}
                 self._send(index, self._periodic(change, given | holdings, now), now)
             elif proxy.liveness.due(now):
                 self._send(index, Heartbeat(self._settings.id, self._stamps.last), now)
 
     def answered(self, index: int, status: Status, now: float) -> None:
-        """A proxy's answer to an announcement or a heartbeat."""
+        """Process a proxy's answer to an announcement or a heartbeat."""
         proxy = self.all[index]
         proxy.reason = ""
         if status.outcome is Outcome.ANNOUNCE:
             proxy.announce_at = now
         elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
-            # One that has no room for all our topics has taken us over too, and calls nothing whole meanwhile; one that
-            # has none for us names no change.
+            # A proxy without room for all our topics has accepted this server too, and answers no question of sole
+            # ownership meanwhile. A proxy without room for this server names no change.
             proxy.heard = max(proxy.heard, status.change)
-            if status.outcome is Outcome.SUCCESS:  # To whom a topic was given has found room there as well.
+            if status.outcome is Outcome.SUCCESS:  # The proxy also had room for the receivers of given topics.
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}
             self.answered_once = True
@@ -193,17 +192,17 @@ class Proxies:
             proxy.announce_at = min(proxy.announce_at, now + self._settings.heartbeat_seconds)
 
     def is_ready(self, now: float) -> bool:
-        """Whether a proxy has taken this server over, or none has answered; not where its ID is another one's."""
+        """Return True if a proxy has accepted this server, or if none answered in time or objects."""
         return self.answered_once or (now - self._began >= READY_SECONDS and not self.refusal())
 
     def refusal(self) -> str:
-        """Why a proxy does not take this server over yet; "" where none objects."""
+        """Return the reason why a proxy does not accept this server yet; "" if none objects."""
         return next((proxy.reason for proxy in self.all if proxy.taken_since is not None), "")
 
     def taken(self, now: float) -> str:
-        """Why this server cannot be what its configuration says, or "" where it can.
+        """Return the reason why this server cannot join with its ID and store; "" if it can.
 
-        A proxy that says so for longer than a dead namesake would count as alive is believed.
+        The server believes an objection that lasts longer than a dead process of the same ID would count as alive.
         """
         limit = self._settings.patience_seconds * TAKEN_PATIENCES
         for proxy in self.all:
@@ -212,45 +211,45 @@ class Proxies:
         return ""
 
     def connect_anew(self, now: float) -> None:
-        """Give every proxy a new socket, and tell it everything."""
+        """Request a new socket to every proxy, and a complete announcement."""
         self.reconnect[:] = range(len(self.all))
         self.announce_all(now)
 
     def announce_all(self, now: float, *, alive: bool = False) -> None:
-        """Tell every proxy everything at once; `alive`: only those that are heard."""
+        """Make a complete announcement to every proxy due now; `alive`: only to proxies that answer."""
         for proxy in self.all:
             if not alive or proxy.liveness.alive(now):
                 proxy.announce_at = now
 
     def withdraw_announcements(self) -> None:
-        """Do not send what was to be announced in this loop: it did not come to be. All is announced anew at once."""
+        """Drop the announcements of an undone loop; complete announcements follow at once."""
         for out in self.out:
             if isinstance(out.message, Periodic):
                 self.all[int(out.link)].announce_at = float("-inf")
         self.out = [out for out in self.out if not isinstance(out.message, Periodic)]
 
     def ask_whole(self, topics: dict[str, str], token: int, now: float) -> list[int]:
-        """Ask every proxy whether another server holds any of these topics; who was asked."""
+        """Ask every proxy if another server holds any of these topics; return the indexes of the asked proxies."""
         for index in range(len(self.all)):
             self._send(index, Whole(self._settings.id, topics), now, source=token)
         return list(range(len(self.all)))
 
     def tell_abandoned(self, index: int, topic: str, server: str, log: str, now: float) -> None:
-        """Tell a proxy that it takes a server for a holder whose log of the topic was given up."""
+        """Tell a proxy that the log of a holder it named was abandoned."""
         told = Operate(self._settings.id, "-", "abandoned", topic=topic, server=server, log=log)
         self._send(index, told, now)
 
     def leave(self, now: float, *, empty: bool = False) -> None:
-        """Say goodbye, so that nobody waits for our silence.
+        """Announce the end of this process, so that proxies do not wait for its silence.
 
         Args:
-            empty: this server is drained and holds nothing: nobody needs to wait for its store.
+            empty: this server is drained and holds no topic, so proxies need not wait for its store.
         """
         for index in range(len(self.all)):
             self._send(index, Heartbeat(self._settings.id, self._stamps.last, leaving=1, empty=int(empty)), now)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min(min(proxy.announce_at, proxy.reconnect_at, proxy.liveness.deadline()) for proxy in self.all)
 
     def _periodic(self, change: int, topics: dict[str, str], now: float, previous: int | None = None) -> Periodic:

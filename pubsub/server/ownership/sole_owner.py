@@ -1,17 +1,16 @@
-"""Whether this server is the sole owner of a topic: that no other server holds any of it.
+"""The question of sole ownership: whether no other server holds any part of a topic.
 
-The rules are those of docs/architecture.md, *Sole ownership*. It is asked when it is needed and never remembered (that
-others hold it, is: see `contested`). Every proxy of the configuration is asked that very question, and the operation
-that needs it waits; only if a majority of them answer "no other holder", and none that answered before names one, is it
-done. A majority has a witness of every other holder in it (`unheard`). What is asked within one loop goes out as one
-question.
+The rules are those of docs/architecture.md, *Sole ownership*. The server asks when an operation needs it, and never
+remembers the answer. (It does remember other holders: see `contested`.) The operation waits while every proxy in the
+settings is asked. It continues if a majority answers "no other holder" and no earlier answer names one. Every majority
+includes a witness of every other holder (`unheard`). All questions of one loop go out as one message.
 
-The answer of a proxy that may not have heard that a topic left this server does not count: it may take this server for
-the holder still, and so ask nobody else. Of a topic that is contested all must answer, since that no other server holds
-it any more is found out from what all of them remember.
+The answer of a proxy that may not know yet that a topic left this server does not count. That proxy may still take this
+server for the holder, and so ask no other server. For a contested topic all proxies must answer, because only the
+memory of all of them together shows that the other holder is gone.
 
-An operation waits as a value, such as a `Parked` request. Once it is decided `decided` hands it out again, with the
-verdict, and `core` gives it back to the room that it came from.
+An operation waits as a value, such as a `Parked` request. Once the question is decided, `decided` returns it with the
+result, and `core` passes it back to its room.
 """
 
 from __future__ import annotations
@@ -33,21 +32,21 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import Request, State
 
 QUESTION_SECONDS: Final = 1.0
-"""How long proxies have to answer."""
+"""Time for proxies to answer."""
 
 WAITING_MAX: Final = 1_000
-"""Operations that wait for an answer."""
+"""Most operations that wait for an answer."""
 
 WAITING_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes that these operations hold."""
+"""Most bytes that these operations hold."""
 
 
 @dataclass(slots=True)
 class Parked:
-    """A request that waits until it is known whether this server is its topic's sole owner.
+    """A request that waits for the question of sole ownership.
 
     Attributes:
-        otherwise: what it is answered where it is not.
+        otherwise: the outcome it gets if this server is not the sole owner.
     """
 
     origin: Origin
@@ -57,11 +56,11 @@ class Parked:
 
 @dataclass(slots=True)
 class Trimming:
-    """What may go of a topic, if this server is its sole owner.
+    """The batches of a topic that may be deleted if this server is its sole owner.
 
     Attributes:
-        generation: of the topic when that was found out.
-        cuts: by log, the offset below which its batches may go.
+        generation: the topic's generation when they were determined.
+        cuts: by log, the offset below which its batches may be deleted.
     """
 
     topic: str
@@ -80,11 +79,11 @@ class _Question:
     size: int
     others: dict[str, set[str]] = field(default_factory=dict)
     counted: Counter[str] = field(default_factory=Counter)
-    """Proxies whose answers about a topic count."""
+    """Number of proxies with a counting answer, by topic."""
     silent: int = 0
-    """Proxies that answered that they cannot say."""
+    """Number of proxies that answered without a result."""
     since: int = NUMBER_MAX
-    """Every store that these proxies know has said all it holds since then (a stamp)."""
+    """Every store that these proxies know has announced all its topics since then (a timestamp)."""
 
     @property
     def topics(self) -> dict[str, None]:
@@ -93,12 +92,11 @@ class _Question:
 
 
 class SoleOwner:
-    """The questions that are open.
+    """The open questions.
 
     Args:
-        state: the server's.
-        proxies: who are asked.
-        contested: told where no proxy knows another holder.
+        proxies: asked.
+        contested: called if no proxy knows another holder.
     """
 
     def __init__(self, state: State, proxies: Proxies, contested: Contested) -> None:
@@ -109,21 +107,21 @@ class SoleOwner:
         self._unasked_bytes = 0
         self._waiting = self._waiting_bytes = 0
         self._decided: deque[tuple[str, Operation, bool]] = deque()
-        """With its topic, and whether no proxy named another holder."""
+        """Topic, operation, and True if enough proxies answered and none named another holder."""
 
     def __len__(self) -> int:
         return self._waiting
 
     def ask(self, topic: str, operation: Operation, size: int = 0) -> bool:
-        """Have it asked at the end of this loop.
+        """Queue an ownership question; it is sent at the end of this turn.
 
         Args:
-            topic: of which it is to be known.
-            operation: what waits for it.
-            size: bytes that the operation holds until it is decided.
+            topic: the topic in question.
+            operation: waits for the answer.
+            size: bytes that the operation holds until then.
 
         Returns:
-            False where too many, or too many bytes, wait already; the operation does not wait then.
+            False if too many operations or bytes wait already; the operation does not wait then.
         """
         if self._waiting >= WAITING_MAX or (size and self._waiting_bytes + size > WAITING_BYTES_MAX):
             return False
@@ -134,31 +132,31 @@ class SoleOwner:
         return True
 
     def park(self, origin: Origin, request: Request, otherwise: Outcome = Outcome.BUSY) -> bool:
-        """Have a request wait, to be dispatched again.
+        """Let a request wait for the answer; it is then dispatched again.
 
         Args:
-            otherwise: what it is answered where this server is not the sole owner.
+            otherwise: the outcome it gets if this server is not the sole owner.
 
         Returns:
-            False where too many wait.
+            False if too many requests wait.
         """
         size = len(request.body) if isinstance(request, Put) else 0
         return self.ask(request.topic, Parked(origin, request, otherwise), size)
 
     def park_or_turn_away(self, origin: Origin, request: Request) -> None:
-        """The same; where too many wait it is answered so."""
+        """Let a request wait as `park` does, or answer BUSY if too many wait."""
         if not self.park(origin, request):
-            reason = "too_many_operations_wait_for_a_whole_topic"
+            reason = "too_many_operations_wait_for_sole_ownership"
             self._state.replies.answer(origin, Outcome.BUSY, reason=reason)
 
     def decided(self) -> Iterator[tuple[Operation, bool]]:
-        """What waits no more, each with whether this server is the sole owner of its topic: now, as it is taken."""
+        """Yield the decided operations, each with True if this server is the sole owner of its topic at this moment."""
         while self._decided:
             topic, operation, sole = self._decided.popleft()
             yield operation, sole and not self._state.is_not_sole_owner(topic)
 
     def send(self, now: float) -> None:
-        """Ask what was put together since the last call."""
+        """Ask the questions queued since the last call."""
         if not self._unasked:
             return
         self._token += 1
@@ -168,10 +166,10 @@ class SoleOwner:
         self._unasked, self._unasked_bytes = [], 0
 
     def answered(self, token: int, proxy: int, status: Status) -> dict[str, frozenset[str]]:
-        """One proxy's answer.
+        """Process one proxy's answer.
 
         Returns:
-            Other holders that it named, by topic, as the proxy names them.
+            The other holders that the proxy named, by topic.
         """
         question = self._open.get(token)
         if question is None or proxy not in question.waiting:
@@ -180,7 +178,7 @@ class SoleOwner:
         told: dict[str, str] | None = None
         with suppress(DecodeError):
             told = split_topics(status.body) if status.outcome is Outcome.SUCCESS else None
-        if told is None:  # A proxy that cannot say.
+        if told is None:  # This proxy cannot answer the question.
             question.silent += 1
             if len(self._proxies.all) - question.silent < self._proxies.majority or self._is_settled(question):
                 self._settle(token)
@@ -189,7 +187,7 @@ class SoleOwner:
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         left = self._state.left
         for topic in question.topics:
-            if topic not in named:  # A topic that was left out of the answer was not answered.
+            if topic not in named:  # A topic missing in the answer counts as unanswered.
                 continue
             question.others.setdefault(topic, set()).update(named[topic])
             question.counted[topic] += not self._proxies.may_take_for_holder(proxy, topic, left)
@@ -198,12 +196,12 @@ class SoleOwner:
         return {topic: others for topic, others in named.items() if others}
 
     def tick(self, now: float) -> None:
-        """Give up on questions that too few proxies have answered in time."""
+        """Decide questions that too few proxies have answered in time."""
         for token in [token for token, question in self._open.items() if question.expires <= now]:
             self._settle(token)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min((question.expires for question in self._open.values()), default=float("inf"))
 
     def _settle(self, token: int) -> None:
@@ -218,14 +216,14 @@ class SoleOwner:
             self._decided.append((topic, operation, known and not question.others.get(topic)))
 
     def _is_settled(self, question: _Question) -> bool:
-        """Whether no further answer is waited for."""
+        """Return True if the question needs no further answer."""
         return not question.waiting or all(
             question.counted[topic] >= self._proxies.majority and not self._state.is_contested(topic)
             for topic in question.topics
         )
 
     def turn_away(self, parked: Parked) -> None:
-        """Answer a request that this server is not known to be the sole owner for."""
+        """Answer a request after its question was not decided in favour of this server."""
         state, request = self._state, parked.request
         topic = state.topics.get(request.topic)
         facts: dict[str, object] = {"reason": "topic_is_not_known_to_be_whole"}

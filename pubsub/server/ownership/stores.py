@@ -1,8 +1,8 @@
-"""The other stores of the cluster, as one server knows them: a witness for proxies that have lost their memory.
+"""The store directory: the other stores of the cluster, kept for proxies that have lost their memory.
 
-Proxies name the stores that this server lacks in their answers to announcements; it keeps them, durably, and names all
-of them in each announcement. What is done with that is the proxies' (`proxy.roster`; `protocol.stores` says how what
-two of them know is merged). Only what is committed is announced.
+In their answers to announcements, proxies name the stores that this server does not know. The server stores them, and
+names all known stores in each announcement. The proxies use them as `proxy.roster` describes; `protocol.stores` merges
+two directories. The server announces only committed entries.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ from pubsub.server.topic.notes import GONE, STORE
 
 
 class Stores:
-    """The roster of one server.
+    """The store directory of one server.
 
     Args:
-        state: the server's.
-        proxies: who are told.
-        notes: what its store remembers.
+        proxies: receive the announcements.
+        notes: the facts in the server's store.
 
     Attributes:
         known: the other stores.
-        gone: those that are gone.
-        announced: both, as proxies are told: only what is durable.
+        gone: removed stores.
+        announced: both, as proxies get them: only durable entries.
     """
 
     def __init__(self, state: State, proxies: Proxies, notes: Mapping[str, object]) -> None:
@@ -44,7 +43,7 @@ class Stores:
         self._announce()
 
     def told(self, status: Status) -> None:
-        """A proxy's answer to an announcement."""
+        """Process the stores in a proxy's answer to an announcement."""
         if not (status.stores or status.gone):
             return
         for store, mark in parse_stores(status.gone).items():
@@ -54,7 +53,7 @@ class Stores:
             self._learn(store, mark)
 
     def serves(self, server: str) -> bool:
-        """Whether a server, by its ID, is in the roster, or is this one: then proxies know, or wait for, its store."""
+        """Return True if a server's ID is ours or in the store directory; then proxies know or await its store."""
         return server == self._state.settings.id or any(known.server == server for known in self.known.values())
 
     def _learn(self, store: str, mark: Known) -> None:
@@ -89,7 +88,7 @@ class Stores:
             self._state.uncommitted.rows.append(c.NoteKept(GONE + oldest, None))
 
     def committed(self, now: float) -> None:
-        """What was told is durable: every proxy hears of it."""
+        """Announce the directory to every proxy if the commit changed it."""
         if (self.known, self.gone) != self.announced:
             self._announce()
             self._proxies.announce_all(now)

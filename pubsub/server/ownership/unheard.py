@@ -1,14 +1,16 @@
-"""Topics that were opened here and of which too few proxies are known to have heard: answers about them wait.
+"""Unconfirmed announcements: answers about a new topic wait until enough proxies have confirmed that it is held here.
 
-An announcement goes before the answers of its loop, on the same connection, so the proxy that passes an answer on knows
-who holds the topic. But a connection that is reset may lose the one and bring the other. If then this server and that
-proxy ended before the next announcement, nobody would know of the topic: it would be begun elsewhere as one that nobody
-ever held, and what was acknowledged here would be behind a log that seems to be gone. So answers wait until
-(N + 1) // 2 of N proxies, the topic's witnesses, have confirmed that they heard, durably. A server that is to be the
-sole owner of a topic needs the word of N // 2 + 1 proxies: a witness is always among them.
+A server sends an announcement before the answers of its loop, on the same connection. So the proxy that forwards an
+answer knows the topic's holder. But a connection that is reset may lose the announcement and deliver the answer. If
+this server and that proxy both end before the next announcement, no process knows of the topic. Another server would
+begin it as a new topic, and the acknowledged messages here would be after a log that seems to be gone.
 
-One process may hear of one witness and die, and the next one of another. Where one is too few the topic is noted in the
-store, in the commit that opens it, and the next process waits for its witnesses again.
+So answers wait until (N + 1) // 2 of N proxies, the topic's witnesses, have confirmed the announcement durably. A sole
+owner needs the answers of N // 2 + 1 proxies, and these always include a witness.
+
+One process may get a confirmation from one witness and die, and the next process from another witness. If one witness
+is too few, the commit that opens the topic also notes it in the store. The next process then waits for its witnesses
+again.
 """
 
 from __future__ import annotations
@@ -24,48 +26,48 @@ from pubsub.server.state.state import State
 Answer = Status | Transfer
 
 HELD_MAX: Final = 1_000
-"""Answers that wait; a further one is dropped, and its request asked again."""
+"""Most waiting answers; a further answer is dropped, and the client repeats its request."""
 
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of bodies in them."""
+"""Most bytes of bodies in waiting answers."""
 
 
 class Unheard:
-    """What waits for a proxy to confirm.
+    """The answers that wait for confirmations of proxies.
 
     Args:
-        state: the server's; it notes the topics that wait.
-        proxies: which are told, and which have confirmed.
-        again_seconds: for which a topic waits before all is announced anew, and what waits is dropped: it is asked
-            again.
+        state: notes the waiting topics.
+        proxies: receive the announcements and confirm them.
+        again_seconds: time after which a waiting topic causes complete announcements, and its waiting answers are
+            dropped, because clients repeat their requests.
         now: monotonic seconds.
     """
 
     def __init__(self, state: State, proxies: Proxies, again_seconds: float, now: float) -> None:
         self._state, self._proxies, self._again_seconds = state, proxies, again_seconds
         self._topics = {name: (state.change, now + again_seconds) for name in state.unheard if name in state.topics}
-        """With our change number as they were announced, and when all is announced anew if nobody confirms that."""
+        """By topic: our change number at its announcement, and the time of complete announcements if none confirms."""
         self._held: list[tuple[Origin, Answer]] = []
         self._bytes = 0
         self._look()
 
     def announced(self, topics: dict[str, str], change: int, now: float) -> None:
-        """Topics were announced.
+        """Let answers about announced topics wait for confirmations.
 
         Args:
-            topics: with what was said of each, as in `Periodic`.
-            change: our change number with it.
+            topics: each with its value, as in `Periodic`.
+            change: our change number after the announcement.
             now: monotonic seconds.
         """
         for topic, value in topics.items():
             if value and "." not in value and change > self._proxies.heard_change:
                 self._topics[topic] = change, now + self._again_seconds
-            elif self._topics.pop(topic, None) is not None:  # Whoever has it now is asked again.
+            elif self._topics.pop(topic, None) is not None:  # The client repeats its request to the present holder.
                 self._keep(topic.__ne__)
         self._look()
 
     def holds(self, origin: Origin, answer: Answer) -> bool:
-        """Whether an answer waits, or was dropped; else it may be sent."""
+        """Return True if the answer is held or dropped, False if it can be sent now."""
         if not self._topics or origin.topic not in self._topics:
             return False
         size = len(answer.body)
@@ -75,27 +77,27 @@ class Unheard:
         return True
 
     def confirmed(self) -> None:
-        """A proxy has confirmed an announcement: note of which topics enough have heard now."""
+        """Release the topics that enough proxies have confirmed by now."""
         heard, state = self._proxies.heard_change, self._state
         if any(change <= heard for change, _ in self._topics.values()):
             self._topics = {topic: one for topic, one in self._topics.items() if one[0] > heard}
-            self._look()  # Those that are left were announced later: each has its time.
-        # A topic that was opened in this very loop is announced behind its commit, and waits from then on.
+            self._look()  # The remaining topics were announced later and keep their times.
+        # A topic opened in this very loop is announced after its commit, and waits from then on.
         for topic in [one for one in state.unheard if one not in self._topics and one not in state.announcements]:
             state.forget_unheard(topic)
 
     def take(self) -> list[tuple[Origin, Answer]]:
-        """What need not wait any more."""
+        """Return the answers that need not wait any more."""
         free = [one for one in self._held if one[0].topic not in self._topics]
         if free:
             self._keep(self._topics.__contains__)
         return free
 
     def tick(self, now: float) -> None:
-        """Where nobody has confirmed for so long, announce all anew to the proxies that are there."""
+        """Make complete announcements to the proxies that answer, if no confirmation came in time."""
         if now < self._again:
             return
-        # An answer about a topic that was heard meanwhile waits for `take` only.
+        # Answers about topics confirmed meanwhile stay for `take`.
         self._keep(lambda one: one not in self._topics or self._topics[one][1] > now)
         again = now + self._again_seconds
         self._topics = {topic: (change, again) for topic, (change, _) in self._topics.items()}
@@ -103,14 +105,14 @@ class Unheard:
         self._proxies.announce_all(now, alive=True)
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has something to do (monotonic seconds)."""
         return self._again
 
     def _look(self) -> None:
-        """See when all is to be announced anew."""
+        """Compute the time of the next complete announcements."""
         self._again = min((again for _, again in self._topics.values()), default=float("inf"))
 
     def _keep(self, topic: Callable[[str], bool]) -> None:
-        """Have no answers wait but those about topics of which that is so."""
+        """Keep only the held answers with a topic that satisfies `topic`."""
         self._held = [one for one in self._held if topic(one[0].topic)]
         self._bytes = sum(len(answer.body) for _, answer in self._held)

@@ -1,1 +1,1 @@
-"""What an operator gave up, and what cannot be read."""
+"""Topics that an operator abandoned, and topics that cannot be read."""

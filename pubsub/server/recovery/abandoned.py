@@ -1,23 +1,23 @@
-"""What is left of a holder that was given up: those who had history there go on here.
+"""Abandoned holders: how clients with history there continue here.
 
 The rules are those of docs/architecture.md, *Giving up*.
 
-`pubsub topic abandon` names the lost holder's logs dead. This server is told by each proxy, then and again:
+`pubsub topic abandon` declares the lost holder's logs dead. Each proxy reports that to this server, and repeats it:
 
-    abandoned, a log of our own        the topic is set aside: it is we who were given up
-    abandoned, another's log           known as dead from now on: never accepted from a giver, in the way no more
-    … and we were giving the topic to  the freeze is over: our log is closed and another one opened, so that what
-      that server                      goes on here is not what that server may have merged
+    abandoned, a log of our own        the topic is quarantined: this server was abandoned
+    abandoned, another's log           the log is known as dead: no giver may bring it, and it contests nothing any more
+    … and we were giving the topic to  the freeze ends: our log is closed and another one opened, so that later puts
+      that server                      are not in the log that that server may have merged
 
-A proxy that started with an empty directory has forgotten what was given up, and takes a copy that comes back for a
-holder. Who knows better says so: this server, to a proxy that names such a holder to it, and to a giver that has frozen
-the topic for it. Either then has the copy set aside.
+A proxy that started with an empty directory does not know abandoned logs, and takes a returning copy for a holder. This
+server reports the abandoned log to a proxy that names such a holder. It also reports it to a giver that has frozen the
+topic for it. Each then has the copy quarantined.
 
-A client whose puts or place were there names a log that is neither held nor merged here. While other holders may
-exist that means nothing. While the topic is whole it means that the log is gone:
+A client with puts or a position there names a log that is neither held nor merged here. While other holders may exist,
+that has no meaning. If this server is the sole owner, it means that the log is gone:
 
-    PUT with a gap before it           gone: its oldest unfinished row begins the chain anew
-    GET with its place in that log     gone; with the place to go on from where a subscription with its number is here
+    PUT with a gap before it           gone: the client's oldest unfinished row starts the chain again
+    GET with a position in that log    gone, with the position to continue from if its subscription is here
 """
 
 from __future__ import annotations
@@ -39,12 +39,11 @@ from pubsub.server.upkeep.retention import Retention
 
 
 class Abandoned:
-    """How one server deals with logs that were given up.
+    """One server's handling of abandoned logs.
 
     Args:
-        state: the server's.
-        proxies: told no more to whom a topic was given, and what they have forgotten.
-        contested, sole_owner, retention, moves, quarantine: what is done about it.
+        proxies: stop announcing the receiver of a given topic, and get reports of abandoned logs they have forgotten.
+        contested, sole_owner, retention, moves, quarantine: carry it out.
     """
 
     def __init__(
@@ -60,28 +59,28 @@ class Abandoned:
         self._state, self._proxies, self._contested, self._sole_owner = state, proxies, contested, sole_owner
         self._retention, self._moves, self._quarantine = retention, moves, quarantine
 
-    # What is told
+    # Reports of proxies
 
     def announced(self, name: str, log: str, now: float) -> None:
-        """A proxy says that a log which we announced was given up."""
+        """Quarantine a topic after a proxy reported that our announced log was abandoned."""
         topic = self._state.topics.get(name)
         if topic is not None and (log == topic.open.id or log in topic.restored):
-            reason = f"log {log} was given up by pubsub topic abandon while this server was not heard"
+            reason = f"log {log} was abandoned with pubsub topic abandon while this server was away"
             self._quarantine.set_aside(topic, reason, now)
 
     def named(self, name: str, server: str, log: str, proxy: int, now: float) -> None:
-        """A proxy names another holder of a topic of ours; it is told where we know that holder's log as given up.
+        """Report the log of a holder named by a proxy as abandoned, if this server knows it as such.
 
         Args:
             server, log: the holder's.
-            proxy: which one, as in `Origin.link`.
+            proxy: its index, as in `Origin.link`.
         """
         if self._state.reader.log_state(log) is c.LogState.ABANDONED:
             self._proxies.tell_abandoned(proxy, name, server, log, now)
             self._state.counters["proxies_told_of_abandoned"] += 1
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
-        """OPERATE abandoned: from a proxy, to which an operator said so, or which says it again."""
+        """Process OPERATE abandoned from a proxy, after an operator's command or as a repeat."""
         state = self._state
         if asked.log:
             self.announced(asked.topic, asked.log, now)
@@ -93,21 +92,21 @@ class Abandoned:
         if topic is not None and asked.log:
             self._contested.settle(topic, asked.log)
         if news and asked.log:
-            # That holder may also be named as the one to whom the topic was given, and so be noted as another holder.
-            # Another store under the same server ID is told of again by the proxies that know it.
+            # The abandoned holder may also be the noted receiver of the topic, and so be recorded as another holder.
+            # If another store has the same server ID, the proxies that know that store report it again.
             self._drop_given(asked)
             if topic is not None:
                 self._contested.settle(
                     topic, *[log for log, server in topic.contested.items() if server == asked.server]
                 )
-        # Proxies say it again for ever; by then the topic may be on its way to that server for another reason.
+        # Proxies repeat this permanently. A repeat must not stop a later transfer of the topic to that server.
         if topic is not None and topic.frozen and news and self._moves.gives_to(topic, asked.server, asked.address):
             self._take_back(topic)
         if origin.callback:
             state.replies.answer(origin, Outcome.SUCCESS)
 
     def _drop_given(self, asked: Operate) -> None:
-        """Whom the topic was given to was given up there: there is nobody to be told of any more."""
+        """Forget the receiver of the topic if that receiver was abandoned, and stop announcing it."""
         value = self._state.given.get(asked.topic)
         if value is None:
             return
@@ -129,24 +128,23 @@ class Abandoned:
         self._retention.look_at(topic.name)
         state.counters["topics_taken_back"] += 1
 
-    # What clients show
+    # Evidence from clients
 
     def _hold_back(self, origin: Origin, topic: Topic, reason: str) -> None:
         self._quarantine.hold_back(topic, reason)
         self._state.replies.answer(origin, Outcome.UNAVAILABLE, reason=self._state.why_held_back(topic.name))
 
     def gap(self, origin: Origin, put: Put, topic: Topic | None, sole_owner: bool) -> bool:
-        """A put that comes too early; whether it is, or will be, answered.
+        """Process a put that comes too early; return True if it is answered or waits.
 
         Args:
-            sole_owner: every proxy has answered, for this very put, that no other server holds the topic.
+            sole_owner: enough proxies have answered, for this very put, that no other server holds the topic.
         """
         state = self._state
         if topic is not None and put.log == put.avoid == topic.open.id:
-            # A client names a log to avoid only in its oldest unfinished put: all puts before that one were
-            # acknowledged
-            # by this very log.
-            reason = f"client {put.sender} put {put.previous} here, and it was acknowledged; it is not in log {put.log}"
+            # A client names a log to avoid only in its oldest unfinished put, so all earlier puts were acknowledged by
+            # this very log.
+            reason = f"client {put.sender} has an acknowledgement of put {put.previous}, but log {put.log} lacks it"
             self._hold_back(origin, topic, reason)
             return True
         if not put.log or knows(topic, put.log):
@@ -158,7 +156,7 @@ class Abandoned:
         return self._sole_owner.park(origin, put, Outcome.GAP)
 
     def place(self, origin: Origin, get: Get, topic: Topic | None, sole_owner: bool) -> bool:
-        """A GET whose place may be one that is gone; whether it is, or will be, answered."""
+        """Process a GET with a position that may be in a lost log; return True if it is answered or waits."""
         subscription = topic.subscriptions.get(get.sender) if topic else None
         if get.last is None or (subscription is not None and subscription.outdates(get.number, get.opening)):
             return False
@@ -183,11 +181,11 @@ class Abandoned:
         state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:
-        """Whether a place lies beyond its log's end: then this log was longer once."""
+        """Quarantine the topic if a position lies beyond its log's end, since the log was longer at some time."""
         for place in (get.last, get.after):
             log = topic.logs.get(place[0]) if place else None
             if place is not None and log is not None and log.end <= place[1] < OFFSET_MAX:
-                reason = f"client {get.sender} has received {place[0]}.{place[1]}; the log ends before it"
+                reason = f"client {get.sender} has received {place[0]}.{place[1]}, but the log ends before it"
                 self._hold_back(origin, topic, reason)
                 return True
         return False

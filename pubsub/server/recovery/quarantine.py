@@ -1,14 +1,18 @@
-"""What must not be served: topics that were given up here, and copies that are older than what was promised.
+"""Quarantine: topics that must not be served, because they were abandoned here or are older than the server's answers.
 
-Two kinds, both durable, both shown in the report, neither ever merged into anything:
+There are two kinds. Both are durable and in the report, and neither is ever merged into another topic:
 
-* *Set aside*. Operators gave this server's holding of a topic up while it was away, and the others went on without it.
-  A proxy says so when the topic is announced again. It is then no topic of this server's: nothing is announced,
-  and the same name may be made anew beside it. Its records stay in the store, for `pubsub server export --quarantined`.
-* *Held back*. Something shows that this store is a copy from before what it promised: a client has a position beyond a
-  log's end, or lacks nothing before a put that this log has a gap before. The topic stays announced, so that nobody
-  makes it anew elsewhere, and every request is answered `unavailable`, until `pubsub server restored` says that this
-  copy is all there is. Where a proxy knows the whole store to be older than it was, all of it is held back.
+* *Abandoned* (`aside`). An operator abandoned this server's part of a topic while the server was away, and the others
+  continued without it. A proxy reports that when this server announces the topic again. The server then drops the
+  topic: it announces nothing, and may begin a new topic of the same name. The records stay in the store.
+  `pubsub server export --quarantined` writes them to files.
+* *Outdated* (`held`). There is evidence that this store is a copy from before some of its answers. A client has a
+  position beyond a log's end, or a put follows others that this log acknowledged and does not have. The topic stays
+  announced, so that no other server begins it. Every request is answered `unavailable`, until `pubsub server restored`
+  declares this copy the newest. If a proxy knows that the complete store is older than it was, all topics are
+  quarantined.
+
+A topic with a damaged page is held too, but only in memory, until the next start.
 """
 
 from __future__ import annotations
@@ -24,18 +28,18 @@ from pubsub.server.upkeep.retention import Retention
 
 
 class Quarantine:
-    """Sets aside and holds back what one server has and must not serve.
+    """Quarantines topics of one server.
 
     Args:
-        state: the server's; it says what is held back.
-        retention, moves: stopped for what is not served.
+        state: keeps the quarantined topics.
+        retention, moves: stopped for quarantined topics.
     """
 
     def __init__(self, state: State, retention: Retention, moves: Moves) -> None:
         self._state, self._retention, self._moves = state, retention, moves
 
     def set_aside(self, topic: Topic, reason: str, now: float) -> None:
-        """A topic that was given up here: it is this server's no more, and kept."""
+        """Remove a topic that was abandoned here from service, and keep its records."""
         state = self._state
         stamp = state.stamps.reading(now)
         self._stop(topic.name)
@@ -49,7 +53,7 @@ class Quarantine:
         state.counters["topics_set_aside"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:
-        """Something shows that a topic is an older copy of itself."""
+        """Quarantine a topic after evidence that it is an older copy of itself."""
         state = self._state
         if topic.name in state.held:
             return
@@ -61,9 +65,10 @@ class Quarantine:
         state.counters["topics_held_back"] += 1
 
     def damaged(self, topic: Topic, reason: str) -> None:
-        """A damaged page keeps a topic from being served; other topics are.
+        """Quarantine a topic with a damaged page; other topics are served.
 
-        Nothing is stored: the next start tries again, with what was put back or found readable by then.
+        This is not stored. The next start tries again, because the page may have been restored or become readable by
+        then.
         """
         state = self._state
         state.damaged.add(topic.name)
@@ -74,7 +79,7 @@ class Quarantine:
         state.counters["topics_held_back"] += 1
 
     def hold_all_back(self, reason: str, change: int) -> None:
-        """A proxy says that this store is an older copy of itself.
+        """Quarantine all topics after a proxy reported that this store is an older copy of itself.
 
         Args:
             change: the change number that the proxy knows of.
@@ -89,7 +94,7 @@ class Quarantine:
         state.uncommitted.rows += [c.NoteKept(STALE, reason), c.NoteKept(STALE_CHANGE, change)]
 
     def release(self, topic: str) -> None:
-        """A topic is held back no more."""
+        """End the quarantine of a topic."""
         state = self._state
         if topic in state.held:
             state.uncommitted.keep_item(state.held, topic)
@@ -97,7 +102,7 @@ class Quarantine:
             state.uncommitted.rows.append(c.NoteKept(HELD + topic, None))
 
     def _stop(self, name: str) -> None:
-        """Have nothing go on with a topic."""
+        """End all activity of a topic."""
         state = self._state
         state.long_polls.end_all(name, Outcome.UNAVAILABLE)
         self._retention.forget(name)

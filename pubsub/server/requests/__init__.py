@@ -1,1 +1,1 @@
-"""What a server does with each kind of request."""
+"""The server's handling of each kind of request."""

@@ -1,13 +1,14 @@
-"""Which requests are turned away, whatever they ask for, and which limit keeps one from being taken.
+"""Admission: topics for which every request is rejected, and limits that reject one.
 
-    held back            unavailable, until it is known what this copy of the store lacks
-    frozen               moved: the topic is on its way to another server
-    not here any more    moved: the proxy that passed the request on may not have heard that yet
+    quarantined          unavailable, until an operator decides about this copy of the store
+    frozen               moved: the topic is under transfer to another server
+    no longer here       moved: the proxy that forwarded the request may not know that yet
     a limit is reached   full, with the limit's name
-    a service's topic    full: a call where nobody serves, or a second client that would serve
+    a service's topic    full: a call without a subscribed worker, or a second client that wants to be the worker
                          (docs/clients.md, *Calls that happen once*)
 
-An obstacle is the name of what is in the way, or "" for none. To leave is let through where it frees what was waiting.
+A rejection reason (`obstacle` in the code) is the name of the limit, or "" for none. An unsubscribe is accepted at a
+limit if it frees messages.
 """
 
 from __future__ import annotations
@@ -27,34 +28,33 @@ from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.staging import PIECES_MAX, STAGES_MAX
 
 ROOM: Final = frozenset({"STAGES_MAX", "PIECES_MAX", "backlog_bytes_max"})
-"""Limits of what a topic holds, which stages count towards."""
+"""Limits on a topic's contents that stages count towards."""
 
 
 def _workers(topic: Topic) -> Iterator[str]:
-    """Clients that are subscribed."""
+    """Yield the clients that are subscribed."""
     return (name for name, one in topic.subscriptions.items() if one.on and isinstance(one.consumer, Session))
 
 
 class Admission:
-    """What one server lets in.
+    """The admission of requests to one server.
 
     Args:
-        state: the server's.
-        proxies: who have heard what left this server, or not yet.
+        proxies: shows which proxies have confirmed that a topic left this server.
     """
 
     def __init__(self, state: State, proxies: Proxies) -> None:
         self._state, self._proxies = state, proxies
 
     def turns_away(self, origin: Origin, name: str) -> bool:
-        """Whether a topic is not served here now; a request for it is answered then."""
+        """Answer a request for a topic that is not served here now; return False if the topic is served."""
         state = self._state
         if state.stale or name in state.held:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason=state.why_held_back(name))
             return True
         topic = state.topics.get(name)
-        # One that were begun here anew would be one more holder, of which that proxy may not hear before others are
-        # told that there is none.
+        # If the topic were begun here again, this server would be one more holder. The proxy might answer "no other
+        # holder" to another server before it learns of that.
         gone = topic is None and self._proxies.may_take_for_holder(origin.link, name, state.left)
         if gone or (topic is not None and topic.frozen):
             state.replies.answer(origin, Outcome.MOVED)
@@ -62,7 +62,7 @@ class Admission:
         return False
 
     def named(self, origin: Origin, name: str, wanted: str) -> tuple[Topic, Subscription | None] | None:
-        """A topic, and its named subscription where one is named; None where there is none, which is answered."""
+        """Return a topic, and its named subscription if `wanted` names one; None after answering that there is none."""
         replies = self._state.replies
         topic = self._state.topics.get(name)
         if topic is None:
@@ -77,12 +77,12 @@ class Admission:
     # Limits
 
     def put(self, topic: Topic | None, publisher: int | None, put: Put) -> str:
-        """What is in the way of a put."""
+        """Return the rejection reason of a put."""
         state = self._state
         if state.full:
             return "disk"
         if is_service_topic(put.topic) and not (topic and any(_workers(topic))):
-            return "no_worker"  # It would reach nobody; the caller's outbox keeps it until somebody serves.
+            return "no_worker"  # No worker would get it; the caller's outbox keeps it until one subscribes.
         if topic is None:
             return self._new_publisher(publisher) or self._new_topic()
         if publisher not in topic.last:
@@ -94,16 +94,16 @@ class Admission:
         return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"
 
     def subscription(self, topic: Topic | None, key: str, *, on: bool, continues: bool = False) -> str:
-        """What is in the way of a subscription (`on`), or of its end.
+        """Return the rejection reason of a subscription (`on`), or of its end.
 
         Args:
             key: of the subscription.
-            continues: one that is on keeps its place.
+            continues: an active subscription keeps its position.
         """
         state = self._state
         subscription = topic.subscriptions.get(key) if topic else None
         known = subscription is not None
-        # To go on with one needs no more room than its end does, and taking what waits is how room is made.
+        # To continue a subscription needs no more room than to end it, and reading its messages frees room.
         goes_on = continues and subscription is not None and subscription.on
         if state.full and not goes_on and (on or not known):
             return "disk"
@@ -114,12 +114,12 @@ class Admission:
         return "subscribers_max" if not known and len(topic.subscriptions) >= state.settings.subscribers_max else ""
 
     def stage(self, topic: Topic | None, publisher: str, size: int, *, new: bool) -> str:
-        """What is in the way of staged rows.
+        """Return the rejection reason of staged rows.
 
         Args:
             publisher: its name.
             size: bytes of the rows.
-            new: whether they begin a stage.
+            new: True if the rows begin a stage.
         """
         obstacle = self._sink(topic, publisher)
         if obstacle or topic is None:
@@ -131,7 +131,7 @@ class Admission:
         return "" if self._has_room(topic, size, staged=True) else "backlog_bytes_max"
 
     def publish(self, topic: Topic | None, publisher: str, rows: int) -> str:
-        """What is in the way of publishing so many staged rows."""
+        """Return the rejection reason of publishing this many staged rows."""
         obstacle = self._sink(topic, publisher)
         if obstacle or topic is None:
             return obstacle
@@ -153,7 +153,7 @@ class Admission:
         return "publishers_max" if full else ""
 
     def _has_room(self, topic: Topic, size: int, *, staged: bool = False) -> bool:
-        """Whether so many more bytes fit under the backlog's limit; `staged`: with what is staged."""
+        """Return True if `size` more bytes fit under the backlog limit; `staged`: staged bytes count too."""
         limit = self._state.settings.backlog_bytes_max
         size += topic.staged_bytes if staged else 0
         if topic.backlog_bytes + size <= limit:

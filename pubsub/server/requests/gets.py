@@ -20,16 +20,15 @@ from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic, ends_unknown
 
 DELIVERED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes handed out in one loop; who waits for more is served in the next."""
+"""Most bytes handed out in one loop; the remaining GETs are served in the next loop."""
 
 
 class Gets:
-    """What the subscribers of one server ask for.
+    """The GETs of one server's subscribers.
 
     Args:
-        state: the server's.
-        sole_owner: says whether this server is a topic's sole owner.
-        abandoned: knows what was received from a log that is gone.
+        sole_owner: asks if this server is a topic's sole owner.
+        abandoned: recognises positions in lost logs.
     """
 
     def __init__(self, state: State, sole_owner: SoleOwner, abandoned: Abandoned) -> None:
@@ -37,10 +36,11 @@ class Gets:
         self._delivered_bytes = 0
 
     def get(self, origin: Origin, get: Get, now: float, sole_owner: bool = False) -> None:
-        """GET of a client's own subscription.
+        """Process GET of a client's own subscription.
 
         Args:
-            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
+                topic.
         """
         state = self._state
         topic = state.topics.get(get.topic)
@@ -70,7 +70,7 @@ class Gets:
         state.long_polls.park(Poll(origin, get, get.sender, expires, sole_owner=sole_owner))
 
     def deliver(self, now: float) -> None:
-        """Serve the parked GETs for which there is something, after this loop's changes are in the store."""
+        """Serve the parked GETs that have something to receive, after this loop's changes are in the store."""
         state = self._state
         self._delivered_bytes = 0
         for name, polls in state.long_polls.ready():
@@ -81,12 +81,12 @@ class Gets:
                 subscription = topic.subscriptions.get(poll.subscription) if topic else None
                 if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif subscription.outdates(get.number, get.opening):  # The client was opened anew meanwhile.
+                elif subscription.outdates(get.number, get.opening):  # The client was opened again meanwhile.
                     state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
                 else:
-                    # The loop in which it came was undone, and its fence with it.
+                    # The loop of its arrival was undone, and the new epoch with it.
                     if get.opening > subscription.opening:
                         topic.begin_epoch(poll.subscription, get.opening)
                     self._serve(poll, topic, subscription, answers, now)
@@ -99,10 +99,10 @@ class Gets:
         answers: dict[tuple[object, ...], Answer],
         now: float,
     ) -> None:
-        """Answer a poll, if there is something to say.
+        """Answer a poll, if there is something to answer.
 
         Args:
-            answers: those of this loop for the same spans, so that many who read along are served by one.
+            answers: this loop's answers by span, so that subscribers at the same place share one.
         """
         state, get, cursor = self._state, poll.get, subscription.cursor
         spans = topic.reading(cursor, get.last if get.after is None else get.after)
@@ -119,11 +119,11 @@ class Gets:
             return
         if answer.rest is not None and answer.rest != spans:
             self._pass(poll, topic, cursor, spans, answer.rest)
-            if topic.waiting(answer.rest):  # More is left than one loop looks at; the next loop goes on.
+            if topic.waiting(answer.rest):  # One loop reads only so many batches; the next loop continues.
                 state.long_polls.look_again(get.topic)
                 return
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
-            poll.sole_owner = False  # That held for this loop; a loss that is found later is asked about anew.
+            poll.sole_owner = False  # The answer holds for this loop only; a later loss needs a new question.
             return
         if answer.mendable is not None and state.mends(*answer.mendable):
             if poll.expires <= now:
@@ -160,7 +160,7 @@ class Gets:
     def _collect(
         self, get: Get, topic: Topic, spans: tuple[Span, ...], answers: dict[tuple[object, ...], Answer]
     ) -> Answer:
-        """What of these spans goes into one answer."""
+        """Collect one answer from these spans."""
         state, settings = self._state, self._state.settings
         records = min(get.records_max, settings.answer_records_max)
         size = min(get.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
@@ -174,11 +174,11 @@ class Gets:
         return answer
 
     def _pass(self, poll: Poll, topic: Topic, cursor: Cursor, spans: tuple[Span, ...], rest: tuple[Span, ...]) -> None:
-        """All that was looked at, at the front of the spans, is left out: what is still to be looked at lies behind it.
+        """Skip the batches at the front of the spans that were read and are all left out.
 
-        Where that front is the cursor's own it goes for good: it is looked at once, and counts as backlog no
-        more. It cannot wait for an acknowledgement: where nothing comes behind it there will be none, and nothing
-        comes while it fills the topic.
+        If that front is the cursor's own, it is dropped permanently: it is read once, and no longer counts as backlog.
+        It cannot wait for an acknowledgement. If no record follows, there will be none. And no record can follow while
+        this backlog fills the topic.
         """
         if spans == cursor.backlog:
             topic.pass_over(poll.subscription, rest)

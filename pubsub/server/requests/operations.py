@@ -1,12 +1,12 @@
-"""What operators have a server do: OPERATE, action by action (docs/operations.md says what each gives up).
+"""Operators' requests: OPERATE, by action (docs/operations.md lists the losses that each accepts).
 
-    move         topic, server, address      offer the topic to that server: what follows is a merge like any other
-    drain        stop                        be given no new topic, until told otherwise, also after a restart
-    unsubscribe  topic, subscriber           end a subscription whose client is not coming back
-    abandoned    topic, server, address, log another server's holding was given up (`recovery.abandoned`); only proxies
-                                             say so, which see that nobody hears that server
+    move         topic, server, address      offer the topic to that server; the rest is a merge like any other
+    drain        stop                        get no new topics, until an operator stops that, also after a restart
+    unsubscribe  topic, subscriber           end a subscription of a client that will not return
+    abandoned    topic, server, address, log an operator abandoned another holder (`recovery.abandoned`); only proxies
+                                             send this, since they know that the server is silent
 
-Each is answered at once, and a repeat finds it done: whether a topic has arrived elsewhere is seen in the reports.
+Each action is answered at once, and a repeat finds it done. Reports show if a topic has arrived elsewhere.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pubsub.server.upkeep.retention import Retention
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """One of them.
+    """One action.
 
     Attributes:
-        run: does it, and answers.
-        address: whether it needs an address.
-        topic: whether it needs a topic that is held here.
-        proxies: whether only proxies may say it, of themselves.
+        run: carries out the action and answers.
+        address: True if it needs an address.
+        topic: True if it needs a topic that is held here.
+        proxies: True if only proxies may send it, on their own.
     """
 
     run: Callable[[Origin, Operate, float], None]
@@ -44,12 +44,11 @@ class Action:
 
 
 class Operations:
-    """What one server was told by operators.
+    """The operators' requests to one server.
 
     Args:
-        state: the server's.
-        proxies, retention, moves, abandoned: what carries it out.
-        notes: what the store remembers.
+        proxies, retention, moves, abandoned: carry out the actions.
+        notes: the facts in the server's store.
     """
 
     def __init__(
@@ -71,15 +70,15 @@ class Operations:
         proxies.draining = bool(notes.get(DRAINING))
 
     def handle(self, origin: Origin, asked: Operate, now: float) -> None:
-        """OPERATE: do it, and answer."""
+        """Carry out OPERATE, and answer."""
         replies = self._state.replies
         action = self.actions.get(asked.action)
         if action is None:
-            replies.refuse(origin, f"{asked.action} is no action of a server")
+            replies.refuse(origin, f"a server has no action {asked.action}")
         elif action.proxies and origin.origin:
-            replies.refuse(origin, f"{asked.action} is for proxies to say: pubsub topic abandon has them say it")
+            replies.refuse(origin, f"only proxies may send {asked.action}: use pubsub topic abandon")
         elif action.address and not is_endpoint(asked.address):
-            replies.refuse(origin, f"no address to {asked.action} it to")
+            replies.refuse(origin, f"the address for {asked.action} is missing or invalid")
         elif action.topic and asked.topic not in self._state.topics:
             replies.answer(origin, Outcome.UNKNOWN, reason="topic_is_not_held")
         else:
@@ -95,7 +94,7 @@ class Operations:
             giving.ask(topic.name, asked.address)
             state.replies.answer(origin, Outcome.SUCCESS if same else Outcome.MOVED, reason=topic.frozen)
         elif may_be_one_server(asked.address, self._proxies.address):
-            state.replies.answer(origin, Outcome.SUCCESS, reason="it_is_here")
+            state.replies.answer(origin, Outcome.SUCCESS, reason="the_topic_is_here_already")
         elif topic.contested_by:
             state.replies.answer(
                 origin, Outcome.REFUSED, reason=f"contested_with_{','.join(sorted(topic.contested_by))}"
@@ -107,7 +106,7 @@ class Operations:
                 state.counters["offers"] += begun
                 state.replies.answer(origin, Outcome.SUCCESS)
             else:
-                state.replies.answer(origin, Outcome.BUSY, reason="other_topics_are_on_their_way")
+                state.replies.answer(origin, Outcome.BUSY, reason="other_transfers_are_under_way")
 
     def _drain(self, origin: Origin, asked: Operate, now: float) -> None:
         draining = not asked.stop

@@ -1,4 +1,4 @@
-"""Puts: what a server does with a batch of records, or with several of one chain that came together (a train)."""
+"""Puts: the handling of one batch of records, or of several of one chain that arrived together (a train)."""
 
 from __future__ import annotations
 
@@ -23,11 +23,10 @@ class Puts:
     """The puts of one server.
 
     Args:
-        state: the server's.
-        sole_owner: says whether this server is a topic's sole owner.
-        admission: says what there is room for.
-        retention: told of what is appended.
-        abandoned: knows what was put to a log that is gone.
+        sole_owner: asks if this server is a topic's sole owner.
+        admission: checks limits.
+        retention: counts appended bytes.
+        abandoned: recognises puts to lost logs.
     """
 
     def __init__(
@@ -37,10 +36,10 @@ class Puts:
         self._retention, self._abandoned = retention, abandoned
 
     def put(self, origin: Origin, put: Put, now: float, sole_owner: bool = False) -> None:
-        """PUT: take it, or say why not. Of a train each row is judged as if it came alone, up to one that is not taken.
+        """Process PUT. The rows of a train are judged as if each arrived alone, up to the first that is not stored.
 
         Args:
-            sole_owner: every proxy has answered, for this very put, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very put, that no other server holds the topic.
         """
         state = self._state
         rows = self._rows(origin, put)
@@ -70,7 +69,7 @@ class Puts:
             self._answer(origin, put, outcome, reason, last, topic)
 
     def _rows(self, origin: Origin, put: Put) -> Sequence[Put]:
-        """The rows that a put has; none where it is refused whole, which is answered."""
+        """Return the rows of a put; none if the put is refused, which is then answered."""
         reason = ""
         if put.rows:
             self._state.counters["trains"] += 1
@@ -86,7 +85,7 @@ class Puts:
         return ()
 
     def _judge(self, topic: Topic | None, publisher: int | None, last: int, row: Put) -> tuple[Outcome, str]:
-        """What becomes of one row, and why: SUCCESS where it is to be taken.
+        """Return the outcome of one row, and the reason; SUCCESS if the row is to be stored.
 
         Args:
             last: the highest counter of its publisher that is held.
@@ -104,11 +103,11 @@ class Puts:
         return Outcome.SUCCESS, ""
 
     def _answer(self, origin: Origin, put: Put, outcome: Outcome, reason: str, last: int, topic: Topic | None) -> None:
-        """Say once how far a put went, by `last`, and what the rest of it got, if there is any."""
+        """Answer a put once: `last` shows how far it was stored, and `outcome` is the result of the next row."""
         state = self._state
         log = topic.open.id if topic else ""
         if outcome is Outcome.SUCCESS and put.cumulative:
-            # `last` says of the puts before, taken in this loop too, all there is.
+            # `last` covers all earlier puts, so one answer serves all puts of this loop.
             key = origin.link, origin.origin, put.topic, put.sender, put.publisher
             state.replies.answer_together(key, origin, outcome, last=last, log=log)
             return

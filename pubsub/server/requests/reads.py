@@ -1,10 +1,10 @@
-"""Range reads: what Spark reads a topic by (docs/architecture.md, *Subscribe and get*).
+"""Range reads, by which Spark reads a topic (docs/architecture.md, *Subscribe and get*).
 
-    READ    records of (after, until], or lost; nothing left in it → empty; max=0 → the plan of the range
+    READ    records of (after, until], or lost; no records left in it → empty; max=0 → the plan of the range
 
 Any process may read ranges of a named subscription (`requests.subscriptions`), or of the topic itself, as often as it
-likes. A range is read after the loop's own changes are in the store, like a GET, since it may hold what the same loop
-took.
+likes. Like a GET, a range is read after the loop's own changes are in the store, because it may contain records of the
+same loop.
 """
 
 from __future__ import annotations
@@ -27,39 +27,39 @@ from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic, ends_unknown
 
 READS_MAX: Final = 1_000
-"""Range reads that wait for their turn; a further one is answered `busy`."""
+"""Most waiting range reads; a further one is answered `busy`."""
 
 READS_PER_CLIENT_MAX: Final = 64
-"""The same of one client, so that others have their turn."""
+"""Most waiting range reads of one client, so that other clients get their turn."""
 
 READ_BYTES_MAX: Final = 8 * 1024 * 1024
 """Bytes of ranges handed out in one loop."""
 
 
 class Reads:
-    """The ranges that one server is asked for.
+    """The range reads of one server.
 
     Args:
-        state: the server's.
-        sole_owner: says whether this server is a topic's sole owner.
-        admission: says what is served.
+        sole_owner: asks if this server is a topic's sole owner.
+        admission: checks if a topic is served.
     """
 
     def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission) -> None:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
         self._reads: deque[tuple[Origin, Read, bool]] = deque()
-        """With each, whether all proxies have answered for it that the topic is whole."""
+        """Each with True if enough proxies have answered for it that no other server holds the topic."""
         self._waiting: Counter[tuple[int | str, bytes]] = Counter()
-        """How many of them are whose: by link and origin."""
+        """Number of waiting reads by client: link and origin."""
 
     def __len__(self) -> int:
         return len(self._reads)
 
     def read(self, origin: Origin, read: Read, now: float, sole_owner: bool = False) -> None:
-        """READ: it waits for the loop's changes to be in the store.
+        """Process READ: it waits until the loop's changes are in the store.
 
         Args:
-            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
+                topic.
         """
         whose = origin.link, origin.origin
         if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
@@ -72,7 +72,7 @@ class Reads:
             self._waiting[whose] += 1
 
     def _ends_unknown(self, read: Read) -> bool:
-        """Whether the spans go through the end of a log that a restored copy lacks."""
+        """Return True if the spans include the end of a log that a restored copy lacks."""
         topic = self._state.topics.get(read.topic)
         if topic is None or not topic.ended:
             return False
@@ -81,15 +81,15 @@ class Reads:
         return any(span.high is not None and ends_unknown(topic, (span.log, span.high - 1)) for span in spans)
 
     def has_ready(self) -> bool:
-        """Whether `deliver` has something to do."""
+        """Return True if `deliver` has something to do."""
         return bool(self._reads)
 
     def deadline(self) -> float:
-        """When there is something to do: at once where a read waits."""
+        """Return the time of the next work: at once if a read waits."""
         return float("-inf") if self._reads else float("inf")
 
     def deliver(self) -> None:
-        """Answer the reads that wait, up to a limit for one loop, after this loop's changes are in the store."""
+        """Answer the waiting reads, up to the limit of one loop, after this loop's changes are in the store."""
         handed_out = 0
         while self._reads and handed_out < READ_BYTES_MAX:
             origin, read, sole_owner = self._reads.popleft()
@@ -100,7 +100,7 @@ class Reads:
             handed_out += self._serve(origin, read, sole_owner)
 
     def _serve(self, origin: Origin, read: Read, sole_owner: bool) -> int:
-        """Answer a READ; how many bytes were handed out."""
+        """Answer a READ; return the number of bytes handed out."""
         state = self._state
         found = None
         if not self._admission.turns_away(origin, read.topic):
@@ -108,7 +108,7 @@ class Reads:
         if found is None:
             return 0
         topic, subscription = found
-        # A merge has brought a restored copy's log since this READ came.
+        # A merge may have brought a restored copy's log since this READ arrived.
         if not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_turn_away(origin, read)
             return 0
@@ -160,10 +160,10 @@ class Reads:
 
 
 def _passed(answer: Answer, spans: tuple[Span, ...], after: Position) -> Position:
-    """Up to where all that was looked at is left out, where nothing was handed out: the reader goes on behind it."""
+    """Return the position from which the reader continues if all records read were left out."""
     rest = answer.rest or ()
     used = spans[: len(spans) - len(rest)]
     if rest and rest[0] != spans[len(used)]:
         return start_of(rest)
-    # What stands before a whole span may lie elsewhere in the range, or nowhere: it is the end of the one before.
+    # The position before an unread span may be outside the range, so use the end of the last span that was read.
     return (used[-1].log, (used[-1].high or 1) - 1) if used else after

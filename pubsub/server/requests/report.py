@@ -1,4 +1,4 @@
-"""What a server knows, for operators: the JSON that answers REPORT."""
+"""The operators' report of a server: the JSON that answers REPORT."""
 
 from __future__ import annotations
 
@@ -20,55 +20,67 @@ from pubsub.server.topic.topic import Topic
 
 TOPICS_MAX: Final = 10_000
 SUBSCRIBERS_MAX: Final = 20_000
-"""Named in one report, the subscribers of all topics together: a report fits into a message, and holds nobody up."""
+"""Subscribers in one report, of all topics together: a report fits into a message and does not delay the loop."""
 
 TOPICS_PER_SECOND: Final = 10_000
-"""A report of so many topics, and of batches that were looked up for it, is good for one second: whoever asks all the
-time costs no more than who asks once."""
+"""Limits the cost of frequent requests: a report of this many topics and lookups is reused for one second."""
 
 
 class Reports:
     """The reports of one server.
 
     Args:
-        state: the server's.
-        proxies, stores: what it knows of others.
-        moves: topics on their way.
+        proxies, stores: the other processes that the server knows.
+        moves: topics under transfer.
     """
 
     def __init__(self, state: State, proxies: Proxies, stores: Stores, moves: Moves) -> None:
         self._state, self._proxies, self._stores, self._moves = state, proxies, stores, moves
         self._made_at, self._body, self._lookups = 0.0, b"", 0
         self.metrics = ""
-        """Where metrics are told, as a URL; "" where they are not."""
+        """The URL of the metrics; "" if there is none."""
         self.keys: Callable[[], Mapping[str, Any]] | None = None
-        """Gives what is told of keys; None: the server has none."""
+        """Returns the keys section; None in a server without keys."""
         self.standby: Callable[[float], Mapping[str, Any]] | None = None
-        """Gives what is told of the other member; None: the store has one."""
+        """Returns the standby section; None if the store has one member."""
 
     def report(self, now: float, topic: str = "") -> bytes:
-        """Everything about a server, as JSON: as it is now, or was a moment ago.
+        """Return the report as JSON: current, or a short time old.
 
         Args:
-            topic: the only one to speak of, as it is now; "": as many as fit.
+            topic: the only topic to include, with current values; "": as many as fit.
 
         Returns:
-            An object with `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`,
-            `draining`, `insecure` (where others than this host are let in without a key, or ""), `stale` (why nothing
-            is served, or ""), `aside` (topics that were given up here: `topic`, `log`, `reason`, `stamp`), `counters`,
-            `disk` (bytes of the store and its write-ahead log), `process` (`memory_bytes`, and of the disk that it
-            writes to `disk_size_bytes`, `disk_free_bytes`, `disk_used_bytes`), `metrics` (their URL, or ""), `moves`
-            (topics on their way: `topic`, `direction`, which is "giving" or "receiving", `other`, the server's ID or
-            address, `state`, `chunks` that the receiver has, `tries` without an answer), `proxies` (each with
-            `address`, `alive`, `silence_seconds`, `problem`), `stores` (the other ones that are known, and their
-            servers) and `topics`: by name, each with `log`, `records` and `bytes` stored, `publishers`, `others`
-            (servers that hold it too), `damaged` (whether some of it cannot be read), `backlog` (records waiting for
-            the slowest subscriber), `oldest_unacknowledged_seconds` (since the oldest of what waits for any of them was
-            put; null where nothing waits, or that is not known) and `subscribers` (each with `waiting`,
-            `oldest_unacknowledged_seconds`, `polling`, `acknowledged`). `left_out` counts topics and subscribers beyond
-            the limits, and `ages` beyond `waiting.LOOKUPS_MAX`. A server with keys tells `authorized_digest`,
-            `authorized_lines` and `problems` (of its files) too, one whose store has two members `standby`, see
-            `server.standby.status`.
+            An object with these fields:
+
+            * `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`, `draining`.
+            * `insecure`: the address if other hosts may connect without a key, or "".
+            * `stale`: the reason why the complete store is quarantined, or "".
+            * `aside`: quarantined topics that an operator had abandoned: `topic`, `log`, `reason`, `stamp`.
+            * `counters`.
+            * `disk`: bytes of the store and its write-ahead log.
+            * `process`: `memory_bytes`; of the disk it writes to, `disk_size_bytes`, `disk_free_bytes`,
+              `disk_used_bytes`.
+            * `metrics`: their URL, or "".
+            * `moves`: topics under transfer: `topic`, `direction` ("giving" or "receiving"), `other` (the server's ID
+              or address), `state`, `chunks` that the receiver has, `tries` without an answer.
+            * `proxies`: each with `address`, `alive`, `silence_seconds`, `problem`.
+            * `stores`: the other known stores, with their servers.
+            * `topics`: by name; see below.
+            * `left_out`: the number of topics and subscribers beyond the limits, and of `ages` beyond
+              `waiting.LOOKUPS_MAX`.
+            * With keys, `authorized_digest`, `authorized_lines` and `problems` (of its files).
+            * With a standby, `standby`; see `server.standby.status`.
+
+            A topic has these fields:
+
+            * `log`, `publishers`; `records` and `bytes` stored.
+            * `others`: servers that hold it too.
+            * `damaged`: True if a part of it cannot be read.
+            * `backlog`: records that wait for the slowest subscriber.
+            * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
+              or the age is unknown.
+            * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`.
         """
         if topic:
             return _packed(self._facts(now, {topic} & self._state.topics.keys()))
@@ -167,7 +179,10 @@ def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, A
 def _subscriber(
     state: State, topic: Topic, name: str, subscription: Subscription, due: list[Span], waits: Waiting
 ) -> dict[str, Any]:
-    """What is told of a subscriber. Records that both halves of a split held count twice until it has come by them."""
+    """Return a subscriber's section.
+
+    After a split, records that both sides held count twice until the subscriber has passed them.
+    """
     age = waits.oldest(topic, due)
     return {
         "waiting": topic.waiting(due),
@@ -179,7 +194,7 @@ def _subscriber(
 
 
 def _moves(moves: Moves) -> list[dict[str, Any]]:
-    """The topics that are on their way from or to this server, merges and operators' moves alike."""
+    """Return the topics under transfer from or to this server, by merges and operators' moves alike."""
     giving = [
         {
             "topic": gift.topic,

@@ -1,21 +1,24 @@
-"""Sinks: batches of rows that appear in a topic as a whole, once, however often they are written.
+"""Sinks: batches of rows that appear in a topic completely and once, however often they are written.
 
 The rules are those of docs/architecture.md, *Sinks*.
 
-Rows are staged under (publisher, batch, attempt), each attempt under a name that was never used before, and published
-by naming the attempts that count. The topic's own `last` of the publisher is the memory of it: a row's counter is
-(batch + 1) << 32 | row, so `last >> 32` is how many batches were published, moves with the topic, and makes a replay
-a duplicate whatever order its rows have by then. That is looked at first.
+Rows are staged under (publisher, batch, attempt), each attempt under a new name. Publishing names the attempts that
+count. The topic's own `last` of the publisher records published batches. A row's counter is (batch + 1) << 32 | row, so
+`last >> 32` is the number of published batches. It moves with the topic, and makes a replayed batch a duplicate
+in any order of its rows. This check comes first.
 
     STAGE    batch published → duplicate        first row = rows held → kept, durably
              rows held already → success        beyond → gap: a row before it is missing
     PUBLISH  batch published → duplicate        a stage unknown, or with other rows than named → restage
-             batch follows the last one here, or the topic is whole → appended in one step, other stages dropped
-             else → busy
+             batch follows the last one here, or this server is the sole owner → appended, other stages dropped
+             otherwise → busy
 
-The published records refer to the bytes where they were staged, so these are written once. What is dropped is deleted
-in pieces: what is left of this batch and older ones once it is published; at any publish what was staged of its batch
-before what it names; after a day of silence, or ten minutes where the same sink finds no room.
+Published records refer to the bytes of the staged rows, so these bytes are written once. Dropped stages are deleted in
+fragments. Stages are dropped in these cases:
+
+* Their batch is published: the remaining stages of this batch and older ones.
+* A PUBLISH names later attempts: the attempts of its batch staged before the named ones.
+* A day of silence, or ten minutes if the same sink finds no room.
 """
 
 from __future__ import annotations
@@ -38,21 +41,20 @@ from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import ROW_BITS, Staging, published
 
 ROWS_MAX: Final = 1 << ROW_BITS
-"""Rows of one batch on one topic."""
+"""Most rows of one batch on one topic."""
 
 BATCHES_MAX: Final = (1 << 31) - 2
-"""One above the highest number of a batch."""
+"""One above the highest batch number."""
 
 
 class Sinks:
     """The sinks of one server.
 
     Args:
-        state: the server's.
-        sole_owner: says whether this server is a topic's sole owner.
-        admission: says what there is room for.
-        staging: keeps what is staged.
-        retention: told of what is published.
+        sole_owner: asks if this server is a topic's sole owner.
+        admission: checks limits.
+        staging: keeps staged rows.
+        retention: counts published bytes.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class Sinks:
     # Staging
 
     def stage(self, origin: Origin, rows: StageRows, now: float) -> None:
-        """STAGE: keep rows that nobody sees yet."""
+        """Process STAGE: keep rows that no reader can see yet."""
         state = self._state
         if not 0 < rows.count <= BATCH_RECORDS_MAX or rows.first + rows.count > ROWS_MAX or rows.batch >= BATCHES_MAX:
             state.replies.refuse(origin, "batch, first or count out of range")
@@ -106,10 +108,11 @@ class Sinks:
     # Publishing
 
     def publish(self, origin: Origin, request: Publish, now: float, sole_owner: bool = False) -> None:
-        """PUBLISH: append what is named, in one step.
+        """Process PUBLISH: append the named stages in one step.
 
         Args:
-            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
+                topic.
         """
         state = self._state
         wanted = request.stages or {}
@@ -130,7 +133,7 @@ class Sinks:
             self._staging.drop_outdone(topic, publisher, request.batch, wanted.keys())
         if len(stages) != len(wanted):
             state.counters["restaged"] += 1
-            state.replies.answer(origin, Outcome.RESTAGE, last=last, log=log, reason="a_stage_is_not_here_in_full")
+            state.replies.answer(origin, Outcome.RESTAGE, last=last, log=log, reason="a_stage_is_missing_or_incomplete")
             return
         obstacle = self._admission.publish(topic, name, sum(wanted.values()))
         if obstacle:
@@ -143,7 +146,7 @@ class Sinks:
             state.replies.answer(origin, Outcome.SUCCESS, last=last, rows=sum(wanted.values()), log=topic.open.id)
 
     def _append(self, topic: Topic, publisher: int, batch: int, stages: list[Stage], now: float) -> int:
-        """Make the stages' rows records; the last counter."""
+        """Turn the stages' rows into records; return the last counter."""
         state, row = self._state, 0
         first = batch + 1 << ROW_BITS
         for stage in stages:

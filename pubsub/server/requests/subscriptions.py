@@ -1,24 +1,27 @@
-"""Subscriptions: a client's own, and named ones, which any process may read.
+"""Subscriptions: clients' own, and named ones, which any process may read.
 
-The rules are those of docs/architecture.md, *Subscribe and get*. A named subscription stands under a key that no
-client's ID can be. It is made while the topic is whole, and a repeat finds it as it stands: so "from the newest on"
-means the same each time it is asked. It has no fence: only an acknowledgement moves it. Retention and the backlog's
-limit see it as any other subscriber. Two servers that do not hear each other may make it for two tries of one request,
-of which one was answered: that is the one that is read.
+The rules are those of docs/architecture.md, *Subscribe and get*.
+
+The key of a named subscription differs from every client's ID. It is made while this server is the topic's sole owner,
+and a repeated request finds it unchanged. So a start "from the newest on" means the same at each request. It has no
+epoch: only an acknowledgement moves it. Retention and the backlog limit treat it like any other subscription. During a
+split, two tries of one request may make it on both servers. Only one of the tries was answered, and that subscription
+is the one in use.
 
 A client's own subscription that is to be continued (*Continuing*) waits until this server is known to be the topic's
-sole owner, whether one is here or not: another server may have the one to continue, or a newer one. So does one that
-begins at a record that is not held here: another server may hold it.
+sole owner. That holds even if a subscription is here, because another server may have the right or a newer one. A
+subscription that begins at a record not held here also waits, because another server may hold the record.
 
-    SUBSCRIBE name   no subscription, or off under a lower number → made, once the topic is known to be whole
+    SUBSCRIBE name   no subscription, or off under a lower number → made, once this server is the sole owner
                      on → success, nothing changes         off under this number or a higher one → superseded
-    UNSUBSCRIBE name a higher number → off                  else → superseded, or success where it is off by this one
+    UNSUBSCRIBE name a higher number → off                 off by this number → success; otherwise superseded
     GET name max=0   acknowledged up to `last`, or behind   other max → refused
                      bound to another checkpoint → superseded
 
-A subscription that two checkpoints acknowledge would leave out for each what the other has read. So the first
-acknowledgement that has a checkpoint's token (`opening`) binds it: none with another token, or without, counts after
-that, until one comes that takes it over (`number` is 1). A subscription that is made anew is bound to none.
+If two checkpoints acknowledged one subscription, each would miss the records that the other has read. So the first
+acknowledgement with a checkpoint's token (`opening`) binds the subscription. After that no acknowledgement with another
+token, or without one, counts, until one takes the subscription over (`number` is 1). A new subscription is bound to
+none.
 """
 
 from __future__ import annotations
@@ -44,23 +47,23 @@ class Subscriptions:
     """The subscriptions of one server's topics.
 
     Args:
-        state: the server's.
-        sole_owner: says whether this server is a topic's sole owner.
-        admission: says what there is room for.
+        sole_owner: asks if this server is a topic's sole owner.
+        admission: checks limits.
     """
 
     def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission) -> None:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
 
     def subscribe(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False) -> None:
-        """SUBSCRIBE and UNSUBSCRIBE of a client's own subscription.
+        """Process SUBSCRIBE and UNSUBSCRIBE of a client's own subscription.
 
         Args:
-            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
+                topic.
         """
         state = self._state
         if not request.number:
-            state.replies.refuse(origin, "number is 0")
+            state.replies.refuse(origin, "the number must not be 0")
             return
         topic = state.topics.get(request.topic)
         on = isinstance(request, Subscribe)
@@ -75,7 +78,7 @@ class Subscriptions:
             return
         start = request.start if isinstance(request, Subscribe) and self._is_new(known, request) else LATEST
         if start != LATEST and is_service_topic(request.topic):
-            state.replies.refuse(origin, "calls are received from the end of their topic")
+            state.replies.refuse(origin, "a service's topic can only be received from its end")
             return
         begin = self._begin(origin, request, start, now, sole_owner)
         if begin is None:
@@ -87,7 +90,7 @@ class Subscriptions:
         if changed:
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
             if start != LATEST:
-                state.measure(topic)  # Records from before the subscription count for its backlog from now on.
+                state.measure(topic)  # Records from before the subscription now count as its backlog.
         if changed and on:
             kept = continues and known is not None and known.on
             state.counters["subscriptions_continued" if kept else "subscriptions_made"] += 1
@@ -95,10 +98,10 @@ class Subscriptions:
 
     @staticmethod
     def _needs_sole_owner(known: Subscription | None, request: Subscribe) -> bool:
-        """Whether another server that holds the topic might have the subscription, or the worker, that this is about.
+        """Return True if another holder of the topic might have the subscription, or the worker, of this request.
 
         Args:
-            known: what is here under the client's ID.
+            known: the subscription under the client's ID here.
         """
         if not (request.continues or is_service_topic(request.topic)):
             return False
@@ -106,7 +109,7 @@ class Subscriptions:
 
     @staticmethod
     def _is_new(known: Subscription | None, request: Subscribe) -> bool:
-        """Whether the request makes a subscription, and neither repeats, continues nor comes too late for one."""
+        """Return True if the request makes a subscription; False if it repeats or continues one, or is late."""
         if known is None:
             return True
         later = request.number > known.number and not known.outdates(request.number, request.opening)
@@ -115,14 +118,15 @@ class Subscriptions:
     def subscribe_named(
         self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool = False
     ) -> None:
-        """SUBSCRIBE or UNSUBSCRIBE with a name.
+        """Process SUBSCRIBE or UNSUBSCRIBE with a name.
 
         Args:
-            sole_owner: enough proxies have answered, for this very request, that no other server holds the topic.
+            sole_owner: True if enough proxies have answered, for this very request, that no other server holds the
+                topic.
         """
         state = self._state
         if not request.number:
-            state.replies.refuse(origin, "number is 0")
+            state.replies.refuse(origin, "the number must not be 0")
             return
         key = KEY + request.name
         topic = state.topics.get(request.topic)
@@ -147,15 +151,15 @@ class Subscriptions:
     def _begin(
         self, origin: Origin, request: Subscribe | Unsubscribe, start: Start, now: float, sole_owner: bool
     ) -> tuple[Topic, Cursor] | None:
-        """The topic, which is made where there is none, and a cursor at `start`.
+        """Return the topic, which is made if it does not exist, and a cursor at `start`.
 
         Returns:
-            None where there is no such cursor here; the request is answered, or waits.
+            None if there is no such cursor here; the request is then answered, or waits.
         """
         state, topic = self._state, self._state.topics.get(request.topic)
         stamp, skew = state.stamps.reading(now), int(state.settings.skew_seconds * MICROSECONDS)
         if isinstance(start, int) and start > stamp + skew:
-            state.replies.refuse(origin, "the stamp to begin at lies in the future")
+            state.replies.refuse(origin, "the start timestamp lies in the future")
             return None
         if topic is None and not isinstance(start, tuple):
             topic = state.create(request.topic)
@@ -204,10 +208,10 @@ class Subscriptions:
         )
 
     def acknowledge(self, origin: Origin, get: Get) -> None:
-        """GET with a name: it acknowledges, and hands nothing out."""
+        """Process GET with a name: it acknowledges, and hands out no records."""
         state = self._state
         if get.records_max:
-            state.replies.refuse(origin, "a named subscription is read by READ")
+            state.replies.refuse(origin, "GET cannot read a named subscription: use READ")
             return
         found = self._admission.named(origin, get.topic, get.name)
         if found is None:

@@ -1,4 +1,4 @@
-"""For how long, and how much, a topic's subscribers are still to receive: what a report looks up in the store."""
+"""The age and size of subscribers' backlogs, looked up in the store for a report."""
 
 from __future__ import annotations
 
@@ -10,19 +10,18 @@ from pubsub.server.topic.spans import ALWAYS, Span
 from pubsub.server.topic.topic import Log, Topic
 
 LOOKUPS_MAX: Final = 5_000
-"""Batches whose stamps one report looks up; subscribers that stand at the same place need one."""
+"""Batches with a timestamp lookup in one report; subscribers at the same position share one lookup."""
 
 
 class Waiting:
-    """What waits for subscribers, for one report.
+    """The backlogs of subscribers, for one report.
 
     Args:
-        state: the server's.
         now: monotonic seconds.
 
     Attributes:
-        lookups: how many batches were looked up.
-        left_out: subscribers whose oldest message was not looked up any more.
+        lookups: number of lookups made.
+        left_out: subscribers without a lookup because of the limit.
     """
 
     def __init__(self, state: State, now: float) -> None:
@@ -31,17 +30,17 @@ class Waiting:
         self.lookups = self.left_out = 0
 
     def due(self, topic: Topic, spans: tuple[Span, ...]) -> list[Span]:
-        """The spans from the first batch on that each does not leave out by its stamp."""
+        """Return each span without the batches at its front that it leaves out by timestamp."""
         return [_due(self._state, topic, span) for span in spans]
 
     def oldest(self, topic: Topic, spans: list[Span]) -> float | None:
-        """Seconds since the oldest message in these spans was put, by the stamp that it got then.
+        """Return the age in seconds of the oldest message in these spans, by its timestamp.
 
         Args:
-            spans: as `due` gives them.
+            spans: as `due` returned them.
 
         Returns:
-            None where nothing waits, or where that is not known: the store is damaged there, or LOOKUPS_MAX is reached.
+            None if no message waits, or the age is unknown: the store is damaged there, or LOOKUPS_MAX is reached.
         """
         ages = []
         for span in spans:
@@ -63,7 +62,7 @@ class Waiting:
         return max(ages, default=None)
 
     def _stamp(self, log: Log, low: int) -> int | None:
-        """Of the batch that holds an offset, or else of the next one; None where that cannot be read."""
+        """Return the timestamp of the batch that holds an offset, or of the next batch; None if it cannot be read."""
         reader = self._state.reader
         try:
             found = reader.newest(log.number, 1, low)
@@ -71,12 +70,12 @@ class Waiting:
                 found = next(iter(reader.stamps(log.number, low, 1)), None)
         except StoreDamaged:
             return None
-        # What is in no row yet was put in this very loop.
+        # A batch without a row was put in this very loop.
         return self._state.stamps.reading(self._now) if found is None else found[2]
 
 
 def _due(state: State, topic: Topic, span: Span) -> Span:
-    """A span from its first batch on that it does not leave out by its stamp; stamps rise with offsets."""
+    """Return a span from the first batch that it does not leave out by timestamp; timestamps rise with offsets."""
     log = topic.logs.get(span.log)
     if span.since == ALWAYS or log is None:
         return span

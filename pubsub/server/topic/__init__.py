@@ -1,1 +1,1 @@
-"""A topic and its logs as values, without anything around them."""
+"""One topic and its logs as values: no storage, no messages."""

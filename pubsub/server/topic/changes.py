@@ -1,11 +1,10 @@
-"""What one loop of a server changes on disk: values, applied by the store in one transaction.
+"""The changes that one loop of a server makes on disk: values, applied by the store in one transaction.
 
-The core never writes. It says what is to be different, the shell hands that to the store, and only when the commit is
-through do the answers leave that were computed from it. A simulator can therefore lose, replay or tear a commit
-without the core noticing.
+The core never writes. It names the changes, the shell hands them to the store, and the answers computed from them leave
+only after the commit. A simulator can therefore lose, repeat or tear a commit without the core noticing.
 
-The annotation of a field is its only declaration: `topic.commits` writes and reads it as it stands here. A new field
-goes to the end of its class and has a default; a release that lacks the field refuses the commit.
+The annotation of a field is its only declaration: `topic.commits` writes and reads the field by it. A new field goes to
+the end of its class and has a default. A release that lacks the field refuses the commit.
 """
 
 from __future__ import annotations
@@ -20,57 +19,57 @@ from pubsub.server.topic.spans import Number, Span
 if TYPE_CHECKING:
     from pubsub.protocol.batch import Buffer
 else:
-    Buffer = memoryview  # A body that is read is a view into the commit's bytes; one that is written may be bytes too.
+    Buffer = memoryview  # A body read from a commit is a view into its bytes; a body to be written may be bytes too.
 
 
 class LogState(StrEnum):
-    """What a store knows of a log."""
+    """The state of a log in a store."""
 
     HELD = "held"
     INCOMING = "incoming"
-    """It is being received."""
+    """The log is being received."""
 
     MERGED = "absorbed"
-    """It was merged here, and nothing of it is held any more: only its ID is to be known."""
+    """The log was merged here and no record of it is left; the store keeps its ID."""
 
     ABANDONED = "dead"
-    """It was another server's, and was given up."""
+    """The log was another server's, and an operator abandoned it."""
 
     GIVEN = "given"
-    """Its topic went to another server."""
+    """The log's topic went to another server."""
 
     ASIDE = "aside"
-    """Its topic was set aside."""
+    """The log's topic is quarantined, because it came back after an operator had abandoned it."""
 
     UNREADABLE = "unreadable"
-    """The store's word for it is damaged; never stored."""
+    """The state in the store is damaged; never stored."""
 
     UNKNOWN = ""
-    """Nothing is known of it; never stored."""
+    """The log is unknown; never stored."""
 
     @property
     def merged_here(self) -> bool:
-        """Whether it was begun, or merged, here."""
+        """True if the log was begun or merged here."""
         return self in {LogState.HELD, LogState.MERGED, LogState.GIVEN}
 
     @property
     def new(self) -> bool:
-        """Whether it is neither ours nor given up: another server may come with it."""
+        """True if another server may bring the log: it is neither ours nor abandoned."""
         return self in {LogState.UNKNOWN, LogState.INCOMING}
 
 
 class _Change(Struct, array_like=True, tag=True, forbid_unknown_fields=True):
-    """As bytes: the name of the class, then the fields in their order."""
+    """A change; its bytes are the name of the class, then the fields in their order."""
 
 
 class BatchAppended(_Change):
     """One put batch: one row.
 
     Attributes:
-        log, offset: where its first record stands; the log by its number in this store.
+        log, offset: the place of its first record; the log by its number in this store.
         total: bytes of all batches of the log before this one.
         stamp: microseconds since 1970.
-        sound: whether the checksum was compared with the body.
+        sound: True if the checksum was compared with the body.
     """
 
     log: Number
@@ -93,7 +92,7 @@ class PublisherSeen(_Change):
 
 
 class LastMoved(_Change):
-    """The highest counter of a publisher on a topic."""
+    """A publisher has a new highest counter on a topic."""
 
     topic: Number
     publisher: Number
@@ -104,7 +103,7 @@ class LogOpened(_Change):
     """A log with this number and ID begins.
 
     Attributes:
-        state: held, incoming, merged or dead; the others come about by other changes.
+        state: held, incoming, merged or dead; other changes lead to the other states.
     """
 
     log: Number
@@ -114,7 +113,7 @@ class LogOpened(_Change):
 
 
 class LogMerged(_Change):
-    """A log that was incoming is the topic's now."""
+    """An incoming log becomes a log of the topic."""
 
     log: Number
     topic: Number
@@ -124,16 +123,16 @@ class LogMerged(_Change):
 
 
 class LogUsedUp(_Change):
-    """A closed log of which nothing is held any more; that it was here stays known."""
+    """A closed log has no records left; the store keeps its ID."""
 
     log: Number
 
 
 class BatchesDiscarded(_Change):
-    """Batches below the offset `low` of a log that is nobody's go.
+    """Batches below the offset `low` of a log without a topic are deleted.
 
     Attributes:
-        last: whether these were all; then a log that was only incoming is forgotten.
+        last: True if these were all; a log that was only incoming is then forgotten.
     """
 
     log: Number
@@ -142,7 +141,7 @@ class BatchesDiscarded(_Change):
 
 
 class TopicGiven(_Change):
-    """A topic went to another server: everything of it goes, but where its logs went stays known."""
+    """A topic went to another server: all of it is deleted, except the note of where its logs went."""
 
     topic: Number
     receiver: str
@@ -156,15 +155,15 @@ class WatermarkStored(_Change):
 
 
 class WatermarkDropped(_Change):
-    """No span refers to it any more."""
+    """No span refers to the watermark any more."""
 
     watermark: Number
 
 
 class LogTrimmed(_Change):
-    """A log's batches below the offset `low` go; `end` and `total` are kept for when the newest batch cannot say them.
+    """A log's batches below the offset `low` are deleted.
 
-    It may be gone, or without its bytes.
+    `end` and `total` are kept because the newest batch may be deleted or without its bytes, and so cannot supply them.
     """
 
     log: Number
@@ -174,7 +173,7 @@ class LogTrimmed(_Change):
 
 
 class BodiesDropped(_Change):
-    """The batches in offsets [low, high) of a log lose their bytes; what their rows say of them stays."""
+    """The batches in offsets [low, high) of a log lose their bytes; their rows keep the other fields."""
 
     log: Number
     low: Number
@@ -182,7 +181,7 @@ class BodiesDropped(_Change):
 
 
 class TopicChanged(_Change):
-    """A topic is new, or its open log, its history, or whom it is frozen for is different."""
+    """A topic is new, or has another open log, history, or `frozen`."""
 
     topic: Number
     name: str
@@ -192,7 +191,7 @@ class TopicChanged(_Change):
 
 
 class SubscriptionChanged(_Change):
-    """A subscriber's subscription is different."""
+    """A subscription is new or has changed."""
 
     topic: Number
     subscriber: str
@@ -205,14 +204,14 @@ class SubscriptionChanged(_Change):
 
 
 class BatchQuarantined(_Change):
-    """A batch that is not what was written: its bytes are set aside, its place stays."""
+    """A batch is damaged: its bytes move to quarantine, and its row stays."""
 
     log: Number
     offset: Number
 
 
 class BatchRepaired(_Change):
-    """A batch that was damaged in this store, as the store's other member has it; of this disk alone.
+    """A batch that was damaged in this store, as the store's other member has it; it changes this disk alone.
 
     Attributes:
         log, offset, count, publisher, counter, stamp, checksum, total, body: as in `BatchAppended`.
@@ -230,10 +229,10 @@ class BatchRepaired(_Change):
 
 
 class LogEnded(_Change):
-    """A log of which a restored copy may lack the end: all beyond what is stored counts as lost.
+    """A restored copy may lack the end of this log: all records beyond the stored ones count as lost.
 
     Attributes:
-        here: whether it is this very store that was restored.
+        here: True if this very store was restored.
     """
 
     log: Number
@@ -241,14 +240,19 @@ class LogEnded(_Change):
 
 
 class LogReplaced(_Change):
-    """A log of a restored copy, by its ID: another server had all of it, and that takes its place."""
+    """Another server's complete log takes the place of a restored copy's log, given by its ID."""
 
     topic: Number
     log: str
 
 
 class TopicSetAside(_Change):
-    """A topic is this server's no more, and kept: `reason` for a person, `stamp` in microseconds since 1970."""
+    """A topic no longer belongs to this server, which keeps it in quarantine.
+
+    Attributes:
+        reason: for a person.
+        stamp: microseconds since 1970.
+    """
 
     topic: Number
     reason: str
@@ -256,7 +260,7 @@ class TopicSetAside(_Change):
 
 
 class TopicContested(_Change):
-    """Another server holds a topic too, with this open log."""
+    """Another server holds the topic too, with this open log."""
 
     topic: Number
     log: str
@@ -264,14 +268,14 @@ class TopicContested(_Change):
 
 
 class TopicSettled(_Change):
-    """That log was merged, or given up."""
+    """A contested log was merged or abandoned."""
 
     topic: Number
     log: str
 
 
 class NoteKept(_Change):
-    """Something that the server remembers of itself, by its name; None: no longer."""
+    """A fact that the server remembers about itself, by its name; None deletes it."""
 
     name: str
     value: str | Number | None
@@ -282,8 +286,8 @@ class StageOpened(_Change):
 
     Attributes:
         stage: its number in this store.
-        topic: 0 while the topic itself is on its way here.
-        heard: when it was heard of last, microseconds since 1970.
+        topic: 0 while the topic itself is being received.
+        heard: time of the sink's last message about it, microseconds since 1970.
     """
 
     stage: Number
@@ -295,12 +299,12 @@ class StageOpened(_Change):
 
 
 class PieceStaged(_Change):
-    """Rows are staged: a batch of them as it came.
+    """One fragment of staged rows: a batch as it arrived.
 
     Attributes:
         piece: its number in this store.
-        first, count: which rows of the stage.
-        heard: when they came.
+        first, count: the rows of the stage that it holds.
+        heard: time of arrival, microseconds since 1970.
     """
 
     stage: Number
@@ -313,14 +317,14 @@ class PieceStaged(_Change):
 
 
 class StageMerged(_Change):
-    """A stage that arrived is the topic's now."""
+    """A stage that arrived with a transfer becomes the topic's."""
 
     stage: Number
     topic: Number
 
 
 class BatchPublished(_Change):
-    """A batch of a log whose bytes are those of a staged piece, `source`; else as BatchAppended."""
+    """A batch of a log with the bytes of a staged fragment, `source`; otherwise like BatchAppended."""
 
     log: Number
     offset: Number
@@ -334,19 +338,19 @@ class BatchPublished(_Change):
 
 
 class StagePublished(_Change):
-    """A stage is no more; its pieces are published."""
+    """A stage ends because its fragments are published."""
 
     stage: Number
 
 
 class StageDropped(_Change):
-    """A stage is nobody's any more, and will be deleted."""
+    """A stage loses its topic and will be deleted."""
 
     stage: Number
 
 
 class StagedDeleted(_Change):
-    """So many pieces of a stage that is nobody's go; with the last ones the stage."""
+    """This many fragments of a dropped stage are deleted; with the last of them, the stage."""
 
     stage: Number
     pieces: Number
@@ -354,7 +358,7 @@ class StagedDeleted(_Change):
 
 
 class ChangeCounted(_Change):
-    """The server's change number and its highest stamp."""
+    """The server's change number and its highest timestamp."""
 
     change: Number
     stamp: Number

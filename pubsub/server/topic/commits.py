@@ -1,14 +1,14 @@
-"""A commit as bytes: what one loop of a server changes on disk, numbered, for another store to carry out alike.
+"""A commit as bytes: the changes of one loop of a server, numbered, so that another store can repeat them.
 
 `incarnation` and `number` order the commits of one store without a gap: incarnations rise with each start, numbers
-count from 1 in each. So a receiver that has carried out (incarnation, number) knows whether the next commit is missing,
-and which ones it has already.
+count from 1 in each. So a receiver that has applied (incarnation, number) knows if the next commit is missing, and
+recognises commits that it has already.
 
-A commit has two forms, which differ in their first byte. The second one is MessagePack, as msgspec derives it from the
-classes of `topic.changes`: the number of the form, incarnation, number, changes. The first one is JSON with the bodies
-behind it (`topic.json_commits`), for members of an earlier release. Both are read; an argument says which is written.
-A commit that cannot be read raises `DecodeError` and nothing else. What a store holds and no commit brings is named in
-`storage.local`.
+A commit has two forms, which differ in their first byte. The second form is MessagePack, derived by msgspec from the
+classes of `topic.changes`: the number of the form, incarnation, number, changes. The first form is JSON with the bodies
+after it (`topic.json_commits`), for members of an earlier release. Both are read; an argument selects the form to
+write. An unreadable commit raises `DecodeError` and nothing else. `storage.local` names the facts in a store that no
+commit carries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ FORM: Final = 2
 """The newest form of a commit that this release writes and reads."""
 
 FRAME_BYTES: Final = 1024 * 1024
-"""Bytes of a part at most."""
+"""Most bytes of one part."""
 
 UNREADABLE: Final = (
     msgspec.MsgspecError,
@@ -40,7 +40,7 @@ UNREADABLE: Final = (
     RecursionError,
     MemoryError,
 )
-"""Errors of the readers of bytes that are something else. Errors about Unicode are ValueErrors."""
+"""Errors that the readers raise for other bytes than theirs. Errors about Unicode are ValueErrors."""
 
 
 class Commit(msgspec.Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -48,7 +48,7 @@ class Commit(msgspec.Struct, array_like=True, tag=FORM, forbid_unknown_fields=Tr
 
     Attributes:
         incarnation: of the server's start.
-        number: the first one of an incarnation is 1; each further one is one higher.
+        number: rises by one from 1 within an incarnation.
         changes: in the order in which they are applied.
     """
 
@@ -62,7 +62,6 @@ _decoder: Final = msgspec.msgpack.Decoder(Commit)
 
 
 def encode(commit: Commit, form: int = FORM) -> bytes:
-    """Return a commit as bytes of a form."""
     return (
         _encoder.encode(commit)
         if form >= FORM
@@ -71,7 +70,7 @@ def encode(commit: Commit, form: int = FORM) -> bytes:
 
 
 def frames(commit: Commit, form: int = FORM) -> list[Buffer]:
-    """Return a commit as bytes in parts of at most FRAME_BYTES, none of them empty."""
+    """Encode a commit into parts of at most FRAME_BYTES, none of them empty."""
     data = encode(commit, form)
     if len(data) <= FRAME_BYTES:
         return [data]
@@ -80,12 +79,12 @@ def frames(commit: Commit, form: int = FORM) -> list[Buffer]:
 
 
 def decode(*parts: Buffer) -> Commit:
-    """Return the commit that `encode` or `frames` wrote, however its bytes are cut into parts.
+    """Decode the bytes of `encode` or `frames`, however they are cut into parts.
 
     Bodies are views into the bytes.
 
     Raises:
-        DecodeError: the bytes are something else, or of a release that makes other changes.
+        DecodeError: the bytes are no commit, or come from a release with other changes.
     """
     data = parts[0] if len(parts) == 1 else b"".join(parts)
     try:

@@ -1,4 +1,4 @@
-"""The spans that a subscription has still to receive, and the acknowledged position; nothing about its consumer."""
+"""The spans that a subscription has still to receive, and the acknowledged position, independent of its consumer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Cursor:
         since: the server's clock when the subscription was made, less the bound on skew (microseconds since 1970).
         acknowledged: the last position that is durable at the consumer.
         backlog: the spans still to be received, in order.
-        handed: the furthest position of the backlog that may have been handed out, in memory only; None: none was.
+        handed: the furthest position of the backlog that may have been handed out. In memory only; None if none was.
     """
 
     since: int
@@ -27,21 +27,21 @@ class Cursor:
 
     @property
     def doubtful(self) -> bool:
-        """Whether it holds records that may have been processed by a state directory that is lost."""
+        """True if the backlog holds records that a lost state directory may have processed."""
         return any(span.doubtful for span in self.backlog)
 
     def marked(self) -> tuple[Span, ...]:
-        """The backlog, with all that may have been handed out marked as doubtful."""
+        """Return the backlog, with all records that may have been handed out marked as doubtful."""
         return spans_of.marked(self.backlog, self.handed)
 
     def behind(self, position: Position | None) -> tuple[Span, ...] | None:
-        """The spans behind a position, or all for None; None if no span holds it."""
+        """Return the spans after a position, or all spans for None; None if no span holds the position."""
         if position is None or position == self.acknowledged:
             return self.backlog
         return spans_of.after(self.backlog, position)
 
     def acknowledge(self, last: Position) -> bool:
-        """Drop all up to `last` from the backlog; False if no span holds that position."""
+        """Drop all records up to `last` from the backlog; return False if no span holds that position."""
         rest = self.behind(last)
         if rest is None:
             return False
@@ -49,7 +49,7 @@ class Cursor:
         return True
 
     def hand_out(self, last: Position) -> None:
-        """All up to this position is about to be handed out."""
+        """Record that all records up to this position are about to be handed out."""
         old = None if self.handed is None else spans_of.find(self.backlog, self.handed)
         new = spans_of.find(self.backlog, last)
         if new is not None and (old is None or self.handed is None or (new, last[1]) > (old, self.handed[1])):

@@ -1,8 +1,8 @@
-"""Handing out: what of a subscriber's spans goes into one answer.
+"""Handing out: the part of a subscriber's spans that goes into one answer.
 
-Handing out changes nothing. The stored batches are joined as they are, so the cost is per batch; a batch that two
-subscribers read from the same place within one loop is joined once. What should be there and is not, or is not what
-was written, is a record of the stream too: `lost`, from here to there.
+Handing out changes nothing. The stored batches are joined as they are, so the cost is per batch. A batch that two
+subscribers read from the same place within one loop is joined once. A missing or damaged record is part of the stream
+too: a `lost` record with the range of positions.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
 BATCHES_MAX: Final = 4096
-"""Stored batches looked at for one answer, so that one reader cannot hold up the loop."""
+"""Most stored batches read for one answer, so that one reader cannot delay the loop."""
 
 
 @dataclass(slots=True)
@@ -33,12 +33,12 @@ class Batch:
 
     Attributes:
         offset, count: its records are [offset, offset + count).
-        publisher: by its number in the store.
+        publisher: the publisher's number in the store.
         stamp: microseconds since 1970.
         total: bytes of the log's batches before it.
-        body: as it was put; None where it was set aside or went by a limit.
-        sound: whether its checksum is known to be right.
-        damaged: whether it has no body because it was found damaged.
+        body: as it was put; None if it was quarantined or dropped by a limit.
+        sound: True if its checksum is known to match.
+        damaged: True if it has no body because it was found damaged.
     """
 
     offset: int
@@ -54,41 +54,41 @@ class Batch:
 
 
 class BatchReader(Protocol):
-    """Where stored batches are read from."""
+    """The source of stored batches."""
 
     def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
-        """The batches that hold offsets [offset, high) of a log, in order."""
+        """Yield the batches that hold offsets [offset, high) of a log, in order."""
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
-        """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
+        """Return (offset, count, stamp, total) of up to `rows` batches from `offset` on."""
 
     def staged(self, piece: int) -> bytes:
-        """The bytes of a piece that a sink staged."""
+        """Return the bytes of a fragment that a sink staged."""
 
     def log_state(self, log: str) -> LogState:
-        """What is known of a log by its ID."""
+        """Return the state of a log by its ID."""
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
-        """The same of the last batch that begins in [low, offset]."""
+        """Return (offset, count, stamp, total) of the last batch that begins in [low, offset]."""
 
     def total_before(self, log: int, offset: int) -> int | None:
-        """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
+        """Return the bytes of the log before the batch that holds `offset`; None if there is no such batch."""
 
 
 @dataclass(slots=True)
 class Answer:
-    """What one GET gets.
+    """The answer to one GET.
 
     Attributes:
         outcome: SUCCESS with records, LOST, or EMPTY.
         first: with LOST, the first lost position.
-        last: the position of the last record, or the last lost one.
-        stamp: with SUCCESS, that of the first record (microseconds since 1970).
-        doubtful: with SUCCESS, whether the spans of its records are marked so: of all of them or of none.
-        damaged: batches (log number, offset) found to be bad.
-        mendable: with LOST, the batch whose bytes are not what was put; None where there is none to be mended.
-        rest: where nothing is to be handed out: the spans behind all that was looked at and is left out. Something may
-            lie in them already, where that was as much as one loop looks at.
+        last: the position of the last record, or the last lost position.
+        stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
+        doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
+        damaged: batches (log number, offset) found damaged.
+        mendable: with LOST, the damaged batch that the other member may repair; None if there is none.
+        rest: if no record is handed out, the spans after all batches that were read and left out. They may still hold
+            records, because one loop reads only `BATCHES_MAX` batches.
     """
 
     outcome: Outcome
@@ -105,11 +105,11 @@ class Answer:
 
 
 class _Full(Exception):
-    """The answer holds as much as was asked for."""
+    """The answer has reached its limits."""
 
 
 class _Walk:
-    """One walk along the spans of one subscriber."""
+    """One pass along the spans of one subscriber."""
 
     def __init__(self, topic: Topic, reader: BatchReader, publishers: Sequence[str], records: int, size: int) -> None:
         self._topic, self._reader, self._publishers = topic, reader, publishers
@@ -135,13 +135,13 @@ class _Walk:
             return
         except StoreDamaged:
             if not self.builder.records:
-                raise  # Records in front of the damage are handed out first; then there are none.
+                raise  # If there are records before the damage, they are handed out first.
             return
         if not self.builder.records:
             self.rest = tuple(self._still_growing(spans))
 
     def _still_growing(self, spans: Iterable[Span]) -> Iterator[Span]:
-        """What is left of spans of which all that is there was looked at: more can come only where a log grows."""
+        """Yield the parts of fully read spans that can still get records: those at the end of a growing log."""
         for span in spans:
             if span.high is None:
                 log = self._topic.logs.get(span.log)
@@ -160,7 +160,7 @@ class _Walk:
             self._batches_left -= 1
             if not self._batches_left:
                 if not self.builder.records:
-                    # A range that is used up goes: its log will be gone before it.
+                    # A used-up range is removed, because its log may be deleted earlier than the range.
                     left = (span.from_offset(place),) if span.high is None or place < span.high else ()
                     self.rest = (*left, *others)
                 raise _Full
@@ -168,11 +168,11 @@ class _Walk:
             self._lose(span.log, place, high)
 
     def _batch(self, span: Span, log: Log, batch: Batch, place: int, high: int, watermark: Mapping[int, int]) -> int:
-        """Take what of the batch is due; returns the offset behind it."""
+        """Add the due records of a batch to the answer; return the offset after the batch."""
         stop = min(batch.offset + batch.count, high)
         if batch.stamp <= span.since:
             return stop
-        # Counters rise with the offsets, so what is left out is the front of the batch.
+        # Counters rise with the offsets, so the records to leave out are at the front of the batch.
         held = watermark.get(batch.publisher, 0) - batch.counter + 1
         first = max(place, batch.offset + held)
         if first >= stop:
@@ -183,7 +183,7 @@ class _Walk:
                 self.damaged.append((log.number, batch.offset))
             self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
             self._lose(span.log, first, stop)
-        assert body is not None  # a lost batch has ended the walk
+        assert body is not None  # `_lose` has ended the pass.
         self._goes_with(span)
         index = first - batch.offset
         count = min(stop - first, self._records_left)
@@ -199,13 +199,13 @@ class _Walk:
         return first + count
 
     def _goes_with(self, span: Span) -> None:
-        """An answer is all doubtful or not at all: it ends where the mark does."""
+        """End the answer if the doubtful mark changes, because the mark holds for all its records or for none."""
         if self.builder.records and span.doubtful != self.doubtful:
             raise _Full
         self.doubtful = span.doubtful
 
     def _is_sound(self, batch: Batch, body: Buffer) -> bool:
-        """Whether a batch is what was put: its bytes, and what its row says of them."""
+        """Return True if a batch is undamaged: its bytes match the checksum and its row."""
         if batch.sound:
             return True
         batch.sound = (
@@ -217,7 +217,7 @@ class _Walk:
         return batch.sound
 
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
-        """How many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
+        """Return how many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends: Sequence[int] = batch_ends(body)
         for beside, _ in batch_tables(body):
             if beside:
@@ -230,7 +230,7 @@ class _Walk:
         return max(1, fitting)
 
     def _lose(self, log: str, first: int, stop: int) -> None:
-        """Offsets [first, stop) cannot be handed out: an answer of their own, after what is joined already."""
+        """Report offsets [first, stop) as lost, in an answer of their own, after the records collected so far."""
         if not self.builder.records:
             self.lost = ((log, first), (log, stop - 1))
         raise _Full
@@ -244,16 +244,16 @@ def collect(
     records_max: int,
     bytes_max: int,
 ) -> Answer:
-    """What of these spans goes into one answer.
+    """Collect the records of these spans that go into one answer.
 
     Args:
-        spans: what the subscriber is still to receive, in order.
+        spans: the ranges that the subscriber has still to receive, in order.
         publishers: names, by number.
-        records_max: at most so many records, at least 1.
-        bytes_max: at most so many bytes of records, but always one record.
+        records_max: most records, at least 1.
+        bytes_max: most bytes of records; one record is always allowed.
 
     Raises:
-        StoreDamaged: the very next of it cannot be read, nor how far that goes.
+        StoreDamaged: the next record and the extent of the damage cannot be read.
     """
     walk = _Walk(topic, reader, publishers, records_max, bytes_max)
     walk.run(spans)

@@ -1,9 +1,9 @@
-"""What is said of a topic besides its records: one list of fields, by which it is stored, moved, merged and exported.
+"""The parts of a topic besides its records: one list of fields that storage, moves, merges and exports all use.
 
-`FIELDS` has every field of `Topic` and what becomes of it. Who adds one adds it there, and a test then looks for it in
-each place: the store's tables (`storage.loading`), the chunks (`moves.chunks`), `merge.merge`, the export's files
-(`offline.export`). A `Description` is a topic as another store can understand it: publishers by their names, since each
-store has its own numbers for them.
+`FIELDS` has every field of `Topic`, and the places that keep it. A new field must be added there. A test then looks for
+it in each place: the store's tables (`storage.loading`), the chunks (`moves.chunks`), `merge.merge`, the export's files
+(`offline.export`). A `Description` is a topic in a form for another store: with publishers by name, since each store
+has its own numbers for them.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from pubsub.server.topic.topic import Log, Topic
 
 
 class Fate(Flag):
-    """What becomes of a field."""
+    """The places that keep a field."""
 
     MEMORY = 0
-    """Each process has its own."""
+    """Each process computes its own value."""
 
     STORED = auto()
-    """A new process finds it in the store."""
+    """The store has it, so a new process reads it."""
 
     TRAVELS = auto()
-    """It goes along when the topic moves."""
+    """A transfer of the topic carries it."""
 
     MERGED = auto()
-    """`merge.merge` makes one of two; of what travels the others are merged by who keeps them."""
+    """`merge.merge` merges it; the rooms that keep the other travelling fields merge those."""
 
     EXPORTED = auto()
-    """It comes back from an export; of the others an export has what they come to: ranges of one new log."""
+    """An export restores it as it was; of the other fields an export has only the effect, ranges of one new log."""
 
 
 _EVERYWHERE: Final = Fate.STORED | Fate.TRAVELS | Fate.MERGED | Fate.EXPORTED
@@ -44,7 +44,7 @@ _BETWEEN_STORES: Final = Fate.STORED | Fate.TRAVELS | Fate.MERGED
 
 FIELDS: Final[dict[str, Fate]] = {
     "number": Fate.STORED,
-    "name": Fate.STORED | Fate.EXPORTED,  # The message around the chunks has the name.
+    "name": Fate.STORED | Fate.EXPORTED,  # The message around the chunks carries it.
     "open": _BETWEEN_STORES,
     "logs": _BETWEEN_STORES,
     "last": _EVERYWHERE,
@@ -52,14 +52,14 @@ FIELDS: Final[dict[str, Fate]] = {
     "history": _EVERYWHERE,
     "watermarks": _BETWEEN_STORES,
     "merged": _BETWEEN_STORES,
-    "stages": Fate.STORED | Fate.TRAVELS,  # Merged by `upkeep.staging`; after an export staged again by their sink.
+    "stages": Fate.STORED | Fate.TRAVELS,  # `upkeep.staging` merges them. After an export the sink stages again.
     "frozen": Fate.STORED,
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
-    "contested": Fate.STORED | Fate.TRAVELS,  # Merged by `ownership.contested`.
+    "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
-    "policy": Fate.MEMORY,  # The settings of each server say it.
+    "policy": Fate.MEMORY,  # It comes from the settings of each server.
     "unreadable": Fate.MEMORY,
     "noted": Fate.MEMORY,
 }
@@ -68,7 +68,7 @@ FIELDS: Final[dict[str, Fate]] = {
 
 @dataclass(slots=True)
 class Description:
-    """What travels of a topic, but for its records and what sinks have staged.
+    """The parts of a topic that a transfer carries, except its records and the rows that sinks have staged.
 
     Attributes:
         open: ID of the log that is written to.
@@ -87,10 +87,10 @@ class Description:
 
 
 def describe(topic: Topic, publishers: Sequence[str]) -> Description:
-    """A topic for another store.
+    """Describe a topic for another store.
 
     Args:
-        publishers: names, by their numbers in this one.
+        publishers: names, by their numbers in this store.
     """
     return Description(
         open=topic.open.id,
@@ -109,12 +109,12 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
 
 
 def understood(name: str, said: Description, publisher: Callable[[str], int], watermark: Callable[[], int]) -> Topic:
-    """A topic of another store, in the words of this one.
+    """Make a topic of this store from the description of another store.
 
     Args:
         name: the topic's.
-        publisher: gives the number of a publisher by its name.
-        skip: gives a new number of a copy of `last`.
+        publisher: returns the number of a publisher by its name.
+        watermark: returns a new number for a copy of `last`.
     """
     watermarks = {0: 0} | {theirs: watermark() for theirs in said.watermarks}
 

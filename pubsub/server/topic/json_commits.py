@@ -1,10 +1,10 @@
-"""The first form of a commit: it is read, and written for a standby of a release that reads no other one.
+"""The first form of a commit: read always, and written for a standby of a release that reads no other form.
 
-    one line of JSON, then the bodies that it speaks of
+    one line of JSON, then the bodies that it refers to
 
-The line lists each change as [name of its class, {field: value}]. A body stands there as its length, -1 for none; the
-bodies follow the line in that order. This module may be deleted when no release is upgraded any more that lacks
-the field `form` of FOLLOW: then both members write and read the second form, and no stream file has the first one.
+The line lists each change as [name of its class, {field: value}]. A body appears there as its length, -1 for none. The
+bodies follow the line in that order. This module may be deleted when no release without the field `form` of FOLLOW
+needs an upgrade any more. Both members then write and read the second form, and no stream file has the first one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pubsub.server.topic.spans import read_rows, row_of
 _FIELDS: Final = {change.__name__: change.__struct_fields__ for change in get_args(Change)}
 
 Take = Callable[[Any], Buffer | None]
-"""Return the next body; the argument is its length."""
+"""Returns the next body; the argument is its length."""
 
 
 def _put(body: Buffer | None, bodies: list[Buffer]) -> int:
@@ -42,11 +42,10 @@ _READ: Final[dict[str, Callable[[Any, Take], Any]]] = {
     "history": lambda rows, _: read_rows(rows),
     "backlog": lambda rows, _: read_rows(rows),
 }
-"""The fields that are written otherwise than they are; the other ones stand as JSON has them."""
+"""Fields with a form of their own; JSON writes the other fields directly."""
 
 
 def encode(incarnation: int, number: int, changes: Sequence[Change]) -> bytes:
-    """Return a commit in this form."""
     bodies: list[Buffer] = []
     rows = []
     for change in changes:
@@ -61,7 +60,7 @@ def encode(incarnation: int, number: int, changes: Sequence[Change]) -> bytes:
 
 
 def decode(data: bytes) -> tuple[Any, Any, list[list[Any]]]:
-    """Return incarnation, number and changes, in the order of their fields and not checked.
+    """Return incarnation, number and changes, with fields in order and unchecked.
 
     Raises:
         ValueError, TypeError, KeyError, AttributeError, RecursionError: the bytes are no commit of this form.
@@ -80,8 +79,8 @@ def decode(data: bytes) -> tuple[Any, Any, list[list[Any]]]:
     for name, values in head["changes"]:
         fields = _FIELDS[name]
         if values.keys() != set(fields):
-            raise ValueError("other fields")
+            raise ValueError("a change has other fields")
         changes.append([name, *(_READ[one](values[one], take) if one in _READ else values[one] for one in fields)])
     if place != len(data):
-        raise ValueError("bytes behind the last body")
+        raise ValueError("bytes follow the last body")
     return head["incarnation"], head["number"], changes

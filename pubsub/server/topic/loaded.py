@@ -1,4 +1,4 @@
-"""What a server's store held when it was opened: all that a new process knows."""
+"""The contents of a server's store at its opening: all that a new process knows."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from pubsub.server.topic.topic import Topic
 
 @dataclass(frozen=True, slots=True)
 class Aside:
-    """A topic that was set aside.
+    """A quarantined topic that an operator had abandoned.
 
     Attributes:
         log: its open log.
-        reason: why, for a person.
-        stamp: when, microseconds since 1970.
+        reason: for a person.
+        stamp: time of the quarantine, microseconds since 1970.
     """
 
     topic: str
@@ -25,18 +25,18 @@ class Aside:
 
 @dataclass(slots=True)
 class Loaded:
-    """What a store held when it was opened.
+    """The contents of a store at its opening.
 
     Attributes:
         incarnation, change: of this start; the last change number.
         topics: by name.
         publishers: names by number; 0 is not used.
         next_topic, next_log, next_watermark: the first free numbers.
-        discarded: numbers of logs that are nobody's and have batches yet.
-        notes: what the server remembers of itself, by name.
-        aside: topics that were set aside.
-        next_stage, next_piece: the first free numbers of what sinks stage.
-        dropped: number and pieces of stages that are nobody's.
+        discarded: numbers of logs without a topic that still have batches.
+        notes: the facts that the server remembers about itself, by name.
+        aside: quarantined topics that an operator had abandoned.
+        next_stage, next_piece: the first free numbers of stages and their fragments.
+        dropped: number and fragment count of stages without a topic.
         unused_watermarks: numbers of copies of `last` that no span refers to.
     """
 

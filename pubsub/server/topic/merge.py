@@ -1,24 +1,29 @@
-"""Merging: two servers that came to hold one topic become one, without a loss or a duplicate.
+"""Merging: two servers that both hold one topic become one holder, without a loss or a duplicate.
 
 The rules are those of docs/architecture.md, *Merging*.
 
-What is guaranteed. Every record that either server acknowledged reaches every subscriber it was due to, once, and a
-publisher's records keep their order. Nothing is copied or renumbered: the given logs move in, closed, under their own
-IDs, and only ranges change. Positions handed out before stay valid, an unsubscription stays one, a duplicate of either
-side stays recognised. A copy that was restored from a backup takes nothing from a holder that knows better.
+Guarantees:
 
-How. A publisher's records in one log have no holes below `last`, so what both sides hold of a publisher is known by
-counter alone: a subscriber that has received, or will receive, one side's records up to `last` is to receive of the
-other side only what lies above (`watermark`). Records put before it subscribed are told by stamp (`since`). So each
-subscriber, by the subscription with the higher number, gets its own spans first, then the other side's history so
-restricted, then what the merged topic takes from now on.
+* Each subscriber receives every record that either server acknowledged and owed to it, once. A publisher's records keep
+  their order.
+* No record is copied or renumbered. The given logs move in, closed, under their own IDs, and only ranges change.
+* Positions handed out before stay valid. An unsubscription stays one. Duplicates of either side stay recognised.
+* A copy restored from a backup takes nothing from a holder that knows more.
 
-Where the edges are. Stamps of two servers compare within the bound on their clocks' difference: records within that
-bound before a subscription may arrive although they are a little older (early rather than lost). A clock wrong by more
-than the bound while the servers could not hear each other breaks that, and only that. Order between two publishers
-holds within one log, not across. History that one side dropped by its byte limit while they were apart is answered
-`lost` to those it concerns. A client that unsubscribed at a server which was then given up is still subscribed at the
-other.
+Method. A publisher's records in one log have no gaps below `last`, so counters alone show the records that both sides
+hold of a publisher. A subscriber receives one side's records up to `last`. From the other side it is to receive only
+records above that (`watermark`). Timestamps identify the records put before it subscribed (`since`). The merge takes
+each subscriber's subscription with the higher number. The subscriber gets its own spans first, then the other side's
+history restricted in this way, then all later records of the merged topic.
+
+Limits:
+
+* Timestamps of two servers compare within the bound on their clocks' difference. A subscriber may receive records from
+  within that bound before its subscription (a record too many rather than a loss). A clock that was wrong by more than
+  the bound, while the servers could not reach each other, breaks that and only that.
+* The order between two publishers holds within one log, not across logs.
+* If one side dropped history by its byte limit during the split, the subscribers that needed it get `lost`.
+* A client that unsubscribed at a server that was then abandoned is still subscribed at the other.
 """
 
 from __future__ import annotations
@@ -36,7 +41,7 @@ Counters = Mapping[int, int]
 
 
 class _Watermarks:
-    """Gives numbers to copies of `last`, each stored once however many spans refer to it."""
+    """Assigns numbers to copies of `last`; each copy is stored once, however many spans refer to it."""
 
     def __init__(self, topic: Topic, next_watermark: int) -> None:
         self.next = next_watermark
@@ -45,7 +50,7 @@ class _Watermarks:
         self.made: list[int] = []
 
     def store(self, counters: Counters) -> int:
-        """The number of a copy; 0 where it is empty."""
+        """Store a copy and return its number; 0 if the copy is empty."""
         if not counters:
             return 0
         number, self.next = self.next, self.next + 1
@@ -54,7 +59,7 @@ class _Watermarks:
         return number
 
     def merge(self, one: int, other: int) -> int:
-        """The number of the copy that has the larger counter of both."""
+        """Return the number of the copy with the larger counters of both."""
         if not one or not other or one == other:
             return one or other
         key = (min(one, other), max(one, other))
@@ -63,7 +68,7 @@ class _Watermarks:
         return self._merged[key]
 
     def view(self, history: Iterable[Span], watermark: int, since: int) -> tuple[Span, ...]:
-        """A history as seen by who holds all up to `watermark` and subscribed at `since`."""
+        """Restrict a history for a subscriber that holds all records up to `watermark` and subscribed at `since`."""
         return tuple(
             replace(span, watermark=self.merge(span.watermark, watermark), since=max(span.since, since))
             for span in history
@@ -71,7 +76,6 @@ class _Watermarks:
 
 
 def larger(one: Counters, other: Counters) -> dict[int, int]:
-    """The larger counter of each publisher."""
     merged = dict(one)
     for publisher, counter in other.items():
         if counter > merged.get(publisher, 0):
@@ -82,8 +86,8 @@ def larger(one: Counters, other: Counters) -> dict[int, int]:
 def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], int]:
     """Merge `other`, which is frozen, into `topic`; its logs, watermarks and publishers have this store's numbers.
 
-    Logs that `topic` holds, or held, are left out, with the spans into those that it holds no more. But what is
-    `outdated` here comes from the other side, and so do subscriptions that neither side knows to be newer.
+    Logs that `topic` holds or has merged are left out, with the spans into logs that it no longer holds. But logs that
+    are `outdated` here are replaced by the other side's. So are subscriptions, unless one side is known to be newer.
 
     Args:
         next_watermark: the first free number of a stored copy of `last`.
@@ -111,14 +115,14 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else:
             assert its is not None
             subscription = its
-            # A log may be on both sides, where one was restored and holds again what the other had merged. Such a log
-            # stays due to a subscriber where it was due.
+            # A log may be on both sides if one side was restored and holds a log again that the other has merged. Such
+            # a log stays in the subscriber's spans that have it.
             rest = _without(cut(its.cursor.backlog, other.open.id, other.open.end), known - topic.logs.keys())
             rest += watermarks.view(_without(own, {span.log for span in rest}), theirs, its.cursor.since)
         subscription.consumer = _consumer(subscription, mine, its)
         subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-    # A restored copy's counters go beyond its records, so its history is the one that watermarks restrict.
+    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history.
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
         if behind
@@ -131,27 +135,27 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
 
 
 def _suppose_handed_out(topic: Topic, before: Mapping[str, Subscription], *, grown: bool) -> None:
-    """The other server may have handed out what came from there, with a subscription or to one that grew."""
+    """Count records from the other server as handed out, in a subscription that came from there or that grew."""
     for name, subscription in topic.subscriptions.items():
         if grown or subscription is not before.get(name):
             topic.suppose_all_handed_out(subscription.cursor)
 
 
 def _is_newer(mine: Subscription, its: Subscription, behind: bool) -> bool:
-    """Whether our own of two subscriptions of one name goes on, which it does where they are as new."""
+    """Return True if the merge keeps our own of two subscriptions of one name; it does if both are equally new."""
     if mine.number != its.number or behind:
         return mine.number > its.number
-    # Two tries of one request made both. A reader has been told of one only, and stands in that one's logs.
+    # Two tries of one request made both subscriptions. A reader knows only one of them, and reads in its logs.
     return its.consumer == Readers() or mine.consumer != Readers()
 
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
-    """What is not ranges; `known`: logs that `topic` held already."""
+    """Merge all fields other than ranges; `known`: logs that `topic` held already."""
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:
             topic.logs[log.id] = log
-            topic.waiting_bytes += log.total  # At most, as for a topic that is loaded.
+            topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
     topic.note_all()
@@ -160,10 +164,10 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
 
 
 def outdated(topic: Topic, other: Topic) -> frozenset[str]:
-    """The logs of `topic` that are those of a restored copy, while `other` went on with the store's true descendants.
+    """Return the logs of `topic` that belong to a restored copy, if `other` continued from the store's real last state.
 
-    Topics move as a whole, so a log that ended here because nobody knew its end, and is known in full there, shows that
-    all of the copy is there, or was consumed there.
+    Topics move completely. A log may have ended here at an unknown end and be known completely there. Then all records
+    of the copy are there, or were consumed there.
     """
     there = other.merged | other.logs.keys()
     if topic.ended & there <= other.ended:
@@ -172,7 +176,7 @@ def outdated(topic: Topic, other: Topic) -> frozenset[str]:
 
 
 def _consumer(chosen: Subscription, mine: Subscription | None, its: Subscription | None) -> Consumer:
-    """The later session of both; named readers keep what they are bound to under the chosen number."""
+    """Return the later session of both; named readers keep their binding under the chosen number."""
     sessions = [one.consumer for one in (mine, its) if one is not None and isinstance(one.consumer, Session)]
     return max(sessions, key=lambda session: session.epoch, default=chosen.consumer)
 
@@ -193,7 +197,7 @@ def _without(spans: Iterable[Span], logs: Iterable[str]) -> tuple[Span, ...]:
 
 
 def drop_unused_watermarks(topic: Topic) -> list[int]:
-    """Forget the copies of `last` that no span refers to any more; their numbers."""
+    """Forget the copies of `last` that no span refers to any more; return their numbers."""
     subscriptions: Iterable[Subscription] = topic.subscriptions.values()
     used = {span.watermark for span in topic.history} | {
         span.watermark for subscription in subscriptions for span in subscription.cursor.backlog

@@ -1,4 +1,4 @@
-"""What is different in memory and not stored yet, noted by the methods that change it (`Topic`'s, above all)."""
+"""Changes in memory that are not stored yet, noted by the methods that make them (mostly those of `Topic`)."""
 
 from __future__ import annotations
 
@@ -6,45 +6,45 @@ from pubsub.server.topic.changes import Change
 
 
 class Noted:
-    """The notes of one loop, by the names of topics.
+    """The notes of one loop, by topic name.
 
     Attributes:
         rows: new rows, in order.
-        touched: topics of which something is taken and not committed yet.
+        touched: topics with further changes that are not committed yet.
     """
 
     def __init__(self) -> None:
         self.rows: list[Change] = []
         self.touched: set[str] = set()
-        # Dicts for sets: changes come out in the order in which they were noted, the same in every process.
+        # Dicts serve as ordered sets, so that changes keep the order of the notes, the same in every process.
         self._topics: dict[str, None] = {}
         self._last: dict[tuple[str, int], None] = {}
         self._subscriptions: dict[tuple[str, str], None] = {}
         self._acknowledged: dict[tuple[str, str], None] = {}
 
     def topic(self, name: str) -> None:
-        """A topic is new, or its open log, its history or whom it is frozen for is different."""
+        """Record that a topic is new, or has another open log, history or `frozen`."""
         self._topics[name] = None
 
     def last(self, topic: str, publisher: int) -> None:
-        """A publisher's last counter moved."""
+        """Record that a publisher's last counter has risen."""
         self._last[topic, publisher] = None
 
     def subscription(self, topic: str, subscriber: str) -> None:
-        """A subscription, or the epoch of its client, is different."""
+        """Record that a subscription, or the epoch of its client, has changed."""
         self._subscriptions[topic, subscriber] = None
 
     def acknowledged(self, topic: str, subscriber: str) -> None:
-        """A subscriber's position moved, and nothing else about it."""
+        """Record that a subscriber's position has moved, and nothing else of the subscription."""
         self._acknowledged[topic, subscriber] = None
 
     def row(self, topic: str, change: Change) -> None:
-        """Something else about a topic is different, as this row says."""
+        """Record any other change of a topic, as this row."""
         self.touched.add(topic)
         self.rows.append(change)
 
     def gone(self, topic: str) -> None:
-        """A topic is no longer held: nothing that was noted of it matters."""
+        """Drop the notes of a topic that is no longer held."""
         self.touched.add(topic)
         self._topics.pop(topic, None)
         self._last = {note: None for note in self._last if note[0] != topic}

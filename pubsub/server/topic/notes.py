@@ -1,6 +1,6 @@
-"""The names of notes: what a server remembers of itself in its store, besides topics. Each is text or a number.
+"""The names of notes: facts that a server remembers about itself in its store. Each is text or a number.
 
-A name that ends in a blank is the beginning of many notes' names, one for each topic or store.
+A name that ends in a space is the prefix of many notes' names, one for each topic or store.
 """
 
 from __future__ import annotations
@@ -8,31 +8,31 @@ from __future__ import annotations
 from typing import Final
 
 GIVEN: Final = "given "
-"""To whom a topic was given; the topic's name follows."""
+"""The receiver of a topic that was given away; the topic's name follows."""
 
 HELD: Final = "held "
-"""Why a topic is held back; the topic's name follows."""
+"""The reason why a topic is quarantined; the topic's name follows."""
 
 STALE: Final = "stale"
-"""Why the whole store is held back."""
+"""The reason why the complete store is quarantined."""
 
 STALE_CHANGE: Final = "stale change"
-"""The change number that a proxy knew of then."""
+"""The higher change number that a proxy knew when the store was quarantined."""
 
 ACCEPTED: Final = "restored"
-"""This store is a copy that was said to be all there is."""
+"""An operator declared this copy of the store the newest one."""
 
 DRAINING: Final = "draining"
-"""The server is to be given no new topic."""
+"""The server gets no new topics."""
 
 STORE: Final = "store "
 """Another store of the cluster; its ID follows. The value: incarnation and server."""
 
 GONE: Final = "gone "
-"""A store that is gone; its ID follows. The value: up to which incarnation."""
+"""A removed store; its ID follows. The value: the last incarnation that is removed."""
 
 UNHEARD: Final = "unheard "
-"""Too few proxies have confirmed to have heard that a topic is held here; the topic's name follows."""
+"""Too few proxies have confirmed the announcement that this server holds a topic; the topic's name follows."""
 
 PORT: Final = "port"
-"""The port that the server had, where it was left to chance."""
+"""The port of the server, if the system chose it."""

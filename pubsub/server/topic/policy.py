@@ -1,6 +1,6 @@
-"""How much of a topic is kept, however many subscribers it has.
+"""How much of a topic is kept, independent of its subscribers.
 
-Retention asks the policy first, then the cursors. A batch that the policy lets go of stays while a cursor needs it.
+Retention asks the policy first, then the cursors. A batch that the policy releases stays while a cursor needs it.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ class Policy:
     """How much of one topic is kept.
 
     Attributes:
-        keep_seconds: age that a batch has at least before it goes.
-        history_bytes: bytes that stay of batches that may go, while the topic is not known to have one owner.
+        keep_seconds: minimum age of a batch that may be deleted.
+        history_bytes: bytes kept of batches that may be deleted, while this server is not known to be the sole owner.
     """
 
     keep_seconds: float
     history_bytes: int
 
     def lets_go_until(self, stamp: int) -> int:
-        """The newest stamp of which batches may go at `stamp` (microseconds since 1970)."""
+        """Return the newest timestamp of batches that may be deleted at `stamp` (microseconds since 1970)."""
         return stamp - int(self.keep_seconds * MICROSECONDS)
 
 
 EVERYTHING: Final = Policy(1e9, NUMBER_MAX)
-"""The policy of a topic that no server has taken yet: all of it is kept."""
+"""The policy of a topic before a server sets its own: all records are kept."""

@@ -1,8 +1,9 @@
-"""Ranges of positions along spans: what a reader of ranges asks for, and how it is cut for many readers.
+"""Ranges of positions along spans, as a reader of ranges requests them, and their division among many readers.
 
-A range is (after, until]: behind one position, up to and with another, along a named subscription's spans or along the
-history. Positions order by the spans, not by their numbers. A merge only ends growing spans and puts others behind
-them, so between two positions that were once told there is always the same, whoever holds the topic by then.
+A range is (after, until]: it excludes one position and includes the other, along a named subscription's spans or along
+the history. The spans define the order of positions, not their numbers. A merge only ends growing spans and adds others
+after them. So a range between two positions that were once returned always holds the same records, whichever server
+holds the topic later.
 """
 
 from __future__ import annotations
@@ -19,18 +20,18 @@ from pubsub.server.topic.topic import Log, Topic
 
 
 def start_of(spans: Sequence[Span]) -> Position:
-    """The position that these spans begin behind."""
+    """Return the position before the first record of these spans."""
     return spans[0].log, spans[0].low - 1
 
 
 def behind(
     topic: Topic, spans: tuple[Span, ...], start: Position, position: Position | None
 ) -> tuple[Span, ...] | None:
-    """The spans behind a position, or None where it lies in none of them, or beyond their end.
+    """Return the spans after a position; None if no span holds it, or it lies beyond their end.
 
     Args:
         spans: all of them.
-        start: the position that they begin behind, which None stands for too.
+        start: the position before the spans; None means the same position.
     """
     if position is None or position == start:
         return spans
@@ -41,11 +42,11 @@ def behind(
 
 
 def up_to(topic: Topic, spans: tuple[Span, ...], start: Position, until: Position | None) -> tuple[Span, ...] | None:
-    """The spans up to and with a position; None where it lies in none of them, or beyond their end.
+    """Return the spans up to and including a position; None if no span holds it, or it lies beyond their end.
 
     Args:
-        start: the position that the spans begin behind: up to there they are empty.
-        until: None: as far as they go today.
+        start: the position before the spans; the spans up to there are empty.
+        until: None: the present end of the spans.
     """
     if until is None:
         found = [replace(span, high=_stop(topic, span)) for span in spans]
@@ -68,19 +69,20 @@ def _stop(topic: Topic, span: Span) -> int:
 def plan(
     topic: Topic, spans: Sequence[Span], start: Position, reader: BatchReader, bytes_max: int, *, named: bool
 ) -> bytes:
-    """What a driver needs to know of a range to cut it.
+    """Return the facts that a driver needs to divide a range.
 
     Args:
         spans: the range, from `up_to`.
-        start: the position that it lies behind.
-        bytes_max: what `within` is to hold at most; 0: no limit.
-        named: whether it is a named subscription's. A merge changes nothing between two of its positions. Of the
-            history it does: there it leaves out of the given logs what the receiver's hold too.
+        start: the position before the range.
+        bytes_max: byte limit of `within`; 0: no limit.
+        named: True for a range of a named subscription. A merge changes nothing between two of its positions. It does
+            change a history: there it leaves out records of the given logs that the receiver's logs hold too.
 
     Returns:
-        JSON: `latest`, the last position of the range (where it is empty, `start`); `within`, the last up to which it
-        has at most `bytes_max` bytes (but one batch); `legs`: [log, first offset, one above the last, bytes]. Of a
-        history, `left_out`: for each leg a number that is another one where another part of it is left out.
+        JSON: `latest`, the last position of the range (`start` if it is empty); `within`, the last position up to which
+            the range has at most `bytes_max` bytes, but at least one batch; `legs`: [log, first offset, one above the
+            last, bytes]. For a history, `left_out`: a number for each leg that changes if other records of it are left
+            out.
     """
     both = [(leg, span) for span in spans for leg in _legs(topic.logs[span.log], span, reader)]
     latest = (spans[-1].log, (spans[-1].high or 1) - 1) if spans else start
@@ -93,13 +95,16 @@ def plan(
 
 
 def _left_out(topic: Topic, span: Span) -> int:
-    """What is left out of a span, as a number: merges only ever raise a watermark's counters."""
+    """Encode the records left out of a span as a number; merges only ever raise a watermark's counters."""
     return sum(topic.watermarks.get(span.watermark, {}).values()) + span.since
 
 
 def _legs(log: Log, span: Span, reader: BatchReader) -> Iterator[list[str | int]]:
-    """A span as legs of a plan. What a restored copy lacks of its log is one record, the last: nobody knows how many it
-    was, and all offsets that are left would be parts for a million tasks, or as many batches."""
+    """Divide a span into legs of a plan.
+
+    The records that a restored copy lacks of its log count as one record, the last. Their number is unknown. All
+    offsets that are left would give a driver a million tasks, or as many batches.
+    """
     stop = span.high or 0
     stored = max(span.low, log.end - log.unknown) if stop == log.end else stop
     if span.low < stored:
@@ -109,7 +114,7 @@ def _legs(log: Log, span: Span, reader: BatchReader) -> Iterator[list[str | int]
 
 
 def _totals(log: Log, span: Span, reader: BatchReader) -> Iterator[int]:
-    """Bytes of the log before the span begins, and before it ends."""
+    """Yield the bytes of the log before the span begins, and before it ends."""
     for offset in (span.low, span.high or log.end):
         total = log.total if offset >= log.end else reader.total_before(log.number, offset)
         yield log.total if total is None else total
@@ -121,7 +126,7 @@ def _bytes(log: Log, span: Span, reader: BatchReader) -> int:
 
 
 def _within(topic: Topic, spans: Sequence[Span], reader: BatchReader, bytes_max: int) -> Position | None:
-    """The last position up to which the spans hold at most so many bytes; None: they hold no more in all."""
+    """Return the last position up to which the spans hold at most `bytes_max` bytes; None if all fit."""
     left = bytes_max
     before: Position | None = None
     for span in spans:
@@ -134,7 +139,7 @@ def _within(topic: Topic, spans: Sequence[Span], reader: BatchReader, bytes_max:
 
 
 def _cut(log: Log, span: Span, reader: BatchReader, left: int) -> Position | None:
-    """The end of the last batch up to which a span holds at most so many bytes; None: not even its first."""
+    """Return the end of the last batch up to which a span holds at most `left` bytes; None if no batch fits."""
     low, high = span.low, span.high or 0
     base = next(_totals(log, span, reader))
     fitting = low
@@ -151,7 +156,7 @@ def _cut(log: Log, span: Span, reader: BatchReader, left: int) -> Position | Non
 
 
 def _end_of_first(log: Log, span: Span, reader: BatchReader) -> Position:
-    """The end of the first batch of a span: a range is never empty for being too large."""
+    """Return the end of a span's first batch, so that a range is never empty because its first batch is too large."""
     rows = reader.newest(log.number, log.low, span.low)
     stop = span.high or 0
     return span.log, (min(stop, rows[0] + rows[1]) if rows and rows[0] + rows[1] > span.low else span.low + 1) - 1

@@ -1,9 +1,10 @@
-"""Spans: what a subscriber is still to receive, as ranges of logs (docs/architecture.md, *Topics and logs*).
+"""Spans: the ranges of logs that a subscriber is still to receive (docs/architecture.md, *Topics and logs*).
 
-Subscribing is one span [end, infinity) on the open log; acknowledging raises its low end; so a million waiting messages
-cost one range. After a merge a subscriber has several spans, in the order in which it receives them, and a span into
-the other server's log leaves out what its own log held already (`watermark`, by publisher and counter) and what was put
-before the subscription (`since`, by stamp). A topic's history is spans too: over everything that the topic holds.
+Subscribing makes one span [end, infinity) on the open log, and acknowledging raises its low end. So a million waiting
+messages cost one range. After a merge a subscriber has several spans, in the order in which it receives them. A span
+into the other server's log leaves out two kinds of records. It leaves out records that the subscriber's own log held
+already (`watermark`, by publisher and counter). It leaves out records put before the subscription (`since`, by
+timestamp). A topic's history is spans too, over all records that the topic holds.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Number = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 LogId = Annotated[str, Meta(pattern=rf"\A{HEX}\Z")]
 
 ALWAYS: Final = 0
-"""The `since` of a span that leaves nothing out by stamp."""
+"""The `since` of a span that leaves no record out by timestamp."""
 
 
 class Span(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
@@ -31,9 +32,10 @@ class Span(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
         log: the log's ID.
         low: the first offset.
         high: one above the last; None: it grows with the log.
-        watermark: number of a stored copy of `last`: records with counters up to it are left out; 0: none.
-        since: records with stamps up to it are left out (microseconds since 1970).
-        doubtful: they may have been handed out to a state directory of the client's that did not acknowledge them.
+        watermark: number of a stored copy of `last`; records with counters up to it are left out. 0: none.
+        since: records with timestamps up to it are left out (microseconds since 1970).
+        doubtful: the records may have been handed out to another state directory of the client, without an
+            acknowledgement.
     """
 
     log: LogId
@@ -44,16 +46,14 @@ class Span(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     doubtful: bool = False
 
     def holds(self, offset: int) -> bool:
-        """Whether the offset lies in it."""
         return self.low <= offset and (self.high is None or offset < self.high)
 
     def from_offset(self, low: int) -> Span:
-        """The same span without offsets below `low`."""
         return replace(self, low=low)
 
 
 def find(spans: Sequence[Span], position: Position) -> int | None:
-    """Index of the span that holds a position, or None."""
+    """Return the index of the span that holds a position, or None."""
     for index, span in enumerate(spans):
         if span.log == position[0] and span.holds(position[1]):
             return index
@@ -61,9 +61,9 @@ def find(spans: Sequence[Span], position: Position) -> int | None:
 
 
 def after(spans: Sequence[Span], position: Position) -> tuple[Span, ...] | None:
-    """The spans without all up to and with `position`, or None where no span holds it.
+    """Return the spans after `position`, or None if no span holds it.
 
-    A span that is used up goes, unless it can still grow.
+    A used-up span is dropped, unless it can still grow.
     """
     index = find(spans, position)
     if index is None:
@@ -74,9 +74,9 @@ def after(spans: Sequence[Span], position: Position) -> tuple[Span, ...] | None:
 
 
 def marked(spans: Sequence[Span], handed: Position | None) -> tuple[Span, ...]:
-    """The spans with all up to and with `handed` marked as doubtful; where no span holds it they stay as they are.
+    """Return the spans with all records up to `handed` marked as doubtful; unchanged if no span holds it.
 
-    Neighbours that differ in nothing else become one, so that a subscription which is continued again and again does
+    Neighbours that differ in no other field become one, so that a subscription that is continued again and again does
     not grow.
     """
     index = None if handed is None else find(spans, handed)
@@ -85,22 +85,22 @@ def marked(spans: Sequence[Span], handed: Position | None) -> tuple[Span, ...]:
     span, stop = spans[index], handed[1] + 1
     out: list[Span] = []
     for one in (*spans[:index], replace(span, high=stop)):
-        one = replace(one, doubtful=True)  # noqa: PLW2901 - the same, marked
+        one = replace(one, doubtful=True)  # noqa: PLW2901 - the same span, marked
         if out and out[-1].high == one.low and replace(out[-1], low=one.low, high=one.high) == one:
-            one = replace(out.pop(), high=one.high)  # noqa: PLW2901 - one range with the one before
+            one = replace(out.pop(), high=one.high)  # noqa: PLW2901 - joined with the span before
         out.append(one)
     rest = () if span.high is not None and stop >= span.high else (span.from_offset(stop),)
     return (*out, *rest, *spans[index + 1 :])
 
 
 def row_of(span: Span) -> tuple[str | int | None, ...]:
-    """A span as a row of a store, or of the first form of commits and chunks; a mark stands there only if it is set."""
+    """Return a span as a row of a store, or of the first form of commits and chunks; only a set mark is written."""
     row = (span.log, span.low, span.high, span.watermark, span.since)
     return (*row, 1) if span.doubtful else row
 
 
 def read_rows(rows: Any) -> list[tuple[Any, ...]]:
-    """The fields of spans, from the rows that `row_of` made; their types are not checked.
+    """Return the fields of spans from the rows that `row_of` made; their types are not checked.
 
     Raises:
         ValueError, TypeError: the rows are something else.
@@ -114,17 +114,17 @@ def read_rows(rows: Any) -> list[tuple[Any, ...]]:
 
 
 def cut(spans: Iterable[Span], log: str, end: int) -> tuple[Span, ...]:
-    """The spans with the growing one of `log` ended at `end`; empty ones go."""
+    """Return the spans with the growing one of `log` ended at `end`; empty spans are dropped."""
     closed = [replace(span, high=end) if span.log == log and span.high is None else span for span in spans]
     return tuple(span for span in closed if span.high is None or span.low < span.high)
 
 
 def floors(holders: Iterable[Iterable[Span]], ends: Mapping[str, int]) -> dict[str, int]:
-    """For each log the offset below which no span holds anything.
+    """Return for each log the offset below which no span holds a record.
 
     Args:
         holders: the spans of each subscriber.
-        ends: each log's end, which is the answer where no span holds any of it.
+        ends: each log's end, which is the result if no span holds a record of it.
     """
     lowest = dict(ends)
     for spans in holders:

@@ -1,7 +1,7 @@
-"""What a sink has staged: rows that are on the disk and that nobody sees (docs/architecture.md, *Sinks*).
+"""Stages of sinks: rows that are on the disk and that no reader can see (docs/architecture.md, *Sinks*).
 
-A stage is what one attempt wrote of one batch: pieces, each a batch of rows as it came, in the order of their rows. Its
-bytes stay where they were staged; publishing makes records that refer to them.
+A stage holds the rows that one attempt wrote of one batch, as fragments in the order of the rows. Each fragment is a
+batch of rows as it arrived. Its bytes stay in their place in the store; publishing makes records that refer to them.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ StageKey = tuple[int, int, str]
 
 @dataclass(slots=True)
 class Piece:
-    """A batch of staged rows.
+    """A fragment: one batch of staged rows.
 
     Attributes:
-        id: of its bytes in the store.
+        id: number of its bytes in the store.
         first, count: its rows are [first, first + count) of its stage.
         size: bytes of its body.
     """
@@ -31,12 +31,12 @@ class Piece:
 
 @dataclass(slots=True)
 class Stage:
-    """What one attempt has staged.
+    """The rows staged by one attempt.
 
     Attributes:
         number: its number in this store.
-        heard: when rows of it last came, microseconds since 1970.
-        size: bytes of its pieces.
+        heard: time of its last rows, microseconds since 1970.
+        size: bytes of its fragments.
     """
 
     number: int
@@ -49,15 +49,13 @@ class Stage:
 
     @property
     def key(self) -> StageKey:
-        """What it is known by."""
         return self.publisher, self.batch, self.attempt
 
     @property
     def rows(self) -> int:
-        """How many rows it has; the next one's number."""
+        """The number of its rows, which is also the number of the next row."""
         return self.pieces[-1].first + self.pieces[-1].count if self.pieces else 0
 
     def add(self, piece: Piece) -> None:
-        """Take the next piece."""
         self.pieces.append(piece)
         self.size += piece.size

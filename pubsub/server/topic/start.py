@@ -1,14 +1,14 @@
-"""Where a new subscription begins: the cursor of one that is made now.
+"""The start of a new subscription: the cursor of a subscription that is made now.
 
-    latest     behind all that is held
+    latest     after all records that are held
     earliest   at the first record that is held
-    stamp      the same, without records of an earlier stamp
-    position   at the record that is there
+    stamp      the same, without records of an earlier timestamp
+    position   at the record with this position
 
-Whatever is earlier than the end begins in the topic's history, so that two subscriptions receive one order. A merge
-may bring spans that another server held (`merge`): of those the cursor's `since` leaves out what was put before the
-start. Stamps of two servers compare within the bound on skew, so a start at a place, the end included, allows for it.
-A start at a stamp does not, since every record has a stamp.
+A start before the end begins in the topic's history, so that two subscriptions receive the same order. A merge may
+bring spans from another server (`merge`). The cursor's `since` leaves out the records in them that were put before the
+start. Timestamps of two servers compare within the bound on skew, so a start at a position, including the end, allows
+for that skew. A start at a timestamp does not, since every record has a timestamp.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pubsub.server.topic.topic import Topic
 
 
 def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchReader) -> Cursor | None:
-    """The cursor of a subscription that begins there; None where the topic does not hold that position.
+    """Return the cursor of a subscription with this start; None if the topic does not hold that position.
 
     Args:
         stamp: the server's clock.
@@ -49,7 +49,7 @@ def _at_record(topic: Topic, position: Position, skew: int, reader: BatchReader)
     log, index = topic.logs.get(position[0]), find(topic.history, position)
     if log is None or index is None or position[1] >= log.end:
         return None
-    # A batch that this loop took is not stored yet: then the stamp is that of an earlier one.
+    # A batch of this loop is not stored yet, so the timestamp may be that of an earlier batch.
     batch = reader.newest(log.number, log.low, position[1])
     since = ALWAYS if batch is None else max(0, batch[2] - 1 - skew)
     return _cursor((topic.history[index].from_offset(position[1]), *topic.history[index + 1 :]), since)

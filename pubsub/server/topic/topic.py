@@ -1,13 +1,16 @@
-"""One topic as its server holds it: logs, the last counter of each publisher, the subscribers' subscriptions.
+"""One topic as its server holds it: logs, the last counter of each publisher, and the subscriptions.
 
-All that is decided about one topic is decided here, on values in memory; the core around it routes requests and
-collects what changed. The rules are those of docs/architecture.md:
+This module makes all decisions about one topic, on values in memory. The core around it routes requests and collects
+the changes. The rules are those of docs/architecture.md:
 
-* `last` is one number per publisher, for ever: a batch that ends at or below it is a repeat, one whose `previous` is
-  above it comes too early, any other is taken whole. So a log's records of a publisher have no holes.
-* A subscription has a number; the highest wins, also after unsubscribing, so that a late request changes nothing.
-* Acknowledging a position trims the spans up to it. A position that is in no span is the one acknowledged before (then
-  nothing changes) or an older copy of the client's memory (then it is told).
+* `last` is one number per publisher, kept permanently. A batch that ends at or below it is a duplicate. A batch with
+  `previous` above it comes too early. Any other batch is stored complete. So a log has no gaps in a publisher's
+  records.
+* A subscription has a number. The highest number wins, also after unsubscribing, so that a late request changes
+  nothing.
+* Acknowledging a position trims the spans up to it. If no span holds the position, there are two cases. It is the
+  position acknowledged before, and nothing changes. Or the client's memory is an older copy, and the client gets an
+  error.
 """
 
 from __future__ import annotations
@@ -35,12 +38,12 @@ class Log:
     """A sequence of records with one writer; its offsets begin at 1 and are never used twice.
 
     Attributes:
-        number: its number in this store.
-        id: its random ID, 16 hex digits, which is unique everywhere.
+        number: the log's number in this store.
+        id: a random ID of 16 hex digits, unique in all stores.
         low: the first offset that is still stored.
         end: one above the last offset.
         total: bytes of all batches ever appended.
-        unknown: how many offsets before `end`, from `low` on, are only counted as lost: a restored copy ended there.
+        unknown: number of offsets before `end`, from `low` on, that count as lost because a restored copy ended there.
     """
 
     number: int
@@ -51,17 +54,17 @@ class Log:
     unknown: int = 0
 
     def begin_at(self, low: int) -> None:
-        """Nothing below this offset is stored any more.
+        """Raise `low`, because no offset below it is stored any more.
 
-        It may lie among those that are only counted as lost: a subscriber acknowledges what it received of them before
-        the copy was put back. Of these, too, only what is left is counted, as it will be when the store is loaded.
+        `low` may then lie among the offsets that count as lost, since a subscriber acknowledges offsets received before
+        the copy was restored. `unknown` counts only the offsets that are left, as it does after a load from the store.
         """
         self.low = max(self.low, low)
         self.unknown = min(self.unknown, self.end - self.low)
 
 
 class Verdict(Enum):
-    """What is to be done with a batch."""
+    """The treatment of a batch."""
 
     TAKE = "take"
     DUPLICATE = "duplicate"
@@ -69,16 +72,16 @@ class Verdict(Enum):
 
 
 def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
-    """Whether a batch is new, a repeat, or comes too early.
+    """Decide whether a batch is new, a duplicate, or too early.
 
     Args:
-        last: the highest counter of its publisher that is held.
+        last: the highest counter of the publisher that is held.
         counter, count: of the batch.
-        previous: the publisher's counter before it.
+        previous: the publisher's counter before the batch.
     """
     if counter + count - 1 <= last:
         return Verdict.DUPLICATE
-    # A batch that `last` lies inside of was cut differently before: not ours to mend, the client finds out.
+    # If `last` lies inside the batch, it was cut differently before. The client gets a gap and resolves that.
     if previous > last or counter <= last:
         return Verdict.GAP
     return Verdict.TAKE
@@ -86,28 +89,27 @@ def judge(last: int, counter: int, count: int, previous: int) -> Verdict:
 
 @dataclass(slots=True)
 class Topic:
-    """What one server holds of a topic.
+    """The part of a topic that one server holds.
 
     Attributes:
-        number: its number in this store.
-        name: its name.
+        number: the topic's number in this store.
         open: the log that is written to.
         logs: every log of the topic that is held here, by ID.
-        last: the highest counter taken, by publisher number.
+        last: the highest counter stored, by publisher number.
         subscriptions: by subscriber.
-        history: spans over everything that is held.
+        history: spans over all records that are held.
         watermarks: stored copies of `last` that spans refer to, by their number.
-        merged: IDs of logs that were merged into this topic, those that are used up included.
-        stages: what sinks have staged and not published.
-        frozen: address of the server that it is being given to; "" where it is not.
-        ended: IDs of logs, held or merged, of which a restored copy may lack the end.
-        restored: those of them that were ended in this very store.
-        contested: open logs of other servers that hold this topic too, and their servers.
-        waiting_bytes: bytes that some subscriber has not acknowledged, as last measured.
+        merged: IDs of all logs that were merged into this topic, including logs that are used up.
+        stages: rows that sinks have staged and not published.
+        frozen: address of the server that the topic is being given to; "" if there is none.
+        ended: IDs of logs, held or merged, with an end that a restored copy may lack.
+        restored: the logs in `ended` that were ended in this very store.
+        contested: open logs of other servers that hold this topic too, with their servers.
+        waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
-        policy: how much of it is kept, as the settings of this server say.
-        unreadable: why nothing else of it than its name and its open log's ID could be read; "" where all was.
-        noted: told of all that changes and is to be stored: every method here that changes such a thing tells it.
+        policy: how much of the topic is kept, by the settings of this server.
+        unreadable: the reason why only the topic's name and its open log's ID could be read; "" if all was readable.
+        noted: collects the changes to be stored; every method that changes durable state notes it here.
     """
 
     number: int
@@ -132,7 +134,7 @@ class Topic:
 
     @property
     def backlog_bytes(self) -> int:
-        """At most so many bytes wait for some subscriber; exact right after a measurement."""
+        """Upper bound of the bytes that wait for some subscriber; exact right after a measurement."""
         return self.waiting_bytes + self.open.total - self.measured_total
 
     @property
@@ -141,10 +143,10 @@ class Topic:
         return frozenset(self.contested.values())
 
     def go_on_in(self, log: Log, end: int | None = None) -> None:
-        """Close the open log and go on in this one, which is empty.
+        """Close the open log and continue in `log`, which is empty.
 
         Args:
-            end: where the closed log ends; None: where it does.
+            end: the end of the closed log; None: its present end.
         """
         old = self.open
         old.end = old.end if end is None else end
@@ -159,14 +161,13 @@ class Topic:
 
     @property
     def staged_bytes(self) -> int:
-        """Bytes that are staged and not published."""
         return sum(stage.size for stage in self.stages.values())
 
     def append(self, publisher: int, counter: int, count: int, size: int) -> tuple[int, int]:
-        """Take a batch that was judged so.
+        """Append a batch with the verdict TAKE.
 
         Returns:
-            The offset of its first record, and the log's bytes before it.
+            The offset of its first record, and the bytes of the log before it.
         """
         log = self.open
         offset, total = log.end, log.total
@@ -177,46 +178,45 @@ class Topic:
         return offset, total
 
     def reach(self, publisher: int, counter: int) -> None:
-        """A publisher's counters up to this one are taken."""
+        """Record that a publisher's counters up to this one are stored."""
         self.last[publisher] = counter
         self.noted.last(self.name, publisher)
 
     def note_all(self) -> None:
-        """Its history and its subscriptions are different."""
+        """Record that the history and all subscriptions have changed."""
         self.noted.topic(self.name)
         for subscriber in self.subscriptions:
             self.noted.subscription(self.name, subscriber)
 
     def freeze(self, address: str) -> None:
-        """Take no more requests: it is being given to the server at this address; "": it is not any more."""
+        """Reject requests while the topic is given to the server at `address`; "" ends that."""
         self.frozen = address
         self.noted.topic(self.name)
 
-    # Who else holds it
+    # Other holders
 
     def contest(self, log: str, server: str) -> None:
-        """Another server holds some of it, with this open log."""
+        """Record that another server holds a part of the topic, with this open log."""
         self.contested[log] = server
         self.noted.row(self.name, TopicContested(self.number, log, server))
 
     def settle(self, log: str) -> bool:
-        """That log is merged, or given up; whether it was one of another's."""
+        """Record that another server's log was merged or abandoned; return False if it was not a contested log."""
         if self.contested.pop(log, None) is None:
             return False
         self.noted.row(self.name, TopicSettled(self.number, log))
         return True
 
-    # What sinks stage
+    # Stages of sinks
 
     def keep(self, stage: Stage, piece: Piece | None = None) -> None:
-        """A stage is the topic's, or has another piece."""
+        """Add a stage to the topic, or a fragment to a stage."""
         self.stages[stage.key] = stage
         if piece is not None:
             stage.add(piece)
         self.noted.touched.add(self.name)
 
     def drop(self, stage: Stage) -> None:
-        """A stage is the topic's no more."""
         del self.stages[stage.key]
         self.noted.touched.add(self.name)
 
@@ -225,50 +225,50 @@ class Topic:
     def subscribe(
         self, name: str, number: int, epoch: int, on: bool, begin: Cursor, *, continues: bool = False
     ) -> tuple[Outcome, Subscription, bool]:
-        """SUBSCRIBE (`on`) or UNSUBSCRIBE of a client's own subscription.
+        """Process SUBSCRIBE (`on`) or UNSUBSCRIBE of a client's own subscription.
 
         Args:
-            name: the client's.
-            begin: where it stands if it is new.
-            continues: one that is on keeps what waits, and what was handed out of that is marked; this server is the
-                topic's sole owner.
+            name: the client's ID.
+            begin: the cursor of a new subscription.
+            continues: an active subscription keeps its backlog, and the part that was handed out is marked as doubtful.
+                The caller knows that this server is the topic's sole owner.
 
         Returns:
-            SUCCESS, or SUPERSEDED where a higher number or epoch is known; the subscription; whether it changed.
+            SUCCESS, or SUPERSEDED if a higher number or epoch is known; the subscription; True if it changed.
         """
         subscription = self.subscriptions.get(name)
         if subscription is not None and number == subscription.number:
             return Outcome.SUCCESS, subscription, False
-        # A client with an epoch below the highest could subscribe, but would then be refused each GET for ever.
+        # A client with an epoch below the highest is rejected here, since its GETs would all be rejected later.
         if subscription is not None and subscription.outdates(number, epoch):
             return Outcome.SUPERSEDED, subscription, False
         cursor = begin if on else replace(begin, backlog=())
         if continues and subscription is not None and subscription.on:
             cursor = replace(subscription.cursor, backlog=subscription.cursor.marked())
         elif on and subscription is not None and subscription.on and is_service_topic(self.name):
-            # A repeat: calls were taken as soon as there was a worker, and none of them may go with the earlier number.
+            # A repeat. Calls were accepted from the first subscription on, and the new number must not lose them.
             cursor = replace(subscription.cursor)
         subscription = Subscription(number, on, cursor, Session(epoch))
         self.enter(name, subscription)
         return Outcome.SUCCESS, subscription, True
 
     def enter(self, name: str, subscription: Subscription) -> None:
-        """A subscription is new."""
+        """Add a new subscription."""
         self.subscriptions[name] = subscription
         self.noted.subscription(self.name, name)
 
     def begin_epoch(self, name: str, epoch: int) -> None:
-        """A subscriber's client was opened anew."""
+        """Start a new session of a subscriber, because its client was opened again."""
         self.subscriptions[name].consumer = Session(epoch)
         self.noted.subscription(self.name, name)
 
     def use(self, name: str) -> None:
-        """Somebody who was told of a named subscription by this holder reads it."""
+        """Record that a reader uses a named subscription that this holder reported to it."""
         if self.subscriptions[name].consumer == Readers():
             self.bind(name, 0)
 
     def bind(self, name: str, token: int) -> None:
-        """A named subscription belongs to the checkpoint with this token; 0: to none."""
+        """Bind a named subscription to the checkpoint with this token; 0: to none."""
         subscription = self.subscriptions[name]
         readers = Readers.bound(token, subscription.number)
         if subscription.consumer != readers:
@@ -276,20 +276,20 @@ class Topic:
             self.noted.subscription(self.name, name)
 
     def end(self, name: str) -> None:
-        """End a subscription, so that neither its own requests nor a merge bring it back."""
+        """End a subscription so that neither its own requests nor a merge bring it back."""
         self.subscriptions[name].end()
         self.noted.subscription(self.name, name)
 
     def pass_over(self, name: str, spans: tuple[Span, ...]) -> None:
-        """What lies before these spans is left out for a subscriber, and not looked at again."""
+        """Skip all records before these spans for a subscriber, because its spans leave them out."""
         self.subscriptions[name].cursor.backlog = spans
         self.noted.acknowledged(self.name, name)
 
     def acknowledge(self, name: str, last: Position | None) -> bool:
-        """Note that all up to `last` is durable at a subscriber's client; None: nothing new is.
+        """Record that all records up to `last` are durable at a subscriber's client; None: no new ones are.
 
         Returns:
-            Whether the position makes sense; else the client's memory is an older copy.
+            False if the position cannot be right, because the client's memory is an older copy.
         """
         cursor = self.subscriptions[name].cursor
         if last is None or last == cursor.acknowledged:
@@ -300,18 +300,21 @@ class Topic:
         return True
 
     def reading(self, cursor: Cursor, position: Position | None) -> tuple[Span, ...] | None:
-        """The spans behind `position`, or all for None; None where the position is in no span, or never was."""
+        """Return the spans after `position`, or all spans for None.
+
+        The result is None if no span holds the position, or if its log does not reach that far.
+        """
         if position is not None and position != cursor.acknowledged and not self._stored(position):
             return None
         return cursor.behind(position)
 
     def _stored(self, position: Position) -> bool:
-        """Whether a log that is held goes as far as a position."""
+        """Return True if a log that is held reaches as far as the position."""
         log = self.logs.get(position[0])
         return log is not None and position[1] < log.end
 
     def suppose_all_handed_out(self, cursor: Cursor) -> None:
-        """It is not known how much of a cursor's backlog was handed out: all that is there counts as such."""
+        """Count the whole stored backlog of a cursor as handed out, because it is unknown how much was."""
         for span in reversed(cursor.backlog):
             log = self.logs.get(span.log)
             stop = 0 if log is None else log.end if span.high is None else min(span.high, log.end)
@@ -321,7 +324,7 @@ class Topic:
         cursor.handed = None
 
     def waiting(self, spans: Iterable[Span]) -> int:
-        """How many records these spans hold, those left out by `watermark` and `since` included."""
+        """Count the records in these spans, including those that `watermark` and `since` leave out."""
         return sum(
             max(
                 0,
@@ -332,14 +335,14 @@ class Topic:
         )
 
     def floors(self) -> dict[str, int]:
-        """For each log the offset below which nobody is to receive anything."""
+        """Return for each log the offset below which no subscriber is still to receive a record."""
         return spans_of.floors(
             (subscription.cursor.backlog for subscription in self.subscriptions.values()),
             {log.id: log.end for log in self.logs.values()},
         )
 
     def trim(self, log: Log, low: int) -> bool:
-        """Drop offsets below `low` of a log from the history; whether the log is used up by that."""
+        """Drop offsets below `low` of a log from the history; return True if that uses up the log."""
         self.noted.topic(self.name)
         log.begin_at(low)
         self.history = tuple(
@@ -355,10 +358,10 @@ class Topic:
 
 
 def ends_unknown(topic: Topic, position: Position) -> bool:
-    """Whether a position is one that a restored copy lacks: it is lost only if no other server has it."""
+    """Return True if a restored copy lacks this position. The record is lost only if no other server has it."""
     return position[0] in topic.ended and position[1] == OFFSET_MAX - 1
 
 
 def knows(topic: Topic | None, log: str) -> bool:
-    """Whether a log is held or merged, and all of it was: not one that a restored copy ended."""
+    """Return True if a log is held or merged here with all its records; a log in `ended` does not count."""
     return topic is not None and (log in topic.logs or log in topic.merged) and log not in topic.ended
