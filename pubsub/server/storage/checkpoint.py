@@ -7,9 +7,9 @@ round under the writer's lock. After that round nothing is left to copy, and the
 log.
 
 Before that round the thread does further rounds at once, as long as each has less to copy. During a round of 32 MB the
-writer adds up to 20 MB. To copy and sync these under the lock held the writer for 20 to 120 ms on a busy disk; after
-some more rounds it takes 3 to 20 ms. The log grows once at the start and is never truncated, because overwriting costs
-half the fsync of appending.
+writer adds up to 20 MB. On a busy disk, to copy and sync these under the lock delayed the writer by 20 to 120 ms. After
+some more rounds the delay is 3 to 20 ms. The log grows once at the start and is never truncated, because overwriting
+costs half the fsync of appending.
 """
 
 from __future__ import annotations

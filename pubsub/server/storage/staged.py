@@ -1,8 +1,8 @@
 """The store's part of sinks: staged rows, and published batches that refer to them.
 
-A published batch has a row of `batch` without a body, and a row of `published` with the number of the staged row that
-has the bytes. The bytes are therefore written only once, when they are staged. A stage of topic 0 has no topic: it
-arrives with a topic, or is to be deleted.
+A published batch has a row of `batch` without a body. Its row of `published` has the number of the staged row with the
+bytes. The bytes are therefore written only once, when they are staged. A stage of topic 0 has no topic: it arrives with
+a topic, or is to be deleted.
 """
 
 from __future__ import annotations

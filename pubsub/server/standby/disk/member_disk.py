@@ -1,10 +1,9 @@
 """One member's disk: its store, its stream file, and its own file. The member's role calls these steps.
 
 opening        installs a complete copy first, then opens the store, then the stream, which is fitted to the store
-following      `write` stores the primary's entries, `apply` applies the entries that all members have
-taking over    `take` applies everything
-stepping down  `step_down` cuts the stream at the end of the store
-copying        `adopt` replaces the store by a complete copy
+following      `write` stores the primary's entries, `apply` applies the entries that all members have taking over
+`take` applies everything stepping down  `step_down` cuts the stream at the end of the store copying        `adopt`
+replaces the store by a complete copy
 """
 
 from __future__ import annotations
@@ -323,8 +322,8 @@ def open_disk(
         make_room: called once if the disk is full. It gives back the space that an earlier term reserved for this case.
 
     Raises:
-        ConfigurationError: a new standby has a store of its own, which a copy would replace, or the directory belongs
-            to a member of another server.
+        ConfigurationError: the directory belongs to a member of another server, or a new standby has a store of its
+            own, which a copy would replace.
         StorageError: a file cannot be used.
     """
     directory = settings.directory

@@ -264,8 +264,11 @@ class Segment:
     def shows_loss(self, offset: int, position: int, store_end: EntryId) -> bool:
         """Return True if this file shows that entries that this member has confirmed are lost.
 
-        A valid entry from `offset` on shows a loss if three conditions hold: the stream was synced beyond `position`
-        when the entry was written, the data there cannot be read, and the store does not have the entry yet.
+        A valid entry from `offset` on shows a loss under three conditions:
+
+        * This member did not write it as primary.
+        * The store does not have it yet.
+        * When it was written, the stream was synced beyond `position`, where the unreadable data begins.
         """
         size = os.fstat(self.file).st_size
         while offset < size:

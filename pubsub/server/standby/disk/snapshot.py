@@ -1,8 +1,8 @@
 """A store as it was at one moment, page by page, while it is written further.
 
 A read transaction on a separate connection pins the moment. SQLite hands out no pages, so this module reads them
-through SQLite's own file handles. For each page it takes the last frame that the write-ahead log had at that moment, or
-the page of the file if the log had none. Both stay unchanged while the transaction is open:
+through SQLite's own file handles. For each page it takes the last frame in the write-ahead log of that moment. If the
+log had none, it takes the page of the file. Both stay unchanged while the transaction is open:
 
     the log    It does not start over while a connection reads from it. If it did start over, the file had all of it
                when the transaction began. Nothing is copied into the file while such a transaction is open.
