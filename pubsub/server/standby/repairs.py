@@ -1,7 +1,9 @@
 """A member's part in repairs: its store, its state in memory, and the batches it reads for the other member.
 
-primary   A request that meets a damaged batch makes `Repairs` ask. The repair is a change that commits with its loop.
-standby   `Answers` reads the batch after it has applied all entries that the primary had at the time of the request.
+primary   A request that meets a damaged batch makes `Repairs` ask. The repair is a change that commits with its
+          loop.
+standby   `Answers` reads the batch after it has applied all entries that the primary had at the time of the
+          request.
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
 """The state of a primary's standby and since when, as `pubsub status` shows it to operators.
 
-making       the register is being made; all proxies must answer first in sync      both members have all answered data
-catching up  the other member is heard, and receives the entries that it lacks copying      the other member is heard,
-and receives a copy of the store by pages alone        no other member is heard, or its disk is full single       the
-store has one member, by the operator's choice
+making       the register is being made; all proxies must answer first
+in sync      both members have all answered data
+catching up  the other member is heard, and receives the entries that it lacks
+copying      the other member is heard, and receives a copy of the store by pages
+alone        no other member is heard, or its disk is full
+single       the store has one member, by the operator's choice
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """One member's disk: its store, its stream file, and its own file. The member's role calls these steps.
 
-opening        installs a complete copy first, then opens the store, then the stream, which is fitted to the store
-following      `write` stores the primary's entries, `apply` applies the entries that all members have taking over
-`take` applies everything stepping down  `step_down` cuts the stream at the end of the store copying        `adopt`
-replaces the store by a complete copy
+opening        installs a complete copy, then opens the store, then the stream, which is fitted to the store
+following      `write` stores the primary's entries, `apply` applies the entries that all members have
+taking over    `take` applies everything
+stepping down  `step_down` cuts the stream at the end of the store
+copying        `adopt` replaces the store by a complete copy
 """
 
 from __future__ import annotations
