@@ -1,6 +1,7 @@
 """One of the two members of a server: its role, and the part to which each message goes. The parts make the decisions.
 
-    standby   follows the primary and looks at the register; takes over if the primary is silent, hands over, or resumes
+    standby   follows the primary and looks at the register; takes over if the primary is silent or hands over; resumes
+              if the register names it
     taking    a view that names this member was chosen: it applies all its entries before it serves
     primary   leads; proposes the in-sync set to the register, and sees to it that all proxies have a vote
 

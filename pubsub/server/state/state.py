@@ -1,7 +1,8 @@
-"""The state of a server in memory, on which all its rooms are built. It imports none of them.
+"""The state of a server in memory. The server's other packages build on it; it imports none of them.
 
-Each room receives the state and the lower rooms that it uses. Durable state is loaded from the store. Code that changes
-it records the change in `uncommitted`, and the loop commits it. All other state ends with the process.
+Each of these packages receives the state and the lower packages that it uses. Durable state is loaded from the store.
+Code that changes it records the change in `uncommitted`, and the loop commits it. All other state ends with the
+process.
 """
 
 from __future__ import annotations

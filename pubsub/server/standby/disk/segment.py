@@ -192,7 +192,7 @@ class Segment:
             raise StorageError(str(self.path), f"cannot be synced: {error.strerror}") from None
 
     def cut(self, end: EntryId, offset: int) -> None:
-        """Drop all data from `offset` on, which is the end of the entry `end`.
+        """Drop all data behind the entry `end`, which ends at `offset`.
 
         Raises:
             StorageError: the disk failed.

@@ -35,7 +35,7 @@ FILES: Final = 16
 
 _SUFFIX: Final = ".entries"
 _NEXT: Final = "next"
-"""Name of the file with which `reset` begins, until then."""
+"""Name of the file that `prepare` makes, until `reset` renames it."""
 
 
 class _Recent:
@@ -309,7 +309,7 @@ class Stream:
         self._pinned = entry
 
     def applied(self, entry: EntryId) -> None:
-        """Record the last entry of a standby's store. Only a member that lacks entries up to there still needs them."""
+        """Record the last entry of a standby's store. Only the other member may still need the entries up to it."""
         self._store_end = entry
 
     def _drop_oldest(self) -> bool:

@@ -4,14 +4,16 @@ A proxy without its row has no vote (`proxy.register`), because it may have forg
 the primary checks which proxies have no vote. It gives such a proxy its vote back in three steps:
 
     forget    Every member ends all attempts that may count an answer from the proxy's earlier life (FORGET). A member
-              that starts anew has none. The lost promises then bind nobody.
-    look      Of n proxies, n - majority + 1 others report what they promised and accepted. Each majority that contained
-              the lost proxy has a member among them, so no chosen view is missed.
-    admit     The proxy takes the highest promise and view of these, if its life is still the one that was looked at.
+              that starts again has none. The lost promises then bind nobody.
+    look      Of n proxies, n - majority + 1 others report what they promised and accepted. Each majority with the lost
+              proxy includes one of these, so no chosen view is missed.
+    admit     The proxy takes the highest promise and view of these, unless it has lost its data again since the look.
 
 Each look repeats the steps that are not done. With one proxy there are no others to ask, and it stays without a vote
-until an operator gives it one (`reset`). A register is founded when all proxies receive their rows. The first view has
-one member, the only one that could have proposed anything.
+until an operator gives it one (`reset`).
+
+A register is founded when all proxies receive their rows. The first view has a single member, and only that member
+could have proposed a view.
 """
 
 from __future__ import annotations
@@ -107,7 +109,7 @@ class Readmission:
     def reset(self, wall_ms: int) -> str:
         """Give the only proxy its vote back on an operator's order, since no other proxy can report its promises.
 
-        Earlier requests then come too late at that proxy: all members have forgotten its earlier life, and the new row
+        Earlier requests then come too late at that proxy. All members have forgotten its earlier life, and the new row
         promises more than any ballot that this member knows.
 
         Args:

@@ -1,10 +1,11 @@
-"""Detects quickly that the primary is gone. Silence towards the standby alone is not enough: the proxies decide.
+"""Detects quickly that the primary has failed. Silence towards the standby alone is not enough: the proxies are asked.
 
 The standby *doubts* the primary if the link to it ended, or if the primary was silent for a while. The standby then
 looks at the register often. A proxy that receives a question about a store has the store's primary answer
-(`proxy.members`). A primary that lives is therefore heard there within a round trip. The primary is *lost* if a
-majority of the proxies does not hear it either. A proxy does not hear it if its connection to the primary ended, or if
-it asked for as long as `Times.sticky` and received nothing.
+(`proxy.members`). The proxy therefore hears a live primary within a round trip.
+
+The primary is *lost* if a majority of the proxies does not hear it either. A proxy does not hear it in two cases: its
+connection to the primary ended, or it asked for as long as `Times.sticky` and received nothing.
 
 A member that does not know the primary looks too: a vote names the last primary and its address. This module decides
 when a takeover is tried. It never decides whether a takeover is safe.

@@ -12,8 +12,9 @@ The proxies keep the register; a majority of them decides. This module is one me
     found     the first view of a register whose rows were just made (see `standby.election.acceptor_recovery`)
 
 A take or a resume begins with a look, which binds no proxy. A member asks for no ballot, and so hinders nobody, if the
-register does not name it or if its primary is heard. After the look the member prepares a ballot, computes the view
-from the views that the proxies accepted, and asks them to accept it. A view that a majority has accepted is chosen.
+register does not name it or if a proxy hears its primary. After the look the member prepares a ballot, computes the
+view from the views that the proxies accepted, and asks them to accept it. A view that a majority has accepted is
+chosen.
 
 After a failed ballot the member waits for a random time, because two members that retry at once would block each other
 permanently. The wait is long for a member that the register does not name. A take does not wait for the result of a
@@ -21,8 +22,8 @@ resume: the register may name the member by then, and a look comes first in any 
 
 A view that was sent to be accepted may be chosen, even if the attempt fails. `required` names all members that may be
 in sync, and the primary waits for all of them until one of its proposals is known to be chosen. Any other member must
-learn that the register does not name it. It looks, and later asks for one ballot although it is not named. Its view may
-still be under way to the proxies, and that ballot makes it too late.
+make sure that the register does not name it as primary. It looks first. Later it asks for one ballot even if it is not
+named: an earlier view may still be under way to the proxies, and after that ballot it comes too late.
 """
 
 from __future__ import annotations
@@ -194,9 +195,9 @@ class Proposer:
         self.view: View | None = None
         """The last view known to be chosen, from this member's own attempts."""
         self.unsettled = True
-        """True if the register may hold a view that this member does not know: one of its own proposals, perhaps from
-        an earlier life, may have been chosen. A primary then proposes once more, the same view or another. Any other
-        member looks whether the register names it ("resume")."""
+        """True if the register may hold a view that this member does not know. One of its own proposals, perhaps
+        from an earlier life, may have been chosen. A primary then proposes once more, the same view or another. Any
+        other member looks whether the register names it ("resume")."""
         self._proposed: dict[tuple[str, ...], None] = {}
         self._looked = False
         self._highest = 0

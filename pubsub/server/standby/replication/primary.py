@@ -306,7 +306,7 @@ class Leading:
         return "" if self._standby is None else self._standby.id
 
     def lag(self, now: float) -> tuple[bool, int, int]:
-        """Return whether the standby is heard and fit, and the loops and bytes that it has not confirmed."""
+        """Return True if the standby acknowledges and is fit, and the loops and bytes that it has not confirmed."""
         one, size = self._standby, self._unacknowledged_bytes
         return (False, 0, 0) if one is None else (self._is_well(one, now), self.loop - one.loop, size)
 
