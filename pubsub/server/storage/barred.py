@@ -35,7 +35,7 @@ class InTheWay(apsw.CorruptError):
     """
 
     def __init__(self, what: object, high: int = 0) -> None:
-        super().__init__("a damaged page prevents a deletion")
+        super().__init__("a damaged page prevents a statement")
         self.what, self.high = what, high
 
 
