@@ -93,4 +93,4 @@ def test_what_is_no_members_directory_is_refused_and_restored_points_here(cluste
     cluster.end("b")
     done = pubsub("server", "restored", "--dir", tmp_path / "b", "--yes")
     assert done.returncode == 8
-    assert "is that of a member of two, and proxies keep who of them serves: pubsub server promote" in done.stderr
+    assert "belongs to one of two members, and the proxies record which one serves:" in done.stderr

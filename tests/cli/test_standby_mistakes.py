@@ -54,20 +54,20 @@ def test_a_directory_that_holds_another_servers_store(cluster: Pair, tmp_path: P
         pass
     code, line = begin(cluster, tmp_path, cluster.addresses["a"])
     assert code == 8
-    assert "holds a store of its own; a standby begins with an empty directory" in line
+    assert "has a store of its own: start the standby with an empty directory" in line
 
 
 def test_the_directory_of_a_member_of_another_server(cluster: Pair) -> None:
     with cluster.stopped("b"):
         code, line = refused(*cluster.member(cluster.directory / "b", "s2"))
     assert code == 8
-    assert line.endswith("is that of a member of server s1, and not of s2")
+    assert line.endswith("belongs to a member of server s1, not of s2")
 
 
 def test_a_standby_pointed_at_another_server(cluster: Pair, tmp_path: Path) -> None:
     code, line = begin(cluster, tmp_path / "c", cluster.addresses["a"], server="s2")
     assert code == 8
-    assert f"{cluster.addresses['a']} is server s1, and not s2, whose standby this is to be" in line
+    assert f"{cluster.addresses['a']} is server s1, not s2: correct --standby-of or --id" in line
 
 
 def test_a_standby_pointed_at_itself(cluster: Pair, tmp_path: Path) -> None:
@@ -75,20 +75,20 @@ def test_a_standby_pointed_at_itself(cluster: Pair, tmp_path: Path) -> None:
         own = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     code, line = begin(cluster, tmp_path / "c", own, "--bind", own)
     assert code == 8
-    assert f"{own} is this server itself: a standby is another process" in line
+    assert f"--standby-of {own} is this process itself: name the other member" in line
 
 
 def test_a_standby_of_another_cluster(cluster: Pair, tmp_path: Path) -> None:
     elsewhere = ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--dir", tmp_path / "c", *FAST]
     code, line = refused(*elsewhere, "--standby-of", cluster.addresses["a"])
     assert code == 8
-    assert "names other proxies: both members of a server name the same ones" in line
+    assert "names other proxies: give both members the same proxies" in line
 
 
 def test_a_third_member(cluster: Pair, tmp_path: Path) -> None:
     code, line = begin(cluster, tmp_path / "c", cluster.addresses["a"])
     assert code == 8
-    assert "server s1 has two members already, " in line
+    assert "server s1 has two members already (" in line
     assert line.endswith("pubsub server remove s1 --member ID")
 
 

@@ -109,7 +109,7 @@ def test_a_flipped_bit_is_one_batch_by_name(data: Path) -> None:
     assert (topics["a"]["records"], topics["a"]["lost"]) == (2 * PUTS - 2, 2)
     (problem,) = topics["a"]["problems"]
     log = topics["a"]["log"]
-    assert problem.startswith(f"records {log}.35 to {log}.36 are not what was put")
+    assert problem.startswith(f"records {log}.35 to {log}.36 are damaged")
     assert "checksum" in problem
 
 
@@ -152,7 +152,7 @@ def test_a_store_that_was_begun_and_not_described_yet_is_one_that_a_server_begin
     begin_file(data / FILE)  # The process died then.
     found = checked(data)
     assert found.verdict is Verdict.DAMAGED
-    assert "a server begins a new store here" in found.problems.said[0]
+    assert "a server would make a new store here" in found.problems.said[0]
     Store(data).close()
     assert checked(data).verdict is Verdict.INTACT
 
@@ -247,7 +247,7 @@ def test_a_flipped_bit_where_the_log_begins_is_all_of_it(logged: Path, place: in
     raw = log.read_bytes()
     found = checked(logged)
     assert found.verdict is Verdict.BROKEN
-    assert "damaged where it begins" in found.problems.said[0]
+    assert "damaged at its start" in found.problems.said[0]
     with pytest.raises(StoreDamaged, match=r"server\.db-wal cannot be read"):
         Store(logged)
     assert log.read_bytes() == raw
@@ -276,7 +276,7 @@ def test_a_proxy_that_heard_a_later_state_tells_an_older_copy(data: Path, field:
     found = checked(data)
     compare(found, [report(found, **{field: getattr(found, field) + 1})])
     assert found.verdict is Verdict.STALE
-    assert "proxy p1 heard it" in found.stale
+    assert "proxy p1 knows it" in found.stale
     assert "pubsub server restored" in list(found.sentences())[-1]
 
 
@@ -291,7 +291,7 @@ def test_a_proxy_that_heard_no_later_state_finds_nothing(data: Path) -> None:
     ("in_sync", "said"),
     [
         (("a" * 16, "b" * 16), "proxy p1: this member is in sync"),
-        (("b" * 16,), f"proxy p1: this member is not in sync, {'b' * 16} is; what it lacks is there"),
+        (("b" * 16,), f"proxy p1: this member is not in sync; member {'b' * 16} has all data"),
         ((), "proxy p1 knows of no register of this store"),
     ],
 )
@@ -303,7 +303,7 @@ def test_of_a_member_the_register_says_whether_it_has_all(data: Path, in_sync: t
     compare(found, [heard])
     assert found.verdict is Verdict.INTACT
     assert found.facts()["member"] == "a" * 16
-    assert found.notes == [f"it is member {'a' * 16} of two, whose newest changes may be in its stream file only", said]
+    assert found.notes == [f"it is member {'a' * 16} of two: its newest changes may be only in its stream file", said]
 
 
 def test_a_copy_that_a_server_was_told_of_says_so_itself(stage: Stage) -> None:

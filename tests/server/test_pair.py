@@ -179,9 +179,9 @@ def test_the_primarys_log_says_when_its_standby_is_in_sync_and_when_it_is_droppe
         return [record.levelname for record in caplog.records if text in record.getMessage()]
 
     until(lambda: said("the standby is in sync") == ["INFO"])
-    assert not said("no standby in sync any more")
+    assert not said("no standby is in sync")
     b.stop()
-    until(lambda: said("no standby in sync any more") == ["WARNING"])
+    until(lambda: said("no standby is in sync") == ["WARNING"])
 
 
 def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callable[..., Running]) -> None:
@@ -395,7 +395,7 @@ def test_no_standby_is_added_before_there_is_space_to_keep_that_there_is_a_regis
         until(lambda: leading(a) is not None and leading(a).proposal(time.monotonic()) is not None)
         assert len(proxy.in_sync) < 2
     until(lambda: len(proxy.in_sync) == 2)
-    assert caplog.text.count("no space for what this member is to know at its next start") == 1
+    assert caplog.text.count("no space to record this member's state for its next start") == 1
     assert LocalFile(tmp_path / "a").local.registered  # type: ignore[union-attr]
     assert a.error is None
 
@@ -404,7 +404,7 @@ def test_a_member_that_got_no_copy_yet_has_to_be_told_from_whom(
     proxy: Proxy, run: Callable[..., Running], tmp_path: Path
 ) -> None:
     run("b", standby_of="tcp://127.0.0.1:9").stop()
-    with pytest.raises(ConfigurationError, match="holds no copy yet: start it with --standby-of"):
+    with pytest.raises(ConfigurationError, match="has no copy of a store: start the member with --standby-of"):
         run("b")
 
 

@@ -22,9 +22,9 @@ def test_a_member_of_the_same_server_and_the_same_proxies_may_follow() -> None:
 @pytest.mark.parametrize(
     ("asked", "members", "said"),
     [
-        (follow("s2"), (), "tcp://a:1 is server s1, and not s2, whose standby this is to be"),
+        (follow("s2"), (), "tcp://a:1 is server s1, not s2: correct --standby-of or --id"),
         (follow(proxies=digest(["tcp://p9:1"])), (), "server s1 at tcp://a:1 names other proxies: "),
-        (follow(), ("b" * 16, "c" * 16), f"two members already, {'b' * 16} and {'c' * 16}: pubsub server remove s1"),
+        (follow(), ("b" * 16, "c" * 16), f"two members already ({'b' * 16} and {'c' * 16}): run pubsub server"),
     ],
 )
 def test_whoever_may_not_is_told_why(asked: Follow, members: tuple[str, ...], said: str) -> None:
@@ -35,4 +35,4 @@ def test_whoever_may_not_is_told_why(asked: Follow, members: tuple[str, ...], sa
 
 
 def test_a_reason_of_a_later_release_is_told_as_it_is() -> None:
-    assert sentence("not_today", "s1", "tcp://a:1") == "tcp://a:1 does not let this member follow: not today"
+    assert sentence("not_today", "s1", "tcp://a:1") == "tcp://a:1 refuses this member as a standby: not today"

@@ -232,7 +232,7 @@ def test_what_was_taken_back_is_gone_and_something_else_follows(tmp_path: Path) 
         other = entry(50, entries[25].id)
         stream.append([other], own=False)
         assert stream.read(entries[25].id, ALL, 9) == [other]
-        with pytest.raises(StorageError, match="is not there"):
+        with pytest.raises(StorageError, match="is not in the stream"):
             stream.cut(EntryId(1, 45))
         with pytest.raises(StorageError, match="does not follow"):
             stream.append([entries[27]], own=False)

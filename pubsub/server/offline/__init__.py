@@ -1,1 +1,1 @@
-"""What is done with a store while no server runs on it."""
+"""Commands on a store while no server runs on it."""

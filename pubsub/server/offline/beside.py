@@ -1,9 +1,9 @@
-"""What messages have beside their bodies, in an export: a file for each key, and one for each message's headers.
+"""Keys and headers of messages in an export: a file for each key, and a file for each message's headers.
 
-    TOPIC/keys/LOG.OFFSET       the key, as it is
-    TOPIC/headers/LOG.OFFSET    a line for each header: its name, `=`, and its value percent-encoded
+    TOPIC/keys/LOG.OFFSET       the key, unchanged
+    TOPIC/headers/LOG.OFFSET    a line for each header: its name, `=`, and its value, percent-encoded
 
-A message without has no file, and a topic without has no folder.
+A message without a key or headers has no such file. A topic without any has no such folder.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ def write_beside(body: Buffer, first: int, topic: Path, log: str, offsets: range
     """Write the keys and headers of messages.
 
     Args:
-        body: their batch, which is sound; first: the offset of its first record.
+        body: the intact body of their batch.
+        first: offset of the first record of the batch.
         topic: the topic's folder.
-        log, offsets: which of them.
+        log, offsets: positions of the messages to write.
     """
     for folder, values in (("keys", decode_keys(body)), ("headers", [_text(one) for one in decode_blocks(body)])):
         for offset in offsets if values else ():
@@ -33,11 +34,11 @@ def write_beside(body: Buffer, first: int, topic: Path, log: str, offsets: range
 
 
 def read_beside(topic: Path, names: Sequence[str]) -> tuple[list[bytes], list[bytes]]:
-    """The keys, and the headers as a batch holds them, of the messages with these names; nothing for no folder.
+    """Return the keys, and the headers in a batch's form, of the messages with these names; empty without a folder.
 
     Raises:
         OSError: a file cannot be read.
-        ConfigurationError: one holds no headers.
+        ConfigurationError: a headers file is malformed.
     """
     return _read(topic / "keys", names, lambda path: path.read_bytes()), _read(topic / "headers", names, _block)
 
@@ -59,4 +60,4 @@ def _block(path: Path) -> bytes:
         pairs = [line.partition("=")[::2] for line in lines]
         return encode_headers({name: unquote_to_bytes(value) for name, value in pairs})
     except (UnicodeDecodeError, PubsubError) as error:
-        raise ConfigurationError(f"{path} holds no headers: {error}") from None
+        raise ConfigurationError(f"{path} is not a valid headers file: {error}") from None

@@ -1,22 +1,26 @@
-"""What is intact of a stopped server's store, and what is not: read, never changed (docs/architecture.md, *Stores*).
+"""Checks a stopped server's store, without changing it, and reports the intact part (docs/architecture.md, *Stores*).
 
-Everything that a server would read is read here: the file's length against what it says of itself, its write-ahead log
-frame by frame, SQLite's own pages, each topic's rows, each batch and its checksum. A page that cannot be read hides
-what lies on it and nothing else, so a topic is read from both ends and what lies between is named.
+The check reads all data that a server would read. It compares the file's length with its header. It reads the
+write-ahead log frame by frame, SQLite's own pages, each topic's rows, and each batch with its checksum. An unreadable
+page hides only its own contents. A topic is therefore read from both ends, and the part between is named.
 
-    intact     everything that was written is here
-    damaged    a server starts on it and serves what is intact; what is not is told, topic by topic
-    broken     a server refuses to start on it: what all topics need is damaged
-    stale      an older copy of itself: acknowledged puts are missing that nothing in the file speaks of
+    intact     the store has all data that was written
+    damaged    a server starts on it and serves the intact part; the rest is reported topic by topic
+    broken     a server refuses to start on it, because data that all topics need is damaged
+    stale      an older copy of itself: it lacks acknowledged puts without a trace in the file
     newer      written by a newer release
 
-What a server does with a damaged topic: a batch whose bytes are not what was put is lost, told once, and the rest
-served; at a page that cannot be read it goes no further, and says unavailable; a topic whose newest batches, or whose
-description, cannot be read is held back. To put a copy back, or to let the topic go, is for the operator to decide.
+A server treats a damaged topic as follows:
 
-That a copy is older than the store was, its file does not say. The server does, once a proxy or a client has told it;
-and proxies remember how far a store had come: see `compare`. A standby's store is behind what its stream file holds, so
-of a member of two it is the register that counts.
+* A batch with damaged bytes is lost. The loss is reported once, and the rest is served.
+* At an unreadable page the server stops serving the topic, and answers `unavailable`.
+* A topic with unreadable newest batches, or an unreadable description, is held back.
+
+The operator decides whether to restore a copy or to give the topic up.
+
+The file does not show that a copy is older than the store was. The server records it after a proxy or a client has
+reported it, and proxies remember the last state of a store: see `compare`. A standby's store is behind its stream file,
+so for one of two members the register counts instead.
 """
 
 from __future__ import annotations
@@ -47,17 +51,18 @@ from pubsub.server.topic.topic import Log, Topic
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 _SQLITE: Final = b"SQLite format 3\0"
 _WAL_VERSION: Final = 2
-"""The version of SQLite's file format that has a write-ahead log; a file of a later one is only read."""
+"""The version of SQLite's file format with a write-ahead log. SQLite opens a file of a later version for reading only.
+"""
 
 
 def check(directory: Path) -> Found:
-    """Read a stopped server's store.
+    """Check a stopped server's store.
 
     Args:
-        directory: the server's.
+        directory: of the server.
 
     Raises:
-        ConfigurationError: it holds no store, or cannot be read.
+        ConfigurationError: it has no store, or cannot be read.
         StoreInUse: the server is running.
     """
     path = directory / FILE
@@ -68,7 +73,7 @@ def check(directory: Path) -> Found:
         raise ConfigurationError(f"{directory} holds no server's store: {FILE}: {error.strerror}") from None
     found = Found(str(directory), member=_member(directory))
     if found.member:
-        found.notes.append(f"it is member {found.member} of two, whose newest changes may be in its stream file only")
+        found.notes.append(f"it is member {found.member} of two: its newest changes may be only in its stream file")
     with _kept_out(directory):
         try:
             see_begun(path)
@@ -78,7 +83,7 @@ def check(directory: Path) -> Found:
             return found
         header = first_page(log_of(path))[:100] or header
         if len(header) < 100 or not header.startswith(_SQLITE):
-            found.problems.add(f"{FILE} does not begin as a database does")
+            found.problems.add(f"{FILE} does not begin with an SQLite header")
             found.verdict = Verdict.BROKEN
             return found
         whole = _check_length(found, path, header)
@@ -95,11 +100,11 @@ def check(directory: Path) -> Found:
 
 
 def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
-    """See whether proxies have heard of a later state of this store.
+    """Check whether proxies know a later state of this store.
 
     Args:
-        found: of a store; it is `stale` afterwards where they have.
-        reports: those of proxies.
+        found: the result for a store; it becomes `stale` if they do.
+        reports: of the proxies.
     """
     for report in reports:
         if found.member:
@@ -111,8 +116,8 @@ def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
             later = server["incarnation"] > found.incarnation
             if later or server["change"] > found.change:
                 found.stale = (
-                    f"proxy {report['proxy']} heard it at change {server['change']}, started as"
-                    f" {server['incarnation']}; this one is at change {found.change}, started as {found.incarnation}"
+                    f"proxy {report['proxy']} knows it at change {server['change']} of start {server['incarnation']},"
+                    f" and this copy is at change {found.change} of start {found.incarnation}"
                 )
                 found.verdict = Verdict.STALE
                 return
@@ -120,7 +125,7 @@ def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
 
 
 def _compare_member(found: Found, report: Mapping[str, Any]) -> None:
-    """What a proxy's copy of the register says of this member."""
+    """Note the state of this member in a proxy's row of the register."""
     rows = [row for row in report.get("registers", ()) if row["store"] == found.store and row["votes"]]
     if not rows:
         found.notes.append(f"proxy {report['proxy']} knows of no register of this store")
@@ -128,11 +133,11 @@ def _compare_member(found: Found, report: Mapping[str, Any]) -> None:
         found.notes.append(f"proxy {report['proxy']}: this member is in sync")
     else:
         others = " and ".join(rows[0]["in_sync"])
-        found.notes.append(f"proxy {report['proxy']}: this member is not in sync, {others} is; what it lacks is there")
+        found.notes.append(f"proxy {report['proxy']}: this member is not in sync; member {others} has all data")
 
 
 def _member(directory: Path) -> str:
-    """The ID of the member that this is one of two, "" where it is none or that cannot be read."""
+    """Return the ID of this member of two; "" if it is not one of two, or if the ID cannot be read."""
     try:
         return str(json.loads((directory / MEMBER).read_text(encoding="utf-8"))["member"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -141,7 +146,7 @@ def _member(directory: Path) -> str:
 
 @contextlib.contextmanager
 def _kept_out(directory: Path) -> Iterator[None]:
-    """Let no server start here meanwhile; where none ever did there is nothing to hold on to."""
+    """Lock the directory, so that no server starts meanwhile. Without a lock file no server ever ran here."""
     try:
         file = (directory / "lock").open(encoding="ascii", errors="replace")
     except FileNotFoundError:
@@ -158,7 +163,7 @@ def _kept_out(directory: Path) -> Iterator[None]:
 
 
 def _open(path: Path) -> apsw.Connection:
-    """The file, so that nothing is written: not the file, not its log, and no shared memory beside them."""
+    """Open the file so that nothing is written: not the file, not its log, and no shared memory beside them."""
     log = log_of(path)
     logged = log.exists() and log.stat().st_size > 0
     name = path.absolute().as_uri() + ("?mode=ro" if logged else "?mode=ro&immutable=1")
@@ -172,7 +177,7 @@ def _open(path: Path) -> apsw.Connection:
 
 
 class _Reading(Loading):
-    """A store to be checked, with what no server asks of it."""
+    """A store to check, with queries that no server needs."""
 
     def names(self, table: str) -> list[str]:
         return [name for (name,) in self._rows(f"select name from {table}")]  # noqa: S608 - our own words
@@ -184,7 +189,7 @@ class _Reading(Loading):
 def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None:
     version = db.pragma("user_version")
     if max(header[18:20]) > _WAL_VERSION:
-        found.problems.add("it says of itself that it may not be written")
+        found.problems.add("its header marks it as read-only")
         found.verdict = Verdict.BROKEN
         return
     if version > FORMAT:
@@ -192,7 +197,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         found.verdict = Verdict.NEWER
         return
     if not version and not db.execute("select 1 from sqlite_schema").fetchall():
-        found.problems.add("it holds nothing: a server begins a new store here")
+        found.problems.add("it is empty: a server would make a new store here")
         found.verdict = Verdict.DAMAGED
         return
     if db.pragma("application_id") != APPLICATION_ID or version < 1:
@@ -203,7 +208,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         name = statement.split()[5]
         if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
             db.execute(statement.replace("create table", "create temp table", 1))
-    with contextlib.closing(_open(path)) as other:  # It then knows pages that a careful one would not take.
+    with contextlib.closing(_open(path)) as other:  # Separate: it caches pages that a careful read would reject.
         sound = _check_pages(found, other)
     store = _Reading(path, db)
     found.store, found.server = store.store_id, store.server_id
@@ -216,9 +221,9 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         found.topics.append(_check_topic(store, name, publishers, aside=True))
     quarantined = store.count("quarantine")
     if quarantined:
-        note = f"{quarantined:,} damaged batches were found earlier; their bytes are kept in quarantine"
+        note = f"{quarantined:,} damaged batches were found earlier; their bytes are kept in the table `quarantine`"
         mended = len(repaired.keys(db))
-        found.notes.append(note + (f"; {mended:,} of them came whole from the other member" if mended else ""))
+        found.notes.append(note + (f"; {mended:,} of them are repaired from the other member" if mended else ""))
     notes = store.notes()
     found.stale = str(notes.get(STALE) or "").replace("_", " ")
     for name, why in notes.items():
@@ -233,11 +238,11 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
 
 
 def _check_length(found: Found, path: Path, header: bytes) -> bool:
-    """Whether nothing was cut off the file that its log does not have."""
+    """Return False if the file was cut short and its log does not have the missing pages."""
     page_bytes, pages = int.from_bytes(header[16:18], "big"), int.from_bytes(header[28:32], "big")
     page_bytes = 65536 if page_bytes == 1 else page_bytes
     if page_bytes < 512:
-        return True  # SQLite will say so.
+        return True  # SQLite reports this error itself.
     logged: set[int] = set()
     for frame in frames(log_of(path), checked=True):
         if frame.sound:
@@ -253,9 +258,9 @@ def _check_length(found: Found, path: Path, header: bytes) -> bool:
 
 
 def _check_log(found: Found, path: Path) -> bool:
-    """Whether the write-ahead log is whole."""
+    """Return True if the write-ahead log is complete."""
     if begins_damaged(log_of(path)):
-        found.problems.add(f"{FILE}-wal is damaged where it begins: its commits are lost, though they were answered")
+        found.problems.add(f"{FILE}-wal is damaged at its start: its commits are lost, although they were answered")
         return False
     sound = unsound = after = 0
     for frame in frames(log_of(path), checked=True):
@@ -264,15 +269,15 @@ def _check_log(found: Found, path: Path) -> bool:
         after += bool(frame.pages and not frame.sound)
     if after > 1:
         found.problems.add(
-            f"{FILE}-wal is damaged: the {after:,} commits after its first {sound:,} are lost, though answered"
+            f"{FILE}-wal is damaged: the {after:,} commits after its first {sound:,} are lost, although answered"
         )
     elif unsound:
-        found.notes.append(f"{FILE}-wal ends in an unfinished commit, as a power cut leaves it; it was never answered")
+        found.notes.append(f"{FILE}-wal ends with an unfinished commit, as after a power cut; it was never answered")
     return after <= 1
 
 
 def _check_pages(found: Found, db: apsw.Connection) -> bool:
-    """Whether what all topics need is sound; what is wrong with any page is noted."""
+    """Return True if the tables that all topics need are intact. The problems of any page are recorded."""
     described = find_damage(db, DESCRIBING, PROBLEMS_MAX)
     for line in described:
         found.problems.add(f"SQLite: {line}")
@@ -295,7 +300,7 @@ def _check_topic(store: _Reading, name: str, publishers: Sequence[str], *, aside
     try:
         topics = list(store.topics(name, aside=aside))
     except (apsw.CorruptError, StoreDamaged) as error:
-        found.problems.add(f"what the store says of it cannot be read: {_plain(error)}")
+        found.problems.add(f"its description in the store cannot be read: {_plain(error)}")
         found.held_back = True
         return found
     for topic in topics:
@@ -306,7 +311,7 @@ def _check_topic(store: _Reading, name: str, publishers: Sequence[str], *, aside
 
 
 def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Log, publishers: Sequence[str]) -> None:
-    """Every batch of a log; where one cannot be read it goes on with the next one that can."""
+    """Check every batch of a log. After an unreadable batch, continue with the next readable one."""
     base = log.number << OFFSET_BITS
     end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
     place, floor = log.low, topic.floors().get(log.id, OFFSET_MAX)
@@ -322,16 +327,16 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
         if not found.stops:
             found.stops = f"{log.id}.{place}"
         stop = min(_next_readable(db, base | place, base | end) & _OFFSET, end) or end
-        _lost(found, log, place, stop, "cannot be read: their place in the file is damaged")
+        _lost(found, log, place, stop, "are on a damaged page of the file")
         place = stop
     if place < end:
         _lost(found, log, place, end, "are missing")
 
 
 def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
-    """The key of the first batch in [low, high) behind one that cannot be read; `high` where there is none.
+    """Return the key of the first readable batch in [low, high) behind an unreadable one; `high` if there is none.
 
-    The file is read from the other end, without the bodies. A batch of which these alone cannot be read is skipped.
+    The file is read from the other end, without the bodies. A batch with an unreadable body only is skipped.
     """
     keys = [(high, 0)]
     with contextlib.suppress(apsw.CorruptError, UnicodeDecodeError):
@@ -348,7 +353,7 @@ def _next_readable(db: apsw.Connection, low: int, high: int) -> int:
 
 
 def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
-    """Where the batches of a log end that was ended for good: its end is above them all."""
+    """Return the end of the last batch of a log that was ended permanently. The log's own end is above all batches."""
     rows: list[Any] = db.execute(
         "select (key & ?) + count from batch where key >= ? and key < ? order by key desc limit 1",
         (_OFFSET, base, base | _OFFSET),
@@ -357,7 +362,7 @@ def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
 
 
 def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
-    """The batches with keys in [low, high); None, at last, where they cannot be read any further."""
+    """Yield the batches with keys in [low, high), and None at the end if the rest cannot be read."""
     mended = repaired.keys(db)
     least = low
     try:
@@ -384,10 +389,16 @@ def _check_row(
     publishers: Sequence[str],
     floor: int,
 ) -> int:
-    """One batch; where the next one is to begin.
+    """Check one batch, and return the offset at which the next one must begin.
 
     Args:
-        floor: the offset below which all have had everything, so that bytes may be gone on purpose.
+        found: receives the result.
+        db: the connection.
+        log: of the batch.
+        place: the offset at which this batch must begin.
+        row: of the batch.
+        publishers: names by number.
+        floor: all subscribers have received everything below this offset, so that bodies may be dropped on purpose.
     """
     key, count, publisher, _, _, checksum, _, body = row
     offset = int(key) & _OFFSET
@@ -395,13 +406,13 @@ def _check_row(
         _lost(found, log, place, offset, "are missing")
     wrong = ""
     if not 0 < publisher < len(publishers) or not publishers[publisher]:
-        wrong = "are of a publisher that the store does not know"
+        wrong = "have a publisher that the store does not know"
     elif body is None and db.execute("select 1 from quarantine where key = ?", (key,)).fetchall():
         wrong = "were found damaged earlier"
     elif body is None and db.execute("select 1 from published where key = ?", (key,)).fetchall():
-        wrong = "cannot be found where they were staged"
+        wrong = "are missing from the staged rows of their sink"
     elif body is None and offset + count > floor:
-        wrong = "have no bytes, and not all have received them"
+        wrong = "have no bytes, and some subscribers have not received them"
     elif body is not None:
         wrong = _wrong(body, count, checksum)
     if wrong:
@@ -416,7 +427,7 @@ def _wrong(body: Buffer, count: int, checksum: int) -> str:
     try:
         check_batch(body, count, checksum)
     except DecodeError as error:
-        return f"are not what was put: {error.reason}"
+        return f"are damaged: {error.reason}"
     return ""
 
 

@@ -7,25 +7,27 @@
                                keys/{message_id}
                                headers/{message_id}
 
-A topic's folder is its percent-encoded name. A message ID is `log.offset`; its file holds the bytes as they were put. A
-message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.beside`).
-The three others are lines of words, separated by single spaces, in ASCII:
+A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
+A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.beside`). The
+other three files are lines of words in ASCII, separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
     order          ID COUNT CLIENT/STORE COUNTER STAMP [spare] [lost]
 
-`position` is what the subscriber acknowledged last, `waiting` what it is still to receive, in order: ranges of one log
-each, both ends included, the second one by its offset; a `?` behind it: they may have been processed by a state
-directory of the client's that is lost. A line of `order` is a run of messages put together: COUNT of
-consecutive offsets and counters, in the order in which a newcomer would read them. `spare`: a second copy, which a
-merge keeps for those who are to receive it from there. `lost`: the messages cannot be read any more; they have no
-files, and their publisher is `-` where even their row is gone.
+* `position` is the last acknowledged position of the subscriber.
+* `waiting` is the backlog, in order: ranges of one log each, both ends included, the second one by its offset. A `?`
+  behind a range marks it as doubtful: a lost state directory of the client may have processed it.
+* A line of `order` is a run of messages that were put together: COUNT consecutive offsets and counters, in the order in
+  which a new subscriber would read them.
+* `spare` marks a second copy. A merge keeps it for subscribers that are to receive the messages from that log.
+* `lost` marks messages that cannot be read any more. They have no files, and their publisher is `-` if even their row
+  is gone.
 
-Importing reads each topic into a fresh log: offsets are given anew, everything else stays. A publisher's repeats are
-recognised as before. A subscriber whose client took more than it had acknowledged at the export is told `behind`: its
-position is of a log that is not here. What a restored copy lacks of a log, all offsets up to the last that there can
-be, is one lost message of the fresh log, which goes on behind it.
+An import reads each topic into a new log. Offsets are assigned anew, and all other data stays. Repeats of a publisher
+are recognised as before. A subscriber may have taken messages before the export without acknowledging them. It gets the
+answer `behind`, because its position is in a log that is not here. A restored copy may lack the end of a log, up to the
+last possible offset. These offsets become one lost message of the new log, which continues behind it.
 """
 
 from __future__ import annotations
@@ -71,27 +73,27 @@ from pubsub.server.topic.topic import Topic
 _T = TypeVar("_T")
 
 NOBODY: Final = "-"
-"""Publisher of messages whose row is gone."""
+"""Publisher of messages with a lost row."""
 
 Range = tuple[str, int, int]
-"""Offsets [low, stop) of a log."""
+"""The offsets in [low, stop) of a log."""
 
 
 def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
-    """Write a stopped server's store as `target`/server_ID; the store is not changed.
+    """Write a stopped server's store as `target`/server_ID. The store does not change.
 
     Args:
-        directory: the server's.
-        target: where to make the tree; made if it is not there.
-        aside: write the topics that were set aside, and not those that are served. Where there are several of one name,
-            all but the newest are named after their open log as well.
+        directory: of the server.
+        target: the folder for the tree; made if it does not exist.
+        aside: write the quarantined topics instead of those that are served. Of several topics with one name, all but
+            the newest have the ID of their open log in their name.
 
     Returns:
-        How many messages were written.
+        The number of messages written.
 
     Raises:
         StoreInUse: the server is running.
-        CallerError: the tree is there already.
+        CallerError: the tree exists already.
         ConfigurationError: there is no store, or the tree cannot be written.
         StorageError: the store cannot be read.
     """
@@ -120,19 +122,20 @@ def import_tree(directory: Path, source: Path) -> int:
     """Read a tree that `export_tree` wrote into a server's store, all of it or nothing.
 
     Args:
-        directory: the stopped server's, or a new one.
-        source: the tree: `server_ID`, or a directory that holds one such tree.
+        directory: of a stopped server, or of a new one.
+        source: the tree `server_ID`, or a directory with one such tree.
 
     Returns:
-        How many messages were read.
+        The number of messages read.
 
     Raises:
         StoreInUse: the server is running.
-        ConfigurationError: the tree is not one, the store holds one of its topics already, or is one member's of two.
+        ConfigurationError: the tree is malformed, the store has one of its topics already, or it belongs to one of two
+            members.
         StorageError: the store cannot be written.
     """
     if (directory / MEMBER).exists():
-        raise ConfigurationError(f"{directory} is that of a member of two, and the other one would not have the import")
+        raise ConfigurationError(f"{directory} belongs to one of two members, and the other one would lack the import")
     folders = sorted(path for path in _root(source).iterdir() if path.is_dir())
     with _opened(directory) as store, store.guarded():
         importing = _Import(store)
@@ -165,7 +168,7 @@ def _root(source: Path) -> Path:
         return source
     found = sorted(path for path in source.glob("server_*") if path.is_dir())
     if len(found) != 1:
-        raise ConfigurationError(f"{source} holds {len(found)} trees named server_ID where 1 is needed")
+        raise ConfigurationError(f"{source} has {len(found)} folders named server_ID, and 1 is needed")
     return found[0]
 
 
@@ -203,7 +206,7 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
 
 
 def _ranges(store: Store, topic: Topic, spans: Iterable[Span]) -> Iterator[Range]:
-    """The offsets that somebody with these spans is to receive: nothing is left out of them any more."""
+    """Yield the offsets that a subscriber with these spans receives, after the filters of the spans."""
     for span in spans:
         log = topic.logs.get(span.log)
         if log is None:
@@ -222,7 +225,7 @@ def _ranges(store: Store, topic: Topic, spans: Iterable[Span]) -> Iterator[Range
 
 
 def _left_over(topic: Topic, visible: Iterable[Range]) -> list[Range]:
-    """What the topic's logs hold besides these ranges."""
+    """Return the offsets of the topic's logs that are not in these ranges."""
     rest = {log.id: IntervalSet([(log.low, log.end)]) for log in topic.logs.values()}
     for log, low, stop in visible:
         rest[log].discard(low, stop)
@@ -232,7 +235,7 @@ def _left_over(topic: Topic, visible: Iterable[Range]) -> list[Range]:
 def _export_range(
     store: Store, topic: Topic, publishers: list[str], messages: Path, found: Range
 ) -> Iterator[tuple[str, int]]:
-    """Write the messages of a range; a line of `order` for each run, and how many files it has."""
+    """Write the messages of a range. Yield a line of `order` for each run, with its number of files."""
     log, place, stop = found
     for batch in store.reader.batches(topic.logs[log].number, place, stop):
         if batch.offset > place:
@@ -260,7 +263,7 @@ def _line(log: str, offset: int, count: int, publisher: str, counter: int, stamp
 
 
 def _bodies(batch: Batch) -> list[bytes] | None:
-    """The records of a batch; None where it is not what was put."""
+    """Return the records of a batch; None if its bytes are damaged."""
     if batch.body is None or crc32(batch.body) != batch.checksum:
         return None
     bodies = decode_batch(batch.body)
@@ -272,7 +275,7 @@ def _bodies(batch: Batch) -> list[bytes] | None:
 
 @dataclass(slots=True)
 class _Offsets:
-    """Where the messages of other logs stand in the fresh one."""
+    """Maps positions in other logs to the new log."""
 
     found: dict[str, list[tuple[int, int, int]]] = field(default_factory=dict)
     """By log: (offset there, offset here, messages here), kept sorted by the offset there."""
@@ -289,7 +292,7 @@ class _Offsets:
             self.found[log] = [rows[index] for index in order]
 
     def ranges(self, log: str, low: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Ranges here of the offsets [low, stop) there."""
+        """Yield the ranges in the new log for the offsets [low, stop) of another log."""
         rows, stops = self.found.get(log, []), self.stops.get(log, [])
         for index in range(bisect_right(stops, low), len(rows)):
             offset, here, count = rows[index]
@@ -300,8 +303,6 @@ class _Offsets:
 
 
 class _Import:
-    """Reads topics into a store, within its open transaction."""
-
     def __init__(self, store: Store) -> None:
         self._store = store
         self._held = {topic.name for topic in store.topics()}
@@ -318,7 +319,7 @@ class _Import:
             raise ConfigurationError(f"{folder} is not named after a topic; nothing was imported") from None
         if name in self._held:
             raise ConfigurationError(
-                f"topic {name} is held by {self._store.directory} already; nothing was imported: use another store"
+                f"topic {name} is already in {self._store.directory}; nothing was imported: use another store"
             )
         self._held.add(name)
         number, log = self._next_topic, self._next_log
@@ -326,7 +327,7 @@ class _Import:
         log_id = token_hex(8)
         self._store.apply([c.LogOpened(log, log_id, number)])
         offsets, history, end = self._order(folder, log, log_id)
-        # No proxy has heard of it here: answers about it wait for its witnesses.
+        # No proxy knows that the topic is here, so answers about it wait for its witnesses.
         self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
         for words in _lines(folder / "publishers"):
             publisher, last = _parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
@@ -343,33 +344,33 @@ class _Import:
         return number
 
     def _order(self, folder: Path, log: int, log_id: str) -> tuple[_Offsets, tuple[Span, ...], int]:
-        """Every run; where its messages stand now, the history over those that are not spare, and the log's end."""
+        """Read all runs. Return their new positions, the history without spare messages, and the end of the log."""
         path, offsets = folder / "order", _Offsets()
         end, total, stamp, spare_from = 1, 0, ALWAYS + 1, 0
         for words in _lines(path):
             flags = set(words[5:])
             position = _parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
             if position is None or not flags <= {"spare", "lost"} or len(words) > 7:
-                raise ConfigurationError(f"{path} holds a line that cannot be read: {' '.join(words)[:100]}")
+                raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
             count, counter, put_at = (_number(path, word) for word in (words[1], words[3], words[4]))
             if (
                 not 0 < count <= (NUMBER_MAX if "lost" in flags else BATCH_RECORDS_MAX)
                 or not 0 < counter <= NUMBER_MAX - count
             ):
-                raise ConfigurationError(f"{path} holds a run of {count} messages")
-            # Nobody knows how much a restored copy lacks; as many offsets would use up the fresh log.
+                raise ConfigurationError(f"{path} has a run of {count} messages, which is out of range")
+            # It is unknown how much a restored copy lacks. Keeping all these offsets would use up the new log.
             here = 1 if "lost" in flags and position[1] + count == OFFSET_MAX else count
             if end + here > OFFSET_MAX:
-                raise ConfigurationError(f"{path} holds more messages than one log can")
+                raise ConfigurationError(f"{path} has more messages than one log can hold")
             if "spare" in flags:
                 spare_from = spare_from or end
             elif spare_from:
-                raise ConfigurationError(f"{path}: spare messages come last")
-            stamp = max(stamp, put_at)  # Stamps rise within a log; ALWAYS itself is left out.
+                raise ConfigurationError(f"{path} has other messages after spare ones, which must come last")
+            stamp = max(stamp, put_at)  # Timestamps rise within a log. ALWAYS itself must not occur.
             publisher = 0 if words[2] == NOBODY else self._publisher(_parsed(path, [words[2]], 1, _first_publisher))
             body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
             checksum = 0 if body is None else crc32(body)
-            gap = max(0, here - BATCH_RECORDS_MAX)  # No row has more: of what comes before there is none here either.
+            gap = max(0, here - BATCH_RECORDS_MAX)  # No row can count more. A longer run is lost, so it needs none.
             first, counter, rest = end + gap, counter + gap, here - gap
             self._store.apply(
                 [c.BatchAppended(log, first, rest, publisher, counter, stamp, checksum, total, body, sound=False)]
@@ -383,7 +384,7 @@ class _Import:
 
     @staticmethod
     def _bodies(folder: Path, position: Position, count: int) -> tuple[list[bytes], list[bytes], list[bytes]]:
-        """Messages, their keys and their headers."""
+        """Return the messages of a run, their keys and their headers."""
         log, offset = position
         names = [f"{log}.{place}" for place in range(offset, offset + count)]
         try:
@@ -395,7 +396,7 @@ class _Import:
         facts = dict(word.partition("=")[::2] for word in words[1:])
         name = words[0].removeprefix(KEY)
         if not is_id(name) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
-            raise ConfigurationError(f"{path} holds a line that cannot be read: {' '.join(words)[:100]}")
+            raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
         number, opening, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
         position = _parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))
         spans: list[Span] = []
@@ -422,7 +423,6 @@ class _Import:
 
 
 def _lines(path: Path) -> Iterator[list[str]]:
-    """The words of each line."""
     try:
         with path.open(encoding="ascii") as file:
             for line in file:
@@ -441,7 +441,7 @@ def _parsed(path: Path, words: list[str], count: int, parse: Callable[[list[str]
             raise ValueError
         return parse(words)
     except (ValueError, DecodeError):
-        raise ConfigurationError(f"{path} holds what cannot be read: {' '.join(words)[:100]}") from None
+        raise ConfigurationError(f"{path} has words that cannot be read: {' '.join(words)[:100]}") from None
 
 
 def _number(path: Path, word: str) -> int:

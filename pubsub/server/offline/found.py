@@ -1,4 +1,4 @@
-"""What was found in a stopped server's store: as facts, and in sentences for a person."""
+"""The result of a check of a stopped server's store, as fields for JSON and as sentences for a person."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from typing import Any, Final
 
 PROBLEMS_MAX: Final = 20
-"""Problems that are named of one topic, and of the file; the others are counted."""
+"""Maximum number of problems named for one topic, and for the file. The others are counted."""
 
 
 class Verdict(StrEnum):
-    """What a store is."""
+    """The condition of a store; `pubsub.server.offline.check` describes each one."""
 
     INTACT = "intact"
     DAMAGED = "damaged"
@@ -23,13 +23,13 @@ class Verdict(StrEnum):
 
 @dataclass(slots=True)
 class Problems:
-    """What is wrong, in sentences."""
+    """The problems of a topic or of the file, in sentences."""
 
     said: list[str] = field(default_factory=list)
     left_out: int = 0
 
     def add(self, text: str) -> None:
-        """One more, as long as there are not too many."""
+        """Add a problem, or count it if there are too many."""
         if len(self.said) < PROBLEMS_MAX:
             self.said.append(text)
         else:
@@ -41,14 +41,15 @@ class Problems:
 
 @dataclass(slots=True)
 class TopicFound:
-    """One topic.
+    """The result for one topic.
 
     Attributes:
-        records: that can be read; bare: those of them whose bytes were given up on purpose, for all had them.
-        lost: that cannot be read, as far as that is known.
-        stops: the first position that a server comes to and cannot read, "" for none; it hands out nothing behind it.
-        held_back: whether a server serves nothing of it.
-        aside: whether it was set aside, and is served no more.
+        records: number of readable records.
+        bare: number of these with bodies that were dropped on purpose, because all subscribers had received them.
+        lost: number of records that cannot be read, as far as known.
+        stops: the first position that a server cannot read, "" for none. A server serves nothing from there on.
+        held_back: True if a server serves nothing of the topic.
+        aside: True if the topic is quarantined and no longer served.
     """
 
     topic: str
@@ -64,13 +65,13 @@ class TopicFound:
 
 @dataclass(slots=True)
 class Found:
-    """What was found in a directory.
+    """The result for a directory.
 
     Attributes:
-        problems: of the file as a whole; what makes it broken comes first.
-        stale: why it counts as an older copy, "" where it does not.
-        notes: what is no problem and worth knowing.
-        member: the ID of the member, where it is one of two; else "".
+        problems: of the file as a whole. Those that make it broken come first.
+        stale: reason why the store counts as an older copy, "" if it does not.
+        notes: facts that are useful and no problem.
+        member: ID of the member, if it is one of two; otherwise "".
     """
 
     directory: str
@@ -86,7 +87,7 @@ class Found:
     member: str = ""
 
     def facts(self) -> dict[str, Any]:
-        """As JSON can say it."""
+        """Return the result in JSON's types."""
         return {
             "directory": self.directory,
             "verdict": str(self.verdict),
@@ -118,12 +119,12 @@ class Found:
         }
 
     def sentences(self) -> Iterator[str]:
-        """The same for a person."""
+        """Yield the result as lines for a person."""
         who = f"server {self.server or 'unknown'}, store {self.store}" if self.store else "unreadable"
         yield f"{self.directory}: {who}"
         for one in self.topics:
-            where = f"topic {one.topic}" + (" (set aside)" if one.aside else "")
-            bare = f", {one.bare:,} of them without their bytes, which all had received" if one.bare else ""
+            where = f"topic {one.topic}" + (" (quarantined)" if one.aside else "")
+            bare = f", {one.bare:,} of them without their bytes, which all subscribers had received" if one.bare else ""
             if not one.problems:
                 yield f"  {where} is intact: {one.records:,} records{bare}"
                 continue
@@ -131,9 +132,9 @@ class Found:
             yield f"  {where} is damaged: {one.records:,} records can be read{bare}{lost}"
             yield from _listed(one.problems, "    ")
             if one.held_back:
-                yield "    a server holds it back: it serves nothing of it"
+                yield "    a server holds this topic back: it serves none of its messages"
             elif one.stops:
-                yield f"    a server hands out nothing from {one.stops} on"
+                yield f"    a server serves no messages from {one.stops} on"
         yield from _listed(self.problems, "  ")
         for note in self.notes:
             yield f"  {note}"
@@ -143,12 +144,12 @@ class Found:
 _SUMMARY: Final = {
     Verdict.INTACT: "the store is intact",
     Verdict.DAMAGED: (
-        "the store is damaged: a server starts on it, serves what is intact, and tells subscribers once of each record"
-        " that is lost; where it cannot read on, and of what it holds back, it says that it is unavailable"
+        "the store is damaged: a server starts on it, serves the intact part, and reports each lost record once to"
+        " subscribers; it answers `unavailable` for the parts that it cannot read and for topics that it holds back"
     ),
-    Verdict.BROKEN: "the store is broken: a server refuses to start on it; put back a backup, or let the topics go",
+    Verdict.BROKEN: "the store is broken: a server refuses to start on it; restore a backup, or give its topics up",
     Verdict.STALE: (
-        "the store is an older copy: {stale}. Find the newer one; only where that is gone: pubsub server restored"
+        "the store is an older copy: {stale}. Find the newer one; if it is gone, run pubsub server restored"
     ),
     Verdict.NEWER: "the store was written by a newer release: upgrade",
 }

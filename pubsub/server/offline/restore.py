@@ -1,14 +1,15 @@
-"""Going on with a store that is an older copy of itself (docs/architecture.md, *Ownership*).
+"""Continues with a store that is an older copy of itself (docs/architecture.md, *Ownership*).
 
-A store that was put back from a backup lacks the end of its logs. What was there, nobody knows: publishers may have
-been told that it is kept, subscribers may have received it. So nothing may take its place. Each open log ends here,
-with all its offsets beyond what is stored counted as lost, and another one goes on:
+A store restored from a backup lacks the end of its logs. The contents of that end are unknown. Publishers may have
+received answers about it, and subscribers may have received its messages, so no other messages may take its place. Each
+open log therefore ends here, and all its offsets beyond the stored ones count as lost. A new log continues the topic:
 
-    a position beyond the copy's end    within the lost range: its client is told of the loss, once, and goes on
-    a put that follows one not here     names a log that does not reach it: gone, and the client's chain begins anew
-    another server that knows of a log  is told by the operator: pubsub topic abandon
+    a position beyond the copy's end    It is in the lost range. Its client receives the loss once, and continues.
+    a put that follows a missing one    It names a log that does not reach it: the answer is gone, and the client begins
+                                        a new chain.
+    another server that knows of a log  The operator reports the loss to it: pubsub topic abandon.
       that the copy lacks
-    another server that holds the log   has all of it: a merge leaves out logs already held
+    another server that holds the log   It has all of the log. A merge leaves out logs that are already held.
 """
 
 from __future__ import annotations
@@ -31,17 +32,18 @@ from pubsub.server.topic.notes import ACCEPTED, HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Log, Topic
 
 CHANGE_STEP: Final = 1 << 32
-"""Far more changes than a server makes between a backup and its return: what proxies remember is below."""
+"""Far more changes than a server makes between a backup and its return, so that the result exceeds the proxies'
+records."""
 
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What was done.
+    """The result.
 
     Attributes:
-        server: the ID of the server that used the store last, "" where none did.
-        topics: those that go on in new logs.
-        frozen: those that were on their way to another server: the copy has all of them, and they go there.
+        server: ID of the server that used the store last, "" if there was none.
+        topics: those that continue in new logs.
+        frozen: those under transfer to another server. The copy has all of them, and the transfer continues.
     """
 
     server: str
@@ -50,28 +52,29 @@ class Restored:
 
 
 def accept_copy(directory: Path) -> Restored:
-    """Have a stopped server's store go on as what it is: all of it in one transaction, or nothing.
+    """Make a stopped server's store continue as it is, in one transaction.
 
     Args:
-        directory: the server's.
+        directory: of the server.
 
     Raises:
         StoreInUse: the server is running.
-        ConfigurationError: there is no store, or it is one member's of two.
+        ConfigurationError: there is no store, or the store belongs to one of two members.
         StorageError: the store cannot be read or written.
     """
     if not (directory / FILE).exists():
         raise ConfigurationError(f"{directory} holds no server's store")
     if (directory / MEMBER).exists():
         raise ConfigurationError(
-            f"{directory} is that of a member of two, and proxies keep who of them serves: pubsub server promote"
+            f"{directory} belongs to one of two members, and the proxies record which one serves:"
+            " use pubsub server promote"
         )
     with contextlib.closing(Store(directory)) as store:
         return end_logs(store)
 
 
 def end_logs(store: Store) -> Restored:
-    """The same on an open store.
+    """Do the same on an open store.
 
     Raises:
         StorageError: it cannot be read or written.
@@ -86,7 +89,7 @@ def end_logs(store: Store) -> Restored:
                 store.apply(_end_log(topic, number + added))
             store.apply([c.NoteKept(name, None) for name in notes if _is_quarantine(name)])
             store.apply([c.NoteKept(ACCEPTED, 1)])
-            # The change number must be above any that proxies remember of the store that this is a copy of.
+            # The change number must be above any that proxies remember of the original store.
             store.apply([c.ChangeCounted(max(change, store.change()) + CHANGE_STEP, store.stamp())])
         return Restored(
             store.server_id,
@@ -102,7 +105,7 @@ def _is_quarantine(note: str) -> bool:
 
 
 def _end_log(topic: Topic, number: int) -> list[c.Change]:
-    """Close the open log with an end that is lost, and open the one of this number."""
+    """Close the open log with a lost end, and open a log with this number."""
     old, log = topic.open, Log(number, secrets.token_hex(8))
     topic.go_on_in(log, OFFSET_MAX)
     out: list[c.Change] = [c.LogEnded(old.number, here=True), c.LogOpened(number, log.id, topic.number)]

@@ -1,1 +1,1 @@
-"""Two members of one server: what the primary commits is on the standby's disk before anybody is told."""
+"""Two members of one server: the standby has each commit of the primary on its disk before the primary answers."""

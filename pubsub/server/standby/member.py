@@ -1,17 +1,18 @@
-"""One member of a pair: which role it has, and what goes to which part of it. It decides nothing that a part decides.
+"""One of the two members of a server: its role, and the part to which each message goes. The parts make the decisions.
 
-    standby   follows; looks at the register, and takes over where the primary is silent, hands over, or is itself
-    taking    a view that names it was chosen: all that it has is to be applied before it serves
-    primary   leads; asks the register for who is in sync, and sees to it that all proxies have a vote
+    standby   follows the primary and looks at the register; takes over if the primary is silent or hands over; resumes
+              if the register names it
+    taking    a view that names this member was chosen: it applies all its entries before it serves
+    primary   leads; proposes the in-sync set to the register, and sees to it that all proxies have a vote
 
     the other member ── ENTRY, FOLLOW, ACK, FORGET ──> hear ──┐                       ┌──> to_proxies
     proxies ─────────── VOTE ───────────────────────> vote ───┼─> Following, Leading ─┤
     time ───────────────────────────────────────────> tick ───┘   Proposer, …         └──> to_other
 
-The shell does what is to be done on disks, and calls `following` and `leading` about it directly. After anything that
-may have changed the role it looks at `role` and `over`: `lead` makes a taking member the primary, `follow` a primary
-that is deposed a standby. A member that lost what it had confirmed is not eligible: it has no part in ballots until it
-has confirmed to a primary that all is here again.
+The shell does the work on disks, and calls `following` and `leading` about it directly. After each step that may have
+changed the role, the shell checks `role` and `over`: `lead` makes a taking member the primary, and `follow` makes a
+deposed primary a standby. A member that lost confirmed data is not eligible. It has no part in ballots until it has
+confirmed to a primary that all data is here again.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from random import Random
 
 NO_STORE: Final = "0" * 16
-"""Stands for the ID of the store of a member that has none yet: it follows, and has no part in ballots."""
+"""Store ID of a member that has no store yet: it follows, and has no part in ballots."""
 
 _NEW_TERM: Final = frozenset({"take", "resume", "hand"})
 
@@ -44,8 +45,6 @@ ToMember = Entries | Follow | Ack | Forget
 
 
 class Role(StrEnum):
-    """What a member is."""
-
     STANDBY = "standby"
     TAKING = "taking"
     PRIMARY = "primary"
@@ -55,20 +54,20 @@ class Member:
     """A member, without its sockets and disks.
 
     Args:
-        identity: whose messages these are.
-        proxies: those of the configuration, by address.
-        times: its own.
+        identity: of this member, for its messages.
+        proxies: addresses of the configured proxies.
+        times: of this member.
         random: for tokens and waits.
-        registered: whether this member knows durably that its store has a register.
-        eligible: False where its disk lost what it had confirmed.
+        registered: True if the disk records that the store has a register.
+        eligible: False if the disk lost confirmed data.
         now: monotonic seconds.
 
     Attributes:
-        following, leading: one of them is there, by role, once `follow` or `lead` was called.
-        term: which `lead` begins, or under which this member is primary.
-        view: the one that may be in force, as far as proxies have told this member; it may be out of date.
-        kept: whether the disk has what `registered` and `eligible` say. Until it does no member is added: a start that
-            knows of no register would serve alone.
+        following, leading: the one for the current role is set after `follow` or `lead`.
+        term: the term that `lead` begins, or under which this member is primary.
+        view: the view that may be in force, from the answers of the proxies; it may be out of date.
+        kept: True if the disk has the values of `registered` and `eligible`. Until then no member is added: after a
+            restart that knows of no register this member would serve alone.
     """
 
     def __init__(
@@ -105,14 +104,14 @@ class Member:
     def follow(
         self, applied: EntryId, staged: Iterable[Entry], now: float, wall_ms: int, resume_after: float = 0.0
     ) -> None:
-        """Be a standby: at the start, or as a primary whose term is over, or who could not begin its term.
+        """Become a standby: at the start, after the end of a term as primary, or if a term could not begin.
 
         Args:
-            applied: the entry that the store ends with.
-            staged: the entries of the stream file behind it, all synced.
+            applied: the last entry of the store.
+            staged: the entries of the stream file behind `applied`, all synced.
             now: monotonic seconds.
             wall_ms: the wall clock, in milliseconds since 1970.
-            resume_after: seconds until it asks the register whether it is named.
+            resume_after: seconds until this member looks whether the register names it.
         """
         me, was_primary = self.identity, self.leading is not None
         if was_primary:
@@ -132,10 +131,10 @@ class Member:
             self.proposer.begin("resume", now, wall_ms)
 
     def lead(self, end: EntryId, history: History, now: float) -> Leading:
-        """Be the primary of the term that was chosen: all that this member has is applied.
+        """Become the primary of the chosen term. All entries of this member must be applied.
 
         Args:
-            end: the entry that the store ends with.
+            end: the last entry of the store.
             history: the stream file.
             now: monotonic seconds.
         """
@@ -143,7 +142,7 @@ class Member:
         return self._lead(self.term, self._in_sync, end, history, now)
 
     def found(self, term: int, end: EntryId, history: History, now: float) -> Leading:
-        """Be the primary of a store that has no register yet: this member serves alone, and makes it.
+        """Become the primary of a store without a register: this member serves alone, and founds the register.
 
         Args:
             term: under which it serves.
@@ -164,43 +163,43 @@ class Member:
 
     @property
     def over(self) -> bool:
-        """Whether this member calls itself primary, and another term is known: `follow` is to be called."""
+        """True if this member is still primary although a later term is known. The caller must then call `follow`."""
         return self.leading is not None and self.leading.deposed
 
     @property
     def _votes(self) -> bool:
-        """Whether it may have a part in ballots."""
+        """True if this member may have a part in ballots."""
         return self.eligible and self.identity.store != NO_STORE
 
     @property
     def primary(self) -> tuple[str, str]:
-        """The other member's ID and address as the primary, as far as is known; empty where it is not."""
+        """ID and address of the other member as the primary; empty if this member is primary or knows none."""
         view = self.view
         if view is None or view.primary == self.identity.member:
             return "", ""
         return view.primary, view.address
 
-    # What comes in
+    # Input
 
     def link_ended(self, now: float) -> None:
-        """The link to the other member has ended, as this one sees it; at `now`, monotonic seconds."""
+        """Record that the link to the other member ended, as seen from this end."""
         self._watch.ended(now)
         if self.leading is not None:
             self.leading.unreachable()
 
     def hear(self, message: ToMember, frames: Sequence[Buffer], now: float) -> bool:
-        """A message of the other member.
+        """Process a message of the other member.
 
         Args:
             message: as decoded.
-            frames: those behind the body of an ENTRY.
+            frames: the frames after the body of an ENTRY.
             now: monotonic seconds.
 
         Returns:
-            Whether it is one for this member: of the same server and store, from another member.
+            True if the message is for this member: same server, same store, other member.
 
         Raises:
-            DecodeError: its body or frames are not what they should be.
+            DecodeError: the body or the frames are malformed.
         """
         if not _is_for(self.identity, message):
             return False
@@ -220,7 +219,7 @@ class Member:
     def _entries(self, following: Following, message: Entries, frames: Sequence[Buffer], now: float) -> None:
         entries = received(split_entries(message.body), frames)
         if message.term > following.floor:
-            self.proposer.cancel(now)  # There is a primary, and a later one than this attempt would replace.
+            self.proposer.cancel(now)  # A primary with a later term serves. This attempt would replace an earlier one.
         following.entries(message, entries, now)
         attempt = self.proposer.attempt
         if attempt is not None and attempt.kind == "hand" and attempt.view is None and not following.handed:
@@ -239,16 +238,16 @@ class Member:
             self.readmission.forgotten(message)
             return
         if self.role is not Role.STANDBY:
-            return  # Of two that call themselves primary one is deposed; neither helps the other to its view.
+            return  # Two members may believe that they are primary. Neither may help the other to its view.
         self.proposer.forget(message.identity, now)
         me = self.identity
         self._said.append(Forget(me.server, me.store, me.member, message.identity, done=1))
 
     def vote(self, place: int, vote: Vote, now: float) -> None:
-        """An answer of a proxy.
+        """Process an answer of a proxy.
 
         Args:
-            place: which one, in the order of the configuration.
+            place: index of the proxy in the configuration.
             vote: as decoded.
             now: monotonic seconds.
         """
@@ -269,18 +268,18 @@ class Member:
         self._become(outcome)
 
     def deposed_by(self, term: int) -> None:
-        """A proxy knows a primary of this term."""
+        """Record that a proxy knows a primary of this term."""
         if self.leading is not None:
             self.leading.heard_of(term)
 
     def _become(self, outcome: Outcome | None) -> None:
         match outcome:
             case Chosen(kind, view) if kind in _NEW_TERM:
-                if self.following is not None:  # A later term, once heard of, ends an attempt.
+                if self.following is not None:  # False only if a later term ended the attempt.
                     self.view, self.term, self._in_sync = view, view.term, view.in_sync
                     self.role, self.registered = Role.TAKING, True
                     self.following.known = view.term
-                    self._said.append(self.following.follow())  # A last word: so whom it replaces knows at once.
+                    self._said.append(self.following.follow())  # Names the new term: the old primary stops at once.
             case Chosen(kind, view):
                 self.view = view
                 if self.leading is not None and view.term == self.leading.term:
@@ -294,7 +293,7 @@ class Member:
     # Time
 
     def tick(self, now: float, wall_ms: int) -> None:
-        """What is due by now, in monotonic seconds; ballots begin at the wall clock, milliseconds since 1970."""
+        """Do the work due at `now` (monotonic seconds). Ballots begin at `wall_ms` (milliseconds since 1970)."""
         self._become(self.proposer.poll(now))
         if self.following is not None and self.role is Role.STANDBY:
             self._take_part(self.following, now, wall_ms)
@@ -329,7 +328,6 @@ class Member:
         leading.tick(now)
 
     def _lead_on(self, leading: Leading, now: float, wall_ms: int) -> None:
-        """Ask the register for what the primary needs of it."""
         founding, view = self.founding, self.proposer.view
         if self.proposer.is_busy(leading.required, now):
             return
@@ -342,7 +340,7 @@ class Member:
             return
         wanted = leading.proposal(now)
         gone = view is not None and self._removing not in view.members
-        # Who confirms more than was under way is not gone for good, and would be removed when it is next away.
+        # A member that confirms new entries is alive. A request that stayed would remove it at its next absence.
         lives = now - self._removing_since > 2 * self._times.silence and leading.lag(now)[0]
         if gone or (lives and self._removing in leading.in_sync):
             self._removing = ""
@@ -358,7 +356,7 @@ class Member:
             self.proposer.begin(kind, now, wall_ms, term=self.term, other=other)
 
     def deadline(self) -> float:
-        """When `tick` or `outgoing` has something to do (monotonic seconds)."""
+        """Return the time at which `tick` or `outgoing` has work, in monotonic seconds."""
         due, following = self.proposer.deadline(), self.following
         if self.leading is not None:
             return min(due, self._beat_at, self._look_at)
@@ -366,10 +364,11 @@ class Member:
             due = min(due, self._watch.deadline(following.heard, known=bool(self.primary[0])))
         return due if following is None else min(due, following.deadline())
 
-    # What an operator asks
+    # Operator requests
 
     def remove(self, member: str, now: float) -> bool:
-        """Have a member that is gone for good removed, once it is not in sync any more; whether there is such a one."""
+        """Remove a member that is gone permanently, as soon as it is not in sync. Return False if there is no such
+        member."""
         view = self.proposer.view
         known = is_hex(member) and view is not None and member in view.members and member != self.identity.member
         if not known or self.leading is None:
@@ -377,17 +376,17 @@ class Member:
         self._removing, self._removing_since = member, now
         return True
 
-    # What goes out
+    # Output
 
     def to_proxies(self) -> list[tuple[int, ToProxy]]:
-        """What is to be sent to the proxies, each by its place in the configuration."""
+        """Return and clear the messages to the proxies, each with the proxy's index in the configuration."""
         said = self.proposer.outgoing
         out = [(self._places[whom], message) for whom, message in said if not isinstance(message, Forget)]
         said[:] = [one for one in said if isinstance(one[1], Forget)]
         return out
 
     def to_other(self, now: float) -> list[tuple[ToMember, list[Entry]]]:
-        """What is to be sent to the other member, and the entries that travel behind it; none of it waits."""
+        """Return and clear the messages to the other member, each with its entries. None of these messages is held."""
         out: list[tuple[ToMember, list[Entry]]] = [(message, []) for message in self._said]
         self._said.clear()
         asked = self.proposer.outgoing
@@ -397,14 +396,14 @@ class Member:
             out += self.leading.outgoing()
         elif self.following is not None and self.role is Role.STANDBY:
             for said in self.following.outgoing(now):
-                # Who has confirmed a loop has all that it ever confirmed, and that was answered.
+                # A member that confirms a loop has all data that it ever confirmed, so all answered data.
                 self.eligible = self.eligible or (isinstance(said, Ack) and said.loop > 0)
                 out.append((said, []))
         return out
 
 
 def _is_for(me: Identity, message: ToMember) -> bool:
-    """Whether another member of the same server and store says this, as far as its store is known."""
+    """Return True if the message is from the other member of the same server and store, as far as that is known."""
     ours = message.store == me.store or (isinstance(message, Follow) and message.store == NO_STORE)
     new = me.store == NO_STORE and isinstance(message, Entries)
     return message.sender == me.server and message.member != me.member and (ours or new)

@@ -1,8 +1,8 @@
-"""Who may follow a server: what is said to a member that may not, and what that member says of it then.
+"""Membership checks: whether a member may follow this primary, and the refusal sent if it may not.
 
-A member that begins and was given the address of somebody else would wait for ever, and one whose proxies are others
-would count another majority. So FOLLOW names the proxies, and is answered by a refusal where it came to the wrong door.
-A member that has a store already waits: the address may be the right one again.
+A new member with the address of another server would wait permanently. A member that names other proxies would count
+another majority. FOLLOW therefore names the proxies, and a wrong one gets a refusal. A member that already has a store
+waits after a refusal, because the address may be right again later.
 """
 
 from __future__ import annotations
@@ -27,34 +27,34 @@ TWO_ALREADY: Final = "two_members_already_"
 
 
 def digest(proxies: Iterable[str]) -> str:
-    """What stands for a set of proxies in FOLLOW: 16 hex digits, in whatever order they are named."""
+    """Return 16 hex digits that identify a set of proxies in FOLLOW, in any order."""
     return sha256("\n".join(sorted(set(proxies))).encode()).hexdigest()[:16]
 
 
 def see_whom(settings: ServerSettings, address: str) -> None:
-    """See that a member that begins is told whose store it is to copy.
+    """Check that a new member knows the server to copy.
 
     Args:
-        settings: its own.
-        address: where it is reached.
+        settings: of the new member.
+        address: its own address.
 
     Raises:
-        ConfigurationError: it is not, or that is itself.
+        ConfigurationError: `standby_of` is missing, or names the member itself.
     """
     if settings.standby_of is None:
-        raise ConfigurationError(f"{settings.directory} holds no copy yet: start it with --standby-of")
+        raise ConfigurationError(f"{settings.directory} has no copy of a store: start the member with --standby-of")
     if settings.standby_of in parse_endpoint(address):
-        raise ConfigurationError(f"{settings.standby_of} is this server itself: a standby is another process")
+        raise ConfigurationError(f"--standby-of {settings.standby_of} is this process itself: name the other member")
 
 
 def refusal(asked: Follow, server: str, proxies: Iterable[str], members: Iterable[str] = ()) -> str:
-    """Why a member may not follow this server, as one word; "" where it may.
+    """Return the reason against a FOLLOW as one word, "" if the member may follow.
 
     Args:
-        asked: what it says.
-        server: this one's ID.
-        proxies: this one's.
-        members: those of its store, where that has two and the one who asks is none of them.
+        asked: the FOLLOW.
+        server: ID of this server.
+        proxies: of this server.
+        members: of this server's store, if it has two and the sender is neither; otherwise empty.
     """
     if asked.sender != server:
         return OTHER_SERVER + server
@@ -64,11 +64,11 @@ def refusal(asked: Follow, server: str, proxies: Iterable[str], members: Iterabl
 
 
 def may_follow(state: State, origin: Origin, message: Message, members: Iterable[str] = ()) -> bool:
-    """Whether this is a member that asks to follow and may, as far as its key tells; one that may not is told why.
+    """Return True for an allowed FOLLOW with an accepted key. Answer a refused FOLLOW with the reason.
 
     Args:
-        state: the server's.
-        origin: where the message came from.
+        state: of the server.
+        origin: of the message.
         message: as decoded.
         members: as for `refusal`.
     """
@@ -82,29 +82,29 @@ def may_follow(state: State, origin: Origin, message: Message, members: Iterable
 
 
 def occupants(view: View | None, asking: str) -> Sequence[str]:
-    """The members of a store, where there is no room for the one who asks; none where there is."""
+    """Return the members of a store that has no room for `asking`; empty if it has room."""
     members = () if view is None else view.members
     return members if len(members) == MEMBERS_MAX and asking not in members else ()
 
 
 def is_of_standby(leading: Leading | None, message: Message) -> bool:
-    """Whether this is a FOLLOW of the member that entries are sent to: they go where it came from."""
+    """Return True for a FOLLOW of the current standby. Its entries are sent to the address the FOLLOW came from."""
     return isinstance(message, Follow) and leading is not None and leading.standby == message.member
 
 
 def sentence(reason: str, server: str, address: str) -> str:
-    """What a person is told of a refusal.
+    """Return the error text for a refused FOLLOW.
 
     Args:
-        reason: as `refusal` said it.
-        server: the ID of the member that asked.
-        address: whom it asked.
+        reason: the result of `refusal`.
+        server: ID of the member that asked.
+        address: the address that it asked.
     """
     if reason.startswith(OTHER_SERVER):
-        return f"{address} is server {reason.removeprefix(OTHER_SERVER)}, and not {server}, whose standby this is to be"
+        return f"{address} is server {reason.removeprefix(OTHER_SERVER)}, not {server}: correct --standby-of or --id"
     if reason == OTHER_PROXIES:
-        return f"server {server} at {address} names other proxies: both members of a server name the same ones"
+        return f"server {server} at {address} names other proxies: give both members the same proxies"
     if reason.startswith(TWO_ALREADY):
         both = reason.removeprefix(TWO_ALREADY).replace("_", " and ")
-        return f"server {server} has two members already, {both}: pubsub server remove {server} --member ID"
-    return f"{address} does not let this member follow: {reason.replace('_', ' ')}"
+        return f"server {server} has two members already ({both}): run pubsub server remove {server} --member ID"
+    return f"{address} refuses this member as a standby: {reason.replace('_', ' ')}"

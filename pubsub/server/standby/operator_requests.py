@@ -1,4 +1,4 @@
-"""What operators ask of a primary about its other member: a planned change, a member less, a proxy's vote."""
+"""Operator requests to a primary: switch to the standby, remove a member, or give a proxy its vote back."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ class Operated:
     """The actions of one primary.
 
     Args:
-        member: which is the primary.
-        replies: where answers go.
-        wall_ms: gives the wall clock, in milliseconds since 1970.
+        member: the primary.
+        replies: for answers.
+        wall_ms: returns the wall clock, in milliseconds since 1970.
     """
 
     def __init__(self, member: Member, replies: Replies, wall_ms: Callable[[], int]) -> None:
         self._member, self._replies, self._wall_ms = member, replies, wall_ms
 
     def actions(self) -> dict[str, Action]:
-        """By the names that OPERATE has for them."""
+        """Return the actions by their names in OPERATE."""
         return {"switch": Action(self._switch), "remove": Action(self._remove), "reset": Action(self._reset)}
 
     def _switch(self, origin: Origin, asked: Operate, now: float) -> None:

@@ -1,7 +1,9 @@
-"""A member's part in repairs, on its store: what the core is told of them, and what is read for the other member.
+"""A member's part in repairs: its store, its state in memory, and the batches it reads for the other member.
 
-primary   a request that met damage has `Repairs` ask; what comes is noted like any change, and commits with its loop
-standby   `Answers` reads what is wanted, once it has applied all that the primary had when it asked
+primary   A request that meets a damaged batch makes `Repairs` ask. The repair is a change that commits with its
+          loop.
+standby   `Answers` reads the batch after it has applied all entries that the primary had at the time of the
+          request.
 """
 
 from __future__ import annotations
@@ -27,8 +29,8 @@ class Mending:
     """Both sides of one member.
 
     Args:
-        identity: whose messages these are.
-        disk: whose store it is.
+        identity: of this member, for its messages.
+        disk: of this member.
         beat: seconds between two heartbeats of the members' link.
     """
 
@@ -38,15 +40,16 @@ class Mending:
         self._state: State | None = None
 
     def serve(self, state: State) -> None:
-        """This member is the primary, and this is what it has in memory."""
+        """Begin as the primary, with its state in memory."""
         self._state = state
         state.mends = self.repairs.mends
 
     def hear(self, message: Repair, member: Member) -> None:
-        """What the other member says.
+        """Process a message of the other member.
 
         Args:
-            member: this one.
+            message: as decoded.
+            member: this member.
         """
         me = self._me
         if (message.sender, message.store) != (me.server, me.store) or message.member == me.member:
@@ -63,16 +66,16 @@ class Mending:
         where = f"{self._disk.directory}: batch {message.offset} of log {message.log}"
         topic = state.topic_of(BatchQuarantined(message.log, message.offset))
         if settled.change is None:
-            _log.error("%s is damaged, and not whole at the other member either: it is lost", where)
+            _log.error("%s is damaged, and the other member has no intact copy: its records are lost", where)
         else:
-            _log.warning("%s was damaged, and is repaired from the other member", where)
+            _log.warning("%s was damaged, and is now repaired from the other member", where)
             state.uncommitted.rows.append(settled.change)
             state.counters["batches_repaired"] += 1
         if topic is not None:
             state.long_polls.appended(topic.name)
 
     def outgoing(self, member: Member, now: float) -> list[Repair]:
-        """What is to be sent to the other member now.
+        """Return the messages that are due to the other member.
 
         Raises:
             StorageError: the disk failed.
@@ -92,7 +95,7 @@ class Mending:
         try:
             batch = next(iter(store.reader.batches(log, offset, offset + 1)), None)
         except StoreDamaged as error:
-            _log.error("the primary asks for batch %d of log %d, and here: %s", offset, log, error)
+            _log.error("cannot give the primary batch %d of log %d to repair its copy: %s", offset, log, error)
             return None
         if batch is None or batch.offset != offset or batch.body is None or crc32(batch.body) != batch.checksum:
             return None

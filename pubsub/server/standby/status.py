@@ -1,11 +1,11 @@
-"""How the standby of a primary stands, and since when: what operators are told of the two members.
+"""The state of a primary's standby and since when, as `pubsub status` shows it to operators.
 
-making       the register is being made, which all proxies have to answer
-in sync      both members have all that was answered
-catching up  the other one is heard, and gets what it lacks
-copying      the same, and what it lacks is copied by pages
-alone        nothing is heard of another member, or its disk is full
-single       the store has one member, by an operator's choice
+making       the register is being made; all proxies must answer first
+in sync      both members have all answered data
+catching up  the other member is heard, and receives the entries that it lacks
+copying      the other member is heard, and receives a copy of the store by pages
+alone        no other member is heard, or its disk is full
+single       the store has one member, by the operator's choice
 """
 
 from __future__ import annotations
@@ -16,32 +16,26 @@ from pubsub.server.standby.member import Member
 
 CHANGES: Final = {
     "in sync": "the standby is in sync",
-    "dropped": "no standby in sync any more: what is answered from now on is on this member's disk alone",
+    "dropped": "no standby is in sync: answers from now on are on this member's disk alone",
 }
-"""What the log says of changes of a state that change what a lost disk costs."""
+"""Log texts for changes that decide how much a lost disk would cost."""
 
 
 class Standing:
-    """The state of one primary's standby.
-
-    Args:
-        now: monotonic seconds.
-    """
-
     def __init__(self, now: float) -> None:
         self.state, self._since = "", now
         self._without: float | None = None
 
     def look(self, member: Member, copying: bool, now: float) -> str:
-        """Take note of a change; after every loop of a primary.
+        """Record a change of the state. Called after every loop of a primary.
 
         Args:
-            member: which is the primary.
-            copying: whether it copies its store to the other one.
+            member: the primary.
+            copying: True if the primary copies its store to the other member.
             now: monotonic seconds.
 
         Returns:
-            What is to be told of it, one of `CHANGES`; "" for nothing.
+            The key in `CHANGES` of the text to log; "" for none.
         """
         state = _state(member, copying, now)
         told = ""
@@ -53,17 +47,17 @@ class Standing:
         return told
 
     def report(self, member: Member, address: str, copied: int, now: float) -> dict[str, Any]:
-        """What is told of the two members.
+        """Return the fields about both members.
 
         Args:
-            member: which is the primary.
-            address: where the other one reaches it.
+            member: the primary.
+            address: the address at which the other member reaches the primary.
             copied, now: as for `facts`.
 
         Returns:
-            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as this one knows), `addresses` (of
-            members, by ID, as far as known), `held` (loops whose answers wait), `votes` (what each proxy said last:
-            told, it has a vote; new, it has none), and what `facts` says of the other member.
+            `member`, `role`, `address`, `term`, `members` and `in_sync` (as far as the primary knows), `addresses` (by
+            member ID, as far as known), `held` (loops with held answers), `votes` (each proxy's last answer: told, it
+            has a vote; new, it has none), and the fields of `facts`.
         """
         view, leading = member.proposer.view or member.view, member.leading
         in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
@@ -82,17 +76,17 @@ class Standing:
         }
 
     def facts(self, member: Member, copied: int, now: float) -> dict[str, Any]:
-        """What is told of it.
+        """Return the fields about the standby.
 
         Args:
-            member: which is the primary.
+            member: the primary.
             copied: percent of the store that the other member has of a copy.
             now: monotonic seconds.
 
         Returns:
-            `state`, `since_seconds` (in this state), `without_seconds` (without a standby in sync; null where there is
-            one, or is to be none), `lag_loops` and `lag_bytes` (what the standby has not confirmed, of one that is
-            waited for; else null), and `copied_percent` (null while nothing is copied).
+            `state`, `since_seconds` (in this state), `without_seconds` (without a standby in sync; null if one is in
+            sync or none is wanted), `lag_loops` and `lag_bytes` (not confirmed by the standby; null if the primary does
+            not wait for it), and `copied_percent` (null while nothing is copied).
         """
         leading = member.leading
         waited = leading is not None and leading.standby in leading.required

@@ -1,1 +1,1 @@
-"""What a server has in memory, and what of it is not committed yet."""
+"""A server's state in memory, and its changes that are not committed yet."""

@@ -17,11 +17,12 @@ class Poll:
     """A GET that waits.
 
     Attributes:
-        origin: where its answer goes.
+        origin: destination of the answer.
         subscription: key of the subscription that it reads.
-        expires: until when it waits (monotonic seconds).
-        walked: the subscription's spans, and what of them is still to be looked at, where all before it is left out.
-        sole_owner: every proxy has answered, for this very request, that no other server holds the topic.
+        expires: monotonic seconds at which the wait ends.
+        walked: the subscription's spans, and the part of them that is still to be read. Everything before that part is
+            left out.
+        sole_owner: every proxy has answered, for this request, that no other server holds the topic.
     """
 
     origin: Origin
@@ -33,15 +34,15 @@ class Poll:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Its topic, its subscription, and the consumer that reads: the sender."""
+        """Its topic, its subscription, and its consumer, which is the sender."""
         return self.get.topic, self.subscription, self.get.sender
 
 
 class LongPolls:
-    """All that wait, and the topics that are to be looked at.
+    """All GETs that wait, and the topics that are due for a check.
 
     Args:
-        replies: where those are answered that wait no more.
+        replies: receives the answers.
     """
 
     def __init__(self, replies: Replies) -> None:
@@ -56,7 +57,7 @@ class LongPolls:
         return self._count
 
     def park(self, poll: Poll) -> None:
-        """Let a GET wait, in place of an earlier one of the same consumer; it is looked at in this loop."""
+        """Let a GET wait, in place of an earlier one of the same consumer. It is checked in this loop."""
         topic, subscription, consumer = poll.key
         polls = self._waiting.setdefault(topic, {}).setdefault(subscription, {})
         self._count += consumer not in polls
@@ -68,7 +69,7 @@ class LongPolls:
         self._ready[topic] = None
 
     def _sweep(self) -> None:
-        """Forget the times of those that wait no more."""
+        """Drop the expiry times of GETs that no longer wait."""
         self._expiries = [(poll.expires, poll.key) for topic in self._waiting for poll in self._of(topic)]
         heapq.heapify(self._expiries)
 
@@ -80,7 +81,7 @@ class LongPolls:
         return self._waiting.get(topic, {}).get(subscription, {}).get(consumer)
 
     def take(self, poll: Poll) -> None:
-        """Have a GET wait no more."""
+        """Remove a GET from those that wait."""
         if self._find(poll.key) is not poll:
             return
         topic, subscription, consumer = poll.key
@@ -92,64 +93,64 @@ class LongPolls:
             del self._waiting[topic]
 
     def end(self, poll: Poll, outcome: Outcome, **facts: object) -> None:
-        """Answer one that waits."""
+        """Remove a GET and answer it."""
         self.take(poll)
         self._replies.answer(poll.origin, outcome, **facts)
 
     def end_all(self, topic: str, outcome: Outcome) -> None:
-        """Answer all that wait on a topic."""
         for poll in self._of(topic):
             self.end(poll, outcome)
 
     def end_outdated(self, topic: str, key: str, subscription: Subscription) -> None:
-        """Answer GETs that wait under a number or an epoch that is not the subscription's any more.
+        """Answer the GETs that wait under an outdated number or epoch of the subscription.
 
         Args:
-            key: the subscription's.
+            topic: of the subscription.
+            key: of the subscription.
+            subscription: with its current number and epoch.
         """
         for poll in list(self._waiting.get(topic, {}).get(key, {}).values()):
             if subscription.outdates(poll.get.number, poll.get.opening):
                 self.end(poll, Outcome.SUPERSEDED, **newer(subscription))
 
     def waits(self, topic: str, key: str) -> bool:
-        """Whether a consumer of the subscription with this key waits."""
+        """Return True if a consumer of this subscription waits."""
         return key in self._waiting.get(topic, {})
 
     def appended(self, topic: str) -> None:
-        """There is something new on a topic."""
+        """Mark a topic as due, because it has something new."""
         if topic in self._waiting:
             self._ready[topic] = None
 
     def look_again(self, topic: str) -> None:
-        """Not all that wait on a topic were served yet: the next loop goes on."""
+        """Mark a topic as due in the next loop, because some of its GETs were not served yet."""
         self._ready[topic] = None
 
     def tick(self, now: float) -> None:
-        """Have those looked at whose wait is over."""
+        """Mark the topics as due on which a wait has expired."""
         while self._expiries and self._expiries[0][0] <= now:
             poll = self._find(heapq.heappop(self._expiries)[1])
             if poll is not None and poll.expires <= now:
                 self._ready[poll.get.topic] = None
 
     def deadline(self) -> float:
-        """When `tick` has something to do, or `ready` gives something at once."""
+        """Return the time at which `tick` has work, or minus infinity if `ready` has topics."""
         if self._ready:
             return float("-inf")
         return self._expiries[0][0] if self._expiries else float("inf")
 
     def has_ready(self) -> bool:
-        """Whether `ready` gives anything."""
         return bool(self._ready)
 
     def ready(self) -> Iterator[tuple[str, list[Poll]]]:
-        """The topics to be looked at, each with those that wait there."""
+        """Yield the topics that are due, each with its waiting GETs."""
         ready, self._ready = self._ready, {}
         for topic in ready:
             yield topic, self._of(topic)
 
 
 def newer(subscription: Subscription) -> dict[str, object]:
-    """What one is told whose GET is outdated."""
+    """Return the fields of the answer to an outdated GET."""
     return {
         "number": subscription.number,
         "opening": subscription.opening,

@@ -1,6 +1,6 @@
-"""What a server measures of itself, where somebody is told: histograms, and since when a request is under way.
+"""The measurements of a server, if they are reported: histograms, and the start time of requests under way.
 
-The core says what is to be measured, and since when; the shells, which have a clock, say when it was over.
+The core decides which times are measured, and since when. The shells, which have a clock, record the end.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pubsub.base.histograms import AGES, COUNTS, SECONDS, Histogram
 
 
 class Timing(NamedTuple):
-    """What is to be observed when an answer that says success has gone out.
+    """An observation to make when a successful answer has left.
 
     Attributes:
-        histogram: where.
-        since: monotonic seconds; what is observed is the time from then on.
+        histogram: receives the observation.
+        since: monotonic seconds; the time since then is observed.
     """
 
     histogram: Histogram
@@ -23,18 +23,18 @@ class Timing(NamedTuple):
 
 
 class Measures:
-    """Of one server.
+    """The measurements of one server.
 
     Attributes:
-        puts: from a put's being taken from its socket to its answer's being given to one; seconds. Puts that are
-            answered by one answer count once.
-        deliveries: from when a message was put to when the answer that hands it out is given to a socket, of the
-            first message of each answer; seconds.
-        commits: SQLite's COMMIT, which is one fsync of the write-ahead log; seconds.
-        requests: taken in a turn that ended with a commit, which they shared.
-        records: put in one commit.
-        taken: requests in this turn. What came in turns without a commit, heartbeats mostly, shared none.
-        put: the timing of the answers to all puts that are taken in this turn.
+        puts: seconds from the read of a put from its socket to the send of its answer. Puts with one common answer
+            count once.
+        deliveries: seconds from the put of a message to the send of the answer that contains it, for the first message
+            of each answer.
+        commits: seconds of SQLite's COMMIT, which is one fsync of the write-ahead log.
+        requests: number of requests in a turn with a commit. They shared that commit.
+        records: number of records put in one commit.
+        taken: requests in this turn. Requests in a turn without a commit, mostly heartbeats, share none.
+        put: the timing for the answers to all puts of this turn.
     """
 
     def __init__(self) -> None:
@@ -44,15 +44,15 @@ class Measures:
         self.put = Timing(self.puts, 0.0)
 
     def turn(self, now: float) -> None:
-        """A turn of the loop begins."""
+        """Begin a turn of the loop."""
         self.put, self.taken = Timing(self.puts, now), 0
 
     def committed(self, seconds: float, records: int) -> None:
-        """A loop's changes are durable.
+        """Record that a loop's changes are durable.
 
         Args:
-            seconds: that its COMMIT took.
-            records: put since the server started.
+            seconds: duration of the COMMIT.
+            records: number of records put since the server started.
         """
         self.commits.observe(seconds)
         self.requests.observe(self.taken)

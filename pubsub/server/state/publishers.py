@@ -1,4 +1,4 @@
-"""Publishers by number: a name is stored once in a store, and referred to by its number everywhere else."""
+"""Publishers by number: the store has each name once, and refers to it by the number everywhere else."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pubsub.server.topic import changes as c
 
 
 class Publishers:
-    """Those that one store knows.
+    """The publishers that one store knows.
 
     Args:
         names: by number; 0 is not used.
-        uncommitted: told of each new one.
+        uncommitted: receives each new publisher.
 
     Attributes:
-        names: the same, and who came since.
+        names: the same, with the new ones.
     """
 
     def __init__(self, names: list[str], uncommitted: Uncommitted) -> None:
@@ -25,15 +25,14 @@ class Publishers:
 
     @property
     def full(self) -> bool:
-        """Whether no further publisher may be given a number."""
+        """True if no further publisher may have a number."""
         return len(self.names) > STORE_PUBLISHERS_MAX
 
     def find(self, name: str) -> int | None:
-        """A publisher's number; None where it has none."""
         return self._numbers.get(name)
 
     def number(self, name: str) -> int:
-        """A publisher's number, given now if it has none."""
+        """Return a publisher's number; assign one if it has none."""
         number = self._numbers.get(name)
         if number is None:
             number = self._numbers[name] = len(self.names)

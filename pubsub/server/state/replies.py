@@ -1,4 +1,4 @@
-"""Where a request came from, where an answer goes, and the answers of one loop, which leave after its commit."""
+"""The origin of a request, the destination of an answer, and the answers of one loop, which leave after its commit."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from pubsub.protocol.messages import Message, Outcome, Status, Transfer
 from pubsub.server.state.measures import Timing
 
 LISTENER: Final = -1
-"""The link that other servers use to reach this one."""
+"""The link over which other servers reach this one."""
 
 
 @dataclass(slots=True)
 class Origin:
-    """Where an answer goes.
+    """The destination of an answer.
 
     Attributes:
-        link: index of the proxy, LISTENER for our own address, or the address of another server.
-        origin: whom it is to be passed on to there; b"" for nobody else.
-        callback: the one that the request named; 0 for none.
-        speaker: ID of the server whose key the connection has, "" where that is not authorized (any more); None where
-            no key is asked for. Of our own address only.
-        waits: whether the answer waits; see `Outgoing`.
-        timing: what is observed when it is answered; see `Outgoing`.
-        topic: that a client's request is about; "" for none.
+        link: index of the proxy, LISTENER for this server's own address, or the address of another server.
+        origin: identity to which the proxy passes the answer on; b"" if it is for the proxy itself.
+        callback: number that the request named for its answer; 0 for none.
+        speaker: ID of the server with the key of this connection; "" if that key is not authorized, or no longer; None
+            if no key is required. Set only on LISTENER.
+        waits: True if the answer may be held; see `Outgoing`.
+        timing: observed when the request is answered; see `Outgoing`.
+        topic: the topic of a client's request; "" for none.
     """
 
     link: int | str
@@ -43,13 +43,13 @@ class Outgoing:
     """A message for the shell to send.
 
     Attributes:
-        link: index of the proxy, LISTENER for our own address, or the address of another server.
-        origin: whom it is to be passed on to there; b"" for nobody else.
-        destination: the callback it answers; 0 for none.
-        source: our callback that is to get the answer; 0 for none.
-        waits: whether it waits, where the store has two members, until both have what it rests on. What only says that
-            this process lives, or how it is, does not.
-        timing: what is observed when it has been sent, if it says success; None: nothing.
+        link: index of the proxy, LISTENER for this server's own address, or the address of another server.
+        origin: identity to which the proxy passes the message on; b"" if it is for the proxy itself.
+        destination: the callback that it answers; 0 for none.
+        source: this server's callback for the answer; 0 for none.
+        waits: True if a store with two members holds the message until both have the data behind it. Messages that only
+            show that this process lives, or its condition, are not held.
+        timing: observed when a successful answer was sent; None for no observation.
     """
 
     link: int | str
@@ -62,11 +62,11 @@ class Outgoing:
 
 
 class Replies:
-    """What is answered in one loop.
+    """The answers of one loop.
 
     Args:
-        server: this server's ID.
-        counters: what the server counts.
+        server: ID of this server.
+        counters: of this server.
     """
 
     def __init__(self, server: str, counters: Counter[str]) -> None:
@@ -75,11 +75,10 @@ class Replies:
         self._places: dict[Hashable, int] = {}
 
     def answer(self, origin: Origin, outcome: Outcome, **facts: object) -> None:
-        """Answer a request."""
         self._answers.append((origin, Status(self._server, outcome, **facts)))  # type: ignore[arg-type]
 
     def answer_together(self, key: Hashable, origin: Origin, outcome: Outcome, **facts: object) -> None:
-        """Answer a request in place of those answered with this key in this loop: it says all that they say."""
+        """Answer a request, and replace the earlier answer with this key in the same loop: one answer covers all."""
         place = self._places.setdefault(key, len(self._answers))
         if place < len(self._answers):
             self._answers[place] = origin, Status(self._server, outcome, **facts)  # type: ignore[arg-type]
@@ -87,41 +86,41 @@ class Replies:
             self.answer(origin, outcome, **facts)
 
     def refuse(self, origin: Origin, reason: str, **facts: object) -> None:
-        """Answer a request whose bytes cannot be served.
+        """Answer a request with unusable bytes.
 
         Args:
+            origin: of the request.
             reason: a few words for a person.
-            facts: of a train, how far it went before.
+            facts: for a train: its progress before the refusal.
         """
         self._counters["refused"] += 1
         if origin.callback:
             self.answer(origin, Outcome.REFUSED, reason=_words(reason), **facts)
 
     def reply(self, origin: Origin, message: Status | Transfer) -> None:
-        """Answer another server."""
         self._answers.append((origin, message))
 
     def take(self) -> list[tuple[Origin, Status | Transfer]]:
-        """The answers, which are on their way now."""
+        """Return and clear the answers."""
         answers, self._answers = self._answers, []
         self._places.clear()
         return answers
 
     def retry(self, outcome: Outcome, reason: str) -> None:
-        """The loop was taken back: answer its requests so, to be tried again.
+        """Replace the answers of a loop that was rolled back, so that the requests are tried again.
 
-        What was answered speaks of logs, counters and positions that are not there any more; a refusal of bytes stands,
-        but for one that says how far a train went before.
+        These answers name logs, counters and positions that no longer exist. The refusal of unusable bytes stays,
+        unless it reports the progress of a train.
         """
         retry = Status(self._server, outcome, reason=reason)
         self._answers = [(origin, answer if _stands(answer) else retry) for origin, answer in self._answers]
 
 
 def _stands(answer: Status | Transfer) -> bool:
-    """Whether an answer is true of the request's bytes, whatever becomes of the loop."""
+    """Return True if an answer concerns only the request's bytes, so that a rollback of the loop does not change it."""
     return isinstance(answer, Status) and answer.outcome is Outcome.REFUSED and answer.last < 0
 
 
 def _words(text: str) -> str:
-    """A text as one word of a header."""
+    """Return a text as one word of a header."""
     return "".join(ch if "!" <= ch <= "~" else "_" for ch in text)[:200]

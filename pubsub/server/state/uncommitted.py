@@ -1,13 +1,14 @@
-"""What a loop changed, noted in memory and made into `Change` values once, however often it moved.
+"""The changes of a loop, recorded in memory, and made into one `Change` value each, however often a value changed.
 
-An acknowledgement alone is not worth a commit: it waits a moment for one to ride on, since a client repeats it with
-every GET. Everything else is committed by the loop that made it.
+An acknowledgement alone is not worth a commit. It waits a moment for another commit, because a client repeats it with
+every GET. All other changes are committed by the loop that made them.
 
-A topic changes only by its own methods, which note what is different.
+A topic changes only by its own methods, which record the change.
 
-Where the commit fails the loop is undone, by one rule: a topic that it touched is loaded from the store again; whatever
-else in memory is durable was named to `keep` or `undo` before it changed, and is put back, the latest first. Whoever
-changes such a thing without a word leaves a lie in memory: `tests/simulation/memory.py` compares it with the store.
+If the commit fails, the loop is undone by one rule. Each topic that the loop touched is loaded from the store again.
+All other durable state must be passed to `keep` or `undo` before it changes, and is restored, the latest change first.
+A change without that call would leave a wrong value in memory: `tests/simulation/memory.py` compares memory with the
+store.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pubsub.server.topic.noted import Noted
 from pubsub.server.topic.topic import Topic
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
-"""How long an acknowledgement may wait for a commit to ride on."""
+"""Maximum time that an acknowledgement waits for another commit."""
 
 
 _Key = TypeVar("_Key")
@@ -28,10 +29,10 @@ _Value = TypeVar("_Value")
 
 
 class Uncommitted(Noted):
-    """What is to be committed.
+    """The changes to commit.
 
     Args:
-        topics: the server's, by name; each notes here what of it changes.
+        topics: the server's topics by name; each records its changes here.
     """
 
     def __init__(self, topics: dict[str, Topic]) -> None:
@@ -41,16 +42,16 @@ class Uncommitted(Noted):
         self._undo: list[Callable[[], object]] = []
 
     def undo(self, action: Callable[[], object]) -> None:
-        """Have this put back what is about to change, where the loop is undone."""
+        """Call `action` if the loop is undone. It must restore the value that is about to change."""
         self._undo.append(action)
 
     def keep(self, owner: object, attribute: str) -> None:
-        """An attribute is about to have another value, which the commit makes durable."""
+        """Restore an attribute if the loop is undone. Call this before the attribute changes."""
         value = getattr(owner, attribute)
         self._undo.append(lambda: setattr(owner, attribute, value))
 
     def keep_item(self, items: dict[_Key, _Value], key: _Key) -> None:
-        """The same of what a mapping has under a key, or that it has nothing there."""
+        """Restore the item of a mapping, or its absence, if the loop is undone."""
         if key in items:
             value = items[key]
             self._undo.append(lambda: items.__setitem__(key, value))
@@ -58,11 +59,11 @@ class Uncommitted(Noted):
             self._undo.append(lambda: items.pop(key, None))
 
     def deadline(self) -> float:
-        """When acknowledgements are to be committed at the latest."""
+        """Return the latest time at which acknowledgements must be committed."""
         return self._acknowledge_by
 
     def take(self, now: float) -> list[c.Change]:
-        """Everything noted, as values, in an order in which they can be applied."""
+        """Return all recorded changes, in an order in which they can be applied."""
         if not (self.rows or self._topics or self._last or self._subscriptions or now >= self._acknowledge_by):
             if self._acknowledged and self._acknowledge_by == float("inf"):
                 self._acknowledge_by = now + ACKNOWLEDGE_SECONDS
@@ -77,12 +78,12 @@ class Uncommitted(Noted):
         return out
 
     def committed(self) -> None:
-        """All that was taken is durable."""
+        """Record that all returned changes are durable."""
         self.touched.clear()
         self._undo.clear()
 
     def revert(self) -> list[str]:
-        """Put back what is not durable, and forget all notes; the topics that are to be loaded again, sorted."""
+        """Restore the durable state, drop all changes, and return the sorted names of topics to load again."""
         undo, self._undo = self._undo, []
         for action in reversed(undo):
             action()

@@ -1,1 +1,1 @@
-"""What a server keeps on disk."""
+"""The server's store on disk."""

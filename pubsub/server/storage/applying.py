@@ -1,4 +1,4 @@
-"""How each change is carried out in the store's tables, within the transaction of a loop."""
+"""Applies each change to the store's tables, within the transaction of a loop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from pubsub.server.topic.delivery import Batch
 
 
 def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """The statements that delete the batches with keys in [low, high), but for those found damaged."""
+    """The statements that delete the batches with keys in [low, high), except the damaged ones."""
     return (*staged.deletion(low, high), (f"delete from batch where {staged.SOUND}", (low, high)))  # noqa: S608
 
 
 def _baring(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """Those that take their bytes; what a sink published has them where it was staged."""
+    """The statements that drop the bodies of the same batches. Published batches have their bodies in `staged`."""
     update = f"update batch set body = null where body is not null and {staged.SOUND}"  # noqa: S608
     return (*staged.deletion(low, high), (update, (low, high)))
 
@@ -33,16 +33,16 @@ def _on_database(apply: Callable[[apsw.Connection, Any], object]) -> Callable[[A
 
 
 class Applying:
-    """Carries out changes.
+    """Applies changes.
 
     Args:
         db: the writing connection.
-        reader: told what is there to be read.
+        reader: kept up to date with the changes.
 
     Attributes:
-        failed: the change during which a damaged page was met.
-        fresh: keys of batches that are not committed yet as they are now, and may be remembered so by the reader.
-        damaged: keys of batches that the reader was told are damaged, which is not committed yet.
+        failed: the change that met a damaged page.
+        fresh: keys of batches that this transaction changes. The reader may have cached them in their new state.
+        damaged: keys of batches that the reader knows as damaged, in advance of the commit.
     """
 
     def __init__(self, db: apsw.Connection, reader: Reader) -> None:
@@ -55,7 +55,7 @@ class Applying:
         self._disorder = Disorder(db)
 
     def apply(self, changes: Sequence[c.Change]) -> None:
-        """Carry out changes within the open transaction, in order.
+        """Apply changes within the open transaction, in order.
 
         Raises:
             apsw.CorruptError, apsw.ConstraintError: a damaged page was met; `failed` is the change that needed it.
@@ -63,20 +63,21 @@ class Applying:
         try:
             for change in changes:
                 self.APPLY[type(change)](self, change)
-        except (apsw.CorruptError, apsw.ConstraintError):  # A row is in the way that no sound page shows.
+        except (apsw.CorruptError, apsw.ConstraintError):  # No intact page shows the conflicting row.
             self.failed = change
             raise
 
     def prepare(self, changes: Sequence[c.Change]) -> None:
-        """Before the transaction of these changes: see beside which pages it must not write."""
+        """Find the pages that the transaction of these changes must not write. Called before the transaction begins."""
         for low, high in self._disorder.find(changes):
             self._barred.bar(low, high)
 
     def avoid(self, met: InTheWay, failures: int) -> None:
-        """Have the next try of the transaction leave out what failed.
+        """Leave out the failed statement at the next try of the transaction.
 
         Args:
-            failures: of this transaction so far.
+            met: the failure.
+            failures: number of failures of this transaction so far.
         """
         self.failed = None
         if not isinstance(met.what, range):
@@ -87,17 +88,20 @@ class Applying:
             self._barred.bar(met.what.start, met.high)
 
     def committed(self) -> None:
-        """The transaction is durable."""
+        """Record that the transaction is durable."""
         self.fresh.clear()
         self.damaged.clear()
         self._barred.committed()
 
     def _spared(self, what: Hashable, *statements: tuple[str, tuple[Any, ...]], high: int = 0) -> None:
-        """Carry these out; where a damaged page is in the way of one, have the transaction tried without them.
+        """Execute statements that may be left out.
+
+        If a damaged page prevents one of them, the transaction is tried again without them.
 
         Args:
-            what: names them.
-            high: of a range, as in `InTheWay`.
+            what: identifies the statements.
+            statements: each with its parameters.
+            high: for a range, as in `InTheWay`.
         """
         if what in self._left_out:
             return
@@ -110,9 +114,9 @@ class Applying:
     def _each(
         self, low: int, high: int, statements: Callable[[int, int], tuple[tuple[str, tuple[Any, ...]], ...]]
     ) -> None:
-        """Change the batches with keys in [low, high), but for those that a damaged page is in the way of.
+        """Change the batches with keys in [low, high), except those that a damaged page makes unreachable.
 
-        What was found damaged stays as it is: its row may lead to pages that are another's.
+        Batches that were found damaged stay as they are: their rows may lead to pages that belong to another row.
         """
         if self.reader.damaged:
             repaired.drop(self.db, low, high)
@@ -121,7 +125,7 @@ class Applying:
 
     def _see_order(self, log: int) -> None:
         if log in self._disorder.logs:
-            raise apsw.CorruptError("rows are out of order where it would be written")
+            raise apsw.CorruptError("rows are out of order at the place of the write")
 
     def _append(self, change: c.BatchAppended) -> None:
         self._see_order(change.log)
@@ -183,7 +187,7 @@ class Applying:
             "update log set state = ?, topic = 0, end = 1, receiver = '' where topic = ? and name = ? and state = ?",
             (c.LogState.INCOMING, change.topic, change.log, c.LogState.HELD),
         )
-        # Of one that was only known nothing is stored that could be deleted later.
+        # A log that was only known has no stored batches to delete later.
         self.db.execute("delete from log where topic = ? and name = ?", (change.topic, change.log))
 
     def _given(self, change: c.TopicGiven) -> None:
@@ -196,7 +200,7 @@ class Applying:
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
         key = change.log << OFFSET_BITS | change.offset
-        # The row stays. Where a page number is what was damaged, deleting the row would free another row's pages.
+        # The row stays. If its page number is damaged, deleting the row would free pages of another row.
         self._spared(("staged copy", key), staged.keep(key))
         self._spared(
             ("copy", key),
@@ -209,7 +213,7 @@ class Applying:
         self.damaged |= {key} - self.reader.damaged
         self.reader.damaged.add(key)
         self.reader.drop(key)
-        self.fresh.append(key)  # It may be read, as repaired or without its bytes, and so cached, before the commit.
+        self.fresh.append(key)  # A read before the commit may cache it, repaired or without its bytes.
 
     def _repair(self, change: c.BatchRepaired) -> None:
         self._quarantine(c.BatchQuarantined(change.log, change.offset))
@@ -249,7 +253,7 @@ class Applying:
 
     def _stage(self, change: c.PieceStaged) -> None:
         if None in self._disorder.stages:
-            raise apsw.CorruptError("pieces are out of order where it would be written")
+            raise apsw.CorruptError("staged rows are out of order at the place of the write")
         staged.stage(self.db, change)
 
     def _delete_staged(self, change: c.StagedDeleted) -> None:

@@ -1,13 +1,15 @@
-"""Which batches cannot be deleted, because a damaged page is in the way.
+"""Batches that cannot be deleted, because a damaged page is in the way.
 
-SQLite refuses the COMMIT of every transaction that met a damaged page, also where a savepoint was rolled back since. So
-a statement that may meet one is tried, the transaction is rolled back, and it is carried out again without that
-statement (`Store.write`). Here it is found out, between the two, which part of the statement's range must be left out:
+SQLite refuses the COMMIT of every transaction that met a damaged page, even after a rollback to a savepoint. A
+statement that may meet such a page is therefore tried first. If it fails, the transaction is rolled back and tried
+again without that statement (`Store.write`). Between the two tries, this module finds the part of the statement's range
+that must be left out:
 
-    [low, high) fails → the keys in it are read from both ends → what lies between cannot be read, and is left out
-                      → where all can be read, one is tried after the other, and those that fail are left out
+    [low, high) fails → read its keys from both ends → leave out the part between, which cannot be read
+                      → if all keys can be read: try them one by one, and leave out those that fail
 
-What is left out stays in the file. It is remembered while the store is open, so that it is met once.
+The batches that are left out stay in the file. They are remembered while the store is open, so that they fail only
+once.
 """
 
 from __future__ import annotations
@@ -21,19 +23,19 @@ import apsw
 from pubsub.base.database import forget_pages
 
 SINGLY_MAX: Final = 64
-"""Failures of one transaction after which all that is left of a range stays in the file: each costs a transaction."""
+"""Failures of one transaction after which the rest of a range stays in the file. Each failure costs a transaction."""
 
 
 class InTheWay(apsw.CorruptError):
-    """A damaged page is in the way of a statement that may be left out.
+    """A damaged page prevents a statement that may be left out.
 
     Attributes:
         what: the statement, or the range of keys [low, high), that failed.
-        high: of a range: where the range ends that it is a piece of.
+        high: for a range, the end of the larger range of which it is a piece.
     """
 
     def __init__(self, what: object, high: int = 0) -> None:
-        super().__init__("a damaged page is in the way")
+        super().__init__("a damaged page prevents a statement")
         self.what, self.high = what, high
 
 
@@ -41,21 +43,21 @@ class Barred:
     """The ranges of keys that are left out.
 
     Args:
-        db: the writing connection; it is read outside of transactions only.
+        db: the writing connection, read only outside of transactions.
     """
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
         self._ranges: list[tuple[int, int]] = []
         self._singly: list[int] = []
-        """Keys in order that are tried one by one in the transaction under way."""
+        """Sorted keys that are tried one by one in the current transaction."""
 
     def committed(self) -> None:
-        """The transaction is durable: the next one tries ranges again."""
+        """Record that the transaction is durable. The next one tries ranges again."""
         self._singly.clear()
 
     def pieces(self, low: int, high: int) -> Iterator[tuple[int, int]]:
-        """What of [low, high) is to be tried, piece by piece."""
+        """Yield the parts of [low, high) to try."""
         for barred_low, barred_high in self._ranges:
             if low < barred_low and low < high:
                 yield from self._cut(low, min(high, barred_low))
@@ -74,7 +76,7 @@ class Barred:
             yield low, high
 
     def look(self, low: int, high: int) -> None:
-        """See what is in the way in [low, high), a piece that failed; less of it is tried next time."""
+        """Find the obstacle in [low, high), a piece that failed. The next try covers less of it."""
         between = "select key from batch where key >= ? and key < ? order by key"
         keys, torn = self._keys(between, low, high)
         if torn:
@@ -84,14 +86,14 @@ class Barred:
             if torn and first < last:
                 self.bar(first, last)
                 return
-            keys += behind  # All of it can be read; the page behind it cannot, and a scan comes upon that.
+            keys += behind  # All keys can be read. Only the page after the range is damaged, and a scan meets it.
         if high - low < 2 or not keys:
             self.bar(low, high)
         else:
             self._singly = sorted({*self._singly, *keys})
 
     def bar(self, low: int, high: int) -> None:
-        """Leave [low, high) out from now on; more than nothing, so that it ends."""
+        """Leave [low, high) out from now on, at least one key, so that the tries end."""
         merged: list[tuple[int, int]] = []
         for start, stop in sorted([*self._ranges, (low, max(high, low + 1))]):
             if merged and start <= merged[-1][1]:
@@ -101,7 +103,7 @@ class Barred:
         self._ranges = merged
 
     def _keys(self, statement: str, low: int, high: int) -> tuple[list[int], bool]:
-        """The keys that can be read, and whether a damaged page ended that."""
+        """Return the readable keys, and True if a damaged page ended the read."""
         keys: list[int] = []
         with contextlib.suppress(apsw.CorruptError):
             for (key,) in self._db.execute(statement, (low, high)):

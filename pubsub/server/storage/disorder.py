@@ -1,9 +1,9 @@
-"""Rows of `batch` or `staged` that are out of order: on a damaged page a key may be another one.
+"""Finds rows of `batch` or `staged` that are out of order, because a key on a damaged page changed.
 
-All else of it may be sound, and SQLite does not notice. Where it balances such a page with those beside it, it leads to
-them by a wrong key afterwards, and rows of sound topics cannot be found any more. So nothing is written beside such a
-page: before a transaction, the rows around the places where it writes are looked at, those of two pages on each side,
-and each place once.
+The rest of such a page may be intact, and SQLite does not notice. If SQLite balances the page with its neighbours, it
+uses the wrong key to find them later. Rows of intact topics are then unreachable. Therefore nothing is written beside
+such a page. Before a transaction, this module checks the rows around each place that it writes to, two pages on each
+side. It checks each place once.
 """
 
 from __future__ import annotations
@@ -20,47 +20,47 @@ from pubsub.base.limits import OFFSET_BITS
 from pubsub.server.topic import changes as c
 
 BESIDE_BYTES: Final = 2 * PAGE_BYTES
-"""So far from a place are the pages that are balanced with its own."""
+"""Distance within which SQLite may balance pages with the page of a place."""
 
 ROWS_MAX: Final = 10_000
-"""Rows that are looked at for one place: a deletion of more must not hold up the loop."""
+"""Maximum number of rows checked for one place. A larger deletion must not delay the loop."""
 
 _ROW_BYTES: Final = 25
-"""Of a row but for its body, at least."""
+"""Minimum size of a row without its body."""
 
 _LOCAL_BYTES: Final = 2_000
-"""Of a body that goes on elsewhere, what stands in its row at least."""
+"""Minimum part of a large body that is in the row itself."""
 
 _PUBLISHED: Final = "select min(source), max(source) from published where key >= ? and key < ?"
 _STAGED: Final = "select min(id), max(id) from staged where stage = ?"
 
 
 class Disorder:
-    """What was looked at, and what is out of order.
+    """The places that were checked, and those that are out of order.
 
     Args:
-        db: the writing connection; it is read outside of transactions only.
+        db: the writing connection, read only outside of transactions.
 
     Attributes:
-        logs: numbers of those that nothing can be appended to.
-        stages: numbers of those whose pieces must stay; None among them: no piece can be added.
+        logs: numbers of the logs to which nothing can be appended.
+        stages: numbers of the stages with pieces that must stay. None among them means that no piece can be added.
     """
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
         self._looked: set[int] = set()
         self._ordered: dict[int, int] = {}
-        """By log number: up to which key it was looked at, from its first one on."""
+        """By log number: the key up to which the log was checked, from its first key on."""
         self.logs: set[int] = set()
         self.stages: set[int | None] = set()
         self._looked_at_pieces = False
 
     def find(self, changes: Iterable[c.Change]) -> list[tuple[int, int]]:
-        """The ranges of keys, of those that these changes delete, that must stay; `logs` is told of the others."""
+        """Return the ranges of keys that these changes delete and that must stay. Set `logs` and `stages` as well."""
         found = []
         for change in changes:
             if isinstance(change, c.BatchAppended | c.BatchPublished | c.LogOpened):
-                # All that are opened begin at the end of the table; that is looked at once.
+                # All new logs begin at the end of the table, so one check is enough.
                 number = -1 if isinstance(change, c.LogOpened) else change.log
                 if number not in self._looked:
                     self._looked |= {number, change.log}
@@ -86,7 +86,7 @@ class Disorder:
         return found
 
     def _are_pieces_ordered(self, statement: str, bind: tuple[int, ...]) -> bool:
-        """The same of the pieces that are deleted."""
+        """Return True if the staged rows to delete are in order."""
         try:
             rows: list[Any] = self._db.execute(statement, bind).fetchall()
         except apsw.CorruptError:
@@ -96,7 +96,7 @@ class Disorder:
         return low is None or self._is_ordered(low, high + 1, "staged", "id")
 
     def _is_ordered(self, low: int, high: int, table: str = "batch", key: str = "key") -> bool:
-        """Whether the rows from [low, high), and those beside them, are in order as far as they can be read."""
+        """Return True if the rows in [low, high) and those beside them are in order, as far as they can be read."""
         columns = f"select {key}, length(body) from {table}"  # noqa: S608 - our own words
         return self._walk(f"{columns} where {key} < ? order by {key} desc", low, low, -1) and self._walk(
             f"{columns} where {key} >= ? order by {key}", low, high, 1
@@ -114,7 +114,7 @@ class Disorder:
                     size += _ROW_BYTES + min(length or 0, _LOCAL_BYTES)
                     if size > BESIDE_BYTES:
                         break
-        except (apsw.CorruptError, UnicodeDecodeError):  # That page cannot be balanced with another one.
+        except (apsw.CorruptError, UnicodeDecodeError):  # SQLite cannot balance an unreadable page.
             with contextlib.suppress(apsw.Error):
                 forget_pages(self._db)
         return True

@@ -1,4 +1,4 @@
-"""What a server reads of its store: every topic, and what it remembers of itself. Nothing is written here."""
+"""Reads a server's topics and its own records from the store. It writes nothing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from pubsub.server.topic.topic import Log, Topic
 _OFFSET: Final = (1 << OFFSET_BITS) - 1
 
 NUMBERS_MAX: Final = 1 << 48
-"""Above all numbers of topics, pieces and copies of `last` that are given out."""
+"""Limit above all numbers of topics, pieces and copies of `last` that are ever assigned."""
 
 LOGS_MAX: Final = 1 << 62 - OFFSET_BITS
-"""The same of logs: half of those for which there are keys."""
+"""The same limit for logs: half of the numbers for which there are keys."""
 
 
 class Loading:
-    """A store that is open, to be read.
+    """An open store, for reading.
 
     Args:
         path: of its file.
@@ -39,7 +39,7 @@ class Loading:
 
     Attributes:
         reader: reads its batches.
-        store_id: its ID; "" where it has none.
+        store_id: its ID; "" if it has none.
     """
 
     def __init__(self, path: Path, db: apsw.Connection) -> None:
@@ -48,56 +48,57 @@ class Loading:
         self.store_id = str(self._meta("store") or "")
         self._newest_stamp = self._newest_publisher = 0
 
-    # Of the server
+    # The server's own records
 
     def incarnation(self) -> int:
-        """The number of the last start; 0 where there was none."""
+        """The number of the last start; 0 before the first one."""
         return int(self._meta("incarnation") or 0)
 
     def change(self) -> int:
-        """The change number that was stored last."""
+        """The last stored change number."""
         return int(self._meta("change") or 0)
 
     def stamp(self) -> int:
-        """The highest stamp of the topics loaded so far, and of the last commit that counted a change."""
+        """The highest timestamp of the topics loaded so far, and of the last commit that counted a change."""
         return max(self._newest_stamp, int(self._meta("stamp") or 0))
 
     def notes(self) -> dict[str, Any]:
-        """What the server remembers of itself, by name."""
+        """The server's notes about itself, by name."""
         return dict(self._rows("select substr(name, 6), value from meta where substr(name, 1, 5) = 'note '"))
 
     @property
     def server_id(self) -> str:
-        """The ID of the server that used it last, "" where none did."""
+        """The ID of the server that used the store last, "" if there was none."""
         return str(self._meta("server") or "")
 
     def publishers(self) -> list[str]:
-        """Every publisher's name, by its number; "" where none has it, and a new one must not get it either.
+        """Return the names of all publishers by number; "" for a number without a name, which no new publisher may get.
 
         Raises:
-            StoreDamaged: a number is none that is given.
+            StoreDamaged: a number is outside of the assigned range.
         """
         names = [""]
         for number, name in self._rows("select id, name from publisher order by id"):
             if not len(names) <= number <= STORE_PUBLISHERS_MAX:
-                raise StoreDamaged(str(self.path), f"damaged: a publisher has the number {number}")
+                raise StoreDamaged(str(self.path), f"damaged: a publisher has the number {number}, out of range")
             names.extend([""] * (number - len(names)))
             names.append(name)
-        # Where the table of publishers is of an earlier time, a new one would go on with another one's counters.
+        # If the table of publishers is older than the rest, a new publisher would continue another one's counters.
         last = max(self._newest_publisher, self._highest("last", "publisher", STORE_PUBLISHERS_MAX + 1))
         names.extend([""] * (last + 1 - len(names)))
         self.reader.nameless = {number for number, name in enumerate(names) if number and not name}
         return names
 
     def topics(self, name: str | None = None, *, aside: bool = False, unreadable: bool = False) -> Iterator[Topic]:
-        """Every topic, or the one named, as the last commit left it.
+        """Yield all topics, or the named one, as of the last commit.
 
         Args:
-            aside: those that were set aside, which are no topics of this server's any more.
-            unreadable: where a topic cannot be read, give what is to be had of it, marked so.
+            name: only this topic; None for all.
+            aside: quarantined topics instead, which the server no longer holds.
+            unreadable: for a topic that cannot be read, yield the readable parts, marked as such.
 
         Raises:
-            StoreDamaged: a topic cannot be read, or a row refers to what is not there.
+            StoreDamaged: a topic cannot be read, or a row refers to a missing row.
         """
         every = "select id, name, open_log, spine, frozen from topic"
         if aside:
@@ -138,7 +139,7 @@ class Loading:
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
-        if self._rows(unknown, (number,)):  # What they put again would be taken for new.
+        if self._rows(unknown, (number,)):  # Repeated puts of these publishers would count as new.
             raise StoreDamaged(str(self.path), f"topic {title} has counters of publishers that the store does not know")
         for row in self._rows(
             "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
@@ -159,10 +160,10 @@ class Loading:
         return topic
 
     def _check_types(self, topic: str, numbers: set[type], texts: set[type]) -> None:
-        """See that numbers are numbers and texts are texts: SQLite gives what stands there.
+        """Check that numbers are numbers and texts are texts, because SQLite returns values of any type.
 
         Raises:
-            StoreDamaged: something is not.
+            StoreDamaged: a value has another type.
         """
         if not (numbers <= {int} and texts <= {str}):
             raise StoreDamaged(str(self.path), f"topic {topic} has rows that cannot be read")
@@ -182,17 +183,17 @@ class Loading:
             topic.watermarks[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
 
     def unused_watermarks(self, topics: Iterable[Topic]) -> list[int]:
-        """Numbers of the copies of `last` that no span refers to.
+        """Return the numbers of the copies of `last` to which no span refers.
 
         Args:
-            topics: all that the store holds; those that were set aside refer to copies too.
+            topics: all topics of the store. Quarantined topics refer to copies too.
         """
         every = (*topics, *self.topics(aside=True, unreadable=True))
         if any(topic.unreadable for topic in every):
             return []  # An unreadable topic may refer to any of them.
         used = {number for topic in every for number in topic.watermarks}
         found, unused = 0, []
-        # One query a watermark: to read whole watermarks would cost a row for each of their publishers.
+        # One query for each watermark: reading complete watermarks would cost a row for each publisher.
         while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
             found = row[0]
             if found not in used:
@@ -200,7 +201,7 @@ class Loading:
         return unused
 
     def discarded(self) -> list[int]:
-        """Numbers of logs that are nobody's and have batches yet that can be deleted: what is damaged stays."""
+        """Return the numbers of logs without a topic that still have batches to delete. Damaged batches stay."""
         return [
             number
             for (number,) in self._rows(
@@ -212,7 +213,7 @@ class Loading:
         ]
 
     def _logs(self, topic: int, *, aside: bool = False) -> Iterator[Log]:
-        # Of a topic that was set aside, `receiver` holds the state that the log had.
+        # In a quarantined topic, `receiver` holds the state that the log had.
         which = "state = ? and receiver = ?" if aside else "state = ?"
         states = (LogState.ASIDE, LogState.HELD) if aside else (LogState.HELD,)
         for number, name, low, end, total in self._rows(
@@ -226,13 +227,13 @@ class Loading:
             )
             log = Log(number, name, low, end, total)
             if not all(type(value) is int for value in (low, end, total)) or type(name) is not str:
-                raise StoreDamaged(str(self.path), f"what the store says of log {name} cannot be read")
-            stored = low  # A damaged batch may have been left behind below that offset.
+                raise StoreDamaged(str(self.path), f"damaged: the row of log {name} cannot be read")
+            stored = low  # A damaged batch may remain below that offset.
             if newest is not None:
                 key, count, before, size, stamp, publisher = newest
                 sound = all(type(value) is int for value in (count, before, stamp, publisher))
                 if not sound or key >> OFFSET_BITS != number:
-                    raise StoreDamaged(str(self.path), f"the newest batch of log {name} cannot be read")
+                    raise StoreDamaged(str(self.path), f"damaged: the newest batch of log {name} cannot be read")
                 self._newest_stamp = max(self._newest_stamp, stamp)
                 if publisher <= STORE_PUBLISHERS_MAX:
                     self._newest_publisher = max(self._newest_publisher, publisher)
@@ -243,33 +244,33 @@ class Loading:
             yield log
 
     def next_numbers(self) -> tuple[int, int, int]:
-        """The first numbers of a topic, a log and a copy of `last` that are free: above all that any table refers to.
+        """Return the first free numbers of a topic, a log and a copy of `last`: above all numbers in any table.
 
-        Where a table is of an earlier time (a page that the disk did not write, a file that was copied in part), what
-        gets a number that others refer to would go on with another one's counters and batches.
+        A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
+        log with a number that other tables refer to would continue another one's counters and batches.
         """
         referring = ("last", "entry", "log", "rival", "stage")
         columns = [("topic", "id"), ("aside", "id"), *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
-        # What was found damaged stays where its log is deleted: another log would run into it.
+        # Damaged batches stay when their log is deleted. A new log with that number would collide with them.
         damaged = max(self.reader.damaged, default=0)
         key = max(damaged, self._highest("batch", "key", LOGS_MAX << OFFSET_BITS))
         log = max(self._highest("log", "id", LOGS_MAX), key >> OFFSET_BITS)
         return topic + 1, log + 1, self._highest("skip", "id", NUMBERS_MAX) + 1
 
     def next_staged(self) -> tuple[int, int]:
-        """The first numbers of a stage and of a piece of one that are free, as in `next_numbers`."""
+        """Return the first free numbers of a stage and of a piece, as in `next_numbers`."""
         try:
             stage, piece = staged.next_numbers(self.db)
-        except apsw.CorruptError:  # Of the index, where only what sinks have staged needs it.
+        except apsw.CorruptError:  # Perhaps only the index is damaged, which only staged rows need.
             forget_pages(self.db)
             stage, piece = staged.next_numbers(self.db, indexed=False)
         return stage, max(piece, self._highest("published", "source", NUMBERS_MAX) + 1)
 
     def _highest(self, table: str, column: str, bound: int) -> int:
-        """The highest number in a column below a bound, as far as it can be read; 0 where there is none.
+        """Return the highest readable number in a column below a bound; 0 if there is none.
 
-        On a damaged page a number may be any other one: none is given out that is so high.
+        On a damaged page a number may be any other number. No assigned number is as high as the bound.
         """
         statement = f"select max({column}) from {table} where {column} < ?"  # noqa: S608 - our own words
         with contextlib.suppress(apsw.CorruptError):
@@ -277,7 +278,7 @@ class Loading:
         return 0
 
     def dropped_stages(self) -> list[tuple[int, int]]:
-        """Number and pieces of the stages that are nobody's."""
+        """Return the number and the count of pieces of each stage without a topic."""
         try:
             return staged.dropped(self.db)
         except apsw.CorruptError:
@@ -285,7 +286,7 @@ class Loading:
             return []  # They stay in the file.
 
     def aside(self) -> list[Aside]:
-        """What was set aside."""
+        """Return the quarantined topics."""
         rows = self._rows(
             "select aside.name, log.name, reason, stamp from aside join log on log.id = open_log"
             " order by stamp, aside.name"
@@ -299,10 +300,9 @@ class Loading:
             forget_pages(self.db)
             raise
         except UnicodeDecodeError:
-            raise StoreDamaged(str(self.path), "damaged: a text that is none") from None
+            raise StoreDamaged(str(self.path), "damaged: a text is not valid UTF-8") from None
 
     def _row(self, statement: str, bind: tuple[Any, ...] = ()) -> Any:
-        """The first row, or None."""
         rows = self._rows(statement, bind)
         return rows[0] if rows else None
 
@@ -312,10 +312,10 @@ class Loading:
 
 
 def load(store: Loading) -> Loaded:
-    """All that a server reads of its store before it serves; `pubsub server check` reads the same.
+    """Read everything that a server needs before it serves. `pubsub server check` reads the same.
 
     Raises:
-        apsw.Error, StoreDamaged: it cannot start on this store.
+        apsw.Error, StoreDamaged: the server cannot start on this store.
     """
     store.reader.begin()
     next_topic, next_log, next_watermark = store.next_numbers()

@@ -1,24 +1,24 @@
-"""What a store holds of this machine and its processes alone. It is written here, outside of a loop.
+"""The parts of a store that belong to one machine and its processes. They are written here, outside of a loop.
 
-    meta store        the store's ID, made with it (`storage.store`)
-    meta incarnation  the number of the last start, which rises
-    meta server       the ID of the server that started last, for who opens the store without a configuration
-    note port         the port that the server had, where it was left to chance
+    meta store        the store's ID, made with the store (`storage.store`)
+    meta incarnation  the number of the last start; it rises
+    meta server       the ID of the server that started last, for commands that open the store without a configuration
+    note port         the server's last port, if the operating system chose it
 
-None of it is part of a commit (`topic.commits`): another store that takes over commits has its own. All else that a
-store holds comes by the changes of a loop, or of a command on a stopped server (`offline`).
+None of these is part of a commit (`topic.commits`): another store that applies the same commits has its own. All other
+data in a store comes from the changes of a loop, or of a command on a stopped server (`offline`).
 
-Where a server has two members (`standby`), what bypasses commits is otherwise:
+A server with two members (`standby`) differs in these parts:
 
-    store              the same at both: it comes with the copy of the store that a member begins with
-    incarnation        the term, which the register gives; the term's first entry makes it durable at both
-    server             the same at both; each member writes it
-    port               the member's own, in a file beside the store, which a copy does not replace
-    a damaged batch    `BatchQuarantined` stays local: the other member's copy of the batch is whole; and so does
-                       `BatchRepaired`, by which that copy is kept beside the damaged one
-    commands on a      `restored` ends the pair: what it changed reaches the other member by a copy
+    store              the same at both members, because the first copy of the store contains it
+    incarnation        the term, assigned by the register; the term's first entry makes it durable at both members
+    server             the same at both members; each one writes it
+    port               separate for each member, in a file beside the store, which a copy does not replace
+    a damaged batch    `BatchQuarantined` stays local, because the other member's copy is intact. `BatchRepaired` stays
+                       local too: it keeps that copy beside the damaged batch.
+    commands on a      `restored` ends the pair: its changes reach the other member by a copy
     stopped server
-    added tables       are made by whoever opens the store, at both alike; the standby is upgraded first
+    added tables       made by each process that opens the store, at both members; the standby is upgraded first
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ from pubsub.server.topic.notes import PORT
 
 
 def begin_incarnation(store: Store, wall_ms: int, server: str = "") -> int:
-    """Begin a new incarnation, durably, and give its number.
+    """Begin a new incarnation, durably, and return its number.
 
     Args:
+        store: open.
         wall_ms: milliseconds since 1970.
         server: the ID of the server that starts.
 
@@ -48,7 +49,7 @@ def begin_incarnation(store: Store, wall_ms: int, server: str = "") -> int:
 
 
 def keep_port(store: Store, port: int) -> None:
-    """Note the port, durably; not where the disk is full: what is there can be served all the same.
+    """Record the port, durably. A full disk is no error, because the server can still serve its data.
 
     Raises:
         StorageError: it cannot be written.
@@ -61,6 +62,6 @@ def keep_port(store: Store, port: int) -> None:
 
 
 def kept_port(store: Store) -> int | None:
-    """The port that the server had; None where it had none, or was told which."""
+    """Return the server's last port; None if it had none, or if it was configured."""
     port = store.notes().get(PORT)
     return port if isinstance(port, int) else None

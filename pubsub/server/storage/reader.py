@@ -1,7 +1,7 @@
-"""Reading stored batches, with the recent ones kept in memory.
+"""Reads stored batches, and keeps the recent ones in memory.
 
-Who reads along gets the batches as they were put, without a look at the disk and without their checksum being taken
-again; who is behind reads ranges of the table.
+A subscriber that keeps up receives the batches as they were put, without a disk read and without a new checksum. A
+subscriber that is behind reads ranges of the table.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delivery import Batch
 
 CACHE_BYTES_MAX: Final = 32 * 1024 * 1024
-"""Bytes of recent batches kept in memory."""
+"""Maximum bytes of recent batches in memory."""
 
 PIECE_BYTES_MAX: Final = 4 * 1024 * 1024
 """Bytes of bodies after which reading ahead stops."""
@@ -36,10 +36,11 @@ _STATES: Final = {state.value: state for state in LogState}
 
 
 def is_batch(row: Sequence[Any], low: int, high: int) -> bool:
-    """Whether a row, as `BATCH` selects it, can be one: what a damaged page gives may be anything.
+    """Return True if a row, as `BATCH` selects it, can be a batch. A damaged page may return any values.
 
     Args:
-        low, high: its key is in [low, high).
+        row: as selected.
+        low, high: the key must be in [low, high).
     """
     return (
         set(map(type, row[:-1])) == _NUMBERS
@@ -50,34 +51,35 @@ def is_batch(row: Sequence[Any], low: int, high: int) -> bool:
 
 
 class Reader:
-    """Reads batches through the writing connection, so that those of the open transaction are seen.
+    """Reads batches through the writing connection, so that it sees those of the open transaction.
 
     Args:
         db: the store's connection.
 
-    Its methods raise StoreDamaged where a page of the file is not one: what is read then is known only in part.
+    The methods raise StoreDamaged if a page of the file is damaged. The result is incomplete then.
     """
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
         self.damaged: set[int] = set()
-        """Keys of batches that are not what was written: they are given as they were repaired, else without bytes."""
+        """Keys of damaged batches. They are returned as repaired, or without bytes."""
         self.nameless: set[int] = set()
-        """Numbers that no publisher has, since the store's table of them is damaged: their batches have no bytes."""
+        """Numbers without a publisher, because the store's table of publishers is damaged. Their batches are
+        returned without bytes."""
         self.begin()
 
     def begin(self) -> None:
-        """Remember no more than a new process would.
+        """Forget everything that a new process would not know.
 
-        Who loads the store gives the numbers of logs that are gone to new ones. A standby that takes over has read and
-        written the store until then, and may remember batches under such a number.
+        The load of a store assigns the numbers of deleted logs to new ones. A standby that takes over has read and
+        written the store before, and may have cached batches under such a number.
         """
         self._cache: OrderedDict[int, Batch] = OrderedDict()
         self._cache_bytes = 0
         self.damaged.clear()
-        with contextlib.suppress(apsw.Error):  # A new store has no table yet; what is not known is found again.
+        with contextlib.suppress(apsw.Error):  # A new store has no table yet. Damage that is not known is found again.
             self.damaged.update(key for (key,) in self._db.execute("select key from quarantine"))
-            self.damaged |= repaired.keys(self._db)  # Of one whose row could not be set aside only this is known.
+            self.damaged |= repaired.keys(self._db)  # Includes batches that have no row in `quarantine`.
 
     def _rows(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
         try:
@@ -90,13 +92,12 @@ class Reader:
         return StoreDamaged(self._db.filename, f"damaged: {error}")
 
     def _facts(self, statement: str, bind: tuple[Any, ...]) -> list[Any]:
-        """Rows that have numbers only: the first a key from the first to the second that is bound, the second how many
-        records a batch has."""
+        """Return rows of numbers: first a key between the first two parameters, then the count of records."""
         rows = self._rows(statement, bind)
         for row in rows:
             sound = set(map(type, row)) == _NUMBERS and bind[0] <= row[0] <= bind[1]
             if not (sound and 0 < row[1] <= BATCH_RECORDS_MAX):
-                raise StoreDamaged(self._db.filename, "damaged: a row that is no batch")
+                raise StoreDamaged(self._db.filename, "damaged: a row is not a valid batch")
         return rows
 
     def _row(self, statement: str, bind: tuple[Any, ...]) -> Any:
@@ -104,7 +105,7 @@ class Reader:
         return rows[0] if rows else None
 
     def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
-        """The batches that hold offsets [offset, high) of a log, in order."""
+        """Yield the batches that contain offsets in [offset, high) of a log, in order."""
         base = log << OFFSET_BITS
         key = self._holding(base, offset)
         while key is not None and key & _OFFSET < high:
@@ -119,13 +120,15 @@ class Reader:
         yield from self._stored(base | offset if key is None else key, base | high)
 
     def _stored(self, key: int, high: int) -> Iterator[Batch]:
-        """The batches with keys in [key, high), read in growing pieces: a cursor that stays open would keep the
-        write-ahead log from starting over."""
+        """Yield the batches with keys in [key, high), read in pieces of growing size.
+
+        An open cursor would keep the write-ahead log from starting over.
+        """
         rows = 16
         while key < high:
             piece = self._piece(key, high, rows)
             batches = [Batch(row[0] & _OFFSET, *row[1:]) for row in piece]
-            # All of them: who takes no more of this piece asks for the rest with the next GET.
+            # Cache the complete piece: a subscriber that takes only a part asks for the rest with its next GET.
             for row, batch in zip(piece, batches, strict=True):
                 batch.damaged = batch.body is None and row[0] in self.damaged
                 self.remember(row[0], batch)
@@ -135,14 +138,14 @@ class Reader:
             key, rows = piece[-1][0] + 1, min(rows * 4, 1024)
 
     def _piece(self, key: int, high: int, rows: int) -> list[Any]:
-        """The next so many rows, or fewer where their bodies are large."""
+        """Read the next rows, at most `rows`, fewer if their bodies are large."""
         piece: list[Any] = []
         size = 0
         try:
             cursor = self._db.execute(f"{BATCH} where key >= ? and key < ? order by key limit ?", (key, high, rows))
             for row in cursor:
                 if not is_batch(row, piece[-1][0] + 1 if piece else key, high):
-                    raise apsw.CorruptError("a row that is no batch")
+                    raise apsw.CorruptError("a row is not a valid batch")
                 if row[0] in self.damaged:
                     piece.append(repaired.find(self._db, row[0], row[0]) or (*row[:-1], None))
                     size += len(piece[-1][-1] or b"")
@@ -161,18 +164,18 @@ class Reader:
         return piece
 
     def _holding(self, base: int, offset: int) -> int | None:
-        """The key of the batch that holds an offset."""
+        """Return the key of the batch that contains an offset."""
         if base | offset in self._cache:
             return base | offset
         rows = self._facts(
             "select key, count from batch where key >= ? and key <= ? order by key desc limit 1", (base, base | offset)
         )
         if self.damaged and (found := repaired.find(self._db, base, base | offset)) is not None:
-            rows = sorted([*rows, found[:2]], reverse=True)  # What the damaged row says of its length may be wrong.
+            rows = sorted([*rows, found[:2]], reverse=True)  # The count in the damaged row may be wrong.
         return next((key for key, count in rows if key + count > base | offset), None)
 
     def stamps(self, log: int, offset: int, rows: int) -> Sequence[tuple[int, int, int, int]]:
-        """(offset, count, stamp, total) of up to `rows` batches from `offset` on."""
+        """Return (offset, count, timestamp, total) of up to `rows` batches from `offset` on."""
         base = log << OFFSET_BITS
         return [
             (key & _OFFSET, count, stamp, total)
@@ -183,12 +186,11 @@ class Reader:
         ]
 
     def log_state(self, log: str) -> LogState:
-        """What is known of a log by its ID."""
         row = self._row("select state from log where name = ? order by state = ? limit 1", (log, LogState.INCOMING))
         return _STATES.get(row[0], LogState.UNREADABLE) if row else LogState.UNKNOWN
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
-        """The same of the last batch that begins in [low, offset]."""
+        """Return the same for the last batch that begins in [low, offset]."""
         base = log << OFFSET_BITS
         rows = self._facts(
             "select key, count, stamp, total from batch where key >= ? and key <= ? order by key desc limit 1",
@@ -197,7 +199,7 @@ class Reader:
         return (rows[0][0] & _OFFSET, *rows[0][1:]) if rows else None
 
     def total_before(self, log: int, offset: int) -> int | None:
-        """Bytes of the log before the batch that holds `offset`; None where there is no such batch."""
+        """Return the bytes of the log before the batch that contains `offset`; None if there is no such batch."""
         key = self._holding(log << OFFSET_BITS, offset)
         if key is None:
             return None
@@ -207,14 +209,14 @@ class Reader:
         return int(self._facts("select key, count, total from batch where key >= ? and key <= ?", (key, key))[0][2])
 
     def staged(self, piece: int) -> bytes:
-        """The bytes of a piece that a sink staged."""
+        """Return the bytes of a staged piece."""
         try:
             return staged_body(self._db, piece)
         except (apsw.CorruptError, UnicodeDecodeError) as error:
             raise self._unreadable(error) from None
 
     def remember(self, key: int, batch: Batch) -> None:
-        """Keep a batch in memory, at the expense of the oldest."""
+        """Cache a batch, and drop the oldest ones if there are too many bytes."""
         if batch.body is None:
             return
         self.drop(key)
@@ -225,12 +227,12 @@ class Reader:
             self._cache_bytes -= _weight(oldest.body)
 
     def drop_range(self, low: int, high: int) -> None:
-        """Forget all batches with keys in [low, high)."""
+        """Drop all cached batches with keys in [low, high)."""
         for key in [key for key in self._cache if low <= key < high]:
             self.drop(key)
 
     def drop(self, key: int) -> None:
-        """Forget a batch that is not, or no longer, stored so."""
+        """Drop a cached batch that is not stored in this form, or no longer."""
         batch = self._cache.pop(key, None)
         if batch is not None:
             self._cache_bytes -= _weight(batch.body)

@@ -1,7 +1,7 @@
-"""The store's part of repairs: batches that are damaged here, as the store's other member has them.
+"""The store's part of repairs: the other member's copies of batches that are damaged here.
 
-A damaged row is never written again: where a page number is what was damaged, its bytes are spread over pages that are
-another row's. So what takes its place stands in a table of its own, which a store has from its first repair on.
+A damaged row is never written again. If its page number is damaged, its bytes may lie on pages that belong to another
+row. The replacement is therefore in a separate table, which a store has from its first repair on.
 """
 
 from __future__ import annotations
@@ -24,19 +24,18 @@ def _exists(db: apsw.Connection) -> bool:
 
 
 def keys(db: apsw.Connection) -> set[int]:
-    """The keys of all that were repaired."""
     return {key for (key,) in db.execute("select key from repaired")} if _exists(db) else set()
 
 
 def keep(db: apsw.Connection, key: int, change: BatchRepaired) -> None:
-    """Keep a batch in the place of the damaged one."""
+    """Store a batch in place of the damaged one."""
     db.execute(TABLE)
     facts = (change.count, change.publisher, change.counter, change.stamp, change.checksum, change.total, change.body)
     db.execute("insert or replace into repaired values (?,?,?,?,?,?,?,?)", (key, *facts))
 
 
 def find(db: apsw.Connection, low: int, high: int) -> tuple[Any, ...] | None:
-    """The last repaired batch with its key in [low, high], as a row of `batch`; None where there is none."""
+    """Return the last repaired batch with its key in [low, high], as a row of `batch`; None if there is none."""
     if not _exists(db):
         return None
     rows: list[Any] = db.execute(
@@ -48,6 +47,6 @@ def find(db: apsw.Connection, low: int, high: int) -> tuple[Any, ...] | None:
 
 
 def drop(db: apsw.Connection, low: int, high: int) -> None:
-    """Forget those with keys in [low, high): they are needed no more."""
+    """Delete the repaired batches with keys in [low, high), which are no longer needed."""
     if _exists(db):
         db.execute("delete from repaired where key >= ? and key < ?", (low, high))

@@ -1,4 +1,4 @@
-"""The server's store as SQLite sees it: its tables, and how ranges of logs stand in a row."""
+"""The SQLite schema of the server's store, and the text form of spans in a row."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from pubsub.server.storage import staged
 from pubsub.server.topic.spans import Span, read_rows, row_of
 
 FORMAT: Final = 2
-"""2: a span may be marked as doubtful. A store of format 1 holds no such mark, and is read as it is."""
+"""2: a span may be marked as doubtful. A store of format 1 has no such mark, and is read unchanged."""
 APPLICATION_ID: Final = 0x50505542
 FILE: Final = "server.db"
 MEMBER: Final = "local"
-"""Beside it, where this is one member of two; see `standby.disk.local_file`."""
+"""The file beside the store of one of two members; see `standby.disk.local_file`."""
 RESTORED: Final = "restored"
-"""Stands as the receiver of a log that was ended in this store because it was restored."""
+"""Value in the column `receiver` of a log that was ended because this store was restored."""
 
 SCHEMA: Final = (
     "create table meta (name text primary key, value) without rowid",
@@ -62,19 +62,19 @@ DESCRIBING: Final = (
     "aside",
     "quarantine",
 )
-"""Tables that every topic needs, or whose rows stand close together: a server refuses to start where a page of one, or
-of the list of free pages, is damaged. What is damaged elsewhere concerns single topics."""
+"""Tables that every topic needs, or that have their rows close together. A server refuses to start if a page of one
+of them is damaged, or a page of the list of free pages. Damage in other tables concerns single topics."""
 
 
 def write_spans(spans: Iterable[Span]) -> str:
-    """Spans as the text that a row holds."""
+    """Return the text form of spans in a row."""
     return json.dumps([row_of(span) for span in spans], separators=(",", ":"))
 
 
 def read_spans(text: str) -> tuple[Span, ...]:
-    """The spans that `write_spans` wrote.
+    """Parse the text that `write_spans` made.
 
     Raises:
-        ValueError: the text is something else.
+        ValueError: the text has another form.
     """
     return tuple(Span(*row) for row in read_rows(json.loads(text)))

@@ -1,7 +1,8 @@
 """The store's part of sinks: staged rows, and published batches that refer to them.
 
-A published batch is a row of `batch` without a body and a row of `published` that says where the bytes are, so that
-they are written once, by the stage. A stage of topic 0 is nobody's: it arrives with a topic, or is to be deleted.
+A published batch has a row of `batch` without a body. Its row of `published` has the number of the staged row with the
+bytes. The bytes are therefore written only once, when they are staged. A stage of topic 0 has no topic: it arrives with
+a topic, or is to be deleted.
 """
 
 from __future__ import annotations
@@ -27,9 +28,10 @@ SCHEMA: Final = (
 SOUND: Final = (
     "key >= ?1 and key < ?2 and +key >= ?1 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
 )
-"""Which batches with keys from one to another may be changed: where one was found damaged it may lead to pages that are
-another's, and what it leads to must not be freed. SQLite goes by the lower limit only where it begins, but for `+key`:
-on a damaged page it may meet a lower key, go on behind that, and delete all from there on, of other logs too."""
+"""Condition for batches in a range of keys that may be changed. The row of a damaged batch may lead to pages that
+belong to another row, and those pages must not be freed. Without `+key`, SQLite tests the lower limit only at its
+start. On a damaged page it may meet a lower key, continue behind it, and delete everything from there on, also of
+other logs."""
 
 
 def _rows(db: apsw.Connection, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
@@ -37,13 +39,13 @@ def _rows(db: apsw.Connection, statement: str, bind: tuple[Any, ...] = ()) -> li
 
 
 def body_of(db: apsw.Connection, key: int) -> bytes | None:
-    """The bytes of a published batch, by its key; None where it is none, or has none."""
+    """Return the body of a published batch by its key; None if the batch is not published or has no body."""
     rows = _rows(db, "select body from published join staged on staged.id = published.source where key = ?", (key,))
     return rows[0][0] if rows else None
 
 
 def size_of(db: apsw.Connection, key: int) -> int:
-    """How many bytes that are."""
+    """Return the size of that body in bytes."""
     rows = _rows(
         db, "select length(body) from published join staged on staged.id = published.source where key = ?", (key,)
     )
@@ -51,13 +53,11 @@ def size_of(db: apsw.Connection, key: int) -> int:
 
 
 def staged_body(db: apsw.Connection, piece: int) -> bytes:
-    """The bytes of a staged piece."""
     rows = _rows(db, "select body from staged where id = ?", (piece,))
     return rows[0][0] if rows and rows[0][0] is not None else b""
 
 
 def load(db: apsw.Connection, topic: int) -> dict[StageKey, Stage]:
-    """The stages of a topic."""
     stages = {
         row[0]: Stage(*row)
         for row in db.execute("select id, publisher, batch, attempt, heard from stage where topic = ?", (topic,))
@@ -72,17 +72,18 @@ def load(db: apsw.Connection, topic: int) -> dict[StageKey, Stage]:
 
 
 def dropped(db: apsw.Connection) -> list[tuple[int, int]]:
-    """Number and pieces of the stages that are nobody's."""
+    """Return the number and the count of pieces of each stage without a topic."""
     return _rows(db, "select id, (select count(*) from staged where stage = stage.id) from stage where topic = 0")
 
 
 def next_numbers(db: apsw.Connection, *, indexed: bool = True) -> tuple[int, int]:
-    """The first numbers of a stage and of a piece that are free.
+    """Return the first free numbers of a stage and of a piece.
 
     Args:
-        indexed: False where the index is damaged: all rows are read.
+        db: the connection.
+        indexed: False if the index is damaged; all rows are then read.
     """
-    # A published stage has no row any more, but its pieces still name it.
+    # A published stage has no row, but its pieces still refer to it.
     pieces = "staged" if indexed else "staged not indexed"
     row = _rows(
         db,
@@ -93,7 +94,7 @@ def next_numbers(db: apsw.Connection, *, indexed: bool = True) -> tuple[int, int
 
 
 def deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
-    """The statements that delete what published batches with keys in [low, high) refer to, but for damaged ones."""
+    """Return statements that delete published batches with keys in [low, high), except damaged ones."""
     return (
         (f"delete from staged where id in (select source from published where {SOUND})", (low, high)),  # noqa: S608
         (f"delete from published where {SOUND}", (low, high)),  # noqa: S608
@@ -101,7 +102,7 @@ def deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
 
 
 def keep(key: int) -> tuple[str, tuple[Any, ...]]:
-    """The statement that copies the bytes of a published batch, which are not what was written, into quarantine."""
+    """Return the statement that copies the damaged bytes of a published batch into `quarantine`."""
     return (
         "insert or ignore into quarantine select key, checksum, body from published"
         " join staged on staged.id = published.source where key = ?1",
@@ -117,7 +118,6 @@ def _open(db: apsw.Connection, change: c.StageOpened) -> None:
 
 
 def stage(db: apsw.Connection, change: c.PieceStaged) -> None:
-    """Store a piece."""
     db.execute(
         "insert into staged values (?,?,?,?,?,?)",
         (change.piece, change.stage, change.first, change.count, change.checksum, change.body),
@@ -135,7 +135,7 @@ def publish(db: apsw.Connection, key: int, change: c.BatchPublished) -> None:
 
 
 def dropping(change: c.StagedDeleted) -> tuple[str, tuple[Any, ...]]:
-    """The statement that deletes some pieces of a stage."""
+    """Return the statement that deletes some pieces of a stage."""
     statement = "delete from staged where id in (select id from staged where stage = ? limit ?)"
     return statement, (change.stage, change.pieces)
 

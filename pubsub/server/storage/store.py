@@ -1,11 +1,11 @@
 """The server's store: one SQLite file, one writing connection, one transaction a loop (docs/architecture.md, *Stores*).
 
-Batches are rows as they were put, keyed by log number << 40 | offset, so that a put is one insert at the end of a
-B-tree and a read is one range. Everything else that has to outlive the process is small: topics with their history,
-logs, the last counter of each publisher, the subscribers' subscriptions.
+Batches are stored as they were put, with the key log number << 40 | offset. A put is therefore one insert at the end of
+a B-tree, and a read is one range. The other durable data is small: topics with their history, logs, the last counter of
+each publisher, and subscriptions.
 
-`synchronous=FULL` with a write-ahead log: a commit that returned is on the disk. The log is copied back into the file
-by `checkpoint.Checkpointer`, on a thread of its own.
+With `synchronous=FULL` and a write-ahead log, a commit is on the disk when it returns. `checkpoint.Checkpointer` copies
+the log back into the file, on a separate thread.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Store(Loading):
     """A server's directory, open for one process.
 
     Args:
-        directory: made if it is not there.
-        bytes_max: size of the file beyond which it counts as full; 0: the disk's limit.
-        vfs: SQLite's file system, for one that is not the machine's: it has no shared memory, and the directory is
-            neither made nor locked.
+        directory: made if it does not exist.
+        bytes_max: size of the file beyond which it counts as full; 0 for the limit of the disk.
+        vfs: another file system of SQLite than the machine's. It has no shared memory, and the directory is neither
+            made nor locked.
 
     Raises:
         StoreInUse: another process has it open.
@@ -59,7 +59,7 @@ class Store(Loading):
             alone = () if vfs is None else (("locking_mode", "exclusive"),)
             log = log_of(self.path)
             if vfs is None and begins_damaged(log):
-                raise StoreDamaged(str(self.path), f"damaged: {log.name} cannot be read, see: pubsub server check")
+                raise StoreDamaged(str(self.path), f"damaged: {log.name} cannot be read; run pubsub server check")
             self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
             if vfs is None:
                 self._check_files(log)
@@ -75,7 +75,7 @@ class Store(Loading):
         self._applying = Applying(self.db, self.reader)
 
     def _open_format(self) -> None:
-        """Read the format, or make a new store."""
+        """Check the format, or make a new store."""
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(str(self.path), found, FORMAT)
@@ -83,7 +83,7 @@ class Store(Loading):
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
             for finding in find_damage(self.db, DESCRIBING):
-                raise StoreDamaged(str(self.path), f"damaged: {finding}, see: pubsub server check")
+                raise StoreDamaged(str(self.path), f"damaged: {finding}; run pubsub server check")
             self._add_tables()
             self._migrate(found)
             return
@@ -106,25 +106,25 @@ class Store(Loading):
                     self.db.execute(statement)
 
     def _migrate(self, found: int) -> None:
-        """Bring a store of an earlier format to this one: format 2 reads all that format 1 wrote, as it stands."""
+        """Migrate a store of an earlier format to this one. Format 2 reads the data of format 1 unchanged."""
         if found < FORMAT:
             with self.db:
                 self.db.execute(f"pragma user_version = {FORMAT}")
 
     def _check_files(self, log: Path) -> None:
-        """See that SQLite takes all of the write-ahead log, and that nothing was cut off the file that it has not.
+        """Check that SQLite accepts all of the write-ahead log, and that the file misses no pages.
 
-        What is found damaged stays as it is: the log is copied back later.
+        A damaged store stays unchanged: the log is not copied back then.
 
         Raises:
-            StoreDamaged: it leaves out more than a commit that was not finished, or pages are missing.
+            StoreDamaged: SQLite would ignore more than one unfinished commit, or pages are missing.
         """
         # A connection that has not read yet does not know how long the log is.
         pages, page_bytes = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
         sound = max(0, self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
         try:
             if (lost := commits_behind(log, sound)) > 1:
-                reason = f"{lost:,} commits at the end of {log.name} cannot be read, see: pubsub server check"
+                reason = f"{lost:,} commits at the end of {log.name} cannot be read; run pubsub server check"
                 raise StoreDamaged(str(self.path), f"damaged: {reason}")
             size = self.path.stat().st_size
             logged = (frame.page for frame in islice(frames(log, checked=False), sound))
@@ -138,7 +138,7 @@ class Store(Loading):
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:
-        """One transaction; what SQLite says goes wrong in it comes out as our errors, and nothing of it is left."""
+        """Run one transaction. SQLite's errors become StorageErrors, and a failed transaction leaves nothing."""
         try:
             with self._transaction():
                 yield
@@ -146,15 +146,17 @@ class Store(Loading):
             raise translate(error, self.path) from None
 
     def write(self, changes: Sequence[c.Change], act: Callable[[], None] = lambda: None) -> None:
-        """The same of changes: deletions that a damaged page is in the way of are left out.
+        """Apply changes in one transaction, and leave out deletions that a damaged page prevents.
 
-        SQLite refuses the COMMIT of a transaction that met a damaged page, so it is carried out anew without them.
+        SQLite refuses the COMMIT of a transaction that met a damaged page. The transaction is then tried again without
+        them.
 
         Args:
-            act: called behind the changes, within the transaction.
+            changes: in order.
+            act: called after the changes, within the transaction.
 
         Raises:
-            StoreDamaged: something else cannot be written; `failed` says which change.
+            StoreDamaged: another change cannot be written; `failed` returns it.
         """
         self._applying.prepare(changes)
         failures = 0
@@ -183,51 +185,50 @@ class Store(Loading):
             raise
 
     def begin(self) -> None:
-        """Open the loop's transaction."""
         self.db.execute("begin immediate")
 
     def commit(self) -> None:
-        """Make the loop's transaction durable; it is on the disk when this returns."""
+        """Commit the loop's transaction. It is on the disk when this returns."""
         self.db.execute("commit")
         self._applying.committed()
 
     def roll_back(self) -> None:
-        """Forget the loop's transaction."""
+        """Roll back the loop's transaction, if one is open, and drop its batches from the cache."""
         for key in self._applying.fresh:
             self.reader.drop(key)
         self._applying.fresh.clear()
-        # What is not set aside on the disk is to be found again: its row must not be deleted as a sound one.
+        # Damage that is not recorded on the disk must be found again: its row must not be deleted as an intact one.
         self.reader.damaged -= self._applying.damaged
         self._applying.damaged.clear()
         if self.db.in_transaction:
             self.db.execute("rollback")
 
     def apply(self, changes: Sequence[c.Change]) -> None:
-        """Carry out changes within the open transaction, in order.
+        """Apply changes within the open transaction, in order.
 
         Raises:
-            apsw.CorruptError, apsw.ConstraintError: a damaged page was met; `failed` says by which change.
+            apsw.CorruptError, apsw.ConstraintError: a damaged page was met; `failed` returns the change.
         """
         self._applying.apply(changes)
 
     def failed(self) -> c.Change | None:
-        """The change that met a damaged page, once."""
+        """Return the change that met a damaged page, once."""
         failed, self._applying.failed = self._applying.failed, None
         return failed
 
     # Sizes
 
     def free_bytes(self) -> int:
-        """Bytes within the file that hold nothing and are used before it grows."""
+        """Bytes within the file that are free, and are used before the file grows."""
         return int(self.db.pragma("freelist_count")) * int(self.db.pragma("page_size"))
 
     def room_bytes(self) -> int:
-        """Bytes that can still be written before the limit set for this store is reached."""
+        """Bytes that can be written before the configured limit of this store is reached."""
         pages = int(self.db.pragma("max_page_count")) - int(self.db.pragma("page_count"))
         return self.free_bytes() + pages * int(self.db.pragma("page_size"))
 
     def sizes(self) -> dict[str, int]:
-        """Bytes on the disk: of the file, and of its write-ahead log."""
+        """Bytes on the disk, of the file and of its write-ahead log."""
         wal = log_of(self.path)
         return {
             "store": int(self.db.pragma("page_count")) * int(self.db.pragma("page_size")),
@@ -235,11 +236,11 @@ class Store(Loading):
         }
 
     def keep_log(self) -> None:
-        """Do not copy the write-ahead log back when the file is closed: the disk failed, and only the log is sure."""
+        """Keep the write-ahead log when the file is closed. After a disk failure only the log is reliable."""
         self.db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
     def close(self) -> None:
-        """Close the file and let another process have it."""
+        """Close the file and unlock the directory."""
         self.db.close()
         self._unlock()
 

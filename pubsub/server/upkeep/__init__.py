@@ -1,1 +1,1 @@
-"""What is done in the background: deleting, and looking after staged pieces."""
+"""Background work: deletion of batches, and upkeep of staged pieces."""

@@ -1,15 +1,16 @@
-"""Retention: batches that the policy lets go of, and that no cursor needs, go while the topic is whole.
+"""Retention: deletes batches that the policy releases and no cursor needs, while the server is the topic's sole owner.
 
 The rules are those of docs/architecture.md, *Retention*.
 
-A batch may go when the topic's policy lets go of it, no cursor needs any of it, and no other server holds any of the
-topic: then the history's low end rises and nothing is missing there. Topics wait in a heap for the time at which their
-oldest batch may be due; whether they are whole is asked once for all that are found at the same time. Stamps rise with
-offsets, so how far a log may go is found by bisection; the deleting is done in pieces, so that a long history never
-holds up the loop.
+A batch may be deleted if the topic's policy releases it, no cursor needs any of it, and no other server holds any of
+the topic. The low end of the history then rises, and nothing is missing there. Topics wait in a heap for the time at
+which their oldest batch may be due. One question about sole ownership covers all batches found at the same time.
+Timestamps rise with offsets, so bisection finds the limit of deletion in a log. Batches are deleted in pieces, so that
+a long history never delays the loop.
 
-What could go, were the topic known to be whole, has a limit in bytes of its own. Beyond it the oldest batches lose
-their bytes and keep their rows: a later merge then knows what is lost, and for whom.
+Batches that could be deleted if the server were known to be the sole owner have a separate limit in bytes. Beyond it
+the oldest batches lose their bytes and keep their rows. A later merge then knows which messages are lost, and to which
+subscribers.
 """
 
 from __future__ import annotations
@@ -37,30 +38,31 @@ from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.topic import Log, Topic
 
 ROUND_SECONDS: Final = 5.0
-"""How soon a topic is looked at again whose oldest batch is due but may not go."""
+"""Interval before another look at a topic with an oldest batch that is due but must stay."""
 
 LOOK_SECONDS: Final = 1.0
-"""How soon a topic is looked at again of which something went: each look is a question to all proxies."""
+"""Interval before another look at a topic after a deletion. Each look is a question to all proxies."""
 
 PAUSE_SECONDS: Final = 0.1
-"""How soon it is tried again where the disk was too full even to delete."""
+"""Interval before another try if the disk was too full even to delete."""
 
 PIECE_BATCHES_MIN: Final = 500
 PIECE_BYTES_MIN: Final = 8 * 1024 * 1024
-"""Deleted in one tick, or twice what was appended since the last one: so deleting keeps up with a busy writer."""
+"""Size of a deletion in one tick, or twice the size appended since the last tick: deletion keeps up with a busy writer.
+"""
 
 TOPICS_MAX: Final = 200
-"""Topics looked at in one tick."""
+"""Maximum number of topics checked in one tick."""
 
 
 class Retention:
-    """When which batches go.
+    """Decides when batches are deleted.
 
     Args:
-        state: the server's.
-        sole_owner: says whether this server is a topic's sole owner.
-        discarded: numbers of logs that the store holds, and that are nobody's.
-        watermarks: numbers of copies of `last` in the store that no span refers to.
+        state: of the server.
+        sole_owner: answers whether this server is a topic's sole owner.
+        discarded: numbers of stored logs without a topic.
+        watermarks: numbers of stored copies of `last` to which no span refers.
         now: monotonic seconds.
     """
 
@@ -69,73 +71,74 @@ class Retention:
     ) -> None:
         self._state, self._sole_owner = state, sole_owner
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
-        """When each topic is to be looked at."""
+        """When each topic is due for a check."""
         self._due = [(at, name) for name, at in self._at.items()]
-        """The same as a heap; what `_at` does not say any more is skipped."""
+        """The same as a heap. Entries that differ from `_at` are skipped."""
         self._allowed: deque[tuple[str, str, int]] = deque()
         self._over: deque[tuple[str, str, int]] = deque()
         """Topic, log, and the offset below which its batches are to lose their bytes."""
         self._bare: dict[str, int] = {}
-        """By log: the offset below which they have."""
+        """By log: the offset below which batches have lost their bytes."""
         self._discarded = deque(discarded)
         self._discarded_low = 0
-        """Up to where the first of them was deleted: what is damaged stays there, and is not to be met again."""
+        """End of the deletion in the first of these logs. Damaged batches below it stay, and must not be met again."""
         self._watermarks = deque(watermarks)
         self._generation: dict[str, int] = {}
         self._new_batches = self._new_bytes = 0
         self._paused_until = float("-inf")
 
     def appended(self, name: str, size: int, now: float) -> None:
-        """A topic has a new batch of so many bytes."""
+        """Record that a topic has a new batch of `size` bytes."""
         self._new_batches += 1
         self._new_bytes += size
         if name not in self._at:
             self._push(name, now + self._state.topics[name].policy.keep_seconds)
 
     def look_at(self, name: str) -> None:
-        """A topic came to hold more than it did."""
+        """Make a topic due at once, because it now holds more than before."""
         self._push(name, float("-inf"))
 
     def forget(self, name: str) -> None:
-        """What was found to be deletable of a topic may be needed now."""
+        """Drop the findings about a topic, because its deletable batches may be needed now."""
         self._allowed = deque(item for item in self._allowed if item[0] != name)
         self._over = deque(item for item in self._over if item[0] != name)
         self._generation[name] = self._generation.get(name, 0) + 1
 
     def discard(self, logs: list[int]) -> None:
-        """Delete the batches of logs that are nobody's, by their numbers."""
+        """Delete the batches of logs without a topic, by the logs' numbers."""
         for log in logs:
             self._discarded.append(log)
             self._state.uncommitted.undo(self._discarded.pop)
 
     def discard_watermarks(self, numbers: Iterable[int]) -> None:
-        """Delete copies of `last` that no span refers to, by their numbers; some may be about to be deleted."""
+        """Delete copies of `last` to which no span refers, by their numbers. Some may be queued already."""
         self._watermarks.extend(sorted(set(numbers).difference(self._watermarks)))
 
     def pause(self, now: float, topics: Iterable[str]) -> None:
-        """The loop was undone: nothing was deleted, and it is not to be tried again at once.
+        """Wait before the next try, because the loop was undone and nothing was deleted.
 
         Args:
-            topics: those that it touched. What kept them from being looked at, such as a freeze, has not come to be.
+            now: monotonic seconds.
+            topics: those that the loop touched. A change that stopped their checks, such as a freeze, is undone too.
         """
         self._paused_until = now + PAUSE_SECONDS
         for name in topics:
             self._push(name, now + LOOK_SECONDS)
 
     def _push(self, name: str, at: float) -> None:
-        """Look at a topic at this time, if not earlier."""
+        """Make a topic due at this time, unless it is due earlier."""
         if at < self._at.get(name, float("inf")):
             self._at[name] = at
             heapq.heappush(self._due, (at, name))
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has work."""
         if self._allowed or self._discarded or self._over or self._watermarks:
             return self._paused_until
         return max(self._due[0][0], self._paused_until) if self._due else float("inf")
 
     def tick(self, now: float) -> list[Change]:
-        """Look at the topics that are due, and delete a piece of what may go."""
+        """Check the topics that are due, and delete a piece of the deletable batches."""
         if now < self._paused_until:
             return []
         for _ in range(TOPICS_MAX):
@@ -149,10 +152,10 @@ class Retention:
             if topic is not None and not topic.frozen:
                 try:
                     self._examine(topic, now)
-                except StoreDamaged:  # It keeps what it holds.
+                except StoreDamaged:  # The topic keeps its batches.
                     self._state.found_damaged(topic)
         out: list[Change] = self._discard() if self._discarded else []
-        if self._watermarks:  # One at a time: a watermark may have a row for each publisher.
+        if self._watermarks:  # One in each tick, because a watermark may have a row for each publisher.
             out.append(WatermarkDropped(self._next(self._watermarks)))
         if self._allowed:
             out += self._trim(now)
@@ -163,12 +166,12 @@ class Retention:
 
     def _discard(self) -> list[Change]:
         log = self._discarded[0]
-        # What this loop stores of it is not in the store yet, and would be left there without its log.
+        # Batches that this loop appends to the log are not in the store yet, and would remain there without their log.
         if any(isinstance(row, BatchAppended) and row.log == log for row in self._state.uncommitted.rows):
             return []
         try:
             rows = self._state.reader.stamps(log, self._discarded_low, PIECE_BATCHES_MIN)
-        except StoreDamaged:  # What is left of a damaged log takes space, and hinders nothing else.
+        except StoreDamaged:  # The rest of a damaged log takes space and does no other harm.
             self._next_discarded()
             return []
         low = self._discarded_low
@@ -216,7 +219,7 @@ class Retention:
             self._push(topic.name, min(again))
 
     def decided(self, asked: Trimming, sole_owner: bool, now: float) -> None:
-        """It is known whether this server is the sole owner of a topic of which something may go."""
+        """Process the answer to whether this server is the sole owner of a topic with deletable batches."""
         name = asked.topic
         known = asked.generation == self._generation.get(name, 0)
         if sole_owner and known:
@@ -231,10 +234,10 @@ class Retention:
                 self._state.found_damaged(topic)
 
     def _limit(self, topic: Topic, cuts: dict[str, int]) -> None:
-        """Find what lies beyond the limit of what is consumed and stays."""
+        """Find the batches beyond the limit for consumed batches that must stay."""
         for log_id, cut in cuts.items():
             log = topic.logs.get(log_id)
-            if log is None:  # Another question was answered first, and the log is used up.
+            if log is None:  # An earlier answer has led to the deletion of the log.
                 continue
             bare = max(log.low, self._bare.get(log_id, 0))
             upto = _beyond(self._state.reader, log, cut, topic.policy.history_bytes)
@@ -242,7 +245,7 @@ class Retention:
                 self._over.append((topic.name, log_id, upto))
 
     def _strip(self) -> list[Change]:
-        """Take the bytes of a piece."""
+        """Drop the bodies of a piece."""
         name, log_id, upto = self._over[0]
         topic = self._state.topics.get(name)
         log = topic.logs.get(log_id) if topic else None
@@ -263,7 +266,7 @@ class Retention:
         self._state.uncommitted.keep_item(self._bare, log_id)
         self._bare[log_id] = high
         self._state.counters["batches_without_bytes"] += taken
-        # Where the newest batch is among them, a start could not tell any more how many bytes the log has had.
+        # If the newest batch loses its body, a restart could not compute the total bytes of the log from it.
         return [BodiesDropped(log.number, low, high), LogTrimmed(log.number, log.low, log.end, log.total)]
 
     def _trim(self, now: float) -> list[Change]:
@@ -277,7 +280,7 @@ class Retention:
             if topic is None or log is None:
                 self._allowed.popleft()
                 continue
-            # Since the floor was found, a merge may have brought a span that holds what no span held then.
+            # A merge since then may have brought a span that needs batches below the earlier floor.
             cut = min(cut, topic.floors()[log_id])
             if log.low < cut:
                 try:
@@ -304,13 +307,13 @@ class Retention:
 
 
 def _cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
-    """The offset below which every batch of a log is as old as `old` and ends at or below `floor`."""
+    """Return the offset below which every batch of a log is at least as old as `old` and ends at or below `floor`."""
     cut = low = log.low
     high = min(floor, log.end)
     while low < high:
         middle = (low + high) // 2
         batch = reader.newest(log.number, log.low, middle)
-        if batch is None:  # Nothing is stored there.
+        if batch is None:  # The store has no batch there.
             cut = low = middle + 1
             continue
         offset, count, stamp, _ = batch
@@ -323,7 +326,7 @@ def _cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
 
 
 def _beyond(reader: BatchReader, log: Log, cut: int, history: int) -> int:
-    """The offset from which on to `cut` a log has at most so many bytes."""
+    """Return the offset from which a log has at most `history` bytes up to `cut`."""
     rows = reader.stamps(log.number, cut, 1)
     total = rows[0][3] if rows else log.total
     low, high = log.low, cut
@@ -342,10 +345,10 @@ def _beyond(reader: BatchReader, log: Log, cut: int, history: int) -> int:
 def _piece(
     reader: BatchReader, log: Log, cut: int, batches: int, size: int, start: int | None = None
 ) -> tuple[int, int, int]:
-    """How much of what may go below `cut`, from `start` or the log's low end, goes at once.
+    """Compute how much of a log below `cut`, from `start` or the log's low end, is deleted at once.
 
     Returns:
-        The new low end, and how many batches and bytes lie below it.
+        The new low end, and the number of batches and bytes below it.
     """
     low, taken = log.low if start is None else start, 0
     rows = reader.stamps(log.number, low, batches)

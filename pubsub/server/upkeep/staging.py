@@ -1,4 +1,4 @@
-"""Staged rows in the background: kept, dropped when nobody will publish them, deleted in pieces (`requests.sinks`)."""
+"""Staged rows in the background: kept, dropped when no sink will publish them, deleted in pieces (`requests.sinks`)."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ from pubsub.server.topic.topic import Topic
 
 ROW_BITS: Final = 32
 STAGES_MAX: Final = 10_000
-"""Stages that a topic holds at once; a further one is answered `full`."""
+"""Maximum number of stages of a topic; a further one is answered `full`."""
 
 PIECES_MAX: Final = 100_000
-"""Pieces that all stages of a topic have together, and so records' batches that one publish appends."""
+"""Maximum number of pieces in all stages of a topic, and so of batches that one publish appends."""
 
 IDLE_SECONDS: Final = 24 * 3600.0
 """Silence after which a stage is dropped."""
 
 LEFT_SECONDS: Final = 600.0
-"""Silence after which a stage is dropped where the same sink needs its room."""
+"""Silence after which a stage is dropped if the same sink needs its room."""
 
 LOOK_SECONDS: Final = 600.0
-"""How often it is looked for idle stages."""
+"""Interval between checks for idle stages."""
 
 PAUSE_SECONDS: Final = 0.1
-"""How soon it is tried again where the disk was too full even to delete."""
+"""Interval before another try if the disk was too full even to delete."""
 
 DELETED_PIECES: Final = 16
 """Pieces of dropped stages that are deleted in one loop."""
 
 
 def published(last: int) -> int:
-    """How many batches of a sink are published, as `last` of its publisher says."""
+    """Return the number of published batches of a sink, from the `last` of its publisher."""
     return last >> ROW_BITS
 
 
 class Staging:
-    """What the sinks of one server staged.
+    """The staged rows of the sinks of one server.
 
     Args:
-        state: the server's.
+        state: of the server.
         next_stage, next_piece: the first free numbers.
-        dropped: number and pieces of stages that are nobody's.
+        dropped: number and count of pieces of each stage without a topic.
         now: monotonic seconds.
     """
 
@@ -61,7 +61,7 @@ class Staging:
         self._paused_until = float("-inf")
 
     def keep(self, topic: Topic, publisher: int, rows: StageRows, now: float) -> int:
-        """Rows of a stage that come next; how many it has."""
+        """Store the next rows of a stage. Return the number of rows that it has now."""
         state, heard = self._state, self._state.stamps.reading(now)
         stage = topic.stages.get((publisher, rows.batch, rows.attempt))
         if stage is None:
@@ -71,7 +71,7 @@ class Staging:
         return stage.rows
 
     def _open(self, topic: int, stage: Stage) -> Stage:
-        """Give a stage its number, and a row that says of which topic it is; 0: none's yet."""
+        """Assign a stage its number, and store its row with the number of its topic; 0 if it has none yet."""
         stage.number, self._next_stage = self._next_stage, self._next_stage + 1
         self._state.uncommitted.rows.append(
             c.StageOpened(stage.number, topic, stage.publisher, stage.batch, stage.attempt, stage.heard)
@@ -81,7 +81,7 @@ class Staging:
     def _piece(
         self, stage: Stage, heard: int, first: int, count: int, checksum: int, body: bytes | memoryview
     ) -> Piece:
-        """Give a piece of a stage its number, and its row."""
+        """Assign a piece its number, and store its row."""
         stage.heard = heard
         piece = Piece(self._next_piece, first, count, checksum, len(body))
         self._next_piece += 1
@@ -90,18 +90,18 @@ class Staging:
         )
         return piece
 
-    # What is dropped
+    # Dropping
 
     def drop_published(self, topic: Topic) -> None:
-        """Drop the stages of batches that are published."""
+        """Drop the stages of published batches."""
         for stage in list(topic.stages.values()):
             if published(topic.last.get(stage.publisher, 0)) > stage.batch:
                 self._drop(topic, stage)
 
     def drop_outdone(self, topic: Topic, publisher: int, batch: int, named: Collection[str]) -> None:
-        """Drop what was staged of a batch before what counts of it: no later publish will name it.
+        """Drop the attempts of a batch that are older than the published one. No later publish will name them.
 
-        What was staged since stays: this publish may be a late repeat, and the batch be written again by now.
+        Newer attempts stay. This publish may be a late repeat, and the batch may be under way again by now.
         """
         tried = [stage for stage in topic.stages.values() if (stage.publisher, stage.batch) == (publisher, batch)]
         newest = max((stage.heard for stage in tried if stage.attempt in named), default=0)
@@ -110,13 +110,17 @@ class Staging:
                 self._drop(topic, stage)
 
     def make_room(self, topic: Topic, key: StageKey, now: float) -> bool:
-        """Drop what the same sink staged and left: tries that no publish came for would keep out the one that counts.
+        """Drop old attempts of the same sink that were never published.
+
+        They would take the room of the attempt that counts.
 
         Args:
+            topic: of the stages.
             key: of the stage that is being written.
+            now: monotonic seconds.
 
         Returns:
-            Whether there was any.
+            True if any were dropped.
         """
         oldest = self._state.stamps.reading(now) - int(LEFT_SECONDS * MICROSECONDS)
         left = [one for one in topic.stages.values() if one.publisher == key[0] and one.heard <= oldest]
@@ -130,14 +134,14 @@ class Staging:
         self.discard([stage])
 
     def discard(self, stages: Iterable[Stage]) -> None:
-        """Delete stages that are nobody's any more."""
+        """Delete stages that no longer have a topic."""
         for stage in stages:
             self._state.uncommitted.rows.append(c.StageDropped(stage.number))
             self._dropped.append((stage.number, len(stage.pieces)))
             self._state.uncommitted.undo(self._dropped.pop)
 
     def tick(self, now: float) -> list[c.Change]:
-        """Drop stages that were silent for long, and delete some of what was dropped."""
+        """Drop stages that were silent for long, and delete some pieces of dropped stages."""
         if now >= self._look_at:
             self._look_at = now + LOOK_SECONDS
             oldest = self._state.stamps.reading(now) - int(IDLE_SECONDS * MICROSECONDS)
@@ -155,14 +159,14 @@ class Staging:
         return [c.StagedDeleted(number, DELETED_PIECES, pieces <= DELETED_PIECES)]
 
     def deadline(self) -> float:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has work."""
         return self._paused_until if self._dropped else self._look_at
 
     def pause(self, now: float) -> None:
-        """The loop was undone: nothing was deleted, and it is not to be tried again at once."""
+        """Wait before the next try, because the loop was undone and nothing was deleted."""
         self._paused_until = now + PAUSE_SECONDS
 
-    # A topic that moves
+    # Transfers and merges
 
     def arrived(
         self,
@@ -171,10 +175,12 @@ class Staging:
         heard: int,
         rows: Iterable[tuple[int, int, int, bytes | memoryview]],
     ) -> None:
-        """Keep rows of a topic that is on its way here, which nobody can publish yet.
+        """Store rows of a topic that is being transferred to this server. They cannot be published yet.
 
         Args:
-            stages: what arrived of the topic so far; it grows.
+            stages: the stages of the topic that have arrived so far; extended here.
+            key: of the stage.
+            heard: timestamp of the stage's last sign of life.
             rows: first, count, checksum, body.
         """
         stage = stages.get(key)
@@ -184,7 +190,7 @@ class Staging:
             stage.add(self._piece(stage, heard, first, count, checksum, body))
 
     def merge(self, topic: Topic, stages: Iterable[Stage]) -> None:
-        """A topic was merged with one that came with these stages: of two with one key the longer one stays."""
+        """Add the stages of a merged topic. Of two stages with one key the longer one stays."""
         for stage in stages:
             own = topic.stages.get(stage.key)
             if own is not None and own.rows >= stage.rows:
@@ -195,7 +201,7 @@ class Staging:
             topic.keep(stage)
             self._state.uncommitted.rows.append(c.StageMerged(stage.number, topic.number))
         self.drop_published(topic)
-        # With more than a topic may have it could be given to nobody any more: what was silent for longest goes.
+        # A topic with too many pieces could not be transferred any more. The longest silent stages are dropped.
         pieces = sum(len(stage.pieces) for stage in topic.stages.values())
         for stage in sorted(topic.stages.values(), key=lambda one: one.heard):
             if pieces <= PIECES_MAX:

@@ -1,7 +1,7 @@
-"""Where in the history a store stands, and entries carried out on it.
+"""The store's place in the history, and the transactions that apply entries to it.
 
-Each transaction that makes an entry durable writes the entry's ID beside its changes. So a store says of itself which
-entry it ends with, whatever the stream file holds, and an entry is carried out once.
+Each transaction that makes an entry durable writes the entry's ID beside its changes. The store itself therefore
+records its last entry, independent of the stream file, and each entry is applied once.
 """
 
 from __future__ import annotations
@@ -19,33 +19,34 @@ _NUMBER: Final = "number"
 
 
 def applied_entry(store: Store) -> EntryId:
-    """The entry that a store ends with; ROOT before the first one.
+    """Return the last entry of a store; ROOT before the first one.
 
     Raises:
-        StoreDamaged: what it says of that cannot be read.
+        StoreDamaged: the record of the last entry cannot be read.
     """
     found = dict(store.db.execute("select name, value from meta where name in (?, ?)", (_TERM, _NUMBER)))
     values = tuple(found.get(name, 0) for name in (_TERM, _NUMBER))
     if not all(type(value) is int and value >= 0 for value in values):
-        raise StoreDamaged(str(store.path), "the entry that it ends with cannot be read")
+        raise StoreDamaged(str(store.path), "damaged: the ID of its last entry cannot be read")
     return EntryId(*values)
 
 
 def keep_entry(store: Store, entry: EntryId) -> None:
-    """Write, within the open transaction, which entry the store ends with; its term is the store's incarnation."""
+    """Write the store's last entry within the open transaction. The entry's term becomes the store's incarnation."""
     rows = ((_TERM, entry.term), (_NUMBER, entry.number), ("incarnation", entry.term))
     store.db.executemany("insert or replace into meta values (?,?)", rows)
 
 
 def apply_entries(store: Store, entries: Iterable[Entry]) -> EntryId:
-    """Carry out entries in one transaction, all or none, and give the one that the store ends with then.
+    """Apply entries in one transaction, all or none, and return the last entry of the store.
 
     Args:
-        entries: in order; the first follows the one that the store ends with.
+        store: open.
+        entries: in order. The first one follows the store's last entry.
 
     Raises:
-        StoreDamaged: an entry does not follow the one before it, or a damaged page was met.
-        DecodeError: an entry is of a release that makes other changes.
+        StoreDamaged: an entry does not follow the one before it, or a page is damaged.
+        DecodeError: an entry has changes of a release that this one cannot read.
         StorageError: the disk is full, or failed.
     """
     entries = list(entries)

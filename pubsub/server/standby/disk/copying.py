@@ -1,10 +1,10 @@
-"""Copies of a store between two members, as messages: which step is next, and what is sent again.
+"""Messages of a copy of the store from the primary to the standby: the next step, and repeats.
 
-    the primary   `Giving`: a snapshot as long as the other member is to be copied and asks; it answers range by range
-    the standby   `Getting`: a range is asked for until it is what it should be; then the next one
+    the primary   `Giving`: holds a snapshot while the other member needs a copy and asks for it; answers range by range
+    the standby   `Getting`: asks for a range until its pages are right, then for the next one
 
-A message that is lost is made up for by the standby, which asks again; only `begin` is repeated by the primary. What is
-decided about whether a copy counts is decided by `Leading` and `Following`.
+The standby makes up for lost messages, because it asks again. The primary repeats only `begin`. `Leading` and
+`Following` decide whether a copy counts.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from pubsub.server.standby.replication.follower import Following
 from pubsub.server.standby.replication.primary import Leading
 
 AGAIN_BEATS: Final = 4
-"""Heartbeats of the members' link after which what was not answered is sent again."""
+"""Heartbeats of the members' link after which an unanswered message is repeated."""
 
 SILENT_BEATS: Final = 60
-"""The same after which a copy is given up: a snapshot keeps the write-ahead log from beginning anew."""
+"""Heartbeats of the members' link after which a silent copy is given up, because a snapshot keeps the write-ahead
+log from starting over."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -35,12 +36,12 @@ class Giving:
     """The primary's side.
 
     Args:
-        identity: whose messages these are.
-        disk: whose store is copied.
+        identity: of this member, for its messages.
+        disk: of the store to copy.
         beat: seconds between two heartbeats of the members' link.
 
     Attributes:
-        pending: whether `outgoing` may have more to send at once.
+        pending: True if `outgoing` may have more to send at once.
     """
 
     def __init__(self, identity: Identity, disk: MemberDisk, beat: float) -> None:
@@ -52,7 +53,7 @@ class Giving:
         self._answers: Iterator[Copy] = iter(())
 
     def outgoing(self, leading: Leading, now: float) -> list[Copy]:
-        """What is to be sent now: at most one message with pages, so that nobody waits for a copy.
+        """Return the messages that are due: at most one with pages, so that a copy delays nothing else.
 
         Raises:
             StorageError: the store cannot be read.
@@ -64,7 +65,7 @@ class Giving:
             return []
         snapshot = self._snapshot
         if snapshot is not None and snapshot.log_bytes() > LOG_BYTES_MAX:
-            _log.warning("the copy for member %s is begun anew: the write-ahead log grew too large", wanted[0])
+            _log.warning("the copy for member %s starts again: the write-ahead log grew too large", wanted[0])
             snapshot = None
         if snapshot is not None and now - self._asked_at > SILENT_BEATS * self._beat:
             snapshot = None
@@ -89,7 +90,7 @@ class Giving:
         return snapshot
 
     def asked(self, message: Copy, now: float) -> None:
-        """The standby says what it has of a range; or of a snapshot that is no more."""
+        """Process the standby's hashes of a range. A request for a snapshot that is closed gets the answer "gone"."""
         if message.step != "hashes":
             return
         me = self._me
@@ -102,16 +103,15 @@ class Giving:
 
     @property
     def percent(self) -> int:
-        """How much of the store the other member has, as far as it has asked."""
+        """Percent of the store that the other member has, according to its last request."""
         return 0 if self._snapshot is None else min(100, 100 * self._reached // max(1, self._snapshot.pages))
 
     @property
     def busy(self) -> bool:
-        """Whether a snapshot is open."""
         return self._snapshot is not None
 
     def close(self) -> None:
-        """Let the write-ahead log begin anew."""
+        """Close the snapshot, so that the write-ahead log can start over."""
         if self._snapshot is not None:
             self._snapshot.close()
             self._disk.stream.pin(None)
@@ -122,8 +122,8 @@ class Getting:
     """The standby's side.
 
     Args:
-        identity: whose messages these are.
-        disk: whose store is to be replaced.
+        identity: of this member, for its messages.
+        disk: of the store to replace.
         beat: seconds between two heartbeats of the members' link.
     """
 
@@ -134,10 +134,10 @@ class Getting:
         self._again_at = self._heard = float("-inf")
 
     def hear(self, message: Copy, following: Following, now: float) -> bool:
-        """What the primary says of a copy.
+        """Process a message of the primary about a copy.
 
         Returns:
-            Whether all of it is here, and it may take the place of what was here: `disk.adopt(taken())` is next.
+            True if the copy is complete and may replace the store: `disk.adopt(taken())` is next.
 
         Raises:
             StoreFull, StorageError: the disk is full, or failed.
@@ -157,9 +157,9 @@ class Getting:
         elif copy.take(message):
             self._again_at = now
             if copy.whole:
-                self._disk.stream.prepare(copy.snapshot)  # From here on the copy needs no space.
+                self._disk.stream.prepare(copy.snapshot)  # After this step the copy needs no more space.
             return copy.whole and following.copied(copy.token)
-        elif message.first == copy.first:  # Its pages are on their way: to ask again would have them sent twice.
+        elif message.first == copy.first:  # The pages are under way. A new request would have them sent twice.
             self._again_at = now + AGAIN_BEATS * self._beat
         return False
 
@@ -171,7 +171,9 @@ class Getting:
         self._term, self._again_at, self._heard = message.term, now, now
 
     def outgoing(self, following: Following, now: float) -> list[Copy]:
-        """The range that is to be asked for, or asked for again; that much of what is here is copied first.
+        """Return the request for the current range, new or repeated.
+
+        The range is first copied from this member's own store.
 
         Raises:
             StorageError: the disk failed.
@@ -192,28 +194,29 @@ class Getting:
             return []
 
     def full(self, following: Following) -> None:
-        """There is no space for it: the primary begins it anew, again and again."""
-        _log.error("the disk under %s is full: the copy is begun anew later", self._disk.directory)
+        """Give up the copy because the disk is full. The primary begins it again and again."""
+        _log.error(
+            "the disk under %s is full: the copy starts again by itself once space is free", self._disk.directory
+        )
         self.give_up(following)
 
     def give_up(self, following: Following) -> None:
-        """The copy does not come; what is there of it serves the next one."""
+        """Give up a copy that does not arrive. The pages received so far serve the next copy."""
         self.close()
         following.give_up_copy()
 
     def taken(self) -> PageCopy:
-        """The whole copy, which is not this one's any more."""
+        """Hand over the complete copy to the caller."""
         copy, self._copy = self._copy, None
         assert copy is not None
         return copy
 
     @property
     def busy(self) -> bool:
-        """Whether a copy is under way."""
         return self._copy is not None
 
     def close(self) -> None:
-        """Close its file; what is there stays for the next copy."""
+        """Close the copy's file. Its pages stay for the next copy."""
         if self._copy is not None:
             self._copy.close()
             self._copy = None

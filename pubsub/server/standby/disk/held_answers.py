@@ -1,12 +1,14 @@
-"""A primary's loops between its store and the other member: what is committed is an entry, what is said is held.
+"""A primary's loops between its store and the other member: each commit becomes an entry, and the output is held.
 
 A loop is one turn of the server's loop (`server.loop`): messages in, one commit, answers out.
 
-    enter, last in the transaction: the entry is made → into the stream file → to the standby → its ID into the store
-    the commit → committed, or taken_back
-    passed, with what the loop has to say: what may leave now, of this loop and of those before it
+    enter       last in the transaction: the entry is made, written to the stream file and sent to the standby; its ID
+                goes into the store
+    committed   after the commit, or taken_back if it failed
+    passed      with the output of the loop: returns the output of this and earlier loops that may leave now
 
-The two members' disks work side by side: the entry is on its way before the own commit begins. Nothing is decided here.
+The disks of both members work in parallel: the entry is under way before the primary's own commit begins. This module
+decides nothing.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ from pubsub.server.storage.store import Store
 from pubsub.server.topic.changes import Change
 
 Sent = tuple[Outgoing, list[Any]]
-"""A message, and its frames."""
+"""A message and its frames."""
 
 
 class Loops:
     """The loops of one term.
 
     Args:
-        leading: what decides.
-        stream: this member's.
-        send: sends the other member what there is for it.
+        leading: decides when the output may leave.
+        stream: of this member.
+        send: sends all messages that are due to the other member.
     """
 
     def __init__(self, leading: Leading, stream: Stream, send: Callable[[], None]) -> None:
@@ -40,11 +42,11 @@ class Loops:
         self._open = self._counted = False
 
     def begin_term(self, store: Store, server: str) -> None:
-        """Commit the term's first entry, before the store is read: it makes the term durable at both members.
+        """Commit the term's first entry before the store is read. This makes the term durable at both members.
 
         Args:
             store: open.
-            server: the server's ID, which the store tells who opens it without a configuration.
+            server: ID of the server. The store keeps it for commands that open it without a configuration.
 
         Raises:
             StorageError: it cannot be written.
@@ -59,11 +61,11 @@ class Loops:
         self.committed()
 
     def enter(self, store: Store, changes: Sequence[Change]) -> None:
-        """Make an entry of all that the open transaction holds; the last thing before its commit.
+        """Make an entry of all changes in the open transaction. This is the last step before the commit.
 
         Args:
-            store: whose transaction it is.
-            changes: all of it.
+            store: the store of the transaction.
+            changes: all of its changes.
 
         Raises:
             StoreFull, StorageError: it cannot be written.
@@ -76,34 +78,35 @@ class Loops:
             keep_entry(store, entry.id)
 
     def committed(self) -> None:
-        """The transaction is durable."""
+        """Record that the transaction is durable."""
         self._open = False
         self.leading.committed()
 
     def taken_back(self) -> None:
-        """The transaction has not come to be; its entry, if it had one already, neither."""
+        """Record that the transaction failed, and take back its entry if there is one."""
         if self._open:
             self._open = False
             self._stream.cut(self.leading.taken_back())
 
     @property
     def turns_away(self) -> bool:
-        """Whether no request is taken now: too much is held, or another member is about to take over."""
+        """True if no request is accepted now: too much is held, or the other member is about to take over."""
         return self.leading.full or self.leading.stalled
 
     def passed(self, out: Sequence[Sent]) -> list[Sent]:
-        """Hold what a loop has to say, once it is committed.
+        """Hold the output of a loop after its commit.
 
-        What only says that this process lives does not wait (`Outgoing.waits`). Once deposed it says nothing at all.
+        Messages that only show that this process lives are not held (`Outgoing.waits`). A deposed primary sends nothing
+        at all.
 
         Args:
-            out: all of it, in order.
+            out: all messages, in order.
 
         Returns:
-            What may be sent now.
+            The messages that may be sent now.
         """
         held = [one for one in out if one[0].waits]
-        if held and not self._counted:  # It changed nothing; and waits all the same until the term is confirmed.
+        if held and not self._counted:  # A loop without changes also waits until the term is confirmed.
             self.leading.begin([])
             self.leading.committed()
         self._counted = False

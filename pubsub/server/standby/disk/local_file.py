@@ -1,12 +1,12 @@
-"""What is one member's own, in a file beside the store: a copy of the store replaces all that the store holds.
+"""The facts that belong to one member, in a file beside the store. A copy replaces the store, but never this file.
 
-    member      its ID, random and made with the file: a directory that was wiped or restored is another member
-    registered  its store has a register, so it serves nothing before that says so; it is the first member's store that
-                has none yet, which is being made
-    lost        its disk lost what it had confirmed: it must not become primary before it has all again
-    port        the port that it had, where that was left to chance
+    member      ID of the member, random, made with the file. A wiped or restored directory is another member.
+    registered  True if the store has a register. The member then serves nothing until the register allows it. False
+                only for the store of a first member, while it founds the register.
+    lost        True if the disk lost confirmed data. The member must not become primary before it has all data again.
+    port        the member's last port, if the operating system chose it
 
-A directory without the file is that of a server that never had a second member.
+A directory without this file belongs to a server that never had a second member.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Local:
-    """What the file says; see above."""
+    """The contents of the file, as described above."""
 
     member: str
     registered: bool = False
@@ -42,14 +42,14 @@ class LocalFile:
     """The file of one directory.
 
     Args:
-        directory: the member's, which nobody else uses meanwhile.
+        directory: of the member; no other process uses it meanwhile.
 
     Raises:
-        StoreDamaged: it cannot be read as what was written; who it is is not known then.
+        StoreDamaged: the file is damaged, so the member is unknown.
         StorageError: the disk failed.
 
     Attributes:
-        local: what it says; None: there is no such file.
+        local: the contents; None if there is no file.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -60,39 +60,39 @@ class LocalFile:
 
     def _read(self) -> None:
         with failures(self.path):
-            # A directory that cannot be entered is told of by whoever opens the store.
+            # If the directory is not accessible, opening the store reports the error.
             if os.access(self._directory, os.X_OK) and self.path.exists():
                 self.local = _parsed(self.path, self.path.read_bytes())
 
     def make(self, member: str, *, registered: bool = False, port: int = 0) -> Local:
-        """Make this directory that of a member, durably, if it is not that of one.
+        """Make this directory a member's directory, durably, unless it is one already.
 
         Args:
-            member: its ID if it has none yet, 16 random hex digits.
-            registered: see above; True for who joins another member.
+            member: ID for a new member, 16 random hex digits.
+            registered: see above; True for a member that joins another one.
             port: see above.
 
         Raises:
             StoreFull, StorageError: it cannot be written.
         """
-        self._read()  # Whoever makes it has locked the directory only now: another process may have changed it.
+        self._read()  # The caller has locked the directory only now, so another process may have changed the file.
         if self.local is None:
             self._write(Local(member, registered, port=port))
         assert self.local is not None
         return self.local
 
     def keep(self, **changed: Any) -> None:
-        """Change some of it, durably; nothing is written where that is what it says.
+        """Change some of the fields, durably. Nothing is written if all fields already have these values.
 
         Raises:
             StoreFull, StorageError: it cannot be written.
         """
         assert self.local is not None
-        if any(getattr(self.local, name) != value for name, value in changed.items()):  # Looked at in each turn.
+        if any(getattr(self.local, name) != value for name, value in changed.items()):  # Called in each turn.
             self._write(replace(self.local, **changed))
 
     def try_to_keep(self, **changed: Any) -> bool:
-        """The same, to be tried again and again; False where there is no space, which the log says once.
+        """Like `keep`, for repeated calls. Return False if the disk is full, which is logged once.
 
         Raises:
             StorageError: it cannot be written for another reason.
@@ -101,7 +101,7 @@ class LocalFile:
             self.keep(**changed)
         except StoreFull as error:
             if not self._full:
-                _log.error("no space for what this member is to know at its next start, it tries again: %s", error)
+                _log.error("no space to record this member's state for its next start, trying again: %s", error)
             self._full = True
             return False
         self._full = False
@@ -127,4 +127,4 @@ def _parsed(path: Path, data: bytes) -> Local:
             raise ValueError("other fields")
         return Local(**{name: found[name] for name in kinds})
     except (ValueError, KeyError, TypeError):
-        raise StoreDamaged(str(path), "damaged: which member this is cannot be read") from None
+        raise StoreDamaged(str(path), "damaged: the ID of this member cannot be read") from None

@@ -1,10 +1,10 @@
-"""One member's disk: its store, its stream file, and what it knows of itself. It does what a member's role asks for.
+"""One member's disk: its store, its stream file, and its own file. The member's role calls these steps.
 
-open           a whole copy is installed first; then the store, then the stream, which is fitted to it
-following      `write` what the primary sent, `apply` what all members have
-taking         `take`: apply everything
-stepping down  `step_down`: the stream ends with the store again
-copied         `adopt`: a whole copy takes the place of the store, `snapshot`: one is made for the other member
+opening        installs a complete copy, then opens the store, then the stream, which is fitted to the store
+following      `write` stores the primary's entries, `apply` applies the entries that all members have
+taking over    `take` applies everything
+stepping down  `step_down` cuts the stream at the end of the store
+copying        `adopt` replaces the store by a complete copy
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from pubsub.server.storage.store import Store
 STREAM: Final = "stream"
 
 LOG_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of entries after which a standby copies its write-ahead log back."""
+"""Bytes of entries after which a standby copies its write-ahead log back into the store's file."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -44,20 +44,19 @@ class MemberDisk:
     """A member's disk.
 
     Args:
-        directory: the member's; it is not open.
-        local: of the same directory, made before.
+        directory: of the member; not open yet.
+        local: the file in that directory, made before.
         store_bytes_max: as the setting of that name.
-        stream_bytes_max: of entries that are kept.
-        store, lock: of that directory, and what is held while it is written, where it is open already.
-        held: keeps others out of it, see `hold`; closed with the rest.
+        stream_bytes_max: maximum bytes of entries to keep.
+        store, lock: the store of that directory and its write lock, if it is open already.
+        held: the lock of the directory, see `hold`; closed with the rest.
 
     Raises:
-        StorageError: something of it cannot be used.
+        StorageError: a file cannot be used.
 
     Attributes:
-        store: None: this member has none yet.
-        directory: as given.
-        lock: held by whoever writes to the store.
+        store: None if this member has none yet.
+        lock: held while the store is written.
     """
 
     def __init__(
@@ -80,10 +79,10 @@ class MemberDisk:
         self.open()
 
     def open(self) -> None:
-        """Open what is there.
+        """Open the store and the stream.
 
         Raises:
-            StorageError: it cannot be used.
+            StorageError: a file cannot be used.
         """
         with contextlib.ExitStack() as opened:
             if self.store is None:
@@ -98,8 +97,8 @@ class MemberDisk:
         try:
             return self._stream(forget=False)
         except StoreDamaged as error:
-            self._local.keep(lost=True)  # Durable first: the next start finds a stream that looks as if it were whole.
-            _log.error("this member takes no part until it has all from the other one: %s", error)
+            self._local.keep(lost=True)  # Recorded first: the next start finds a stream that looks intact.
+            _log.error("this member cannot become primary until it has all data from the other one: %s", error)
             return self._stream(forget=True)
 
     def _stream(self, *, forget: bool) -> Stream:
@@ -108,22 +107,23 @@ class MemberDisk:
 
     @property
     def end(self) -> EntryId:
-        """The entry that the store ends with."""
+        """The last entry of the store."""
         return ROOT if self.store is None else applied_entry(self.store)
 
     @property
     def staged(self) -> Sequence[Entry]:
-        """What the stream held behind the store's end when it was opened."""
+        """The entries that the stream had behind the store's end when it was opened."""
         return self.stream.staged
 
     def found(self, term: int) -> EntryId:
-        """Begin the history of a store that had one member: with all that it holds as one entry that never travels.
+        """Begin the history of a store that had one member. Its present contents count as one entry that never travels.
 
-        A member that has none of it cannot go on behind it, and is copied. So is one of an earlier history, where the
-        store was served alone since: then its incarnation is another one than the term of its last entry.
+        A member without that entry cannot continue from it, and is copied. The same applies to a member with an earlier
+        history, if the store was served alone since. The store's incarnation then differs from the term of its last
+        entry.
 
         Args:
-            term: under which it serves.
+            term: the term under which this member serves.
 
         Raises:
             StorageError: it cannot be written.
@@ -138,10 +138,10 @@ class MemberDisk:
     # As standby
 
     def write(self, following: Following) -> None:
-        """Write and sync what the primary sent; where there is no space for it, the standby says so.
+        """Write and sync the primary's entries. If the disk is full, the standby reports it in its next ACK.
 
         Raises:
-            StorageError: the disk failed: what it has is not known, and nothing may be confirmed any more.
+            StorageError: the disk failed. Its contents are unknown, and this member may confirm nothing more.
         """
         write = following.to_write()
         if write is None:
@@ -151,14 +151,14 @@ class MemberDisk:
                 self.stream.cut(write.cut)
             self.stream.append(write.entries, own=False)
         except StoreFull as error:
-            self._say_room("what the primary sends", error)
+            self._say_room("new entries of the primary", error)
             self.stream.cut(following.full_disk())
             return
-        self._say_room("what the primary sends", None)
+        self._say_room("new entries of the primary", None)
         following.synced(self.stream.sync())
 
     def apply(self, following: Following) -> bool:
-        """Carry out on the store what all members have; False where there is no space: to be tried again later.
+        """Apply to the store the entries that all members have. Return False if the disk is full: try again later.
 
         Raises:
             ConfigurationError: an entry is of a later release.
@@ -168,21 +168,21 @@ class MemberDisk:
             try:
                 end = self._carry_out(self.store, entries)
             except StoreFull as error:
-                self._say_room("what both members have", error)
-                following.applied_to(following.applied)  # They are to be applied again.
+                self._say_room("entries to apply to the store", error)
+                following.applied_to(following.applied)  # The next call applies these entries again.
                 return False
-            self._say_room("what both members have", None)
+            self._say_room("entries to apply to the store", None)
             following.applied_to(end)
             self.stream.applied(end)
             self._checkpoint(sum(entry.size for entry in entries))
         return True
 
     def _say_room(self, what: str, error: StoreFull | None) -> None:
-        """Have the log say that there is no space, and that there is some again, each once."""
+        """Log once that space is lacking, and once that it is free again."""
         if error is not None and not self._full.get(what):
-            _log.error("no space for %s, this standby is not in sync until there is: %s", what, error)
+            _log.error("no space for %s: this standby is not in sync until space is free: %s", what, error)
         elif error is None and self._full.get(what):
-            _log.info("there is space for %s again", what)
+            _log.info("space is free again for %s", what)
         self._full[what] = error is not None
 
     def _carry_out(self, store: Store, entries: list[Entry]) -> EntryId:
@@ -193,23 +193,23 @@ class MemberDisk:
             raise ConfigurationError(f"the primary is of a later release; upgrade its standby first: {error}") from None
 
     def _checkpoint(self, size: int) -> None:
-        """Copy the write-ahead log back now and then: no thread does it for a standby, whom no client waits for."""
+        """Copy the write-ahead log back now and then. No client waits for a standby, so it needs no thread for this."""
         assert self.store is not None
         self._logged += size
         if self._logged >= LOG_BYTES_MAX:
             self._logged = 0
             try:
                 self.store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
-            except apsw.FullError:  # The log holds it all until the next time.
-                _log.error("no space to copy the write-ahead log of %s back into it", self.store.path)
+            except apsw.FullError:  # The log keeps everything until the next time.
+                _log.error("no space to copy the write-ahead log of %s back into it: free some space", self.store.path)
             except apsw.Error as error:
                 raise translate(error, self.store.path) from None
 
     def take(self, following: Following) -> EntryId:
-        """Carry out everything that this member has, since it is primary now.
+        """Apply all entries of this member, because it becomes the primary.
 
         Returns:
-            The entry that the store ends with.
+            The last entry of the store.
 
         Raises:
             ConfigurationError: an entry is of a later release.
@@ -220,10 +220,10 @@ class MemberDisk:
         return self._carry_out(self.store, following.promote())
 
     def step_down(self) -> EntryId:
-        """Drop of the stream what this member wrote as primary and did not commit.
+        """Drop the entries of the stream that this member wrote as primary and did not commit.
 
         Returns:
-            The entry that the store ends with.
+            The last entry of the store.
 
         Raises:
             StorageError: the disk failed.
@@ -235,13 +235,13 @@ class MemberDisk:
             self.stream.reset(end)
         return end
 
-    # A copy
+    # Copy of the store
 
     def adopt(self, copy: PageCopy) -> None:
-        """Put a whole copy in the place of the store, and open it.
+        """Replace the store by a complete copy, and open it.
 
         Raises:
-            StorageError: the disk failed; the next start finishes it.
+            StorageError: the disk failed; the next start completes the replacement.
         """
         self.close_store()
         copy.finish()
@@ -249,16 +249,14 @@ class MemberDisk:
         self.stream.reset(copy.snapshot)
         self.store = Store(self.directory, bytes_max=self._store_bytes_max)
 
-    # The end
+    # Closing
 
     def close_store(self) -> None:
-        """Close the store."""
         if self.store is not None:
             self.store.close()
             self.store = None
 
     def close(self) -> None:
-        """Close all."""
         self.stream.close()
         self.close_store()
         if self._held is not None:
@@ -266,31 +264,34 @@ class MemberDisk:
 
 
 def hold(directory: Path) -> IO[str]:
-    """Keep every other process out of a member's directory while the result stays open, with a store or without one.
+    """Lock a member's directory against other processes while the result stays open, with or without a store in it.
 
     Raises:
-        ConfigurationError: it cannot be made or written.
+        ConfigurationError: the directory cannot be made or written.
         StoreInUse: another process has it.
     """
     return lock_directory(directory / STREAM)
 
 
 def new_member() -> str:
-    """An ID of a member; 16 hex digits, not all of them zero."""
+    """Return a new ID of a member: 16 hex digits, not all zero."""
     return f"{SystemRandom().getrandbits(64) | 1:016x}"
 
 
 def begin_pair(settings: ServerSettings, local: LocalFile, store: Store, lock: Turns, term: int) -> MemberDisk:
-    """What the first of two members has, for a server that is alone and serves: all of it, or it goes on alone.
+    """Make the files of the first of two members, for a server that is alone and serves.
 
-    What of it is there already when something fails does no harm: nobody else has any of that history yet.
+    If this fails, the server goes on alone. Files that are left after a failure do no harm: no other process has any of
+    that history yet.
 
     Args:
-        store, lock: the server's.
-        term: under which it serves.
+        settings: of the server.
+        local: the file of its directory.
+        store, lock: of the server.
+        term: the term under which it serves.
 
     Raises:
-        ConfigurationError, StorageError: it cannot be made; StoreFull: for want of space.
+        ConfigurationError, StorageError: a file cannot be made; StoreFull if the disk is full.
     """
     with contextlib.ExitStack() as opened:
         held = hold(settings.directory)
@@ -306,7 +307,7 @@ def begin_pair(settings: ServerSettings, local: LocalFile, store: Store, lock: T
         )
         opened.callback(disk.stream.close)
         disk.found(term)
-        local.make(new_member(), port=kept_port(store) or 0)  # From now on, and not before, it is one of two.
+        local.make(new_member(), port=kept_port(store) or 0)  # This last step makes it one of two members.
         opened.pop_all()
     return disk
 
@@ -314,21 +315,23 @@ def begin_pair(settings: ServerSettings, local: LocalFile, store: Store, lock: T
 def open_disk(
     settings: ServerSettings, local: LocalFile, make_room: Callable[[], None] = lambda: None
 ) -> MemberDisk | None:
-    """What a member has, where this is, or is to be, one of two; None where the server is alone.
+    """Open the disk of a present or future member of two; return None for a server that is alone.
 
     Args:
-        make_room: called where the disk is full, once: it gives back what an earlier term kept for that.
+        settings: of the server.
+        local: the file of its directory.
+        make_room: called once if the disk is full. It gives back the space that an earlier term reserved for this case.
 
     Raises:
-        ConfigurationError: it is to be a standby, and has a store of its own, which a copy would replace; or it is a
-            member of another server.
-        StorageError: something of it cannot be used.
+        ConfigurationError: the directory belongs to a member of another server, or a new standby has a store of its
+            own, which a copy would replace.
+        StorageError: a file cannot be used.
     """
     directory = settings.directory
     if local.local is None and settings.standby_of is None:
         return None
     if local.local is None and (directory / FILE).exists():
-        raise ConfigurationError(f"{directory} holds a store of its own; a standby begins with an empty directory")
+        raise ConfigurationError(f"{directory} has a store of its own: start the standby with an empty directory")
     held = hold(directory)
     try:
         try:
@@ -342,12 +345,12 @@ def open_disk(
     owner = "" if disk.store is None else disk.store.server_id
     if owner not in {"", settings.id}:
         disk.close()
-        raise ConfigurationError(f"{directory} is that of a member of server {owner}, and not of {settings.id}")
+        raise ConfigurationError(f"{directory} belongs to a member of server {owner}, not of {settings.id}")
     return disk
 
 
 def _opened(settings: ServerSettings, local: LocalFile, held: IO[str]) -> MemberDisk:
-    local.make(new_member(), registered=True)  # Of the first member's store, whatever becomes of this one.
+    local.make(new_member(), registered=True)  # The first member's store has a register already.
     return MemberDisk(
         settings.directory,
         local,

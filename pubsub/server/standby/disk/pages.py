@@ -1,15 +1,19 @@
-"""A copy of the primary's store, built by pages beside the member's own.
+"""A copy of the primary's store, built by pages beside the member's own store.
 
-    server.db  --copied here-->  copy.db  --pages that differ-->  copy.db  --whole-->  copied.db  -->  server.db
+    server.db  --copied here-->  copy.db  --pages that differ-->  copy.db  --complete-->  copied.db  -->  server.db
 
-Range by range, what the member has is copied on its own disk and then made equal: it tells its hashes, and is sent what
-is otherwise. So no step takes longer than a range, however large the store is; an interrupted copy goes on with what is
-there, whatever that is; and a store that ran a few loops too far costs a few pages. A range counts when it reads back
-as what the primary says is to be there.
+The copy proceeds range by range. The member first copies the range from its own store, on its own disk. It then sends
+the hashes of these pages, and the primary sends the pages that differ. This has three effects:
 
-The old store serves until the copy is whole and synced. That it has its name `copied.db` is the one step: whoever
-finds such a file finishes what was begun, before it opens anything. The old write-ahead log must be gone before the new
-file has the old one's name, or SQLite would carry it out on that.
+* No step takes longer than a range, however large the store is.
+* An interrupted copy continues with the pages that are there, whatever they contain.
+* A store that is a few loops too far ahead costs only a few pages.
+
+A range counts when it reads back with the hash that the primary names.
+
+The old store stays until the copy is complete and synced. The rename to `copied.db` is the one decisive step: a process
+that finds such a file completes the installation before it opens anything. The old write-ahead log must be deleted
+before the new file takes the old name. Otherwise SQLite would apply the old log to the new file.
 """
 
 from __future__ import annotations
@@ -32,30 +36,30 @@ from pubsub.server.storage.schema import FILE
 GROWING: Final = "copy.db"
 WHOLE: Final = "copied.db"
 PIECE_BYTES: Final = 16 * 1024 * 1024
-"""Bytes that are copied on the member's own disk at a time."""
+"""Bytes that are copied at a time from the member's own store."""
 
 TRIES_MAX: Final = 3
-"""How often what was written of a range may read back otherwise before the copy is given up."""
+"""Number of times that the written pages of a range may read back differently before the copy is given up."""
 
 PAGE_BYTES_MAX: Final = 65536
 _NUMBER: Final = 4
 
 
 class PageCopy:
-    """A copy under way, at the member that gets it.
+    """A copy under way, at the member that receives it.
 
     Args:
-        directory: the member's.
-        begin: what the primary began with.
-        own: the member's store, which is open and not written meanwhile; None: it has none that can be read.
+        directory: of the member.
+        begin: the primary's first message.
+        own: the member's store, open and not written meanwhile; None if it has no readable store.
 
     Raises:
         StoreFull, StorageError: the disk is full, or failed.
 
     Attributes:
-        token, snapshot: which copy.
-        first: the first page of the range that is asked for next.
-        received_bytes: of pages, so far.
+        token, snapshot: identify the copy.
+        first: the first page of the range to ask for next.
+        received_bytes: bytes of pages received so far.
     """
 
     def __init__(self, directory: Path, begin: Copy, own: apsw.Connection | None) -> None:
@@ -63,21 +67,21 @@ class PageCopy:
         self.token, self.snapshot = begin.token, begin.snapshot
         self._pages, self._page_bytes = begin.pages, begin.page_bytes
         if not (512 <= begin.page_bytes <= PAGE_BYTES_MAX and 1 <= begin.pages < 1 << 32):
-            raise StorageError(str(self._path), "pages that no store has")
+            raise StorageError(str(self._path), "the primary names a page size or a page count that no store has")
         self.first = 1
         self.received_bytes = 0
         self._tries = 0
-        self._written: dict[int, bytes] = {}  # Of this range: hashes of the pages that came, as they came.
+        self._written: dict[int, bytes] = {}  # Hashes of the received pages of this range, taken before the write.
         with failures(self._path):
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @property
     def whole(self) -> bool:
-        """Whether every range is what it is to be."""
+        """True if every range counts."""
         return self.first > self._pages
 
     def request(self, server: str, store: str, member: str) -> Copy:
-        """The hashes of the next range; to be sent again where no answer comes.
+        """Return the hashes of the next range. Send them again if no answer arrives.
 
         Raises:
             StoreFull, StorageError: the disk is full, or failed.
@@ -89,12 +93,12 @@ class PageCopy:
         return Copy(server, store, member, "hashes", self.token, 0, self.snapshot, self.first, count, 0, body)
 
     def _copy_own(self, end: int) -> None:
-        """Copy what the member has, up to an offset, unless that much is there already."""
+        """Copy the member's own store up to an offset, unless the file is that long already."""
         if self._own is None:
             return
         end = min(end, (self._directory / FILE).stat().st_size)
         while (done := os.fstat(self._file).st_size) < end:
-            # Not by a file of our own: to close one would release SQLite's locks on that file.
+            # Read through SQLite: closing a file descriptor of our own would release SQLite's locks on that file.
             try:
                 _, piece = self._own.read("main", 0, done, min(PIECE_BYTES, end - done))
             except apsw.Error as error:
@@ -102,13 +106,13 @@ class PageCopy:
             self._write(piece, done)
 
     def take(self, answer: Copy) -> bool:
-        """Take what the primary says of the range that was asked for; anything else is ignored.
+        """Process the primary's answer about the current range. Any other answer is ignored.
 
         Returns:
-            Whether the next range is to be asked for, or this one again.
+            True if a request is due, for the next range or for this one again.
 
         Raises:
-            StoreFull, StorageError: the disk is full, or failed; or it does not keep what is written.
+            StoreFull, StorageError: the disk is full, failed, or does not keep the written pages.
         """
         if (answer.token, answer.snapshot, answer.first) != (self.token, self.snapshot, self.first) or self.whole:
             return False
@@ -125,9 +129,11 @@ class PageCopy:
         if found.digest() == bytes(answer.body):
             self.first, self._tries = self.first + count, 0
             return True
-        self._tries += not kept  # Else pages were lost on the way, as where a link comes and goes.
+        self._tries += not kept  # If all pages were kept, some were lost on the way, as on an unstable link.
         if self._tries >= TRIES_MAX:
-            raise StorageError(str(self._path), f"does not keep what is written, at page {self.first} or behind it")
+            raise StorageError(
+                str(self._path), f"does not keep written pages, from page {self.first} on: check the disk"
+            )
         return True
 
     def _take_pages(self, body: memoryview, count: int) -> None:
@@ -148,7 +154,7 @@ class PageCopy:
             offset, rest = offset + written, rest[written:]
 
     def _hashes(self, count: int) -> Iterator[bytes]:
-        """Of the pages of the next range, as far as they are there."""
+        """Yield the hashes of the pages of the current range, as far as the file has them."""
         for number in range(self.first, self.first + count):
             with failures(self._path):
                 page = os.pread(self._file, self._page_bytes, (number - 1) * self._page_bytes)
@@ -157,7 +163,7 @@ class PageCopy:
             yield hash_of(page)
 
     def finish(self) -> None:
-        """All is there: sync it, and give it the name by which it takes the store's place, `install`.
+        """Sync the complete copy, and give it the name with which `install` finds it.
 
         Raises:
             StorageError: the disk failed.
@@ -171,20 +177,20 @@ class PageCopy:
         self.close()
 
     def close(self) -> None:
-        """Close the file; what is there stays for the next copy."""
+        """Close the file. Its pages stay for the next copy."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def install(directory: Path) -> bool:
-    """Put a whole copy in the store's place, if there is one; to be called before the store is opened, at every start.
+    """Replace the store by a complete copy, if there is one. Called at every start, before the store is opened.
 
     Returns:
-        Whether there was one.
+        True if there was a copy.
 
     Raises:
-        StorageError: the disk failed; the next call goes on.
+        StorageError: the disk failed; the next call continues.
     """
     copied = directory / WHOLE
     with failures(copied):

@@ -1,12 +1,12 @@
 """One file of a stream of entries: its format, how it is written, and how it is read after a crash.
 
-    head: mark, the entry that the first one follows, where in the stream the file begins, CRC-32
+    file head: mark, the entry before the first one, position of the file in the stream, CRC-32
     each entry: mark, flags, ID, previous ID, bytes synced before, size, CRC-32 of the bytes, CRC-32 of this; the bytes
 
-Whether an entry is whole is said by its checksums, whether it belongs where it stands by the entry that it names as
-the one before it. At the end of a file a power cut leaves anything: what was not synced may lack any part. So each
-entry says up to where the stream was synced when it was written: a sound entry that says so of a place that cannot be
-read shows that the disk lost what it had confirmed.
+The checksums show whether an entry is complete. The previous ID shows whether the entry belongs at its place. After a
+power cut the end of a file may contain anything, and any part of the unsynced data may be missing. Each entry therefore
+records up to which position the stream was synced when it was written. If an intact entry names a synced position that
+cannot be read, the disk has lost confirmed data.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _MARK: Final = b"PPE1"
 _ENTRY: Final = struct.Struct(">4sB3xQQQQQQII")
 _OWN: Final = 1
 _BATCH: Final = 512
-"""Buffers of one call that writes; a system takes 1,024."""
+"""Maximum number of buffers in one write call; the operating system accepts 1,024."""
 _STEP_BYTES: Final = 64 * 1024
-"""One place in so many bytes is remembered."""
+"""One entry's place is remembered for each such number of bytes."""
 _READ_BYTES: Final = 256 * 1024
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 class Head(NamedTuple):
-    """What stands before an entry's bytes.
+    """The fields before an entry's bytes.
 
     Attributes:
-        own: written by this member as primary, before its own commit.
-        synced: bytes of the stream that were synced before this was written.
+        own: True if this member wrote it as primary, before its own commit.
+        synced: bytes of the stream that were synced before this entry was written.
         offset: of the entry in its file.
     """
 
@@ -56,7 +56,7 @@ class Head(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The offset behind it."""
+        """The offset behind the entry."""
         return self.offset + _ENTRY.size + self.size
 
 
@@ -65,13 +65,13 @@ class Segment:
 
     Args:
         path: of the file.
-        number: files are in this order.
-        base: the entry that its first one follows.
-        start: bytes of the stream before this file's.
+        number: gives the order of the files.
+        base: the entry before the first one.
+        start: bytes of the stream before this file.
 
     Attributes:
         size: bytes that count.
-        end: its last entry, or `base`.
+        end: the last entry, or `base`.
     """
 
     def __init__(self, path: Path, number: int, base: EntryId, start: int) -> None:
@@ -84,7 +84,7 @@ class Segment:
 
     @classmethod
     def create(cls, path: Path, number: int, base: EntryId, start: int) -> Segment:
-        """A new file.
+        """Make a new file.
 
         Raises:
             StoreFull, StorageError: it cannot be made.
@@ -97,13 +97,13 @@ class Segment:
                 segment._write([head + crc32(head).to_bytes(4, "big")], 0)
             except OSError:
                 segment.close()
-                path.unlink(missing_ok=True)  # A disk that stays full would get one more with each try.
+                path.unlink(missing_ok=True)  # Otherwise each try on a full disk would leave a file.
                 raise
         return segment
 
     @classmethod
     def found(cls, path: Path, number: int) -> Segment | None:
-        """A file that is there, not indexed yet; None where its head cannot be read."""
+        """Open an existing file, not indexed yet. Return None if its head cannot be read."""
         with failures(path):
             with path.open("rb") as file:
                 head = file.read(_FILE.size)
@@ -117,7 +117,7 @@ class Segment:
             return segment
 
     def rename(self, number: int, path: Path) -> None:
-        """Be the file of this number from now on.
+        """Give the file its final number and path.
 
         Raises:
             OSError: the disk failed.
@@ -127,18 +127,17 @@ class Segment:
 
     @property
     def position(self) -> int:
-        """Bytes of the stream up to its end."""
+        """Bytes of the stream up to the end of this file."""
         return self.start + self.size
 
     @property
     def file(self) -> int:
-        """The open file."""
+        """File descriptor of the file, opened at first use."""
         if self._file is None:
             self._file = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
         return self._file
 
     def close(self) -> None:
-        """Close the file."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -146,7 +145,7 @@ class Segment:
     # Writing
 
     def append(self, entries: Sequence[Entry], *, own: bool, synced: int) -> None:
-        """Write entries at the end; none of them where the disk is full.
+        """Write entries at the end: all, or none if the disk is full.
 
         Raises:
             StoreFull, StorageError: they cannot be written.
@@ -175,17 +174,17 @@ class Segment:
             missing = sum(map(len, some))
             written = os.pwritev(self.file, some, offset)
             offset += written
-            if written < missing:  # The rest one by one: a second try says why.
+            if written < missing:  # Write the rest alone. If that fails, its error gives the cause.
                 rest = memoryview(b"".join(some))[written:]
                 while rest:
                     written = os.pwrite(self.file, rest, offset)
                     offset, rest = offset + written, rest[written:]
 
     def sync(self) -> None:
-        """Have all that was written on the disk.
+        """Sync all written data to the disk.
 
         Raises:
-            StorageError: the disk failed: what it has is not known.
+            StorageError: the disk failed. Its contents are unknown.
         """
         try:
             os.fdatasync(self.file)
@@ -193,7 +192,7 @@ class Segment:
             raise StorageError(str(self.path), f"cannot be synced: {error.strerror}") from None
 
     def cut(self, end: EntryId, offset: int) -> None:
-        """Drop all from an offset on, where the entry `end` ends.
+        """Drop all data behind the entry `end`, which ends at `offset`.
 
         Raises:
             StorageError: the disk failed.
@@ -214,14 +213,14 @@ class Segment:
     # Reading
 
     def index(self) -> None:
-        """Find its end by the heads of its entries; what is not sound behind it counts no more."""
+        """Find the end of the file by the heads of its entries. Data behind the last valid head does not count."""
         for head in self.heads(_FILE.size, size=os.fstat(self.file).st_size):
             self.size, self.end = head.end, head.id
             self._remember(head.id, head.end)
         self.indexed = True
 
     def behind(self, entry: EntryId) -> int | None:
-        """The offset behind an entry, `base` included; None where it is not in this file."""
+        """Return the offset behind an entry, `base` included; None if the entry is not in this file."""
         place = bisect_right(self._places, entry, key=lambda known: known[0]) - 1
         if place < 0:
             return None
@@ -234,11 +233,12 @@ class Segment:
         return None
 
     def heads(self, offset: int, previous: EntryId | None = None, size: int | None = None) -> Iterator[Head]:
-        """The heads of the entries from an offset on, as far as they are sound and follow each other.
+        """Yield the heads of entries from an offset on, as long as they are valid and follow each other.
 
         Args:
-            previous: the entry that ends at the offset; None: `base`.
-            size: bytes to look at; None: those that count.
+            offset: start of the first entry.
+            previous: the entry that ends at the offset; None for `base`.
+            size: bytes to look at; None for those that count.
         """
         before = self.base if previous is None else previous
         limit = self.size if size is None else size
@@ -253,7 +253,7 @@ class Segment:
             before, offset = head.id, head.end
 
     def entry(self, head: Head) -> Entry | None:
-        """The entry behind a head; None where its bytes are not what was written."""
+        """Read the entry of a head. Return None if its bytes are damaged."""
         data = os.pread(self.file, head.size, head.end - head.size)
         while len(data) < head.size and (more := os.pread(self.file, head.size, head.end - head.size + len(data))):
             data += more[: head.size - len(data)]
@@ -262,10 +262,13 @@ class Segment:
         return Entry(head.id, head.previous, head.size, head.checksum, (data,))
 
     def shows_loss(self, offset: int, position: int, store_end: EntryId) -> bool:
-        """Whether entries that this member has confirmed are lost.
+        """Return True if this file shows that entries that this member has confirmed are lost.
 
-        A sound one from an offset on shows it, where it was written when the stream was synced beyond a position that
-        cannot be read, and the store does not have it yet.
+        A valid entry from `offset` on shows a loss under three conditions:
+
+        * This member did not write it as primary.
+        * The store does not have it yet.
+        * When it was written, the stream was synced beyond `position`, where the unreadable data begins.
         """
         size = os.fstat(self.file).st_size
         while offset < size:
@@ -281,7 +284,7 @@ class Segment:
 
 
 def parse(data: bytes, place: int, offset: int) -> Head | None:
-    """The head that stands at a place; None where none does."""
+    """Return the head at a place, or None if there is no valid one."""
     if place + _ENTRY.size > len(data):
         return None
     raw = data[place : place + _ENTRY.size]
@@ -292,7 +295,7 @@ def parse(data: bytes, place: int, offset: int) -> Head | None:
 
 
 class failures:  # noqa: N801 - reads as a sentence
-    """What goes wrong with a file, as our errors.
+    """Turns operating system errors about a file into StoreFull or StorageError.
 
     Args:
         path: of the file.
@@ -312,7 +315,7 @@ class failures:  # noqa: N801 - reads as a sentence
 
 
 def sync_directory(directory: Path) -> None:
-    """Have the names in a directory on the disk.
+    """Sync the names in a directory to the disk.
 
     Raises:
         OSError: the disk failed.

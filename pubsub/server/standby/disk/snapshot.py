@@ -1,14 +1,14 @@
-"""A store as it is at one moment, page by page, while it goes on being written.
+"""A store as it was at one moment, page by page, while it is written further.
 
-A read transaction on a connection of its own pins the moment. What the store's pages were then is read past SQLite,
-which hands out no pages, through its own files: of each page the last frame that the write-ahead log held then, else
-what the file holds. Both stay what they are while the transaction is open:
+A read transaction on a separate connection pins the moment. SQLite hands out no pages, so this module reads them
+through SQLite's own file handles. For each page it takes the last frame in the write-ahead log of that moment. If the
+log had none, it takes the page of the file. Both stay unchanged while the transaction is open:
 
-    the log    does not begin anew while somebody reads from it; where it did all the same, all of it was in the file
-               when the transaction began, and nothing is copied into the file as long as that is open
-    the file   gets from the log only what was in it then: pages that are read from the log here
+    the log    It does not start over while a connection reads from it. If it did start over, the file had all of it
+               when the transaction began. Nothing is copied into the file while such a transaction is open.
+    the file   It receives from the log only frames that were there at that moment. These pages are read from the log.
 
-So the log grows meanwhile, and somebody has to look at how much (`log_bytes`).
+The log grows meanwhile, so the caller must watch its size (`log_bytes`).
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from pubsub.server.storage.store import Store
 
 HASH_BYTES: Final = 16
 RANGE_PAGES: Final = 1024
-"""Pages that are compared at a time: 16 MiB, of which nothing but the differing ones is in memory."""
+"""Pages compared at a time: 16 MiB. Only the pages that differ are in memory."""
 
 MESSAGE_BYTES: Final = 1024 * 1024
 """Bytes of pages in one COPY."""
 
 LOG_BYTES_MAX: Final = 4 << 30
-"""Size of the write-ahead log beyond which the snapshot is given up, and the copy begun anew: it lacks less then."""
+"""Size of the write-ahead log beyond which the snapshot is given up and the copy starts again: it lacks less then."""
 
 _NUMBER: Final = struct.Struct(">I")
 _FILE, _LOG = 0, 1
@@ -44,23 +44,23 @@ _FRAME: Final = struct.Struct(">IIIIII")
 
 
 def hash_of(page: bytes | memoryview) -> bytes:
-    """What two members compare instead of a page."""
+    """Return the hash that two members compare instead of a page."""
     return blake2b(page, digest_size=HASH_BYTES).digest()
 
 
 class Snapshot:
-    """The store as it is now. To be made between two commits, on the thread that writes; read on any one thread.
+    """The store at this moment. Make it between two commits, on the thread that writes; read it on any single thread.
 
     Args:
-        store: whose.
+        store: the store to read.
 
     Raises:
         StorageError: it cannot be read.
 
     Attributes:
-        entry: the entry that it ends with.
-        pages: how many.
-        page_bytes: of each.
+        entry: the last entry of the store.
+        pages: number of pages.
+        page_bytes: size of each page.
     """
 
     def __init__(self, store: Store) -> None:
@@ -72,7 +72,7 @@ class Snapshot:
             self._db.execute("begin")
             self.page_bytes = int(self._db.pragma("page_size"))
             self.pages = int(self._db.pragma("page_count"))
-            self._db.execute("select 1 from sqlite_schema").fetchall()  # From here on nothing changes.
+            self._db.execute("select 1 from sqlite_schema").fetchall()  # Pins the moment.
             frames, _ = store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
             self.entry = applied_entry(store)
             self._header = self._read(_LOG, 0, _LOG_HEADER)
@@ -83,18 +83,17 @@ class Snapshot:
         self._places: dict[int, int] | None = None
 
     def log_bytes(self) -> int:
-        """How large the write-ahead log is now."""
         return self._log_path.stat().st_size if self._log_path.exists() else 0
 
     def _read(self, file: int, offset: int, size: int) -> bytes:
-        """Bytes of the store's file or of its log, as many as there are; zeros behind the end.
+        """Read bytes of the store's file or of its log, as many as there are; zeros beyond the end.
 
-        Not by a file of our own: to close one would release SQLite's locks on that file.
+        This reads through SQLite: closing a file descriptor of our own would release SQLite's locks on that file.
         """
         return self._db.read("main", file, offset, size)[1]
 
     def _in_log(self) -> dict[int, int]:
-        """Where in the log each page stands that was in it."""
+        """Return the offset in the log of each page that the log had at the moment of the snapshot."""
         if self._places is None:
             self._places = {}
             step = _FRAME.size + self.page_bytes
@@ -107,11 +106,11 @@ class Snapshot:
         return self._places
 
     def _began_anew(self) -> bool:
-        """Whether the log was begun anew: to be asked after a read of it, since its head is written first."""
+        """Return True if the log has started over. Call it after a read of the log: its head changes first."""
         return self._read(_LOG, 0, _LOG_HEADER) != self._header
 
     def page(self, number: int) -> bytes:
-        """One page, from 1.
+        """Return one page; the first is 1.
 
         Raises:
             StorageError: it cannot be read.
@@ -128,15 +127,15 @@ class Snapshot:
             raise translate(error, self._path) from None
 
     def begin(self, server: str, store: str, member: str, term: int, token: int) -> Copy:
-        """What a copy of this begins with."""
+        """Return the first message of a copy of this snapshot."""
         return Copy(server, store, member, "begin", token, term, self.entry, 1, self.pages, self.page_bytes)
 
     def answers(self, asked: Copy, server: str, store: str, member: str) -> Iterator[Copy]:
-        """The pages of a range that the standby has otherwise, and what is to be there then.
+        """Yield the pages of a range that differ at the standby, then the hash that the range must have.
 
         Args:
-            asked: its hashes.
-            server, store, member: whose messages these are.
+            asked: the standby's hashes of the range.
+            server, store, member: of this member, for its messages.
 
         Raises:
             StorageError: a page cannot be read.
@@ -170,6 +169,6 @@ class Snapshot:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Let the log begin anew."""
+        """Close the transaction, so that the log can start over."""
         with contextlib.suppress(apsw.Error):
             self._db.close()

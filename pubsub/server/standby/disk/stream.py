@@ -1,12 +1,14 @@
 """The stream: a member's most recent entries, one chain in a few files.
 
-The standby syncs what it appends before it acknowledges; the primary only appends. Both keep up to
-`standby_stream_bytes_max`, so that a member that was away for less is sent what it lacks, by whichever of the two is
-primary then. Oldest files go first; what is pinned, since a copy under way is followed by it, up to twice as late.
+The standby syncs its appended entries before it acknowledges them; the primary only appends. Both keep up to
+`standby_stream_bytes_max`. After a short absence a member therefore receives the entries that it lacks from the current
+primary, and needs no copy. The oldest files are removed first. Pinned entries, which must follow a copy under way, stay
+until the stream has twice that size.
 
-At the start the stream is fitted to the store. What the file holds behind the store's last entry was acknowledged by
-this member as standby, and is kept. What it wrote as primary and did not commit never came to be, and is dropped: an
-entry that was taken back must not return. Where the stream does not reach the store's last entry, it begins anew there.
+At the start the stream is fitted to the store. The entries behind the store's last entry are of two kinds. This member
+acknowledged some as a standby, and keeps them. It wrote others as primary and did not commit them. These are dropped,
+because an entry that was taken back must not return. If the stream does not reach the store's last entry, it starts
+over there.
 """
 
 from __future__ import annotations
@@ -22,35 +24,35 @@ from pubsub.server.standby.disk.segment import Segment, failures, sync_directory
 from pubsub.server.standby.replication.entries import Entry
 
 STREAM_BYTES_MAX: Final = 1 << 30
-"""Bytes of entries that are kept, unless told otherwise."""
+"""Default maximum bytes of entries to keep."""
 
 RECENT_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of the newest entries that are in memory too: who keeps up is sent nothing that is read from the disk."""
+"""Maximum bytes of the newest entries that are in memory too, so that a standby that keeps up needs no read of the
+disk."""
 
 FILES: Final = 16
-"""Files that the stream is cut into: so much of it goes at once."""
+"""Number of files in the stream; one is removed at a time."""
 
 _SUFFIX: Final = ".entries"
 _NEXT: Final = "next"
-"""The file that `reset` begins with, until then."""
+"""Name of the file that `prepare` makes, until `reset` renames it."""
 
 
 class _Recent:
-    """The newest entries, in memory, by the entry before each; oldest first."""
+    """The newest entries, in memory, by the previous entry of each; oldest first."""
 
     def __init__(self) -> None:
         self.entries: dict[EntryId, Entry] = {}
         self._bytes = 0
 
     def keep(self, entry: Entry) -> None:
-        """Add the newest one, at the expense of the oldest."""
+        """Add the newest entry, and drop the oldest ones if there are too many bytes."""
         self.entries[entry.previous] = entry
         self._bytes += entry.size
         while self._bytes > RECENT_BYTES_MAX and len(self.entries) > 1:
             self._bytes -= self.entries.pop(next(iter(self.entries))).size
 
     def cut(self, end: EntryId) -> None:
-        """Drop all behind an entry."""
         while self.entries and next(reversed(self.entries.values())).id > end:
             self._bytes -= self.entries.popitem()[1].size
 
@@ -59,18 +61,18 @@ class Stream:
     """The stream of one member.
 
     Args:
-        directory: made if it is not there.
-        store_end: the entry that the store ends with.
-        bytes_max: what is kept.
-        forget: begin anew where the disk lost what it had confirmed.
+        directory: made if it does not exist.
+        store_end: the last entry of the store.
+        bytes_max: maximum bytes to keep.
+        forget: start over if the disk lost confirmed entries.
 
     Raises:
-        StoreDamaged: what this member acknowledged cannot be read any more; it must not become primary before it has
-            all from the other one.
+        StoreDamaged: entries that this member acknowledged cannot be read any more. It must not become primary before
+            it has all data from the other member.
         StorageError: the files cannot be used.
 
     Attributes:
-        staged: at the start, the entries behind the store's.
+        staged: the entries that were behind the store's last one at the start.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Stream:
         self._pinned: EntryId | None = None
         self._store_end = store_end
         self._synced = 0  # Bytes of the stream that are on the disk.
-        self._unsynced: list[Segment] = []  # Older files that are not, or whose names are not.
+        self._unsynced: list[Segment] = []  # Older files that are not on the disk, or without their names there.
         self._segments: list[Segment] = []
         self._next: Segment | None = None
         self.staged: list[Entry] = []
@@ -92,14 +94,14 @@ class Stream:
             self._open(store_end, forget)
             opened.pop_all()
 
-    # The start
+    # Opening
 
     def _open(self, store_end: EntryId, forget: bool) -> None:
         paths = sorted(self._directory.glob(f"*{_SUFFIX}"))
         found = [Segment.found(path, int(path.name.removesuffix(_SUFFIX))) for path in paths]
         self._number = found_number(paths)
         sound = [segment for segment in found if segment is not None]
-        # One whose head is none may never have been finished; or its disk lost that, with what was confirmed behind it.
+        # A file without a valid head was never finished, or its disk lost the head and confirmed entries behind it.
         headless = [Segment(path, 0, ROOT, 0) for path, one in zip(paths, found, strict=True) if one is None]
         first = next((place for place in reversed(range(len(sound))) if sound[place].base <= store_end), -1)
         if first < 0:
@@ -120,7 +122,7 @@ class Stream:
     def _fit(
         self, older: list[Segment], newer: list[Segment], headless: list[Segment], store_end: EntryId, forget: bool
     ) -> bool:
-        """Take over the files that hold the store's last entry and what follows it; whether there are such."""
+        """Take over the files with the store's last entry and the entries behind it. Return False if there are none."""
         self._segments = older
         newest = older[-1]
         newest.index()
@@ -143,7 +145,7 @@ class Stream:
         return True
 
     def _stage(self, place: int, store_end: EntryId, forget: bool) -> None:
-        """Read what follows the store's last entry, up to the first that this member wrote as primary."""
+        """Read the entries behind the store's last one, up to the first that this member wrote as primary."""
         end = store_end
         for segment in self._segments[place:]:
             offset = segment.behind(end)
@@ -185,7 +187,7 @@ class Stream:
 
     @property
     def position(self) -> int:
-        """Bytes of the stream since it began; those that were trimmed count."""
+        """Bytes of the stream since it began, including removed files."""
         return self._segments[-1].position
 
     @property
@@ -194,10 +196,11 @@ class Stream:
         return self.position - self._segments[0].start
 
     def append(self, entries: Sequence[Entry], *, own: bool) -> None:
-        """Append entries that follow the last one; all of them, or none where the disk is full of other things.
+        """Append entries that follow the last one: all of them, or none if the disk is full of other data.
 
         Args:
-            own: this member made them, as primary, and its own commit is not through.
+            entries: in order.
+            own: True if this member made them as primary, before its own commit.
 
         Raises:
             StoreFull, StorageError: they cannot be written, or do not follow.
@@ -231,10 +234,10 @@ class Stream:
             self._unsynced.append(newest)
 
     def sync(self) -> EntryId:
-        """Have all that was appended on the disk, and give the last entry.
+        """Sync all appended entries to the disk, and return the last one.
 
         Raises:
-            StorageError: the disk failed: what it has is not known, and nothing may be acknowledged any more.
+            StorageError: the disk failed. Its contents are unknown, and this member may acknowledge nothing more.
         """
         for segment in (*self._unsynced, self._segments[-1]):
             segment.sync()
@@ -246,10 +249,10 @@ class Stream:
         return self.end
 
     def cut(self, end: EntryId) -> None:
-        """Drop all behind an entry: it did not come to be.
+        """Drop all entries behind one: they were taken back.
 
         Raises:
-            StorageError: the disk failed, or the entry is not here.
+            StorageError: the disk failed, or the entry is not in the stream.
         """
         self._recent.cut(end)
         with failures(self._directory):
@@ -258,16 +261,16 @@ class Stream:
             newest = self._segments[-1]
             offset = newest.behind(end)
             if offset is None:
-                raise StorageError(str(newest.path), f"entry {format_entry(end)} is not there")
+                raise StorageError(str(newest.path), f"entry {format_entry(end)} is not in the stream")
             if offset < newest.size:
                 newest.cut(end, offset)
         self._synced = min(self._synced, self.position)
 
     def prepare(self, base: EntryId) -> None:
-        """Make the file that a `reset` to the same entry begins with: it needs no space after this.
+        """Make the file for a `reset` to the same entry, so that the `reset` needs no space.
 
         Raises:
-            StoreFull, StorageError: it cannot be written; all is as it was.
+            StoreFull, StorageError: it cannot be written; nothing has changed.
         """
         self._unprepare()
         with failures(self._directory):
@@ -280,10 +283,10 @@ class Stream:
             self._next = None
 
     def reset(self, base: EntryId) -> None:
-        """Begin anew: the store is a copy now, which ends with this entry.
+        """Start over: the store is now a copy that ends with this entry.
 
         Raises:
-            StoreFull, StorageError: the files cannot be written; full it can be only where nothing was prepared.
+            StoreFull, StorageError: the files cannot be written. StoreFull is possible only without `prepare`.
         """
         if self._next is None or (self._next.base, self._next.start) != (base, self._start()):
             self.prepare(base)
@@ -302,15 +305,15 @@ class Stream:
             self._segments = self._segments[-1:]
 
     def pin(self, entry: EntryId | None) -> None:
-        """Keep what follows an entry as long as the stream is less than twice as long as it may be; None: no more."""
+        """Keep the entries behind this one while the stream is below twice its maximum size. None ends this."""
         self._pinned = entry
 
     def applied(self, entry: EntryId) -> None:
-        """A standby's store ends with this entry now: up to there it is needed by nobody but who lacks it."""
+        """Record the last entry of a standby's store. Only the other member may still need the entries up to it."""
         self._store_end = entry
 
     def _drop_oldest(self) -> bool:
-        """Remove the oldest file, but not the only one, nor what the store lacks or is pinned; whether it was."""
+        """Remove the oldest file. Return False if it is the only one, pinned, or has entries that the store lacks."""
         second = self._segments[1].base if len(self._segments) > 1 else None
         if second is None or second > self._store_end:
             return False
@@ -322,11 +325,11 @@ class Stream:
     # Reading
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether an entry is of this chain, and all that follow it are here."""
+        """Return True if an entry is in this chain and all entries behind it are here."""
         return entry == self.end or entry in self._recent.entries or self._found(entry) is not None
 
     def _found(self, entry: EntryId) -> tuple[int, int] | None:
-        """Which file an entry is in, and the offset behind it."""
+        """Return the index of the file with an entry, and the offset behind that entry."""
         for place in reversed(range(len(self._segments))):
             segment = self._segments[place]
             if segment.base > entry:
@@ -338,7 +341,7 @@ class Stream:
         return None
 
     def _is_indexed(self, place: int) -> bool:
-        """Look into older files, newest first; one that does not lead to the next one goes, with all before it."""
+        """Index older files, newest first. If a file does not lead to the next one, remove it and all older ones."""
         for older in reversed(range(place, len(self._segments) - 1)):
             segment = self._segments[older]
             if segment.indexed:
@@ -355,7 +358,7 @@ class Stream:
         del self._segments[: place + 1]
 
     def read(self, after: EntryId, bytes_max: int, entries_max: int) -> list[Entry]:
-        """The entries that follow one: the first in any case, others up to so many bytes; none where it is not here.
+        """Return entries that follow `after`: the first in any case, more up to `bytes_max`; none if it is not here.
 
         Raises:
             StorageError: the disk failed.
@@ -385,30 +388,29 @@ class Stream:
             if out and (size > bytes_max or len(out) == entries_max):
                 break
             entry = self._segments[place].entry(head)
-            if entry is None:  # Damaged: who lacks this is copied.
+            if entry is None:  # It is damaged: a standby that lacks it needs a copy.
                 self._lose(place)
                 break
             out.append(entry)
         return out
 
     def _lose(self, place: int) -> None:
-        """A file is damaged: what follows it is all that is left."""
+        """Remove a damaged file and all older ones. Only the files behind it remain."""
         if place == len(self._segments) - 1:
             self._begin(self.end)
         self._forget_up_to(place)
 
     def close(self) -> None:
-        """Close the files."""
         self._unprepare()
         for segment in self._segments:
             segment.close()
 
 
 def _see_loss(files: Sequence[Segment], position: int, store_end: EntryId, forget: bool) -> bool:
-    """Whether files that are not read show that what was confirmed is lost, behind a position of the stream.
+    """Return True if unread files show that confirmed entries behind a position of the stream are lost.
 
     Raises:
-        StoreDamaged: they do, and it is not to be forgotten.
+        StoreDamaged: they are lost, and `forget` is False.
     """
     lost = next((one for one in files if one.shows_loss(0, position, store_end)), None)
     if lost is not None and not forget:
@@ -417,7 +419,7 @@ def _see_loss(files: Sequence[Segment], position: int, store_end: EntryId, forge
 
 
 def _is_synced(segments: Sequence[Segment], segment: Segment, offset: int) -> bool:
-    """Whether what is written behind an offset of one of the files shows that all before it was synced."""
+    """Return True if later entries show that the stream was synced up to this offset of a file."""
     later = segments[segments.index(segment) + 1 :]
     position = segment.start + offset - 1
     first = segments[0].base
@@ -425,5 +427,5 @@ def _is_synced(segments: Sequence[Segment], segment: Segment, offset: int) -> bo
 
 
 def found_number(paths: Sequence[Path]) -> int:
-    """The highest number of these files; 0 for none."""
+    """Return the highest number of these files; 0 for none."""
     return max((int(path.name.removesuffix(_SUFFIX)) for path in paths), default=0)

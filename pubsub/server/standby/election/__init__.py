@@ -1,1 +1,1 @@
-"""Which of two members serves: ballots at the proxies, the time to try one, and proxies that lost their promises."""
+"""The election between two members: ballots at the proxies, when to try one, and recovery of lost promises."""

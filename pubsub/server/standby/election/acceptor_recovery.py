@@ -1,17 +1,19 @@
-"""How proxies get their row of the register: when it is founded, and when one has lost its data.
+"""Gives proxies their row of the register: when it is founded, and when a proxy has lost its data.
 
-A proxy without its row has no vote (`proxy.register`): it may have forgotten what it promised. The primary looks at
-every heartbeat who has none, and gives such a proxy its vote back in three steps:
+A proxy without its row has no vote (`proxy.register`), because it may have forgotten its promises. At every heartbeat
+the primary checks which proxies have no vote. It gives such a proxy its vote back in three steps:
 
-    forget    every member ends what may count on an answer from the proxy's earlier life (FORGET); a member that starts
-              anew has nothing that counts. So what it promised binds nobody any more
-    look      of n proxies n - majority + 1 others tell what they promised and accepted: among these is one of each
-              majority that the lost proxy was part of, so nothing that was chosen is missed
-    admit     the proxy takes the highest of each, if it is the very life that was looked at
+    forget    Every member ends all attempts that may count an answer from the proxy's earlier life (FORGET). A member
+              that starts again has none. The lost promises then bind nobody.
+    look      Of n proxies, n - majority + 1 others report what they promised and accepted. Each majority with the lost
+              proxy includes one of these, so no chosen view is missed.
+    admit     The proxy takes the highest promise and view of these, unless it has lost its data again since the look.
 
-Each step is repeated at every look until it is done. With one proxy there are no others to tell: it stays without a
-vote until an operator gives it one (`reset`). A register is founded by giving all proxies their rows, of a view of one
-member alone, who is the only one that could propose anything.
+Each look repeats the steps that are not done. With one proxy there are no others to ask, and it stays without a vote
+until an operator gives it one (`reset`).
+
+A register is founded when all proxies receive their rows. The first view has a single member, and only that member
+could have proposed a view.
 """
 
 from __future__ import annotations
@@ -33,9 +35,9 @@ class _Lost:
 
     Attributes:
         identity: of its new routes file.
-        token: of the looks that count for it.
+        token: of the looks that count for this proxy.
         forgotten: the members that have forgotten its earlier life.
-        told: what others promised and accepted, since all had forgotten it.
+        told: promises and accepted views that other proxies reported after all members had forgotten that life.
     """
 
     identity: str
@@ -45,7 +47,7 @@ class _Lost:
 
 
 class Readmission:
-    """The primary's part of it; `forget` of the proposer is that of the other member.
+    """The primary's part of the recovery. The other member's part is `Proposer.forget`.
 
     Args:
         proposer: of this member.
@@ -58,7 +60,8 @@ class Readmission:
         self._token = -1
         self._lost: dict[str, _Lost] = {}
         self.standing: dict[str, VoteOutcome] = {}
-        """What each proxy said to the last look: TOLD has a vote, NEW has none; one that is missing was silent."""
+        """Each proxy's answer to the last look: with TOLD it has a vote, with NEW it has none. A silent proxy is
+        missing."""
 
     @property
     def lost(self) -> Iterable[str]:
@@ -66,7 +69,7 @@ class Readmission:
         return self._lost.keys()
 
     def look(self) -> None:
-        """Ask all proxies whether they have a vote, and repeat what was not answered; at every heartbeat."""
+        """Ask all proxies whether they have a vote, and repeat unanswered steps. Called at every heartbeat."""
         self._token = self._random.getrandbits(63)
         self.standing = {}
         for proxy in self._proxies:
@@ -75,10 +78,10 @@ class Readmission:
             self._go_on(proxy, lost)
 
     def receive(self, proxy: str, vote: Vote, now: float) -> None:
-        """An answer of a proxy, to whatever; those to attempts do nothing.
+        """Process any answer of a proxy. Answers to attempts have no effect here.
 
         Args:
-            proxy: from which, by its address.
+            proxy: address of the proxy.
             vote: as decoded.
             now: the monotonic clock, in seconds.
         """
@@ -97,23 +100,23 @@ class Readmission:
                     self._admit(lost_proxy, lost)
 
     def forgotten(self, message: Forget) -> None:
-        """The other member has forgotten a proxy's earlier life."""
+        """Record that the other member has forgotten a proxy's earlier life."""
         for proxy, lost in self._lost.items():
             if lost.identity == message.identity and message.done:
                 lost.forgotten[message.member] = None
                 self._go_on(proxy, lost)
 
     def reset(self, wall_ms: int) -> str:
-        """Give the only proxy its vote back, on an operator's word: there are no others to tell what it promised.
+        """Give the only proxy its vote back on an operator's order, since no other proxy can report its promises.
 
-        What was asked for before comes too late there afterwards: all members have forgotten the proxy's earlier life,
-        and the row promises more than this member has ever heard of.
+        Earlier requests then come too late at that proxy. All members have forgotten its earlier life, and the new row
+        promises more than any ballot that this member knows.
 
         Args:
             wall_ms: the wall clock, in milliseconds since 1970.
 
         Returns:
-            Why that cannot be at present, as one word; "": the row is on its way, or there. A repeat finds it done.
+            The reason against it at present, as one word. "" if the row is there or on its way; a repeat finds it done.
         """
         if len(self._proxies) != 1:
             return "other_proxies_tell_what_it_has_promised"
@@ -130,7 +133,7 @@ class Readmission:
         return ""
 
     def end(self) -> None:
-        """This member is primary no more."""
+        """Stop the recovery: this member is no longer the primary."""
         self._lost.clear()
         self._token = -1
 
@@ -165,11 +168,11 @@ class Readmission:
 
 
 class Founding:
-    """Gives all proxies the first row of a register: before it is done, no other member may be added.
+    """Gives all proxies the first row of a register. No other member may be added before that is done.
 
     Args:
-        proposer: of the member that is alone.
-        term: under which it serves.
+        proposer: of the only member.
+        term: under which that member serves.
         random: for the token.
     """
 
@@ -180,23 +183,23 @@ class Founding:
 
     @property
     def existing(self) -> View | None:
-        """A view that another member is in: the register was founded before, and this member is not to found it."""
+        """A view with another member: the register was founded before, and this member must not found it."""
         views = [vote.view for vote in self._votes.values() if vote.view is not None]
         return next((view for view in views if view.members != (self._me.member,)), None)
 
     @property
     def done(self) -> bool:
-        """Whether all have their rows; then an attempt "found" is to be chosen."""
+        """True if all proxies have their rows. An attempt "found" can then be chosen."""
         having = [proxy for proxy, vote in self._votes.items() if vote.view is not None]
         return len(having) == len(self._proxies) and self.existing is None
 
     def look(self) -> None:
-        """Ask all proxies; at every heartbeat until the first view is chosen, since one may lose its row before."""
+        """Ask all proxies. Called at every heartbeat until the first view is chosen: a proxy may lose its row before
+        that."""
         for proxy in self._proxies:
             self._send.append((proxy, Look(self._me.server, self._me.store, self._token)))
 
     def receive(self, proxy: str, vote: Vote) -> None:
-        """An answer of a proxy; those to other questions do nothing."""
         if vote.token != self._token or proxy not in self._proxies:
             return
         first = proxy not in self._votes or vote.outcome is VoteOutcome.NEW
@@ -205,7 +208,7 @@ class Founding:
             self._admit()
 
     def _admit(self) -> None:
-        """All have answered, and none knows another member."""
+        """Send the first row. All proxies have answered, and none knows another member."""
         me, alone = self._me, (self._me.member,)
         view = View(self._term, me.member, me.address, alone, alone)
         for proxy, vote in self._votes.items():

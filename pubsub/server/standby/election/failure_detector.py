@@ -1,12 +1,14 @@
-"""How a standby sees soon that its primary is gone, and never because it does not hear it itself: proxies are asked.
+"""Detects quickly that the primary has failed. Silence towards the standby alone is not enough: the proxies are asked.
 
-The primary is *doubted* where the link to it ended, or where it said nothing for a while. From then on the register is
-looked at often. A proxy that is asked about a store has the store's primary answer (`proxy.members`), so a primary that
-lives is heard there within a round trip. It is *lost* where a majority of the proxies does not hear it either: the
-connection to them ended, or they asked it for as long as `Times.sticky` and heard nothing.
+The standby *doubts* the primary if the link to it ended, or if the primary was silent for a while. The standby then
+looks at the register often. A proxy that receives a question about a store has the store's primary answer
+(`proxy.members`). The proxy therefore hears a live primary within a round trip.
 
-A member that does not know who is primary looks too: a vote names who was last, and where. What is decided here is when
-something is tried, and never what is safe.
+The primary is *lost* if a majority of the proxies does not hear it either. A proxy does not hear it in two cases: its
+connection to the primary ended, or it asked for as long as `Times.sticky` and received nothing.
+
+A member that does not know the primary looks too: a vote names the last primary and its address. This module decides
+when a takeover is tried. It never decides whether a takeover is safe.
 """
 
 from __future__ import annotations
@@ -21,20 +23,20 @@ if TYPE_CHECKING:
     from random import Random
 
 LOOKS_PER_BEAT: Final = 4
-"""Looks in the time of one heartbeat of the members' link."""
+"""Looks per heartbeat of the members' link."""
 
 
 class Times(NamedTuple):
-    """The times of a member, all of them in seconds.
+    """The times of a member, all in seconds.
 
     Attributes:
-        heartbeat: between a primary's signs of life to the proxies.
-        patience: silence after which proxies help to replace it, whoever asks.
-        beat: between two heartbeats of the members' own link.
-        silence: how long a standby may acknowledge nothing before it is dropped.
-        switch: how long a planned change may take.
+        heartbeat: interval of the primary's heartbeats to the proxies.
+        patience: silence of the primary after which the proxies help any member to replace it.
+        beat: interval of heartbeats on the members' own link.
+        silence: a standby that acknowledges nothing for this time is dropped.
+        switch: maximum duration of a planned switch.
         doubt: silence on the members' link after which a standby asks the proxies.
-        take: the same after which it takes over where they do not hear the primary either.
+        take: silence on that link after which a standby takes over, if the proxies do not hear the primary either.
         sticky: a proxy that has heard the primary within this time does not help to replace it.
     """
 
@@ -49,9 +51,9 @@ class Times(NamedTuple):
 
 
 def times_of(settings: ServerSettings) -> Times:
-    """The times of a member with these settings.
+    """Compute the times of a member from its settings.
 
-    A primary drops a silent standby a little before that one would take over, so that it is the one who is served.
+    A primary drops a silent standby a little before the standby would take over, so that the primary goes on serving.
     """
     beat, heartbeat, patience = (
         settings.standby_heartbeat_seconds,
@@ -72,13 +74,13 @@ def times_of(settings: ServerSettings) -> Times:
 
 
 class Watch:
-    """One standby's watch of one primary after the other.
+    """A standby's watch over its current primary.
 
     Args:
-        majority: of the proxies.
-        times: the member's.
+        majority: number of proxies that are a majority.
+        times: of this member.
         random: for tokens.
-        now: monotonic seconds; it looks at once.
+        now: monotonic seconds; the first look is due at once.
     """
 
     def __init__(self, majority: int, times: Times, random: Random, now: float) -> None:
@@ -90,19 +92,19 @@ class Watch:
         self._votes: dict[int, Vote] = {}
 
     def ended(self, now: float) -> None:
-        """The link to the primary has ended: its process has, or its host, or the way to it."""
+        """Record that the link to the primary has ended: its process, its host or the network failed."""
         self._ended_at, self._look_at = now, now
 
     def _doubts(self, heard: float, now: float) -> bool:
         return self._ended_at >= heard or now - heard > self._times.doubt
 
     def look(self, heard: float, now: float, *, known: bool) -> int:
-        """The token of a look that is due now, 0 for none.
+        """Return the token of a look that is due now, 0 if none is due.
 
         Args:
-            heard: when the primary was heard last, by this member.
+            heard: monotonic seconds at which this member last heard the primary.
             now: monotonic seconds.
-            known: whether this member knows who is primary.
+            known: True if this member knows the primary.
         """
         if not self._doubts(heard, now):
             self._token = -1
@@ -117,10 +119,10 @@ class Watch:
         return self._token
 
     def vote(self, place: int, vote: Vote, now: float) -> None:
-        """An answer of a proxy, to whatever; those to others' questions do nothing.
+        """Record an answer of a proxy. An answer to another question has no effect.
 
         Args:
-            place: which proxy.
+            place: index of the proxy.
             vote: as decoded.
             now: monotonic seconds.
         """
@@ -129,29 +131,29 @@ class Watch:
             self._votes[place] = vote
 
     def lost(self, heard: float, now: float) -> bool:
-        """Whether the primary is gone, as far as a majority of the proxies can tell. Arguments as for `look`."""
+        """Return True if a majority of the proxies does not hear the primary. Arguments as for `look`."""
         if not self._doubts(heard, now) or (self._ended_at < heard and now - heard <= self._times.take):
             return False
         return sum(self._misses(place, vote, now) for place, vote in self._votes.items()) >= self._majority
 
     def _misses(self, place: int, vote: Vote, now: float) -> bool:
-        """Whether a proxy does not hear the primary, though it has asked it for long enough."""
+        """Return True if a proxy has asked the primary for long enough and does not hear it."""
         sticky = self._times.sticky
         return vote.silence_ms < 0 or (vote.silence_ms >= sticky * 1000 and now - self._asked[place] >= sticky)
 
     def deadline(self, heard: float, *, known: bool) -> float:
-        """When `look` has something to do (monotonic seconds)."""
+        """Return the time at which `look` has work, in monotonic seconds."""
         if self._ended_at >= heard or not known:
             return self._look_at
         return max(self._look_at, heard + self._times.doubt)
 
 
 class Accepted:
-    """What each proxy has accepted last, as far as it has told.
+    """The view that each proxy accepted last, as far as this member has received it.
 
     Args:
-        count: proxies that are configured.
-        majority: of them.
+        count: number of configured proxies.
+        majority: number of proxies that are a majority of `count`.
     """
 
     def __init__(self, count: int, majority: int) -> None:
@@ -159,10 +161,10 @@ class Accepted:
         self._said: dict[int, tuple[int, View]] = {}
 
     def hear(self, place: int, vote: Vote) -> View | None:
-        """The view that may be in force, now that a proxy has said this; None where nobody has told of any.
+        """Record an answer, and return the view that may be in force; None if no proxy has reported a view.
 
         Args:
-            place: which proxy. What it had accepted before it lost its data does not count.
+            place: index of the proxy. A view that the proxy accepted before it lost its data does not count.
             vote: as decoded.
         """
         if vote.view is not None:

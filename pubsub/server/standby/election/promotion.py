@@ -1,12 +1,16 @@
-"""The last resort, decided: a member that the register does not let serve becomes its only one, on an operator's word.
+"""The last resort: on an operator's order, a member that the register does not let serve becomes the only member.
 
-A failover does without it: there a member in sync takes over by itself (`proposer`).
+A failover does not need this: a member in sync takes over by itself (`proposer`). The last resort is for a store with
+all members in sync lost permanently, or with most of its proxies' directories lost. It has three steps:
 
-It is for a store whose members in sync are gone for good, or most of whose proxies have lost their directories. All
-proxies are asked how things stand (LOOK); then those with a vote promise a ballot that is far above all others, so that
-whatever was under way comes too late (PREPARE, which a proxy that hears a primary refuses); then they accept a view of
-this member alone, and those without a vote are given one (ADMIT). It is done when a majority of the proxies has that
-view; until then the register says what it said, and the same may be tried again.
+1. Ask all proxies for their state (LOOK).
+2. Ask the proxies that have a vote to promise a ballot far above all others, so that all earlier ballots come too late
+   (PREPARE). A proxy that hears a primary refuses.
+3. Ask them to accept a view with this member alone, and give a row with that view to the proxies without a vote
+   (ADMIT).
+
+The promotion is done when a majority of the proxies has that view. Until then the register is unchanged, and the
+operator may repeat the promotion.
 """
 
 from __future__ import annotations
@@ -18,7 +22,7 @@ from pubsub.protocol.register import Accept, Admit, Look, Prepare, View, Vote, V
 from pubsub.server.standby.election.proposer import Identity, Said, possibly_chosen, said_elsewhere
 
 GENERATION: Final = 1 << 44
-"""How far the ballot is above all that were heard of: some 500 years of milliseconds."""
+"""Distance of the ballot above all known ballots: some 500 years of milliseconds."""
 
 Message = Look | Prepare | Accept | Admit
 
@@ -27,15 +31,15 @@ class Promotion:
     """One attempt.
 
     Args:
-        identity: who is to serve; its member ID is a new one, which no proxy knows.
+        identity: of the member to promote. Its member ID is new, so no proxy knows it.
         before: the member ID that the directory had until now.
-        proxies: those of the configuration, by address.
+        proxies: addresses of the configured proxies.
         patience: seconds for which a primary counts as heard.
         token: random.
         wall_ms: the wall clock, in milliseconds since 1970.
 
     Attributes:
-        ballot: which the proxies are to promise; 0 before `prepare`.
+        ballot: the ballot that the proxies are to promise; 0 before `prepare`.
     """
 
     def __init__(
@@ -47,26 +51,27 @@ class Promotion:
         self._votes: dict[str, Vote] = {}
         self.ballot = 0
 
-    # Each step: the messages, then the votes; then `problem` says what stands against the next one
+    # A step returns its messages. When the votes are received, `problem` names the reason against the next step.
 
     def look(self) -> dict[str, Message]:
-        """The first step: what there is."""
+        """First step: ask for the proxies' state."""
         me = self._me
         return {proxy: Look(me.server, me.store, self._token) for proxy in self._proxies}
 
     def prepare(self) -> dict[str, Message]:
-        """The second step: promise. Only proxies with a vote are asked."""
+        """Second step: ask the proxies that have a vote for a promise."""
         me, highest = self._me, max((max(one.promised, one.ballot) for one in self._votes.values()), default=0)
         self.ballot = max(self._wall_ms, highest) + GENERATION
         self._token += 1
         asked = [proxy for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.TOLD]
-        # What was told promises nothing: without a majority of promises the store is left as it is. Else it would end
-        # with an entry of a term that whoever serves need not go above, and hearing of it would depose that one.
+        # An answer to the look is no promise, so it is dropped here. Without a majority of promises the store must stay
+        # unchanged. Otherwise its last entry would have a term that a serving primary need not exceed, and that
+        # primary would be deposed when it hears of the term.
         self._votes = {proxy: vote for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.NEW}
         return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "take") for proxy in asked}
 
     def accept(self) -> dict[str, Message]:
-        """The third step: accept, or take a row."""
+        """Third step: ask for acceptance, and give a row to each proxy without a vote."""
         me, alone = self._me, (self._me.member,)
         view = View(self.ballot, me.member, me.address, alone, alone)
         self._token += 1
@@ -80,26 +85,28 @@ class Promotion:
         return out
 
     def receive(self, proxy: str, vote: Vote) -> bool:
-        """An answer of a proxy; those to an earlier step, and of one proxy under two addresses, do not count.
+        """Record an answer of a proxy.
+
+        Answers to an earlier step do not count, nor does a second address of the same proxy.
 
         Returns:
-            Whether it answers this step.
+            True if the answer is for the current step.
         """
         answers = vote.token == self._token and vote.store == self._me.store
         if answers and not said_elsewhere(self._votes, proxy, vote):
             self._votes[proxy] = vote
         return answers
 
-    # What is known
+    # Results
 
     @property
     def in_sync(self) -> tuple[str, ...]:
-        """The members in sync, as the latest view says that any proxy knows; () where none does."""
+        """The in-sync members of the latest view that any proxy knows; () if no proxy knows a view."""
         views = [(vote.ballot, vote.view) for vote in self._votes.values() if vote.view is not None]
         return max(views, key=lambda one: one[0])[1].in_sync if views else ()
 
     def problem(self) -> str:
-        """What stands against the next step, as a sentence without its subject; "" for nothing."""
+        """Return the reason against the next step, as a sentence without its subject; "" if there is none."""
         for proxy, vote in self._votes.items():
             if vote.outcome is VoteOutcome.HEARD or 0 <= vote.silence_ms < self._patience * 1000:
                 return f"proxy {proxy} hears its primary: it serves, or has just ended"
@@ -121,6 +128,5 @@ class Promotion:
 
     @property
     def done(self) -> bool:
-        """Whether a majority of the proxies has the new view."""
         having = [vote for vote in self._votes.values() if vote.view is not None and vote.view.term == self.ballot]
         return len(having) >= self._majority

@@ -1,25 +1,29 @@
-"""The register of a store with two members, as one of them proposes to it (docs/architecture.md, *The register*).
+"""The proposals of one member to the register of its store (docs/architecture.md, *The register*).
 
-Proxies keep the register as a majority; this is one member's side of a ballot (CASPaxos). *Attempts* change the view:
+The proxies keep the register; a majority of them decides. This module is one member's side of a ballot (CASPaxos). An
+*attempt* changes the view:
 
-    take      a member in sync takes the place of a silent primary, and is alone in sync then: a new term
-    resume    the primary has started again: a new term, who was in sync still is
-    hand      a planned switch: the other member, which has all, becomes primary and both are in sync: a new term
+    take      a member in sync replaces a silent primary under a new term, and is then alone in sync
+    resume    a primary that has started again serves under a new term; the in-sync set stays the same
+    hand      planned switch: the other member has everything, and becomes primary under a new term; both are in sync
     drop      the primary goes on without the other member
-    add       the other member has all that was answered, and is to be waited for again
-    remove    the other member is gone for good
+    add       the other member has all answered data, and the primary waits for it again
+    remove    the other member is gone permanently
     found     the first view of a register whose rows were just made (see `standby.election.acceptor_recovery`)
 
-A take or a resume begins with a look, which binds nobody: whom the register does not name, or whose primary is heard,
-asks for no ballot and hinders nobody. Then the ballot is prepared, the view worked out from what the proxies accepted,
-and accepted; what a majority has accepted is chosen. A ballot that comes to nothing is followed by a random wait, a
-long one for whom the register does not name, since two who try again at once would hinder each other for ever. A take
-does not wait for what a resume was told: by then the register may name who asks, and a look comes first in any case.
+A take or a resume begins with a look, which binds no proxy. A member asks for no ballot, and so hinders nobody, if the
+register does not name it or if a proxy hears its primary. After the look the member prepares a ballot, computes the
+view from the views that the proxies accepted, and asks them to accept it. A view that a majority has accepted is
+chosen.
 
-Once a view was sent to be accepted it may be chosen, whatever becomes of the attempt. `required` names everybody who
-may be in sync: the primary waits for all of them, until one of its proposals is known to be chosen. Any other member
-has to see that it is not named: it looks, and later asks for one ballot although it is not, since its view may still be
-under way to the proxies and comes too late then.
+After a failed ballot the member waits for a random time, because two members that retry at once would block each other
+permanently. The wait is long for a member that the register does not name. A take does not wait for the result of a
+resume: the register may name the member by then, and a look comes first in any case.
+
+A view that was sent to be accepted may be chosen, even if the attempt fails. `required` names all members that may be
+in sync, and the primary waits for all of them until one of its proposals is known to be chosen. Any other member must
+make sure that the register does not name it as primary. It looks first. Later it asks for one ballot even if it is not
+named: an earlier view may still be under way to the proxies, and after that ballot it comes too late.
 """
 
 from __future__ import annotations
@@ -35,16 +39,17 @@ if TYPE_CHECKING:
     from random import Random
 
 ATTEMPT_BEATS: Final = 1.4
-"""Heartbeats after which an attempt has come to nothing."""
+"""Heartbeats after which an attempt has failed."""
 
 WAIT_BEATS: Final = 0.5
-"""Heartbeats until the next attempt, at least."""
+"""Minimum wait before the next attempt, in heartbeats."""
 
 NAMELESS_WAIT_BEATS: Final = 6.0
-"""The same for a member that the register does not name; but for a take, which asks for no ballot then."""
+"""Minimum wait of a member that the register does not name, in heartbeats. A take keeps the short wait: it asks for no
+ballot if the member is not named."""
 
 SPREAD_BEATS: Final = 4.0
-"""Heartbeats of the random part of either wait, at most; who only looked to take over has none."""
+"""Maximum of the random part of either wait, in heartbeats. A take that only looked has no random part."""
 
 _LOOKS_FIRST: Final = frozenset({"take", "resume"})
 _FORGOTTEN_MAX: Final = PROXIES_MAX
@@ -52,12 +57,12 @@ _FORGOTTEN_MAX: Final = PROXIES_MAX
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who proposes.
+    """IDs and address of the member that proposes.
 
     Attributes:
-        server, store: IDs that both members have.
-        member: the member's own.
-        address: where the other member reaches it.
+        server, store: IDs that both members share.
+        member: the ID of this member alone.
+        address: the address at which the other member reaches this one.
     """
 
     server: str
@@ -67,39 +72,37 @@ class Identity:
 
 
 class Chosen(NamedTuple):
-    """An attempt's view was chosen."""
-
     kind: str
     view: View
 
 
 class Ended(NamedTuple):
-    """An attempt came to nothing; `view` is what the register says as far as was heard, None: nothing."""
+    """The attempt failed. `view` is the register's view as far as proxies answered, None if no answer had one."""
 
     kind: str
     view: View | None
 
 
 class Deposed(NamedTuple):
-    """The register names another primary or a later term than that of the member which asked."""
+    """The register names another primary, or a later term than the one under which this member asked."""
 
     view: View
 
 
 Outcome = Chosen | Ended | Deposed
 Said = tuple[int, View] | None
-"""What a proxy has accepted: the ballot and the view."""
+"""The ballot and the view that a proxy accepted last; None if it has accepted nothing."""
 
 
 def possibly_chosen(said: Iterable[Said], count: int, majority: int) -> View | None:
-    """The view of the highest ballot that may have been chosen; None where nobody has accepted anything.
+    """Return the view of the highest ballot that may have been chosen, or None if no proxy has accepted a view.
 
-    A proxy that accepted a later ballot may have accepted this one before it, and a silent one may have accepted any.
+    A proxy that accepted a later ballot may have accepted this one before. A silent proxy may have accepted any ballot.
 
     Args:
-        said: for each proxy that answered what it accepted last.
-        count: proxies that are configured.
-        majority: of them.
+        said: for each proxy that answered, its last accepted ballot and view.
+        count: number of configured proxies.
+        majority: number of proxies that are a majority of `count`.
     """
     accepted = sorted((one for one in said if one is not None), key=lambda one: one[0], reverse=True)
     silent = count - len(accepted)
@@ -111,7 +114,7 @@ def possibly_chosen(said: Iterable[Said], count: int, majority: int) -> View | N
 
 
 def may_name(member: str, said: Iterable[Said], count: int, majority: int) -> bool:
-    """Whether a view that names this member as primary may be in force. Arguments as for `possibly_chosen`."""
+    """Return True if a view that names this member as primary may be in force. Arguments as for `possibly_chosen`."""
     accepted = sorted((one for one in said if one is not None), key=lambda one: one[0], reverse=True)
     silent = count - len(accepted)
     for ballot, view in accepted:
@@ -124,7 +127,7 @@ def may_name(member: str, said: Iterable[Said], count: int, majority: int) -> bo
 
 
 def said_elsewhere(votes: Mapping[str, Vote], proxy: str, vote: Vote) -> bool:
-    """Whether another address answered from the same routes file: it is one proxy, and has one vote."""
+    """Return True if another address gave the same routes file: both addresses are one proxy, which has one vote."""
     return any(other != proxy and one.identity == vote.identity for other, one in votes.items())
 
 
@@ -133,16 +136,17 @@ class Attempt:
     """One attempt to change the view.
 
     Attributes:
-        token: random; answers to any other do not count.
-        until: monotonic seconds; then it has come to nothing.
-        wall_ms: the wall clock when it began.
-        term: of the primary that asks, 0 for one that is to become it.
-        other: whom "add" adds.
-        ballot: 0 while it only looks.
-        answers: the last one of each proxy, in the phase that is under way.
-        view: what is to be accepted; None before that.
-        nameless: whether the register was seen not to name this member.
-        settles: whether a resume asks for a ballot though it is not named, to see that it cannot be any more.
+        token: random; the attempt ignores answers with another token.
+        until: monotonic seconds at which the attempt fails.
+        wall_ms: the wall clock when the attempt began, in milliseconds since 1970.
+        term: term of the primary that asks; 0 for a member that is to become primary.
+        other: the member that "add" adds.
+        ballot: 0 while the attempt only looks.
+        answers: the last answer of each proxy in the current phase.
+        view: the proposed view; None before the accept phase.
+        nameless: True if the register was seen not to name this member.
+        settles: True if a resume asks for a ballot even if this member is not named, so that no earlier proposal can
+            still be chosen.
     """
 
     kind: str
@@ -158,7 +162,10 @@ class Attempt:
     settles: bool = False
 
     def said(self) -> list[Said]:
-        """What those proxies have accepted that told it, and with a ballot promised it: to tell promises nothing."""
+        """Return the accepted views that count: those of promises, or before the ballot those of answers to the look.
+
+        A proxy that answers a look promises nothing, so its answer does not count once there is a ballot.
+        """
         counts = VoteOutcome.PROMISED if self.ballot else VoteOutcome.TOLD
         votes = [vote for vote in self.answers.values() if vote.outcome is counts]
         return [None if vote.view is None else (vote.ballot, vote.view) for vote in votes]
@@ -168,10 +175,10 @@ class Proposer:
     """One member's proposals.
 
     Args:
-        identity: who proposes.
-        proxies: those of the configuration, by the addresses under which messages are to be sent to them.
-        heartbeat: seconds between a primary's signs of life.
-        sticky: seconds for which a proxy that has heard the primary does not help to replace it.
+        identity: of the member that proposes.
+        proxies: the configured proxies, by the addresses to which messages are sent.
+        heartbeat: seconds between two heartbeats of a primary.
+        sticky: seconds for which a proxy that has heard the primary refuses to replace it.
         random: for tokens and waits.
     """
 
@@ -183,52 +190,53 @@ class Proposer:
         self._heartbeat, self._sticky_ms, self._random = heartbeat, int(sticky * 1000), random
         self.attempt: Attempt | None = None
         self.outgoing: list[tuple[str, Prepare | Accept | Look | Admit | Forget]] = []
-        """To whom and what; the shell sends it. A FORGET goes to the other member, whose ID stands there."""
+        """Pairs of recipient and message, for the shell to send. The recipient of a FORGET is the other member, by its
+        ID."""
         self.view: View | None = None
-        """The view that was chosen last, as far as this member knows by itself."""
+        """The last view known to be chosen, from this member's own attempts."""
         self.unsettled = True
-        """Whether the register may say what this member does not know: what it proposed, maybe in an earlier life, may
-        have been chosen. A primary proposes once more then, the same or another view; any other member looks whether it
-        is named ("resume")."""
+        """True if the register may hold a view that this member does not know. One of its own proposals, perhaps
+        from an earlier life, may have been chosen. A primary then proposes once more, the same view or another. Any
+        other member looks whether the register names it ("resume")."""
         self._proposed: dict[tuple[str, ...], None] = {}
         self._looked = False
         self._highest = 0
         self._quiet_until = self._resume_from = float("-inf")
         self._forgotten: dict[str, None] = {}
 
-    # What others ask -------------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------------------
 
     @property
     def required(self) -> tuple[str, ...]:
-        """Whoever may be in sync: by the view that was chosen last, and by each that may have been since."""
+        """All members that may be in sync: those of the last chosen view and of each view proposed since."""
         chosen = self.view.in_sync if self.view is not None else ()
         return tuple(sorted({*chosen, *(member for in_sync in self._proposed for member in in_sync)}))
 
     @property
     def highest(self) -> int:
-        """The highest ballot that this member has heard of, or asked for."""
+        """The highest ballot that this member has received or used."""
         return self._highest
 
     def may_begin(self, kind: str, now: float) -> bool:
-        """Whether no attempt is under way and the wait after the last one is over."""
+        """Return True if no attempt is under way and the wait after the last one is over."""
         waits = now < (self._resume_from if kind == "resume" else self._quiet_until)
         return self.attempt is None and not waits
 
     def deadline(self) -> float:
-        """When `poll` has something to do, in monotonic seconds."""
+        """Return the time at which `poll` has work, in monotonic seconds."""
         return self.attempt.until if self.attempt is not None else float("inf")
 
-    # An attempt ------------------------------------------------------------------------------------------------------
+    # Attempts --------------------------------------------------------------------------------------------------------
 
     def begin(self, kind: str, now: float, wall_ms: int, *, term: int = 0, other: str = "") -> None:
-        """Begin an attempt; one that is under way comes to nothing.
+        """Begin an attempt. An attempt that is under way is abandoned.
 
         Args:
-            kind: as above.
+            kind: one of the kinds in the module's table.
             now: the monotonic clock, in seconds.
-            wall_ms: the wall clock, in milliseconds since 1970: ballots begin there, and never go back.
-            term: for "drop", "add", "remove" and "found": under which this member is primary.
-            other: for "add": who.
+            wall_ms: the wall clock, in milliseconds since 1970. Ballots begin there and never go back.
+            term: for "drop", "add", "remove" and "found": the term under which this member is primary.
+            other: for "add": the member to add.
         """
         until = now + ATTEMPT_BEATS * self._heartbeat
         token = self._random.getrandbits(63)
@@ -239,23 +247,23 @@ class Proposer:
             self._prepare(self.attempt)
 
     def look(self, token: int) -> None:
-        """Ask all proxies what the register says, outside of an attempt.
+        """Ask all proxies for their view of the register, outside of an attempt.
 
         Args:
-            token: not that of an attempt.
+            token: any token but the current attempt's.
         """
         self._send_all(Look(self.identity.server, self.identity.store, token))
 
     def receive(self, proxy: str, vote: Vote, now: float) -> Outcome | None:
-        """An answer of a proxy.
+        """Process an answer of a proxy.
 
         Args:
-            proxy: from which, by its address.
-            vote: as decoded; one to another attempt does nothing.
+            proxy: address of the proxy.
+            vote: decoded answer; an answer to another attempt has no effect on this one.
             now: the monotonic clock, in seconds.
 
         Returns:
-            What has become of the attempt; None: it goes on.
+            The result of the attempt, or None while the attempt goes on.
         """
         attempt = self.attempt
         if proxy not in self.proxies:
@@ -278,13 +286,13 @@ class Proposer:
         return self._end(self.attempt, now)
 
     def is_busy(self, required: Collection[str], now: float) -> bool:
-        """Whether an attempt is under way.
+        """Return True if an attempt is under way.
 
-        One that is to add a member ends where the primary waits for that member no more: it was given up while the
-        ballot was being prepared, and may lack by now what was answered without it.
+        An "add" ends here if the primary no longer waits for its member. The primary gave that member up while the
+        ballot was prepared, and may have answered without it since. The member may therefore lack answered data.
 
         Args:
-            required: the members that the primary waits for.
+            required: the members for which the primary waits.
             now: the monotonic clock, in seconds.
         """
         attempt = self.attempt
@@ -293,12 +301,13 @@ class Proposer:
         return attempt is not None
 
     def cancel(self, now: float) -> None:
-        """End the attempt, since what it was for has changed; whether its view was chosen stays open."""
+        """End the attempt because its purpose has changed. Its view may still be chosen."""
         if self.attempt is not None:
             self._end(self.attempt, now)
 
     def depose(self, now: float) -> None:
-        """This member is primary no more: what it asked for as such ends, and who leads now waits for none of it."""
+        """End the attempt of a primary that was replaced. As a standby the member may start the next attempt without a
+        wait."""
         self.cancel(now)
         self._quiet_until = float("-inf")
 
@@ -307,10 +316,11 @@ class Proposer:
         self.unsettled, self._resume_from = True, when
 
     def forget(self, identity: str, now: float) -> None:
-        """End what may count on answers of a proxy that has lost its data since.
+        """End the attempt, because it may count answers of a proxy that has since lost its data.
 
         Args:
-            identity: of its new routes file; a repeat does nothing, since what began later counts on none of them.
+            identity: of the proxy's new routes file. A repeat does nothing: later attempts count none of the old
+                answers.
             now: the monotonic clock, in seconds.
         """
         if identity in self._forgotten:
@@ -320,10 +330,10 @@ class Proposer:
         if len(self._forgotten) > _FORGOTTEN_MAX:
             del self._forgotten[next(iter(self._forgotten))]
 
-    # Its phases ------------------------------------------------------------------------------------------------------
+    # Phases of an attempt --------------------------------------------------------------------------------------------
 
     def _told(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
-        """The look: whether the register names this member, and enough proxies would promise."""
+        """Go on to the ballot if the register names this member and enough proxies would promise."""
         if vote.outcome not in {VoteOutcome.TOLD, VoteOutcome.NEW}:
             return None
         attempt.answers[proxy] = vote
@@ -350,7 +360,7 @@ class Proposer:
 
     def _promised(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
         if vote.outcome is VoteOutcome.TOLD or (vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers):
-            return None  # A late answer to the look; or one to a repeat, to which the ballot itself is refused.
+            return None  # A late answer to the look, or the refusal of a repeated PREPARE that was promised before.
         attempt.answers[proxy] = vote
         said, me = attempt.said(), self.identity.member
         if len(said) >= self.majority:
@@ -363,8 +373,8 @@ class Proposer:
                 self._end(attempt, now)
                 return Deposed(current)
             if attempt.kind == "resume" and not may_name(me, said, len(self.proxies), self.majority):
-                self.unsettled = False  # And what is still under way comes too late: it is of a lower ballot.
-            # The others may answer by and by: a view of a few that hides the chosen one is told apart then.
+                self.unsettled = False  # Proposals still under way have a lower ballot and come too late.
+            # Wait for the other proxies: a view that only a few accepted may hide the chosen one until they answer.
             attempt.nameless = True
         return self._end(attempt, now) if len(attempt.answers) == len(self.proxies) else None
 
@@ -372,7 +382,8 @@ class Proposer:
         return current.primary != self.identity.member or current.term != attempt.term
 
     def _wanted(self, attempt: Attempt, current: View, ballot: int) -> View | None:
-        """The view that the attempt is for, given the one that may be in force; None: that one does not allow it."""
+        """Return the view to propose, given the view that may be in force; None if that view does not allow the
+        attempt."""
         me = self.identity
         new_term = current._replace(term=ballot, primary=me.member, address=me.address)
         mine = not self._deposes(attempt, current)
@@ -419,7 +430,7 @@ class Proposer:
         self._resume_from = max(self._resume_from, until)
         self._looked = self._looked or (resumes and attempt.nameless)
         if not resumes or (attempt.ballot and not attempt.nameless):
-            self._quiet_until = until  # Who learned only that it is not named may take over as soon as it is.
+            self._quiet_until = until  # A resume that only found no name delays no take: the name may come soon.
         return Ended(attempt.kind, possibly_chosen(attempt.said(), len(self.proxies), self.majority))
 
     def _send_all(self, message: Prepare | Accept | Look) -> None:

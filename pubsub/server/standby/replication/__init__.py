@@ -1,1 +1,1 @@
-"""A primary's commits as entries, the standby's confirmation of each, and batches asked of the other member."""
+"""Replication: the primary's commits as entries, the standby's confirmations, and repairs from the other member."""

@@ -1,12 +1,12 @@
-"""An entry: what one loop of a primary committed, under its ID and with the ID of the entry before it.
+"""An entry: the changes that one loop of a primary committed, with the entry's own ID and the previous entry's ID.
 
-Its bytes are those of a commit (`topic.commits`), made once: the same go into the primary's stream file, to the standby
-and into the standby's file, under one checksum from end to end. So the form that the standby reads is the form in both
-files. What has to be known of an entry on the way (its ID, what it follows, how long it is) stands beside the bytes, so
-that nobody reads them before they are applied.
+The bytes of an entry are those of a commit (`topic.commits`), made once. The same bytes go into the primary's stream
+file, to the standby and into the standby's file, under one checksum from end to end. Both files therefore have the form
+that the standby reads. The ID, the previous ID and the size travel beside the bytes, so that no process decodes the
+bytes before they are applied.
 
-Two kinds of changes never travel. A batch that was found damaged is one disk's damage, and so is its repair: the other
-member's copy of the batch is whole. And the note of a port is of one machine.
+Two kinds of changes never travel. Damage and repair of a batch concern one disk, since the other member's copy is
+intact. The note of a port concerns one machine.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class Entry(NamedTuple):
     """One entry.
 
     Attributes:
-        previous: the entry that it follows.
+        previous: ID of the entry before this one.
         size: bytes of `parts`.
-        checksum: CRC-32 of them.
+        checksum: CRC-32 of `parts`.
         parts: the commit's bytes, in one or more parts.
     """
 
@@ -41,48 +41,50 @@ class Entry(NamedTuple):
 
     @property
     def listed(self) -> Listed:
-        """What is to be known of it on the way."""
+        """The fields that travel beside the bytes."""
         return Listed(*self[:4])
 
 
 def make_entry(identity: EntryId, previous: EntryId, changes: Sequence[Change], form: int = commits.FORM) -> Entry:
-    """The entry of a loop's changes.
+    """Make the entry of a loop's changes.
 
     Args:
-        changes: all that the loop commits; what is of this machine alone is left out.
-        form: the newest one that the standby reads.
+        identity: ID of the entry.
+        previous: ID of the entry before it.
+        changes: all changes that the loop commits. Those of one machine alone are left out.
+        form: the newest form that the standby reads.
     """
     commit = commits.Commit(*identity, [change for change in changes if travels(change)])
     return _entry(identity, previous, commits.frames(commit, form))
 
 
 def travels(change: Change) -> bool:
-    """Whether a change is one of the store, and not of one machine's copy of it."""
+    """Return True for a change of the store, False for a change of one machine's copy."""
     of_one_disk = isinstance(change, BatchQuarantined | BatchRepaired)
     return not (of_one_disk or (isinstance(change, NoteKept) and change.name == PORT))
 
 
 def changes_of(entry: Entry) -> list[Change]:
-    """The changes, to be applied in order.
+    """Decode the changes of an entry, in the order in which they are applied.
 
     Raises:
-        DecodeError: they are none that this release knows.
+        DecodeError: this release does not know a change.
     """
     commit = commits.decode(*entry.parts)
     if (commit.incarnation, commit.number) != entry.id:
-        raise DecodeError(f"entry {format_entry(entry.id)} holds another one")
+        raise DecodeError(f"entry {format_entry(entry.id)} contains another entry's commit")
     return commit.changes
 
 
 def received(listed: Iterable[Listed], frames: Sequence[Buffer]) -> list[Entry]:
-    """The entries of an ENTRY.
+    """Return the entries of an ENTRY message.
 
     Args:
-        listed: what its body lists.
-        frames: those behind the body.
+        listed: the list in the body of the message.
+        frames: the frames after the body.
 
     Raises:
-        DecodeError: the frames are not these entries.
+        DecodeError: the frames do not match the list.
     """
     out, place = [], 0
     for one in listed:
@@ -92,10 +94,10 @@ def received(listed: Iterable[Listed], frames: Sequence[Buffer]) -> list[Entry]:
             place += 1
         entry = _entry(one.id, one.previous, frames[begin:place])
         if entry.listed != one:
-            raise DecodeError(f"entry {format_entry(one.id)} is not what was sent")
+            raise DecodeError(f"the frames of entry {format_entry(one.id)} do not match its size and checksum")
         out.append(entry)
     if place < len(frames):
-        raise DecodeError("frames behind the last entry")
+        raise DecodeError("unexpected frames after the last entry")
     return out
 
 

@@ -1,15 +1,17 @@
-"""The standby's side: what the primary sends is kept in the stream file, acknowledged, and applied when all have it.
+"""The standby's side: it writes the primary's entries to the stream file, acknowledges them, and applies them.
 
     entries(…) → to_write() → the file is cut, appended to and synced → synced(…) → outgoing(): an ACK
     to_apply() → the store's commit → applied_to(…)
 
-A standby has an applied entry, which its store ends with, and a chain of **staged** entries behind it, which are in the
-stream file and can still be taken back: the primary's own commit may have found the disk full. Each entry is attached
-to the one that it names, and what stood behind that one is dropped. An entry at or below the end is one that came late.
+The store of a standby ends with an applied entry. Behind it is a chain of **staged** entries. They are in the stream
+file, and can still be taken back if the disk of the primary was full at its own commit. Each new entry is attached to
+the entry that it names as previous, and all entries behind that one are dropped. An entry at or below the end came
+late.
 
-It acknowledges what an fsync has covered, and only to the highest term it knows. It applies what the primary calls
-committed: what is on the disks of all members that are waited for. Where the primary has nothing of what it names, its
-store is no beginning of the primary's: nothing is appended, and it is copied.
+A standby acknowledges entries that an fsync has covered, and only to the highest term that it knows. It applies entries
+that the primary calls committed: those on the disks of all required members. If the primary knows none of the entries
+that a FOLLOW names, the standby's store is not a prefix of the primary's. Then nothing is appended, and the store is
+copied.
 """
 
 from __future__ import annotations
@@ -28,21 +30,21 @@ if TYPE_CHECKING:
     from random import Random
 
 STAGED_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of entries that are not applied yet; more are not taken, and asked for again later."""
+"""Maximum bytes of entries that are not applied. A standby takes no more, and asks for the rest again later."""
 
 APPLY_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of entries that are applied in one transaction, where it is not a single one."""
+"""Maximum bytes of entries applied in one transaction, unless a single entry is larger."""
 
 QUESTIONS_MAX: Final = 1024
-"""ENTRYs that wait for an fsync; the loops of older ones are confirmed by later ones."""
+"""Maximum number of ENTRYs that wait for an fsync. The ACK of a later loop confirms older ones too."""
 
 
 class Write(NamedTuple):
-    """What is to be done to the stream file, and then synced.
+    """Work for the stream file: cut, append, then sync.
 
     Attributes:
-        cut: the entry behind which all is dropped first; None: nothing is.
-        entries: to be appended.
+        cut: drop all entries behind this one first; None for no cut.
+        entries: the entries to append.
     """
 
     cut: EntryId | None
@@ -53,7 +55,7 @@ class Question(NamedTuple):
     """An ENTRY that is not acknowledged yet.
 
     Attributes:
-        end: the entry that is to be on the disk first.
+        end: the entry that must be on the disk first.
     """
 
     term: int
@@ -71,18 +73,18 @@ class Following:
     """A member that is not the primary.
 
     Args:
-        server, store, member: whose messages these are.
-        applied: the entry that its store ends with.
-        staged: the entries of its stream file behind that one, all of them synced.
+        server, store, member: IDs of this member, for its messages.
+        applied: the last entry of its store.
+        staged: the entries of its stream file behind `applied`, all synced.
         random: for tokens.
         now: monotonic seconds.
-        beat_seconds: between two FOLLOWs.
+        beat_seconds: interval between two FOLLOWs.
 
     Attributes:
-        address: where this member is reached as a server; "" where it is not to be said.
-        applied: the entry that the store ends with.
-        known: the highest term heard of.
-        heard: when a primary of that term was heard last, monotonic seconds.
+        address: address of this member as a server; "" to send none.
+        applied: the last entry of the store.
+        known: the highest term received.
+        heard: monotonic seconds at which a primary of that term was last heard.
     """
 
     def __init__(
@@ -100,10 +102,10 @@ class Following:
         self._random, self._beat = random, beat_seconds
         self.applied = applied
         self._staged = deque(staged)
-        self._first = 0  # Entries are counted from here on; this is the place of the first staged one.
+        self._first = 0  # Place of the first staged entry. Places count the entries since the start or the last copy.
         self._places = {applied: -1} | {entry.id: place for place, entry in enumerate(self._staged)}
         self._staged_bytes = sum(entry.size for entry in self._staged)
-        self._written = self._durable = self._committed = self._applying = 0  # Places behind the last one.
+        self._written = self._durable = self._committed = self._applying = 0  # Each is the place after the last entry.
         self._written = self._durable = len(self._staged)
         self._cut = False
         self._questions: deque[Question] = deque(maxlen=QUESTIONS_MAX)
@@ -117,7 +119,7 @@ class Following:
         self._renew()
 
     def _renew(self) -> None:
-        """What this member has is different now: a copy that was asked for before counts no more."""
+        """Choose a new token, because this member's entries changed. A copy requested earlier no longer counts."""
         self._token = self._random.randrange(1, NUMBER_MAX)
 
     @property
@@ -126,35 +128,34 @@ class Following:
 
     @property
     def end(self) -> EntryId:
-        """The last entry that it has, synced or not."""
+        """The last entry of this member, synced or not."""
         return self._staged[-1].id if self._staged else self.applied
 
     @property
     def durable(self) -> EntryId:
-        """The last entry that is on its disk."""
         return self._at(self._durable)
 
     def _at(self, behind: int) -> EntryId:
-        """The last entry before a place."""
         return self._staged[behind - self._first - 1].id if behind > self._first else self.applied
 
     @property
     def floor(self) -> int:
-        """The highest term it knows: a lower one is not followed."""
+        """The highest term that this member knows. It follows no lower term."""
         return max(self.known, self.end.term)
 
     @property
     def handed(self) -> bool:
-        """Whether the primary hands over now, and this member has exactly what the primary has, on its disk."""
+        """True if the primary hands over now and this member has exactly the primary's entries on its disk."""
         return self._handed is not None and self._handed == self.end == self.durable
 
-    # From the primary
+    # Messages from the primary
 
     def entries(self, message: Entries, entries: Sequence[Entry], now: float) -> None:
-        """Entries, or none and the question whether the term is still followed.
+        """Process an ENTRY. Without entries it only asks whether this member still follows the term.
 
         Args:
-            entries: those that the message lists.
+            message: as decoded.
+            entries: the entries that the message lists.
             now: monotonic seconds.
         """
         if message.term < self.floor:
@@ -173,9 +174,10 @@ class Following:
         self._questions.append(Question(message.term, message.loop, message.end))
 
     def _commit(self, committed: EntryId, listed: Sequence[Entry]) -> None:
-        """Take note of what is on all disks: this entry, and what the same message lists before it.
+        """Record as committed: `committed`, or the last entry before it that is here and that the same message lists.
 
-        Who lacks much does not have that very entry for long, and has to apply the rest to make room.
+        A standby that is far behind lacks `committed` itself for a long time. It must apply the entries before it to
+        make room.
         """
         ids = (committed, *(entry.id for entry in reversed(listed)))
         found = next((one for one in ids if one <= committed and one in self._places), None)
@@ -183,7 +185,7 @@ class Following:
             self._committed = max(self._committed, self._places[found] + 1)
 
     def _append(self, entry: Entry, now: float) -> bool:
-        """Attach an entry to the one that it names; whether the next one may be tried."""
+        """Attach an entry to its previous one. Return True if the next entry may be tried."""
         if self._is_late(entry):
             return True
         place = self._attached_to(entry)
@@ -205,12 +207,12 @@ class Following:
         return entry.id <= self.end
 
     def _attached_to(self, entry: Entry) -> int | None:
-        """The place of the entry that this one follows, None where it is not here or applied and followed."""
+        """Return the place of the previous entry. None if it is not here, or if an applied entry already follows it."""
         place = self._places.get(entry.previous)
         return None if place is None or place + 1 < max(self._applying, self._first) else place
 
     def _take_back(self, behind: int) -> None:
-        """Drop what stands from a place on: it did not come to be."""
+        """Drop the entries from a place on: the primary took them back."""
         while self._next > behind:
             gone = self._staged.pop()
             del self._places[gone.id]
@@ -223,7 +225,7 @@ class Following:
     # The stream file
 
     def to_write(self) -> Write | None:
-        """What is to be written and synced, None for nothing; it counts as written from now on."""
+        """Return the work for the stream file, None if there is none. It counts as written from now on."""
         if not self._cut and self._written == self._next:
             return None
         cut = self._at(self._written) if self._cut else None
@@ -232,17 +234,17 @@ class Following:
         return Write(cut, entries)
 
     def synced(self, entry: EntryId) -> None:
-        """The file is synced up to an entry that was written; where it was taken back since, that says nothing."""
+        """Record that the file is synced up to an entry. It does not count if the entry was taken back since."""
         place = self._places.get(entry)
         if place is not None and place + 1 > self._durable:
             self._durable = place + 1
             self._progress = True
 
     def full_disk(self) -> EntryId:
-        """There was no space for what was to be written.
+        """Take back all entries that are not synced, because the disk was full.
 
         Returns:
-            The entry behind which the file is to be cut: what was synced before.
+            The last synced entry. The file must be cut behind it.
         """
         self._take_back(self._durable)
         self._written, self._cut, self._full = self._durable, False, True
@@ -252,11 +254,10 @@ class Following:
 
     @property
     def may_apply(self) -> bool:
-        """Whether there are entries to be applied."""
         return min(self._committed, self._durable) > self._first
 
     def to_apply(self) -> list[Entry]:
-        """Entries that are to be applied in one transaction; none before `applied_to` was called for the last ones."""
+        """Return the entries for one transaction; none until `applied_to` is called for the previous ones."""
         if self._applying > self._first:
             return []
         out: list[Entry] = []
@@ -270,7 +271,7 @@ class Following:
         return out
 
     def applied_to(self, entry: EntryId) -> None:
-        """The store ends with this entry, durably."""
+        """Record that the store now ends with this entry, durably."""
         while self.applied != entry:
             gone = self._staged.popleft()
             del self._places[self.applied]
@@ -280,13 +281,13 @@ class Following:
         self._applying = self._first
 
     def promote(self) -> list[Entry]:
-        """This member becomes the primary: what is to be applied first, all of it, before it serves."""
+        """Return all entries that this member must apply before it serves as the primary."""
         return list(self._staged)
 
-    # To the primary
+    # Messages to the primary
 
     def outgoing(self, now: float) -> list[Ack | Follow]:
-        """What is to be sent: ACKs of what is synced, FOLLOW with each heartbeat and after a gap."""
+        """Return the messages that are due: ACKs of synced entries, and a FOLLOW at each heartbeat and after a gap."""
         out: list[Ack | Follow] = []
         ack = self._acknowledgement()
         if ack is not None:
@@ -301,18 +302,18 @@ class Following:
         return out
 
     def connected(self, now: float) -> None:
-        """There is a new link to the primary, over which nothing was said yet: a FOLLOW is due."""
+        """Make a FOLLOW due at once, because the link to the primary is new."""
         self._follow_at = now
 
     def deadline(self) -> float:
-        """When a FOLLOW is due (monotonic seconds)."""
+        """Return the time at which a FOLLOW is due, in monotonic seconds."""
         return min(self._follow_at, self._asked_at + self._beat if self._gap else self._follow_at)
 
     def _acknowledgement(self) -> Ack | None:
         loop = 0
         while self._questions and self._is_confirmed(self._questions[0]):
             question = self._questions.popleft()
-            # One of a lower term is answered by nobody any more, one whose entry was taken back will be asked again.
+            # A lower term gets no acknowledgement. The primary asks again about an entry that it took back.
             if question.term >= self.floor and question.end in self._places:
                 loop = max(loop, question.loop)
         if not (loop or self._progress or self._full):
@@ -321,27 +322,28 @@ class Following:
         return Ack(*self._names, self.floor, loop, self.durable, full)
 
     def _is_confirmed(self, question: Question) -> bool:
-        """Whether an ENTRY waits for no fsync any more."""
+        """Return True if an ENTRY no longer waits for an fsync."""
         place = self._places.get(question.end)
         return place is None or place < self._durable or question.term < self.floor
 
     def follow(self, *, gap: bool = False) -> Follow:
-        """Where this member stands, and which term it knows. `gap`: whether all behind that is to be sent again."""
+        """Make a FOLLOW with the end of this member and its term. `gap` asks for all later entries again."""
         newest = [entry.id for entry in list(self._staged)[-IDS_MAX:]]
         ids = join_ids([self.applied, *newest])
         return Follow(*self._names, self.floor, self._token, int(gap), ids, address=self.address, form=FORM)
 
-    # A copy
+    # Copy of the store
 
     def begin_copy(self, term: int, token: int, snapshot: EntryId) -> bool:
-        """The primary begins to send a copy of its store; whether it counts: only as the answer to the last FOLLOW.
+        """Accept a copy of the primary's store. Return False if it does not answer the last FOLLOW.
 
-        Until it is there, or given up, entries are not taken: the primary keeps what follows its snapshot.
+        Until the copy is complete or given up, this member takes no entries. The primary keeps those after its
+        snapshot.
 
         Args:
-            term: the primary's.
-            token: of the FOLLOW that it answers.
-            snapshot: the entry that the copy ends with.
+            term: of the primary.
+            token: of the FOLLOW that the copy answers.
+            snapshot: the last entry of the copy.
         """
         if term < self.floor or token != self._token:
             return False
@@ -350,11 +352,11 @@ class Following:
         return True
 
     def give_up_copy(self) -> None:
-        """The copy does not come: what was here before counts again."""
+        """Give up a copy that does not arrive. The member's own entries count again."""
         self._copying = None
 
     def copied(self, token: int) -> bool:
-        """The copy is here in full, and may take the place of all that was here; whether it may."""
+        """Replace all entries by the complete copy. Return False if the copy no longer counts."""
         copying = self._copying
         if copying is None or copying.token != token or token != self._token:
             return False

@@ -1,19 +1,20 @@
-"""The primary's side: what a loop says is held until every member that is required has its entry on the disk.
+"""The primary's side: the output of a loop is held until each required member has the loop's entry on its disk.
 
     begin(changes) → an entry, appended to the stream file → outgoing() → the store's commit
         → committed() or taken_back() → hold(answers) → … acknowledged() → released()
 
-Loops are counted. An ENTRY says up to which loop it was computed and which entry was the last one then; the standby's
-ACK of that loop says two things at once: it has everything up to that entry, and it knew of no higher term when it said
-so. Both are needed, the second also for a loop that changed nothing, or a primary that was replaced without noticing
-would go on answering questions. So a held loop waits for one number, whether it has an entry or not.
+Loops are counted. An ENTRY names the loop up to which it was computed, and the last entry at that time. The standby's
+ACK of that loop has two meanings: the standby has everything up to that entry, and it knew no higher term when it sent
+the ACK. Both are needed. A loop without changes needs the second one: otherwise a primary that was replaced without
+noticing would go on answering questions. Each held loop therefore waits for one number, whether it has an entry or not.
 
-Which members are required is at least what the register says is in sync. Who joins is required first, then proposed
-when it has everything up to that moment; from the proposal on, while its outcome is unknown, it stays required. Who is
-silent is dropped only when that was chosen; silent is who does not acknowledge, however loudly it asks.
+The required members always include those that are in sync by the register. A joining standby is first required. It is
+proposed when it has everything up to that moment. From the proposal on it stays required while the outcome is unknown.
+A silent standby is dropped only after the register has chosen so. A standby counts as silent if it sends no ACK, even
+if it sends other messages.
 
-An entry has the first form of a commit until the standby's FOLLOW says that it reads another one. Until then both
-members can go back to a release that reads no other form, since neither stream file has entries of one.
+An entry has the first form of a commit until the standby's FOLLOW names another form. Until then both members can go
+back to a release that reads no other form, because neither stream file has entries of one.
 """
 
 from __future__ import annotations
@@ -30,29 +31,29 @@ from pubsub.server.standby.replication.rejoin_backoff import Damping
 from pubsub.server.topic.changes import Change
 
 HELD_LOOPS_MAX: Final = 256
-"""Loops whose answers wait; beyond it the primary takes no more requests."""
+"""Maximum number of loops with held answers. Beyond it the primary takes no more requests."""
 
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Bytes of answers that wait, and of entries that a required standby has not acknowledged; the same."""
+"""Maximum bytes of held answers, and of entries without the required acknowledgement, with the same effect."""
 
 WINDOW_BYTES_MAX: Final = 16 * 1024 * 1024
-"""Bytes of entries that are under way to the standby."""
+"""Maximum bytes of entries under way to the standby."""
 
 NEAR_LOOPS: Final = 64
-"""Loops that a standby may be behind when it is first required: what is under way, not what it lacks."""
+"""Maximum number of loops that a standby may be behind when it is first required. These are under way, not missing."""
 
 BELOW_MAX: Final = 2
-"""So many FOLLOWs in a row that name less than was acknowledged show that the standby's disk went back in time."""
+"""Number of FOLLOWs in a row with an end below the last ACK. So many show that the standby's disk went back in time."""
 
 
 class History(Protocol):
-    """The entries that the primary's stream file holds."""
+    """The entries in the primary's stream file."""
 
     def holds(self, entry: EntryId) -> bool:
-        """Whether an entry is one of the primary's history, and all that follow it are in the file."""
+        """Return True if the entry is in the primary's history and the file has all entries after it."""
 
     def read(self, after: EntryId, bytes_max: int, entries_max: int) -> list[Entry]:
-        """The entries that follow one that the file holds: the first in any case, others up to so many bytes."""
+        """Return entries after one that the file holds: the first in any case, more up to `bytes_max`."""
 
 
 @dataclass(slots=True)
@@ -66,23 +67,23 @@ class Leading:
     """One term of a primary.
 
     Args:
-        server, store, member: whose messages these are.
+        server, store, member: IDs of this member, for its messages.
         term: chosen by the register.
-        in_sync: the members that the register names, this one included.
+        in_sync: the members in sync by the register, this one included.
         end: the last entry of the store.
         history: the stream file.
         now: monotonic seconds.
-        silence_seconds: how long a standby may acknowledge nothing before it is to be dropped.
-        switch_seconds: how long a planned change may take.
+        silence_seconds: a standby that acknowledges nothing for this time is to be dropped.
+        switch_seconds: maximum duration of a planned switch.
 
     Attributes:
         end: the last entry.
-        loop: how many loops there were in this term.
-        in_sync: what was chosen last.
-        required: the members whose acknowledgement is waited for, without this one; all that are in sync are.
-        deposed: a higher term is known: nothing is answered any more.
-        address: where the other member is reached as a server, as its last FOLLOW says.
-        stalled: a planned change is under way: no request is taken.
+        loop: number of loops in this term.
+        in_sync: the last chosen set.
+        required: the other members whose acknowledgement is needed; all other members in sync are among them.
+        deposed: True if a higher term is known. The primary then answers nothing.
+        address: address of the other member as a server, from its last FOLLOW.
+        stalled: True during a planned switch. The primary then takes no request.
     """
 
     def __init__(
@@ -121,11 +122,11 @@ class Leading:
         """Count a loop, before its commit.
 
         Args:
-            changes: what it commits; none where it only answers.
+            changes: the changes that it commits; empty for a loop that only answers.
 
         Returns:
-            Its entry, to be appended to the history before `outgoing`; None where it changes nothing. A term has one
-            in any case, so that it is known at both members, whoever starts first.
+            The loop's entry, to be appended to the history before `outgoing`; None if there are no changes. The first
+            loop of a term always has an entry, so that both members know the term even if one of them restarts.
         """
         self.loop += 1
         self._before = self.end
@@ -140,15 +141,15 @@ class Leading:
         return entry
 
     def committed(self) -> None:
-        """The loop's own commit is through."""
+        """Record that the loop's own commit is done."""
         self._done = self.loop
         self._saved = self.end
 
     def taken_back(self) -> EntryId:
-        """The disk was full: the loop's entry has not come to be, and its number is used up.
+        """Take back the loop's entry, because the disk was full. Its number is not used again.
 
         Returns:
-            The entry that the history ends with now.
+            The last entry of the history now.
         """
         self.end = self._before
         if self._unacknowledged and self._unacknowledged[-1][0] > self.end:
@@ -158,15 +159,15 @@ class Leading:
             standby.durable = min(standby.durable, self.end)
             if standby.sent is not None and standby.sent > self.end:
                 standby.go_back(self.end)
-        # What the loop answers now was computed after what it asked the standby.
+        # The loop's answers are computed after its question to the standby, so they need a new confirmation.
         self.loop = self._done = self.loop + 1
         return self.end
 
     def hold(self, out: Sequence[Any], size: int) -> None:
-        """Keep what the loop says, in order.
+        """Hold the output of the loop, in order.
 
         Args:
-            out: its answers, announcements and steps of moves.
+            out: answers, announcements and steps of moves.
             size: their bytes.
         """
         if out:
@@ -174,7 +175,7 @@ class Leading:
             self._held_bytes += size
 
     def released(self) -> list[Any]:
-        """What may be sent now."""
+        """Return the output that may be sent now."""
         out: list[Any] = []
         while self._held and not self.deposed and self._held[0].loop <= self._confirmed():
             one = self._held.popleft()
@@ -183,7 +184,7 @@ class Leading:
         return out
 
     def _confirmed(self) -> int:
-        """The last loop that is on all disks that are waited for, with the term confirmed since."""
+        """Return the last loop that is on all required disks and was confirmed under this term."""
         standby = self._standby
         if standby is not None and standby.id in self.required:
             return min(self._done, standby.loop)
@@ -191,23 +192,22 @@ class Leading:
 
     @property
     def held(self) -> int:
-        """How many loops wait."""
+        """Number of loops with held output."""
         return len(self._held)
 
     @property
     def full(self) -> bool:
-        """Whether no more requests are to be taken."""
+        """True if the primary may take no more requests."""
         size = max(self._held_bytes, self._unacknowledged_bytes)
         return len(self._held) >= HELD_LOOPS_MAX or size >= HELD_BYTES_MAX
 
-    # To and from the standby
+    # Messages to and from the standby
 
     def beat(self) -> None:
-        """A heartbeat is due."""
         self._beat = True
 
     def outgoing(self) -> list[tuple[Entries, list[Entry]]]:
-        """What is to be sent to the standby: ENTRYs, and the entries of each."""
+        """Return the ENTRYs that are due, each with its entries."""
         standby, out = self._standby, []
         if standby is None or self.deposed:
             return []
@@ -233,18 +233,18 @@ class Leading:
 
     @property
     def _hands(self) -> bool:
-        """Whether the standby is to take over now; an ENTRY says so at once, and each heartbeat again."""
+        """True if the standby is to take over now. An ENTRY states this at once, and each heartbeat repeats it."""
         return self.stalled and not self._held and self._done == self.loop
 
     def _committed(self) -> EntryId:
-        """The last entry that is on all disks that are waited for."""
+        """Return the last entry that is on all required disks."""
         standby = self._standby
         if standby is not None and standby.id in self.required:
             return min(self._saved, standby.durable)
         return self._saved
 
     def acknowledged(self, ack: Ack, now: float) -> None:
-        """The standby says what it has."""
+        """Process an ACK of the standby."""
         standby = self._standby
         if self.heard_of(ack.term) or standby is None or ack.member != standby.id or ack.term != self.term:
             return
@@ -261,12 +261,12 @@ class Leading:
             standby.heard = now
 
     def unreachable(self) -> None:
-        """The link to the standby has ended: it counts as silent until it acknowledges something."""
+        """Count the standby as silent until its next ACK, because the link to it ended."""
         if self._standby is not None:
             self._standby.heard = float("-inf")
 
     def followed(self, follow: Follow, now: float) -> None:
-        """A standby says where it stands.
+        """Process a FOLLOW, which names the last entries of a standby.
 
         Raises:
             DecodeError: its body names no entries.
@@ -286,12 +286,12 @@ class Leading:
             return
         standby.below = standby.below + 1 if ids[-1] < standby.durable else 0
         if standby.below and standby.id not in self.required:
-            standby.below, standby.durable = 0, found  # It begins where it says that it stands.
+            standby.below, standby.durable = 0, found  # It may begin again at its own end.
         if standby.sent is None or follow.gap:
             standby.go_back(found)
 
     def _standby_named(self, member: str, now: float) -> Progress | None:
-        """The standby, where it is this one: a second one is told apart, and waits until the first is given up."""
+        """Return the progress of this standby, None for another one. A second standby waits until the first is lost."""
         standby = self._standby
         if standby is None or standby.id != member:
             heard = now if standby is None else max(standby.heard, standby.followed)
@@ -302,27 +302,27 @@ class Leading:
 
     @property
     def standby(self) -> str:
-        """The ID of the other member, as the one that entries are sent to; "" while there is none."""
+        """ID of the member that receives the entries; "" if there is none."""
         return "" if self._standby is None else self._standby.id
 
     def lag(self, now: float) -> tuple[bool, int, int]:
-        """Whether the standby is heard and fit, and how many loops and bytes it has not confirmed."""
+        """Return True if the standby acknowledges and is fit, and the loops and bytes that it has not confirmed."""
         one, size = self._standby, self._unacknowledged_bytes
         return (False, 0, 0) if one is None else (self._is_well(one, now), self.loop - one.loop, size)
 
     def heard_of(self, term: int) -> bool:
-        """A term was heard of: from a proxy, the register, or another primary's ENTRY, which is never acknowledged.
+        """Compare a term from a proxy, the register, or another primary's ENTRY. Such an ENTRY is never acknowledged.
 
         Returns:
-            Whether this term is over: then what is held is never sent.
+            True if this term is over. The held output is then never sent.
         """
         self.deposed = self.deposed or term > self.term
         return self.deposed
 
-    # Who is in sync
+    # In-sync set
 
     def tick(self, now: float) -> None:
-        """See who is to be required, and whether a planned change takes too long."""
+        """Decide whether the standby is required, and end a planned switch that takes too long."""
         if self._stalled_at is not None and now - self._stalled_at > self._switch:
             self._stalled_at = None
         standby, joining = self._standby, self._joining
@@ -331,7 +331,7 @@ class Leading:
         well = self._is_well(standby, now)
         self._damping.look(now, in_sync=standby.id in self.in_sync)
         if standby.id not in self.required:
-            if not self.loop:  # A server that idles has had none yet that could be confirmed.
+            if not self.loop:  # An idle server has had no loop yet that the standby could confirm.
                 self.loop = self._done = 1
             ready = well and self._is_near(standby) and not self._damping.waits(now)
             if ready and not self.stalled and self._done == self.loop:
@@ -349,9 +349,9 @@ class Leading:
         return standby.sent == self.end and standby.loop >= max(1, self.loop - NEAR_LOOPS)
 
     def _require(self, standby: Progress) -> None:
-        """Wait for its acknowledgements from now on; it is proposed when it has all up to this moment.
+        """Require the standby's acknowledgements from now on. It is proposed when it has everything up to this moment.
 
-        What it confirmed before does not count: its disk may have lost that since.
+        Its earlier confirmations do not count, because its disk may have lost data since.
         """
         self.required.add(standby.id)
         self.loop = self._done = self.loop + 1
@@ -364,7 +364,7 @@ class Leading:
             self._unacknowledged_bytes = 0
 
     def proposal(self, now: float) -> frozenset[str] | None:
-        """The in-sync set that the register is to be asked for, None for none; asked again until one is chosen."""
+        """Return the in-sync set to propose, None for none. It is proposed again until a set is chosen."""
         standby, joining = self._standby, self._joining
         if standby is None or self.deposed or standby.id not in self.required:
             return None
@@ -377,30 +377,30 @@ class Leading:
         return None
 
     def proposed(self, in_sync: Collection[str]) -> None:
-        """The register has begun to propose this set: until one is chosen, nobody knows whether it is."""
+        """Record that this set is being proposed. Until a set is chosen, the outcome is unknown."""
         self._unsure = True
         if self._joining is not None and self._standby is not None and self._standby.id in in_sync:
             self._joining.proposed = True
 
     def chosen(self, in_sync: Collection[str]) -> None:
-        """The register has chosen this set, with this term."""
+        """Record the set that the register has chosen under this term."""
         self.in_sync, self._joining, self._unsure = frozenset(in_sync), None, False
         self._require_only(in_sync)
 
     def to_copy(self) -> tuple[str, int] | None:
-        """Which member is to be copied, and its token; None while none is, or it is not dropped yet."""
+        """Return the member that needs a copy, and its token; None if there is none, or if it is not dropped yet."""
         standby = self._standby
         if standby is None or self.deposed or not standby.needs_copy or standby.id in self.required:
             return None
         return standby.id, standby.token
 
-    # A planned change
+    # Planned switch
 
     def switch(self, now: float) -> bool:
-        """Begin to hand over: take no request, and when nothing is held, have the standby take over.
+        """Begin to hand over: take no more requests. When no output is held, the standby takes over.
 
         Returns:
-            Whether there is a standby in sync.
+            False if there is no standby in sync.
         """
         standby = self._standby
         if standby is None or standby.id not in self.in_sync or self._joining is not None:
@@ -410,5 +410,5 @@ class Leading:
 
     @property
     def stalled(self) -> bool:
-        """Whether a planned change is under way."""
+        """True during a planned switch."""
         return self._stalled_at is not None

@@ -1,4 +1,4 @@
-"""How far a standby is, as its primary knows."""
+"""The progress of a standby, as its primary knows it."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ from pubsub.protocol.standby import ROOT, EntryId
 
 @dataclass(slots=True)
 class Progress:
-    """What is known of the other member.
+    """The primary's knowledge of the other member.
 
     Attributes:
-        loop: the highest loop that it has confirmed in this term.
-        durable: the last entry that it has on its disk.
-        sent: the last entry that was sent to it; None: where it stands is not known.
+        loop: the highest loop that the standby has confirmed in this term.
+        durable: the last entry on its disk.
+        sent: the last entry sent to it; None if its end is not known.
         asked: the loop of the last ENTRY.
-        heard: when it last acknowledged something new, monotonic seconds.
-        needs_copy: its store is no beginning of this one, or what it lacks is not in the file any more.
-        token, followed: of its last FOLLOW, and when that came; who is copied acknowledges nothing meanwhile.
-        below: how many FOLLOWs in a row named less than it had acknowledged.
-        under_way: ID and bytes of what was sent and not acknowledged.
+        heard: monotonic seconds of its last new acknowledgement.
+        needs_copy: True if its store is not a prefix of this one, or if the stream file no longer has the entries that
+            it lacks.
+        token, followed: token and time of its last FOLLOW. A member that receives a copy sends no ACK meanwhile.
+        below: number of FOLLOWs in a row with an end below its last acknowledgement.
+        under_way: ID and bytes of each entry that was sent and is not acknowledged.
     """
 
     id: str
@@ -39,7 +40,7 @@ class Progress:
     under_way_bytes: int = 0
 
     def go_back(self, entry: EntryId | None) -> None:
-        """Have what follows this entry sent again; None: it is to say first where it stands."""
+        """Send all entries after `entry` again. With None, wait until the standby reports its end."""
         self.sent = entry
         self.under_way.clear()
         self.under_way_bytes = 0
@@ -47,11 +48,11 @@ class Progress:
 
 @dataclass(slots=True)
 class Joining:
-    """A standby that is required and not in sync yet.
+    """A standby that the primary waits for and that is not in sync yet.
 
     Attributes:
-        since: the loop that it is to confirm first.
-        proposed: whether it may have been chosen.
+        since: the loop that it must confirm first.
+        proposed: True if the in-sync set with this standby may have been chosen.
     """
 
     since: int

@@ -1,9 +1,9 @@
-"""How soon a standby that was lost is waited for again: at once the first time, later each time that it does not last.
+"""Backoff before the primary waits for a lost standby again: none the first time, longer after each further failure.
 
-Whoever is waited for and silent holds up every answer until it is dropped. Over a link that comes and goes, or from a
-machine with too much to do, that would be all the time. So after the first time the primary waits before it requires
-the standby again, twice as long after each failure, while it sends it everything as before; and once the standby has
-been in sync for a good while its failures count no more.
+A silent standby delays every answer until the primary removes it from the in-sync set. Over an unstable link, or with
+an overloaded standby, that would happen all the time. After the first failure the primary therefore waits before it
+requires the standby again, twice as long after each failure. Meanwhile it sends the entries as before. After the
+standby has been in sync for a long time, its failures no longer count.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from __future__ import annotations
 from typing import Final
 
 WAIT_SILENCES_MAX: Final = 16
-"""The longest wait, in times of the silence after which a standby is dropped."""
+"""Maximum wait, as a multiple of the silence after which a standby is dropped."""
 
 STEADY_SILENCES: Final = 32
-"""In sync for so long, in the same unit, a standby has no failures behind it."""
+"""Time in sync after which the failures no longer count, as a multiple of the same silence."""
 
 
 class Damping:
-    """What is remembered of one term's standby.
+    """Failures of the standby in one term.
 
     Args:
-        silence: seconds for which a standby may acknowledge nothing before it is dropped.
+        silence: seconds without acknowledgement after which a standby is dropped.
     """
 
     def __init__(self, silence: float) -> None:
@@ -31,11 +31,11 @@ class Damping:
         self._until = float("-inf")
 
     def look(self, now: float, *, in_sync: bool) -> None:
-        """Take note of whether it is in sync, at every tick.
+        """Record at every tick whether the standby is in sync.
 
         Args:
             now: monotonic seconds.
-            in_sync: as the register has it.
+            in_sync: as in the register.
         """
         if in_sync:
             self._since = now if self._since is None else self._since
@@ -45,10 +45,10 @@ class Damping:
             self.failed(now)
 
     def failed(self, now: float) -> None:
-        """It was dropped, or was silent before it was in sync."""
+        """Record that the standby was dropped, or was silent before it was in sync."""
         self._until = now + min(WAIT_SILENCES_MAX, 2**self._failures - 1) * self._silence
         self._failures = min(self._failures + 1, WAIT_SILENCES_MAX)
 
     def waits(self, now: float) -> bool:
-        """Whether it is too soon to require it again."""
+        """Return True if it is too early to require the standby again."""
         return now < self._until

@@ -1,14 +1,15 @@
-"""Batches that are damaged on one member's disk, asked of the other one before anybody is told that they are lost.
+"""Repair of batches that are damaged on one member's disk, from the other member's copy.
 
-    the primary   `Repairs`: a request meets a batch that is not what was put; it waits while the other member is asked
-    the standby   `Answers`: has applied all that the primary had then, and says what it has there, or that it has not
+    the primary   `Repairs`: a request finds a damaged batch, and waits while the other member is asked for it
+    the standby   `Answers`: answers after it has applied all entries that the primary had then, with the batch or
+                  without
 
-A loss that is told is final, and to wait is not: so as long as the store has another member, a batch is lost only when
-that one has said so. One that is away is waited for, until it is back or an operator removes it.
+A loss is final once a subscriber receives it, and a wait is not. Therefore, while the store has another member, a batch
+counts as lost only after that member has answered that it has no intact copy. If that member is away, the request waits
+until the member is back or an operator removes it.
 
-Where a batch is, both members' stores say alike, by the log's number and the offset, as long as one history is behind
-both. So an answer counts only from who has applied an entry of the very term that asks: a member whose store went
-another way never has.
+Log number and offset name the same batch in both stores as long as both stores have one history. An answer therefore
+counts only from a member that has applied an entry of the primary's term. A member with a different history never has.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from pubsub.server.topic.changes import BatchRepaired
 from pubsub.server.topic.delivery import Batch
 
 WANTED_MAX: Final = 1024
-"""Damaged batches that are to be asked for; requests that meet more wait until there is room."""
+"""Maximum number of damaged batches to ask for. Requests that find more wait until there is room."""
 
 UNDER_WAY_MAX: Final = 4
-"""Batches that are asked for at a time: each may be as large as a put."""
+"""Maximum number of batches asked for at a time: each may be as large as a put."""
 
 LACKING_MAX: Final = 65_536
-"""Batches that the other member has not either, as far as remembered; the oldest is asked for anew."""
+"""Maximum number of batches remembered as missing at the other member too. Beyond it the oldest is asked for again."""
 
 AGAIN_BEATS: Final = 4
-"""Heartbeats of the members' link after which what was not answered is asked again."""
+"""Heartbeats of the members' link after which an unanswered question is repeated."""
 
 Place = tuple[int, int]
-"""A log by its number in the store, and the offset that a batch begins at."""
+"""The number of a log in the store, and the offset at which a batch begins."""
 
 
 class Settled(NamedTuple):
-    """A batch that is not asked for any more.
+    """The result for a batch that was asked for.
 
     Attributes:
-        change: the repair; None: the other member has not got it either.
+        change: the repair; None if the other member has no intact copy either.
     """
 
     log: int
@@ -51,10 +52,10 @@ class Settled(NamedTuple):
 
 
 class Repairs:
-    """What a primary asks of the other member.
+    """The primary's questions to the other member.
 
     Args:
-        identity: whose messages these are.
+        identity: of this member, for its messages.
         beat: seconds between two heartbeats of the members' link.
     """
 
@@ -65,7 +66,7 @@ class Repairs:
         self._lacking: dict[Place, None] = {}
 
     def ask_of(self, other: str) -> None:
-        """The store's other member, by its ID; "" where there is none, and what is damaged is lost."""
+        """Set the ID of the store's other member. With "" there is none, and a damaged batch is lost."""
         if other != self._other:
             self._other = other
             self._lacking.clear()
@@ -73,7 +74,7 @@ class Repairs:
             self._wanted.clear()
 
     def mends(self, log: int, offset: int) -> bool:
-        """Whether the other member may have a batch that is damaged here; it is asked then."""
+        """Ask the other member for a damaged batch. Return False if that member cannot have an intact copy."""
         place = log, offset
         if not self._other or place in self._lacking:
             return False
@@ -83,15 +84,14 @@ class Repairs:
 
     @property
     def wanted(self) -> int:
-        """How many batches are asked for."""
         return len(self._wanted)
 
     def outgoing(self, term: int, end: EntryId, now: float) -> list[Repair]:
-        """What is to be asked now, or again.
+        """Return the questions that are due, new or repeated.
 
         Args:
-            term: the primary's.
-            end: its last entry.
+            term: of the primary.
+            end: the primary's last entry.
             now: monotonic seconds.
         """
         me, out = self._me, []
@@ -102,14 +102,15 @@ class Repairs:
         return out
 
     def heard(self, message: Repair, term: int, publishers: int) -> Settled | None:
-        """What the other member says of a batch.
+        """Process the other member's answer about a batch.
 
         Args:
-            term: the primary's.
+            message: as decoded.
+            term: of the primary.
             publishers: the number that the store gives to its next publisher.
 
         Returns:
-            What came of it; None where this says nothing, and the batch is asked for again.
+            The result; None if the answer does not count, and the batch is asked for again.
         """
         place = message.log, message.offset
         if place not in self._wanted or (message.member, message.term) != (self._other, term):
@@ -145,12 +146,11 @@ def _is_sound(message: Repair, publishers: int) -> bool:
 
 
 class Answers:
-    """What a standby was asked for, until it can tell.
+    """The primary's questions to a standby, until the standby can answer them.
 
     Args:
-        identity: whose messages these are.
-        read: the batch that begins at an offset of a log, by the log's number; None where there is none that is what
-            was put.
+        identity: of this member, for its messages.
+        read: returns the batch at an offset of a log, by the log's number; None if there is no intact batch.
     """
 
     def __init__(self, identity: Identity, read: Callable[[int, int], Batch | None]) -> None:
@@ -158,7 +158,7 @@ class Answers:
         self._asked: dict[Place, Repair] = {}
 
     def asked(self, message: Repair) -> None:
-        """The primary asks; a later question takes an earlier one's place."""
+        """Record a question of the primary. It replaces an earlier one about the same batch."""
         if message.step != "wanted":
             return
         self._asked.pop((message.log, message.offset), None)
@@ -167,11 +167,11 @@ class Answers:
             del self._asked[next(iter(self._asked))]
 
     def outgoing(self, applied: EntryId, floor: int) -> list[Repair]:
-        """What can be told now.
+        """Return the answers that are possible now.
 
         Args:
-            applied: the entry that the store ends with.
-            floor: the highest term that this member knows; who asks under a lower one is told nothing.
+            applied: the last entry of the store.
+            floor: the highest term that this member knows. Questions under a lower term get no answer.
 
         Raises:
             StorageError: the disk failed.
