@@ -92,7 +92,7 @@ def test_calls_of_many_that_fail_are_counted():
     )
     assert done.returncode == 23
     lines = done.stderr.decode().splitlines()
-    assert (len(lines), lines[-1]) == (11, "pubsub: error: 12 of 12 calls came to no reply")
+    assert (len(lines), lines[-1]) == (11, "pubsub: error: 12 of 12 calls got no reply")
 
 
 def test_a_worker_tells_of_a_queue_that_is_not_there(town):
