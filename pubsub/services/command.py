@@ -4,8 +4,8 @@ The command shares the worker's standard error. An exit code other than 0 is a f
 leads a process group of its own, and the whole group is killed when the time is over.
 
 A signal may come just before a system call that waits, or reach another thread. Python's handler then runs only when
-that system call returns. Therefore nothing here waits for longer than LOOK_SECONDS at a time, and a second signal ends
-a worker at once, even if the command ignores it.
+that system call returns. Therefore nothing here waits for longer than LOOK_SECONDS at a time. A second signal ends a
+worker at once, even if the command ignores it.
 """
 
 from __future__ import annotations

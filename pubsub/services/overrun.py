@@ -16,7 +16,7 @@ from typing import Final
 from pubsub.services.errors import HandlerOverran
 
 GOODBYE_SECONDS: Final = 1.0
-"""Time limit for the worker's goodbye, after which a broker gives the work to another worker."""
+"""Time limit for the worker's goodbye, so that a broker gives its work to other workers at once."""
 
 LINGER_SECONDS: Final = 0.2
 """Time for that message to leave."""

@@ -1,9 +1,8 @@
 """The interface between the core of a pattern and its shell.
 
-The shell passes messages and `now`, seconds on the monotonic clock, to the core. The core returns acts for the sockets
-from `take_sends`, in order, events for its user from `take_events`, and the time of its next call from `timer`. It
-names sockets by *ports*: those that the shell opens for it (`Port`), and DEALERs that it has the shell connect
-(`Dial`).
+The shell passes messages and `now`, seconds on the monotonic clock, to the core. `take_sends` returns the acts for the
+sockets, in order. `take_events` returns events for the user, and `timer` the time of the next call. The core names
+sockets by *ports*: those that the shell opens for it (`Port`), and DEALERs that it has the shell connect (`Dial`).
 
 A message has at most FRAMES_MAX frames of bytes. No incoming message may raise: an invalid message of the protocol is
 counted and dropped.

@@ -19,12 +19,12 @@ wait solves it instead: a message that makes its receiver active (`PERMISSIONS` 
 has listened for two heartbeats. By then every message of its earlier life has arrived or is lost. A `2` that comes
 later is meant for this life.
 
-**A server that is paused.** An active server is stopped for a while (by a signal, a suspended machine, a machine that
-swaps) and does not know it. The backup takes over. The first server then reads the requests that wait in its socket
-before it reads the backup's `3`. Its clock shows the pause: a server that has sent no state message for a heartbeat and
-a half, by its own clock, may have been given up. It *begins anew*: it takes the state that it would have after a
-restart, and listens again for two heartbeats. Half a heartbeat remains for its last message to arrive. That is the
-delay which the pair allows its network.
+**A server that is paused.** An active server is stopped for a while and does not know it. Causes are a signal, a
+suspended machine, or a machine that swaps. The backup takes over. The first server then reads the requests that wait in
+its socket before it reads the backup's `3`. Its clock shows the pause: a server may have been given up if it has sent
+no state message for a heartbeat and a half. It *begins anew*: it takes the state that it would have after a restart,
+and listens again for two heartbeats. Half a heartbeat remains for its last message to arrive. That is the delay which
+the pair allows its network.
 
 A primary begins anew as PRIMARY. A backup that has been active or passive must not begin anew as BACKUP: it would take
 nothing while the primary is dead. It becomes LISTENING, and sends nothing. It does not send `4`, which two passive

@@ -3,8 +3,8 @@
 `mmi.service NAME` returns 200 or 404, as in the RFC. This broker adds three:
 
 * `mmi.workers NAME` returns 200 and the number of the service's workers.
-* `mmi.pending NAME` returns 200 and the number of requests to the service that wait or are with a worker, of those from
-  the connection that asks.
+* `mmi.pending NAME` returns 200 and the number of requests to the service that wait or are with a worker. It counts
+  only the requests of the connection that asks.
 * `mmi.report` returns 200 and the contents of `pubsub service list` as JSON.
 
 Every other such name returns 501.

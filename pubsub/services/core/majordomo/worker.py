@@ -10,7 +10,7 @@ request of an earlier connection does not register, so no request has to wait fo
     | off, still busy |            |                |                |                | dropped, registers anew   |
     | waits to dial   |            |                |                |                |                           |
 
-An idle worker that *stood still* (`heartbeats`) registers anew and drops the messages in its socket: the broker has
+An idle worker that *stood still* (`heartbeats`) registers anew and drops the messages in its socket. The broker has
 given it up, and its requests may be with another worker.
 """
 
