@@ -171,7 +171,7 @@ def test_a_second_signal_does_not_wait(town, tmp_path):
     [
         (("call", "x", "y", "--broker", "nonsense"), 8, "allowed: tcp://HOST:PORT"),
         (("call", "x", "y"), 2, "--broker"),
-        (("call", "x", "y", "--kind", "pigeon", "--broker", "tcp://127.0.0.1:1"), 2, "kinds: lazy"),
+        (("call", "x", "y", "--kind", "pigeon", "--broker", "tcp://127.0.0.1:1"), 2, "use one of: lazy"),
         (("queue", "--kind", "simple", "--frontend", "tcp://127.0.0.1:0", "--backend", "x"), 8, "--backend"),
         (
             ("queue", "--kind", "odd", "--frontend", "tcp://127.0.0.1:0", "--backend", "tcp://127.0.0.1:0"),
@@ -180,7 +180,7 @@ def test_a_second_signal_does_not_wait(town, tmp_path):
         ),
         (("work", "x", "--broker", "tcp://127.0.0.1:1", "--kind", "simple", "--", "no-such-command"), 2, "no-such"),
         (("serve", "--bind", "tcp://0.0.0.0:0"), 8, "--insecure"),
-        (("serve", "--bind", "tcp://127.0.0.1:0", "--kind", "mail"), 2, "kinds: lazy"),
+        (("serve", "--bind", "tcp://127.0.0.1:0", "--kind", "mail"), 2, "use one of: lazy"),
     ],
     ids=str,
 )

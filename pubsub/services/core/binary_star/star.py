@@ -1,7 +1,7 @@
 """One server of a Binary Star pair: its state, its state messages and their times, and whether it takes a request.
 
 `states` has the table and the reasons; this module adds the time. The shell passes in each state message (`hear`), asks
-for each request whether it is taken (`request`), and sends what is `due`. Before replies leave it asks once more
+for each request whether it is taken (`request`), and sends the `due` one. Before replies leave it asks once more
 (`active`), since the process may have been paused between a request and its reply.
 """
 
