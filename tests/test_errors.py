@@ -48,7 +48,7 @@ from pubsub.http.errors import JobFailed, RequestExpired, RequestKept, RequestOv
 from pubsub.services.errors import CallError, CallRefused, CallTimeout, HandlerOverran, NoWorker
 
 EXAMPLES = [
-    NoWorker("billing", "nobody serves it"),
+    NoWorker("billing", "it has no worker"),
     HandlerOverran("shout", 2.5),
     CallRefused("mmi.echo", "501", "not implemented"),
     AuthorizedRefused(3, "there is no role 'cleint'", "/etc/pubsub/authorized"),

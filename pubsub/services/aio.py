@@ -11,7 +11,7 @@ from pubsub.services.shared import ServiceClientBase
 
 
 class AsyncServiceClient(ServiceClientBase):
-    """Calls services from coroutines; every call does what `ServiceClient`'s does. Arguments as its.
+    """Calls services from coroutines. Takes the arguments of `ServiceClient` and calls in the same way.
 
     async with AsyncServiceClient("tcp://127.0.0.1:5555") as client:
         reply = await client.call("echo", b"hello")
@@ -26,9 +26,9 @@ class AsyncServiceClient(ServiceClientBase):
         tries: int | None = None,
         on_part: Callable[[bytes], object] | None = None,
     ) -> Reply:
-        """Call a service and wait for its reply; a task that is cancelled takes the call back.
+        """Call a service and wait for its reply. To cancel the task withdraws the call.
 
-        Arguments and errors as of `ServiceClient.call`; `on_part` is called on the event loop's thread.
+        Arguments and errors are those of `ServiceClient.call`. `on_part` runs on the event loop's thread.
         """
         loop = asyncio.get_running_loop()
         taken = None if on_part is None else lambda part: loop.call_soon_threadsafe(on_part, part)
@@ -37,7 +37,7 @@ class AsyncServiceClient(ServiceClientBase):
         )
 
     async def close(self) -> None:
-        """Give up what is under way and release the sockets."""
+        """Withdraw the calls under way and close the sockets."""
         await asyncio.to_thread(self._calling.close)
 
     async def __aenter__(self) -> AsyncServiceClient:

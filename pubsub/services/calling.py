@@ -1,7 +1,7 @@
-"""A call of a service, written once: a thread waits for its future in `ServiceClient`, a task in `AsyncServiceClient`.
+"""A call of a service: a thread waits for its future in `ServiceClient`, a task in `AsyncServiceClient`.
 
-The sockets are driven by a thread of this object's own, which an interrupt of the caller (Ctrl-C, a cancelled task)
-never strikes: the call is taken back, and whatever comes for it is dropped.
+A thread of `Calling` drives the sockets. An interrupt of the caller (Ctrl-C, a cancelled task) therefore cannot hit a
+socket operation: it withdraws the call, and a later reply is dropped.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ CALLS_MAX: Final = 10_000
 """Calls of one client that may be under way."""
 
 BODY_FRAMES_MAX: Final = 48
-"""Frames of the body of a request or reply; the envelope takes the rest of FRAMES_MAX."""
+"""Frames of the body of a request or reply. The envelope takes the rest of FRAMES_MAX."""
 
 REPLY_BYTES_MAX: Final = BODY_BYTES_MAX - 64 * 1024
-"""Bytes of the body of a request or reply; what is left of BODY_BYTES_MAX is the envelope's."""
+"""Bytes of the body of a request or reply. The rest of BODY_BYTES_MAX is for the envelope."""
 
 PARTS_MAX: Final = 10_000
-"""Parts of one reply that are kept where nobody takes them one by one; more end the call."""
+"""Parts of one reply that are kept if the call has no `on_part`. One part more ends the call."""
 
 ASK_SECONDS: Final = 1.0
-"""How long a broker may take to say whether a service has workers."""
+"""Time limit for the broker's answer to the question whether a service has workers."""
 
 SERVICE_LENGTH_MAX: Final = 255
-"""Bytes of the name of a service."""
+"""Length limit of a service's name."""
 
 Body = bytes | Sequence[bytes]
 
@@ -62,11 +62,11 @@ _log: Final = logging.getLogger("pubsub.services")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a service answered.
+    """The reply to a call.
 
     Attributes:
-        frames: as they came; nearly always one.
-        parts: what came before it, where the service answers in parts and the call did not take them one by one.
+        frames: the frames of the reply, or of its last part; nearly always one.
+        parts: the earlier parts, if the service replies in parts and the call had no `on_part`.
     """
 
     frames: Frames
@@ -74,7 +74,7 @@ class Reply:
 
     @property
     def body(self) -> bytes:
-        """All frames of all parts as one."""
+        """All frames of all parts, joined."""
         return b"".join([frame for part in self.parts for frame in part] + list(self.frames))
 
     def __bytes__(self) -> bytes:
@@ -88,22 +88,22 @@ class _Pending:
     on_part: Callable[[bytes], object] | None
     parts: list[Frames] = field(default_factory=list)
     timeout: CallTimeout | None = None
-    """How the call ended, while it is asked whether anybody serves its service."""
+    """The error of the call, kept while the broker is asked whether its service has workers."""
 
 
 def frames_of(body: object, what: str = "the body") -> Frames:
-    """A body as frames.
+    """Return a body as frames.
 
     Raises:
-        CallerError: it is neither bytes nor a sequence of bytes.
-        TooLarge: it is larger than the sockets of others take.
+        CallerError: the body is neither bytes nor a sequence of bytes.
+        TooLarge: other peers would reject a body of this size.
     """
     if isinstance(body, _BYTES):
         frames: Frames = (bytes(body),)
     elif isinstance(body, (tuple, list)) and not [part for part in body if not isinstance(part, _BYTES)]:
         frames = tuple(map(bytes, body)) or (b"",)
     else:
-        raise CallerError(f"{what} is bytes or a sequence of bytes, not {type(body).__name__}")
+        raise CallerError(f"{what} must be bytes or a sequence of bytes, not {type(body).__name__}")
     if len(frames) > BODY_FRAMES_MAX:
         raise TooLarge(f"the number of frames of {what}", len(frames), BODY_FRAMES_MAX, "BODY_FRAMES_MAX")
     size = sum(map(len, frames))
@@ -113,10 +113,10 @@ def frames_of(body: object, what: str = "the body") -> Frames:
 
 
 def check_service(name: object) -> str:
-    """The name of a service; "" where the protocol names none.
+    """Check the name of a service; "" is allowed, for protocols without names.
 
     Raises:
-        InvalidName: it cannot be one.
+        InvalidName: the name is too long or not printable ASCII.
     """
     if not isinstance(name, str) or len(name) > SERVICE_LENGTH_MAX or not (name.isascii() and name.isprintable()):
         raise InvalidName("service", name, f"up to {SERVICE_LENGTH_MAX} printable ASCII characters")
@@ -124,42 +124,35 @@ def check_service(name: object) -> str:
 
 
 def check_patience(seconds: object, tries: object) -> Patience:
-    """How long a caller waits.
-
-    Raises:
-        CallerError: that cannot be.
-    """
+    """Raise CallerError if the timeout or the number of tries is out of range."""
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < 1e9:
-        raise CallerError(f"the timeout is a number of seconds above 0, not {seconds!r}")
+        raise CallerError(f"the timeout must be a number of seconds above 0, not {seconds!r}")
     if isinstance(tries, bool) or not isinstance(tries, int) or not 1 <= tries <= 1_000_000:
-        raise CallerError(f"the tries are a number from 1 to 1,000,000, not {tries!r}")
+        raise CallerError(f"the number of tries must be from 1 to 1,000,000, not {tries!r}")
     return Patience(float(seconds), tries)
 
 
 def core_of(kind: str, kinds: dict[str, Any] | Any, what: str) -> Any:
-    """The row of a table of kinds.
+    """Return the row of a table in `kinds`.
 
     Raises:
-        CallerError: there is no such kind.
+        CallerError: the table has no such kind.
     """
     if kind not in kinds:
-        raise CallerError(f"there is no kind {kind!r} {what}; kinds: {', '.join(kinds)}")
+        raise CallerError(f"there is no kind {kind!r} {what}; use one of: {', '.join(kinds)}")
     return kinds[kind]
 
 
 class Calling:
-    """Calls over one core, whose sockets a thread drives.
+    """Calls over one core; a thread of this object drives its sockets.
 
     Args:
-        addresses: where to call.
-        kind: how: a key of `kinds.CALLERS`.
-        patience: of calls that say nothing else.
-        locks: the keys.
+        kind: a key of `kinds.CALLERS`.
+        patience: for calls without a timeout and tries of their own.
         context: a ZeroMQ context to share.
-        clock: where the time comes from.
 
     Raises:
-        ConfigurationError: an address is none, or the keys cannot be used.
+        ConfigurationError: an address is invalid, or the keys cannot be used.
         CallerError: there is no such kind.
     """
 
@@ -173,7 +166,7 @@ class Calling:
         clock: Clock | None = None,
     ) -> None:
         if not addresses:
-            raise ConfigurationError("no address to call is named")
+            raise ConfigurationError("name at least one address to call")
         self.patience, self.addresses = patience, tuple(addresses)
         self._tells = kind in TELLING
         self._core = core_of(kind, CALLERS, "to call")(self.addresses)
@@ -189,23 +182,21 @@ class Calling:
     def submit(
         self, service: str, body: Body, patience: Patience | None, on_part: Callable[[bytes], object] | None = None
     ) -> Future[Reply]:
-        """Call a service; any thread may.
+        """Call a service. Any thread may call this.
 
         Args:
-            service: its name, "" where the protocol names none.
-            body: of the request.
-            patience: how long to wait; None: as this object's.
-            on_part: is given each part of a reply that comes in parts, by the thread that drives the sockets.
+            service: "" if the protocol names no service.
+            patience: None: the patience of this object.
+            on_part: receives each part of the reply, in the thread that drives the sockets.
 
         Returns:
-            The reply to come, or why there is none: a CallError, or NotLetIn. Where it is cancelled the call is taken
-            back.
+            The future reply. It fails with a CallError or NotLetIn. To cancel the future withdraws the call.
         """
         service, frames = check_service(service), frames_of(body)
         if self._broken is not None:
-            raise CallerError(f"this client has ended: {self._broken}") from self._broken
+            raise CallerError(f"this client has ended ({self._broken}); make a new one") from self._broken
         if self._closed:
-            raise CallerError("this client is closed")
+            raise CallerError("this client is closed; make a new one")
         if len(self._calls) >= CALLS_MAX:
             raise TooLarge("the number of calls under way", len(self._calls) + 1, CALLS_MAX, "CALLS_MAX")
         future: Future[Reply] = Future()
@@ -214,12 +205,12 @@ class Calling:
         self._calls[token] = _Pending(service, future, on_part)
         try:
             self._engine.submit(lambda now: self._core.call(token, service, frames, wait, now))
-        except CallerError:  # We are a forked child.
+        except CallerError:  # This process is a forked child.
             del self._calls[token]
             raise
         future.add_done_callback(partial(self._taken_back, token))
-        if self._broken is not None or self._closed:  # It ended meanwhile, and may not have seen this call.
-            self._fail_all(CallerError("this client was closed while a call waited"))
+        if self._broken is not None or self._closed:  # The client ended meanwhile and may not have seen this call.
+            self._fail_all(CallerError("this client was closed while a call was under way"))
         return future
 
     def _taken_back(self, token: int, future: Future[Reply]) -> None:
@@ -230,13 +221,17 @@ class Calling:
         try:
             self._engine.run()
             self._engine.leave()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, those who wait are told.
+        except BaseException as error:  # noqa: BLE001 - any error must reach the waiting calls.
             self._broken = error
-            _log.error("a client of services has ended: %s", error, exc_info=not isinstance(error, PubsubError))
+            _log.error(
+                "a client of services has ended, and its calls fail: %s",
+                error,
+                exc_info=not isinstance(error, PubsubError),
+            )
         finally:
             self._engine.close()
             why = "was closed" if self._broken is None else f"has ended ({self._broken})"
-            self._fail_all(CallerError(f"this client {why} while a call waited"))
+            self._fail_all(CallerError(f"this client {why} while a call was under way"))
 
     def _fail_all(self, error: PubsubError) -> None:
         while self._calls:
@@ -268,7 +263,7 @@ class Calling:
             _finish(pending.future, _error(pending.service, event))
 
     def _ask_for_workers(self, pending: _Pending, event: GivenUp, now: float) -> None:
-        """A call got no reply: a mistyped name is told from a worker that hangs (RFC 8, `mmi.service`)."""
+        """Ask the broker for the service's workers, to tell a wrong name from a slow worker (RFC 8, `mmi.service`)."""
         pending.timeout = CallTimeout(pending.service, event.tries, event.seconds, event.addresses)
         token = next(self._tokens)
         self._calls[token] = pending
@@ -278,8 +273,10 @@ class Calling:
         if pending.on_part is not None:
             try:
                 pending.on_part(b"".join(body))
-            except Exception:  # noqa: BLE001 - the application's; it is logged, and the call goes on.
-                _log.exception("the callback for parts of a reply of %s raised", pending.service or "a service")
+            except Exception:  # noqa: BLE001 - an error of the application; the call continues.
+                _log.exception(
+                    "on_part raised for a part of a reply of %s; the call continues", pending.service or "a service"
+                )
         elif len(pending.parts) < PARTS_MAX:
             pending.parts.append(body)
         else:
@@ -288,7 +285,7 @@ class Calling:
             _finish(pending.future, TooLarge("the number of parts of a reply", PARTS_MAX + 1, PARTS_MAX, "PARTS_MAX"))
 
     def close(self) -> None:
-        """Give up what is under way, and release the sockets; any thread may, also twice."""
+        """Withdraw the calls under way and close the sockets. Any thread may call this, also twice."""
         if self._closed or self._engine.inherited:
             return
         self._closed = True
@@ -306,14 +303,13 @@ def _finish(future: Future[Reply], result: Reply | PubsubError) -> None:
 
 
 def _no_worker(service: str, event: Event) -> NoWorker | None:
-    """What a broker answered when it was asked for workers of a service; None: it has some, or did not answer."""
+    """Return NoWorker if the broker's answer is that the service has no workers; None if not, or without an answer."""
     if not isinstance(event, Answered) or event.body[:1] != (b"404",):
         return None
-    return NoWorker(service, f"nobody serves it; start a worker: pubsub service work {service or 'NAME'}")
+    return NoWorker(service, f"it has no worker; start one: pubsub service work {service or 'NAME'}")
 
 
 def _error(service: str, event: Event) -> PubsubError:
-    """What a caller is told of a call that came to no reply."""
     if isinstance(event, GivenUp):
         return CallTimeout(service, event.tries, event.seconds, event.addresses)
     if isinstance(event, Rejected):

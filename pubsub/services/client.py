@@ -11,28 +11,28 @@ from pubsub.services.calling import Body, Reply
 from pubsub.services.shared import ServiceClientBase
 
 LOOK_SECONDS: Final = 0.5
-"""A signal may come just before a wait, and its handler then runs when the wait ends: none takes longer than this."""
+"""Longest single wait. A signal that comes just before a wait is handled when the wait ends."""
 
 
 class ServiceClient(ServiceClientBase):
-    """Calls services; any thread may use it.
+    """Calls services. Any thread may use it.
 
         with ServiceClient("tcp://127.0.0.1:5555") as client:
             print(client.call("echo", b"hello").body)
 
     Args:
-        address: of the broker, queue or server; several where the kind takes several.
-        kind: the pattern: a key of `pubsub.services.kinds.CALLERS`, such as "mdp", "lazy".
-        timeout: seconds for the reply to one try; None: 2.5, or what is usual for the kind.
-        tries: of one call, the first included; None: 3, or what is usual for the kind.
-        key_file: our secret key, where the other side asks for keys.
-        broker_key: its public key, `pk_…`; several where there are several addresses.
-        locks: the keys, for who has them in memory.
+        address: address of the broker, queue or server; several if the kind takes several.
+        kind: the pattern: a key of `pubsub.services.kinds.CALLERS`, such as "mdp" or "lazy".
+        timeout: seconds that one try waits for the reply; None: 2.5, or the default of the kind.
+        tries: tries of one call, the first included; None: 3, or the default of the kind.
+        key_file: file with the secret key of this client, if the other side requires keys.
+        broker_key: public key of the other side, `pk_…`; several if there are several addresses.
+        locks: the keys, for a program that has them in memory.
         context: a ZeroMQ context to share, which `inproc://` addresses need.
 
     Raises:
-        ConfigurationError: an address is none, or a key cannot be used.
-        CallerError: there is no such kind, or a number cannot be.
+        ConfigurationError: an address is invalid, or a key cannot be used.
+        CallerError: there is no such kind, or a number is out of range.
     """
 
     def call(
@@ -47,17 +47,18 @@ class ServiceClient(ServiceClientBase):
         """Call a service and wait for its reply.
 
         Args:
-            service: its name; "" where the pattern names none (lazy, freelance).
+            service: name of the service; "" if the pattern has no names (lazy, freelance).
             body: bytes, or a sequence of frames.
-            timeout: seconds for one try; None: as the client's.
-            tries: None: as the client's.
-            on_part: is given each part of a reply as it comes, by another thread; None: they are in `Reply.parts`.
+            timeout: seconds for one try; None: the timeout of the client.
+            tries: number of tries; None: the tries of the client.
+            on_part: receives each part of a reply as it comes, in another thread; None: the parts are in `Reply.parts`.
 
         Raises:
-            CallTimeout: nobody answered; whether the work was done is not known.
-            NoWorker: the same, and the broker says that nobody serves it. CallRefused: it was refused.
-            NotLetIn: the other side does not know our key.
-            CallerError: an argument cannot be, or the client is closed.
+            CallTimeout: no reply came; the service may or may not have done the work.
+            NoWorker: no reply came, and the broker answers that the service has no worker.
+            CallRefused: the service refused the call.
+            NotLetIn: the other side does not know the key of this client.
+            CallerError: an argument is invalid, or the client is closed.
         """
         future = self.submit(service, body, timeout=timeout, tries=tries, on_part=on_part)
         try:
@@ -66,10 +67,10 @@ class ServiceClient(ServiceClientBase):
                     future.exception(LOOK_SECONDS)
             return future.result()
         finally:
-            future.cancel()  # Where an interrupt ends the wait; else it has no effect.
+            future.cancel()  # Withdraws the call if an interrupt ended the wait.
 
     def close(self) -> None:
-        """Give up what is under way and release the sockets."""
+        """Withdraw the calls under way and close the sockets."""
         self._calling.close()
 
     def __enter__(self) -> ServiceClient:

@@ -1,11 +1,11 @@
-"""A command as a handler: the request on its standard input, the reply from its standard output.
+"""A command as a handler: the request is its standard input, its standard output is the reply.
 
-What it says on standard error goes where ours goes. With another exit code than 0 it has failed. Where it may run for a
-limited time it leads a process group of its own, all of which is killed when the time is over.
+The command shares the worker's standard error. An exit code other than 0 is a failure. With a time limit the command
+leads a process group of its own, and the whole group is killed when the time is over.
 
-A signal may come just before a system call that waits, or be handed to another thread by the kernel, and then Python's
-handler runs when that call returns and not before. So nothing here waits for longer than LOOK_SECONDS at a time: a
-second signal ends a worker whatever the command does.
+A signal may come just before a system call that waits, or reach another thread. Python's handler then runs only when
+that system call returns. Therefore nothing here waits for longer than LOOK_SECONDS at a time. A second signal ends a
+worker at once, even if the command ignores it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pubsub.services.calling import REPLY_BYTES_MAX
 from pubsub.services.handlers import Handler, Request, echo
 
 LOOK_SECONDS: Final = 0.1
-"""While a command runs it is looked so often whether signals came."""
+"""Interval at which signals are checked while a command runs."""
 
 _READ_BYTES: Final = 1 << 16
 
@@ -34,7 +34,7 @@ _COMMAND_CODE: Final = 127
 
 
 class CommandFailed(PubsubError):
-    """The command of a worker ended with another exit code than 0, was ended by a signal, or wrote too much."""
+    """The command of a worker had an exit code other than 0, was ended by a signal, or wrote too much."""
 
     def __init__(self, command: str, code: int, reason: str = "") -> None:
         self.command, self.code, self.reason = command, code, reason
@@ -46,20 +46,20 @@ class CommandFailed(PubsubError):
 
 
 def command_handler(command: Sequence[str], seconds: float | None = None) -> Callable[[Request], bytes]:
-    """The handler that runs a command for each request.
+    """Return a handler that runs a command for each request.
 
     Args:
-        command: and its arguments.
-        seconds: that it may run; None: as long as it likes.
+        command: the command and its arguments.
+        seconds: time limit of one run; None: no limit.
 
     Raises:
         CallerError: there is no such command.
     """
     if which(command[0]) is None:
-        raise CallerError(f"there is no command {command[0]!r} to run")
+        raise CallerError(f"there is no command {command[0]!r}; check its name and PATH")
 
     def handle(request: Request) -> bytes:
-        with TemporaryFile() as given:  # A file, so that a command that does not read its input keeps nobody waiting.
+        with TemporaryFile() as given:  # A pipe would block if the command does not read.
             given.write(request.body)
             given.seek(0)
             try:
@@ -91,12 +91,12 @@ def _output(name: str, child: subprocess.Popen[bytes], seconds: float | None) ->
 
 
 def _look_seconds(ends: float) -> float:
-    """How long may be waited now; 0 where the time is over."""
+    """Seconds of the next wait; 0 when the time is over."""
     return max(0.0, min(LOOK_SECONDS, ends - time.monotonic()))
 
 
 def _read(child: subprocess.Popen[bytes], ends: float) -> bytes | None:
-    """All that it writes; of more than REPLY_BYTES_MAX at least one byte too many. None: its time was over."""
+    """Return the output; None when the time is over. Reads at most one chunk more than REPLY_BYTES_MAX."""
     assert child.stdout is not None
     stream, found = child.stdout.fileno(), bytearray()
     readable = select.poll()
@@ -114,7 +114,7 @@ def _read(child: subprocess.Popen[bytes], ends: float) -> bytes | None:
 
 
 def _code(child: subprocess.Popen[bytes], ends: float) -> int | None:
-    """Its exit code, once it has ended: it may go on when its output is closed. None: its time was over."""
+    """Return the exit code; None when the time is over. A command may run on after it has closed its output."""
     while seconds := _look_seconds(ends):
         try:
             return child.wait(seconds)
@@ -124,7 +124,7 @@ def _code(child: subprocess.Popen[bytes], ends: float) -> int | None:
 
 
 def handler_of(command: Sequence[str] | None, seconds: float | None = None) -> Handler:
-    """The handler that runs a command for each request, for `seconds` at most; without one, the request is the reply.
+    """Return the handler of a command with a time limit in seconds, or `echo` without a command.
 
     Raises:
         CallerError: there is no such command.

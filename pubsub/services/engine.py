@@ -1,8 +1,9 @@
-"""The one shell of all services: it owns the sockets and goes round, and what is decided is decided by the core.
+"""The shell of every core: it owns the sockets and the clock, and the core decides.
 
-    what other threads want done -> durable changes -> sends -> sleep -> drain (bounded) -> the core's timer
+    submitted actions -> durable changes -> sends -> sleep -> receive (bounded) -> the core's timer
 
-Whoever runs it, a thread or the process itself, is the only one that touches a socket or the core. Others `submit`.
+One thread, or the process itself, runs the engine. Only that thread touches a socket or the core. Other threads
+`submit`.
 """
 
 from __future__ import annotations
@@ -33,27 +34,25 @@ from pubsub.services.lull import Lull
 from pubsub.services.waiting import Waiting
 
 DRAIN_MAX: Final = 256
-"""Messages taken from one socket before the others, and the timers, have their turn."""
+"""Messages read from one socket before the other sockets and the timers are served."""
 
 HELD_MAX: Final = 100
-"""Messages that wait for one handshake; further ones are ZeroMQ's to queue."""
+"""Messages that wait for one handshake. ZeroMQ queues further ones."""
 
 SLEEP_SECONDS_MAX: Final = 1.0
-"""A signal that comes just before the sleep begins is seen behind it, and not before."""
+"""Longest single sleep. A signal that comes just before a sleep is handled only after it."""
 
 LINGER_MS: Final = 200
-"""How long the last messages of a service that ends may take."""
+"""Time for the last messages of a service that ends."""
 
 _log: Final = logging.getLogger("pubsub.services")
 
 Socket = zmq.Socket[bytes]
 Action = Callable[[float], object]
-"""Something to do with the core; it is given the monotonic time in seconds."""
+"""An action on the core; it receives the monotonic time in seconds."""
 
 
 class _Open:
-    """A socket that is open."""
-
     __slots__ = ("gated", "held", "locked", "name", "redial", "routed", "sock")
 
     def __init__(
@@ -69,26 +68,24 @@ class _Open:
         self.name, self.sock, self.routed, self.gated, self.locked = name, sock, routed, gated, locked
         self.redial = redial
         self.held: list[Send] | None = None
-        """What waits for the handshake; None: it is sent at once."""
+        """Messages that wait for the handshake; None: messages are sent at once."""
 
 
 class Engine:
-    """A core, and the sockets that it names.
+    """A core and its sockets.
 
     Args:
-        core: what decides.
-        ports: the sockets that are open as long as the core is used.
-        locks: its keys.
-        context: a ZeroMQ context to share, which is left alone; None: one of its own.
-        clock: where the core's time comes from.
-        commit: makes durable what the core wants durable, before anything is sent; None: nothing is.
-        told: is given each event, by whoever runs the engine, and may use the core there; None: only the log is told.
+        ports: the sockets that stay open as long as the engine.
+        context: a ZeroMQ context to share, which the engine does not end; None: a context of its own.
+        commit: makes the core's durable changes durable before anything is sent; None: the core has none.
+        told: receives each event, in the thread that runs the engine, and may use the core; None: the log receives
+            them.
 
     Attributes:
-        core: the core, for whoever runs the engine only.
-        addresses: of the ports that listen, as bound, after `open`.
-        counters: of connections.
-        ended: it has ended, or broke; nothing is done any more.
+        core: the core, for the thread that runs the engine only.
+        addresses: bound addresses of the listening ports, after `open`.
+        counters: counters of connections.
+        ended: the engine has ended or failed; it does nothing any more.
     """
 
     def __init__(
@@ -123,68 +120,67 @@ class Engine:
         self._lull = Lull()
         self._until: Sized = ()
         self._due_at = NEVER
-        """When something was due, as of the last sleep."""
+        """Due time of the last sleep."""
         self._worked = False
-        """Whether the messages that were taken brought something to be done."""
+        """Whether the received messages led to an action of the core."""
         self._expected: dict[str, int] = {}
-        """Messages that a port probably has when it has one, by those it had before."""
+        """Estimated number of waiting messages by port, from the number at earlier reads."""
         self._waiting = Waiting()
         self._opened_anew = True
         self._gates: list[str] = []
-        """The ports that are gated."""
         self._shut: tuple[str, ...] = ()
         forks.watch(self)
 
     # From any thread
 
     def submit(self, action: Action) -> None:
-        """Have something done with the core soon, by whoever runs the engine; nothing where that has ended.
+        """Queue an action on the core, for the thread that runs the engine. No action runs after the engine has ended.
 
         Raises:
-            AfterFork: the engine was opened before a fork, by the parent.
+            AfterFork: the parent process opened the engine before a fork.
         """
         if self._parent:
             raise AfterFork("this service's connection", self._parent)
         self._actions.append(action)
-        if self._sleeping:  # Whoever runs it looks at the actions once more after it has said that it sleeps.
+        if self._sleeping:  # The engine checks the actions once more after it has set `_sleeping`.
             self._sleeping = False
             self._wakeup.set()
 
     def stop(self) -> None:
-        """End `run` soon; any thread and any signal handler may."""
+        """End `run` soon. Any thread and any signal handler may call this."""
         self._stopping = True
         self._wakeup.set()
 
     def hang_up(self) -> None:
-        """Look soon who is authorized, and open the audit anew; any thread and any signal handler may."""
+        """Read the access list again soon, and reopen the audit file. For any thread and any signal handler."""
         if self._entrance is not None:
             self._entrance.hang_up()
         self._wakeup.set()
 
     def forked(self, parent: int) -> None:
-        """This is a child of process `parent`: be of no use, and touch nothing."""
+        """Disable this copy of the engine in a forked child of process `parent`, without touching a socket."""
         self._parent, self.ended = parent, True
 
     @property
     def inherited(self) -> bool:
-        """Whether this is a forked child of the process that made it: nothing of it may be touched."""
+        """Whether this is the copy of a forked child, which must not be touched."""
         return self._parent != 0
 
     @property
     def keyed(self) -> bool:
-        """Whether somebody is at its doors."""
+        """Whether clients and workers need a key."""
         return self._entrance is not None
 
-    # By whoever runs it
+    # From the thread that runs the engine
 
     def open(self) -> None:
-        """Bind, connect, and have the core begin.
+        """Bind, connect, and start the core.
 
         Raises:
-            ConfigurationError: an address is in use or is not one, the keys cannot be used, or the clock is wrong.
+            ConfigurationError: an address is in use or invalid, the keys cannot be used, or the clock is wrong.
         """
         try:
-            sound_wall(self._clock.wall())  # Before anything is written.
+            sound_wall(self._clock.wall())  # The clock must be right before anything is written.
             allow_connections()
             if self._locks.listening is not None and any(_listens(port) for port in self._ports):
                 audit = self._locks.audit
@@ -227,7 +223,7 @@ class Engine:
         sock, redial = open_redialed(self._context, dial.address, curve=curve, told=told, identified=dial.lasting)
         self._redials.add(redial)
         self._adopt(_Open(dial.port, sock, routed=False, redial=redial))
-        if curve is not None:  # To try another key is to connect anew, by which what ZeroMQ has queued is lost.
+        if curve is not None:  # Another key needs a new connection, which loses ZeroMQ's queue.
             self._open[dial.port].held = []
         self._by_watch[redial.sock] = self._open[dial.port]
 
@@ -240,10 +236,10 @@ class Engine:
             self._opened_anew = True
 
     def run(self, until: Sized = ()) -> None:
-        """Go round until `stop`, or until there is something in `until`; no more messages are taken then.
+        """Run until `stop`, or until `until` is not empty. No further message is read then.
 
         Raises:
-            StorageError: what was to be durable could not be made so.
+            StorageError: a durable change could not be stored.
         """
         clock, self._until = self._clock.monotonic, until
         while not self._stopping and not until:
@@ -259,7 +255,7 @@ class Engine:
                     taken += self._drain(opened, now)
                 else:
                     self._take(source, now)
-            if taken:  # Where nothing is to be durable first, all was settled as it came.
+            if taken:  # Without a commit each message was settled at once.
                 worked = self._worked or (self._commit is not None and self._settle(now))
                 self._lull.took(taken, now, worked=worked)
             if self._due_at <= now:
@@ -274,12 +270,12 @@ class Engine:
             self.core.tick(now)
 
     def _sleep(self, now: float) -> list[Any]:
-        """Wait until something comes, something is due or somebody wakes us; what there is to look at."""
+        """Wait for a message, a due time or a wakeup. Return the sources to read."""
         shut = tuple([name for name in self._gates if not self.core.reads(name)]) if self._gates else ()
         if self._opened_anew or shut != self._shut:
             self._shut = shut
             self._make_waiting(shut)
-        # First asleep, then a look: who submits after the look sees us asleep and wakes us.
+        # Set before the check of the actions: a thread that submits after the check then wakes the engine.
         self._sleeping = True
         timer = self.core.timer()
         due = self._redials.due if timer is None else min(timer, self._redials.due)
@@ -307,7 +303,7 @@ class Engine:
         self._opened_anew = False
 
     def _take(self, source: Any, now: float) -> None:
-        """Look at what has something that is no message."""
+        """Handle a source that carries no messages of the core."""
         if source in self._by_watch:
             self._watch(source, now)
         elif self._entrance is not None and source is self._entrance.sock:
@@ -316,7 +312,7 @@ class Engine:
             self._wakeup.clear()
 
     def _watch(self, source: Any, now: float) -> None:
-        """Something happened to the connection of a port that was dialled."""
+        """Handle an event on the connection of a dialled port."""
         self._redials.take(source, now)
         opened = self._by_watch.get(source)
         if opened is None or opened.redial is None:
@@ -334,7 +330,7 @@ class Engine:
     def _drain(self, opened: _Open, now: float) -> int:
         core, sock, name = self.core, opened.sock, opened.name
         receive, user, expected = core.receive, "", self._expected.get(name, 1)
-        # Read without asking, as far as there are probably messages; the next wait asks whether there are more.
+        # Read the estimated number without polling; the next wait finds further messages.
         expected = min(2 * expected, DRAIN_MAX) if self._waiting.at_once else max(1, expected // 2)
         self._expected[name] = expected
         for count in range(expected):
@@ -355,9 +351,9 @@ class Engine:
                 core.counters["denied"] += 1
                 continue
             receive(name, peer, frames, now)
-            if self._commit is None and self._settle(now):  # Whoever waits for it gets it at once.
+            if self._commit is None and self._settle(now):  # The reply leaves without delay.
                 self._worked = True
-                # The core closed the port or dialled it anew, or `run` has what its caller waits for.
+                # The core closed or redialled the port, or `run` is complete.
                 if self._until or self._open.get(name) is not opened:
                     return count + 1
         return expected
@@ -367,7 +363,7 @@ class Engine:
         return self._entrance.allows(user, self.core.asked(port, frames), now)
 
     def _settle(self, now: float) -> bool:
-        """Do what was submitted, make durable what is to be, send, and tell; until nothing is left. Whether any was."""
+        """Run actions, commit, send and deliver events until nothing is left. Return True if there was anything."""
         core, actions = self.core, self._actions
         worked = bool(actions)
         while actions:
@@ -387,7 +383,7 @@ class Engine:
                     again = True
             for event in events:
                 self._told(event, now)
-            if not again:  # What an event leads to is sent before the next sleep.
+            if not again:  # `run` settles again before it sleeps, and sends the results of events.
                 return True
 
     def _send(self, send: Send, now: float) -> bool:
@@ -400,14 +396,14 @@ class Engine:
         return True
 
     def leave(self) -> None:
-        """Have the core say good-bye, and send that."""
+        """Send the core's goodbye messages."""
         now = self._clock.monotonic()
-        self._settle(now)  # A reply that was given just now goes out before the good-bye.
+        self._settle(now)  # A reply that is still queued leaves before the goodbye.
         self.core.leave(now)
         self._settle(now)
 
     def close(self) -> None:
-        """Release the sockets; only after `run` has ended."""
+        """Close the sockets, after `run` has ended."""
         if self.ended:
             return
         self.ended = True
@@ -425,25 +421,23 @@ class Engine:
 
 
 def _bound(context: zmq.Context[Any], port: Port, curve: CurveServer | None) -> tuple[Socket, str]:
-    """The socket of a port that listens, and its address."""
     if port.kind is PortKind.PUBLISHER:
         return open_publisher(context, port.address, curve=curve)
     return open_router(context, port.address, curve=curve, identity=port.identity)
 
 
 def _call(function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
-    """Call what a redial has to tell; whether it did not raise."""
+    """Run a callback of `Redials`; its errors are not caught."""
     function(*arguments)
     return True
 
 
 def _listens(port: Port) -> bool:
-    """Whether a port can be reached from outside this process, so that a key locks it."""
+    """Whether other processes can reach the port, so that it needs a key."""
     return port.kind is not PortKind.SUBSCRIBER and not port.address.startswith("inproc://")
 
 
 def log_event(event: Event, now: float) -> None:
-    """Write down what an operator may want to know."""
     text = getattr(event, "text", "")
     if text:
         _log.log(logging.WARNING if getattr(event, "warning", False) else logging.INFO, "%s", text)

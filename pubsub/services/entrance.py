@@ -1,7 +1,8 @@
-"""Who is let in at the sockets of a service, and may call or serve what; and the keys with which this process connects.
+"""Access to the sockets of a service: authorized keys, rights to call and serve, and the keys of this process.
 
-A service without keys lets everybody in, and so listens for this host only unless it is told otherwise. With keys each
-message is looked at once more: who is authorized no longer gets nothing from then on, though the connection stands.
+A service without keys accepts every peer, and therefore listens on addresses of this host only, unless an option allows
+more. With keys each message is checked again: a key that leaves the access list gets nothing from then on, although its
+connection stands.
 """
 
 from __future__ import annotations
@@ -25,23 +26,21 @@ from pubsub.security.pairs import Pair
 from pubsub.services.core.interface import Asked
 
 _SHOWN: Final = 11
-"""Characters of a key by which a person tells it from others."""
+"""Characters of a key in messages, enough to tell keys apart."""
 
 
 class Entrance:
-    """What has somebody at the doors of a service; to be made before its first socket is bound.
+    """Access control of a service with keys. Make it before the first socket is bound.
 
     Args:
-        keys: its pair, and where it stands who is authorized.
-        audit: where it is noted what happens.
-        context: that of the sockets.
-        clock: where the time comes from.
+        keys: key pair of the service and the path of its access list.
+        context: the context of the sockets.
 
     Attributes:
-        sock: to be polled for reading; `take` then lets in who may enter.
+        sock: socket to poll for reading; when it is readable, call `take`.
 
     Raises:
-        ConfigurationError: the file of who is authorized cannot be used, or somebody else lets newcomers in there.
+        ConfigurationError: the access list cannot be used, or the context has another ZAP handler.
     """
 
     def __init__(self, keys: ProcessKeys, audit: Audit, context: zmq.Context[Any], clock: Clock) -> None:
@@ -56,38 +55,37 @@ class Entrance:
 
     @property
     def counters(self) -> Counter[str]:
-        """How often what happened."""
         return self._gate.counters
 
     @property
     def deadline(self) -> float:
-        """When `look` is to be called next, on the monotonic clock in seconds."""
+        """Time of the next `look`, in monotonic seconds."""
         return self._gate.deadline
 
     def curve(self) -> CurveServer:
-        """What locks a socket that is bound: whoever is authorized, and no proxy, may enter."""
+        """Return the key setup of a listening socket: authorized clients may connect, proxies may not."""
         return CurveServer(self._pair, BOTH)
 
     def take(self) -> None:
-        """Let in who may enter, and write down who came."""
+        """Answer the waiting handshakes, and record them in the audit."""
         self._doorkeeper.take()
         self._gate.note_handshakes(self._clock.wall())
 
     def look(self, now: float) -> None:
-        """Look whether somebody else is authorized, where it is time to."""
+        """Read the access list again if it is time."""
         self._gate.look(now, self._clock.wall())
 
     def hang_up(self) -> None:
-        """Look soon, and open the audit anew; a signal handler may call it."""
+        """Read the access list again soon, and reopen the audit file. A signal handler may call this."""
         self._gate.hang_up()
 
     def allows(self, user: str, asked: Asked | None, now: float) -> bool:
-        """Whether a message of this user is taken; where it is not, that is noted.
+        """Return whether a message is accepted. A denied message is recorded in the audit.
 
         Args:
-            user: the User-Id of the message, from a socket that asks for keys.
-            asked: what right it needs; None: none.
-            now: the monotonic clock, in seconds.
+            user: User-Id of the message, from a socket with keys.
+            asked: the right that the message needs; None: an authorized key is enough.
+            now: monotonic seconds.
         """
         if asked is None:
             if self._gate.line_of(user) is not None:
@@ -99,20 +97,20 @@ class Entrance:
         return verdict.allowed
 
     def close(self) -> None:
-        """Let nobody in any more; before the context is ended."""
+        """Stop to answer handshakes. Call this before the context ends."""
         self._doorkeeper.close()
         self._gate.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The keys of a process with services; one without keys has `Locks()`.
+    """The keys of a process with services; a process without keys has `Locks()`.
 
     Attributes:
-        listening: what locks the sockets that it binds; None: anybody enters.
-        pair: by which it proves who it is where it connects; None: it does not.
-        expected: public keys, 32 bytes each, that may answer at an address; `""`: at every other one.
-        audit: where it is noted who comes.
+        listening: keys and access list for the sockets that the process binds; None: every peer is accepted.
+        pair: key pair for outgoing connections; None: they carry no key.
+        expected: public keys of 32 bytes that may answer, by address; `""` stands for all other addresses.
+        audit: record of handshakes and denials.
     """
 
     listening: ProcessKeys | None = None
@@ -121,22 +119,22 @@ class Locks:
     audit: Audit | None = None
 
     def curve(self, address: str) -> CurveClient | None:
-        """What locks a socket that connects to an address; None: it is not locked.
+        """Return the key setup of a connection to an address; None: the connection carries no key.
 
         Raises:
-            ConfigurationError: this process has a key, and nobody says what key is to answer there.
+            ConfigurationError: this process has a key, and the key of that address is not known.
         """
         if self.pair is None or address.startswith("inproc://"):
             return None
         expected = self.expected.get(address) or self.expected.get("", ())
         if not expected:
             raise ConfigurationError(
-                f"this process has a key, and nothing says what key {address} has: name it by --broker-key pk_…"
+                f"this process has a key, but the key of {address} is not known: name it with --broker-key pk_…"
             )
         return CurveClient(self.pair, expected)
 
     def sentence(self, refusal: Refusal, address: str) -> str:
-        """Why whoever listens at an address does not let us in, in one line."""
+        """Return, in one line, why the other side refuses this process and which command helps."""
         curve = self.curve(address)
         if curve is None:
             return f"{address} wants a key: pubsub keys new client NAME"
@@ -145,5 +143,5 @@ class Locks:
             return f"{address} does not know the key {key[:_SHOWN]}…: pubsub keys authorize client NAME {key}"
         expected = ",".join(map(format_public, curve.expected))
         if refusal is Refusal.KEY_MISSING:
-            return f"{address} has no key, and {expected} is expected there: not used"
-        return f"{address} closed the handshake: its key is not {expected}"
+            return f"{address} has no key, but the key {expected} is expected there: check the address and --broker-key"
+        return f"{address} closed the handshake: its key is not {expected}: check --broker-key"

@@ -1,4 +1,4 @@
-"""What a call of a service ends with, where it has no reply (docs/services.md)."""
+"""Errors of a call to a service that got no reply (docs/services.md)."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from typing import Final
 from pubsub.errors import PubsubError
 
 ADDRESSES_MAX: Final = 10
-"""Addresses that a line names."""
+"""Most addresses that one line names."""
 
 
 class CallError(PubsubError):
-    """A call of a service came to no reply (docs/services.md); `service`: its name, "" where the protocol has none."""
+    """A call to a service got no reply (docs/services.md).
+
+    Attributes:
+        service: name of the service, "" if the protocol names none.
+    """
 
     def __init__(self, service: str, reason: str) -> None:
         self.service, self.reason = service, reason
@@ -23,10 +27,10 @@ class CallError(PubsubError):
 
 
 class CallTimeout(CallError):
-    """Nobody at `addresses` answered a call within `seconds`, sent `tries` times: whether it was done is not known.
+    """No reply came from `addresses` within `seconds`, after `tries` tries. The work may be done or not.
 
     Attributes:
-        obstacles: what keeps connections from being made, where a command has looked; "" otherwise.
+        obstacles: reasons why connections fail, if a command has found any; "" otherwise.
     """
 
     exit_code = 23
@@ -43,13 +47,13 @@ class CallTimeout(CallError):
 
 
 class NoWorker(CallError):
-    """Nobody serves the service that was called, and no reply came; what was sent may still wait for a worker."""
+    """No reply came, and the service has no worker. The request may still wait for one."""
 
     exit_code = 24
 
 
 class CallRefused(CallError):
-    """The service refused a call; a repeat would be refused again. `code` is its protocol's: "501"."""
+    """The service refused a call, and would refuse it again. `code` is the code of its protocol, such as "501"."""
 
     exit_code = 25
 
@@ -60,7 +64,7 @@ class CallRefused(CallError):
 
 
 class HandlerOverran(PubsubError):
-    """A handler has run for longer than the `seconds` of its worker's handler time-out.
+    """A handler ran for longer than `seconds`, the handler time-out of its worker.
 
     A coroutine is cancelled. A function cannot be stopped, so the worker's process ends with this exit code.
     """

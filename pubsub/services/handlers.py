@@ -1,4 +1,4 @@
-"""What does the work of a request: a handler, a function or coroutine of the application, and what it is given."""
+"""Handlers: functions or coroutines of the application that answer requests, and the request that they receive."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pubsub.services.core.interface import Frames
 
 
 class Request:
-    """What a handler is given.
+    """A request as a handler receives it.
 
     Attributes:
-        frames: the body as it came; nearly always one frame.
-        service: the service that was asked for, "" where the pattern names none.
+        frames: the frames of the body, nearly always one.
+        service: name of the called service, "" if the pattern names none.
     """
 
     __slots__ = ("_part", "frames", "service")
@@ -26,14 +26,14 @@ class Request:
 
     @property
     def body(self) -> bytes:
-        """The frames as one."""
+        """The frames, joined."""
         return self.frames[0] if len(self.frames) == 1 else b"".join(self.frames)
 
     def part(self, body: Body) -> None:
-        """Send a part of the reply; where the pattern knows whole replies only, parts go out with what is returned.
+        """Send a part of the reply. Patterns without parts send the parts together with the returned body.
 
         Raises:
-            CallerError, TooLarge: it is no body.
+            CallerError, TooLarge: the part is not a valid body.
         """
         self._part(frames_of(body, "a part of a reply"))
 
@@ -43,31 +43,33 @@ AsyncHandler = Callable[[Request], Awaitable[Body]]
 
 
 def echo(request: Request) -> Body:
-    """The handler of a worker that has none: the request is its reply."""
+    """The handler of a worker without one: the reply is the request."""
     return request.frames
 
 
 def check_handler(handler: Callable[[Request], Any], *, coroutines: bool) -> None:
-    """See that a handler can be run at all.
+    """Check before the first request that a handler can run.
 
     Raises:
-        HandlerMisused: it cannot.
+        HandlerMisused: the handler is a generator function, or a coroutine function without `coroutines`.
     """
     function = handler if inspect.isroutine(handler) else getattr(handler, "__call__", handler)  # noqa: B004
     if inspect.iscoroutinefunction(function) and not coroutines:
-        raise HandlerMisused("the handler is a coroutine function: run it by await worker.serve()")
+        raise HandlerMisused("the handler is a coroutine function: run the worker with await worker.serve()")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise HandlerMisused("the handler is a generator function: return the reply, and send parts by request.part()")
+        raise HandlerMisused(
+            "the handler is a generator function: return the reply, and send parts with request.part()"
+        )
 
 
 def awaited(result: object) -> object:
-    """What a handler gave, in a thread.
+    """Return the result of a plain handler.
 
     Raises:
-        HandlerMisused: it is to be awaited.
+        HandlerMisused: the result is awaitable.
     """
     if not isinstance(result, (bytes, tuple, list)) and inspect.isawaitable(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise HandlerMisused("the handler gave something to be awaited: run it by await worker.serve()")
+        raise HandlerMisused("the handler returned an awaitable: run the worker with await worker.serve()")
     return result

@@ -1,4 +1,4 @@
-"""The keys of a process with services, as its options name them (docs/services.md, *Keys*)."""
+"""The keys of a process with services, from its options (docs/services.md, *Keys*)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pubsub.services.entrance import Locks
 _KEY_VARIABLE: Final = "PUBSUB_CLIENT_KEY_FILE"
 _AUTHORIZED_VARIABLE: Final = "PUBSUB_AUTHORIZED"
 _NOWHERE: Final = Path(os.devnull) / "key"
-"""A service has no directory, and so no usual place for its key."""
+"""A service has no directory, and so no default path for its key."""
 
 
 def _named(given: Path | str | None, variable: str) -> Path | None:
@@ -37,23 +37,23 @@ def find_locks(
     audit_file: Path | str | None = None,
     insecure: bool = False,
 ) -> Locks:
-    """The keys of a process, and that nothing is half set up.
+    """Return the keys of a process, and refuse a setup with keys on one side only.
 
     Args:
-        name: whose they are, for an error's text: "queue".
+        name: name of the process in error messages, such as "queue".
         binds: addresses on which it listens.
         dials: addresses to which it connects.
-        key_file: its secret key; None: what PUBSUB_CLIENT_KEY_FILE names, where keys are wanted at all.
-        authorized: who may enter where it listens; None: what PUBSUB_AUTHORIZED names.
-        expected: the public keys of those to whom it connects, as text: one for all, or one for each of `dials`.
-        audit_file: where it is noted who comes; None: nowhere.
-        insecure: it may listen for others than this host without keys.
+        key_file: its secret key; None: the path in PUBSUB_CLIENT_KEY_FILE, if keys are used at all.
+        authorized: access list where it listens; None: the path in PUBSUB_AUTHORIZED.
+        expected: public keys of the other sides, as text: one key for all, or one for each of `dials`.
+        audit_file: record of connections and denials; None: no record.
+        insecure: allow other hosts to connect without keys.
 
     Raises:
         ConfigurationError: a file cannot be used, one side has keys and the other has none, or the clock is wrong.
-        InvalidKey: an expected key is none.
+        InvalidKey: an expected key is not a public key.
     """
-    sound_wall(SystemClock().wall())  # Before the audit is written.
+    sound_wall(SystemClock().wall())  # The clock must be right before the audit is written.
     listening = None
     if binds:
         outside = next(filter(reaches_out, binds), "")
@@ -64,12 +64,14 @@ def find_locks(
     if dials and (expected or (key_file is not None and not binds)):
         pair = own_pair("client", name, _named(key_file, _KEY_VARIABLE), _NOWHERE)
         if pair is None:
-            raise ConfigurationError(f"{dials[0]} has a key, and {name} has none: pubsub keys new client NAME, --key")
+            raise ConfigurationError(
+                f"{dials[0]} has a key, but {name} has none: pubsub keys new client NAME, then --key"
+            )
         if not expected:
-            raise ConfigurationError(f"{name} has a key, and nothing says what key {dials[0]} has: --broker-key pk_…")
+            raise ConfigurationError(f"{name} has a key, but not the key of {dials[0]}: name it with --broker-key pk_…")
     if expected and len(expected) not in {1, len(dials)}:
         raise ConfigurationError(
-            f"{len(expected)} keys are named for {len(dials)} addresses; name one, or one for each"
+            f"{len(expected)} keys are named for {len(dials)} addresses; name one for all, or one for each"
         )
     keys = [tuple(map(parse_public, text.split(","))) for text in expected]
     by_address = {"": keys[0]} if len(keys) == 1 else dict(zip(dials, keys, strict=False))

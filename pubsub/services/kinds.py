@@ -1,4 +1,4 @@
-"""Which patterns there are, by the names that options and arguments have for them."""
+"""The patterns by their names in options and arguments."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ CALLERS: Final[Mapping[str, Callable[[Sequence[str]], CallerCore]]] = {
     "freelance3": Tracked,
     "star": StarCaller,
 }
-"""How to call -> the core that does, from the addresses."""
+"""Kind of caller -> its core, made from the addresses."""
 
 TELLING: Final = frozenset({"mdp", "mdp2"})
-"""Kinds of callers whose broker says whether a service has workers."""
+"""Kinds of callers with a broker that can tell whether a service has workers."""
 
 USUAL: Final[Mapping[str, Patience]] = {
     "freelance1": Patience(1.0, 3),
@@ -43,15 +43,15 @@ USUAL: Final[Mapping[str, Patience]] = {
     "freelance3": Patience(1.0, 3),
     "star": Patience(1.0, 4),
 }
-"""How long callers of a kind wait that are not told; of every other kind as `Patience` has it."""
+"""Default time and tries of a kind of caller. Every other kind has those of `Patience`."""
 
 
 class Beats(NamedTuple):
-    """Heartbeats of a worker; None: as usual for its kind.
+    """Heartbeats of a worker; None: the default of its kind.
 
     Attributes:
-        seconds: between them.
-        liveness: such intervals of silence after which the queue or broker counts as dead.
+        seconds: interval between heartbeats.
+        liveness: number of silent intervals after which the queue or broker counts as dead.
     """
 
     seconds: float | None = None
@@ -69,7 +69,9 @@ def _majordomo_worker(name: str, address: str, beats: Beats = USUAL_BEATS, versi
 
 def _simple_worker(name: str, address: str, beats: Beats = USUAL_BEATS) -> WorkerCore:
     if beats != USUAL_BEATS:
-        raise CallerError("workers of kind simple send no heartbeats; of kind paranoid they do")
+        raise CallerError(
+            "workers of kind simple send no heartbeats: use kind paranoid, or leave out heartbeat and liveness"
+        )
     return SimpleWorker(address)
 
 
@@ -83,15 +85,15 @@ WORKERS: Final[Mapping[str, Callable[..., WorkerCore]]] = {
     "simple": _simple_worker,
     "paranoid": _paranoid_worker,
 }
-"""How to work -> the worker's core, from the service's name, the address of its queue or broker, and `Beats`."""
+"""Kind of worker -> its core, made from the service's name, the address of its queue or broker, and `Beats`."""
 
 
 class Server(NamedTuple):
     """A worker that callers reach without a queue.
 
     Attributes:
-        core: from its service's name and the address that it listens on.
-        ports: from that address, and the one by which callers know it.
+        core: makes the core from the service's name and the address to listen on.
+        ports: makes the ports from that address and the address that callers use.
     """
 
     core: Callable[[str, str], WorkerCore]
@@ -107,7 +109,10 @@ def _gated(address: str, known_as: str) -> Sequence[Port]:
 
 
 def _known_by_its_address(address: str, known_as: str) -> Sequence[Port]:
-    """RFC 10, *Request and Reply Routing*; where the port is yet to be found out the server has no name."""
+    """The identity of a freelance3 server is the address of its callers (RFC 10, *Request and Reply Routing*).
+
+    Without a known port number it has no identity.
+    """
     name = known_as.encode() if len(known_as) <= _IDENTITY_BYTES_MAX and not known_as.endswith((":0", "*")) else b""
     return (Port("requests", address, identity=name),)
 
@@ -120,10 +125,10 @@ SERVERS: Final[Mapping[str, Server]] = {
     "freelance2": Server(lambda name, address: SequencedServer(name=name), _gated),
     "freelance3": Server(lambda name, address: TrackedServer(name=name), _known_by_its_address),
 }
-"""How to serve -> the server."""
+"""Kind of server -> its core and ports."""
 
 QUEUES: Final[Mapping[str, Callable[[str, float, int], PirateQueue]]] = {
     "simple": lambda name, heartbeat_seconds, liveness: SimpleQueue(name),
     "paranoid": ParanoidQueue,
 }
-"""How to queue -> the queue's core, from the service's name, the seconds between heartbeats and the liveness."""
+"""Kind of queue -> its core, made from the service's name, the seconds between heartbeats and the liveness."""

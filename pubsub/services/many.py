@@ -1,4 +1,4 @@
-"""`pubsub service call`: so many calls, so many at a time, and what is written of them."""
+"""`pubsub service call`: many calls, several at a time, and their output."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from pubsub.services.calling import REPLY_BYTES_MAX, Reply
 from pubsub.services.client import ServiceClient
 
 COMPLAINTS_MAX: Final = 10
-"""Calls that came to no reply of which each is told; of more the number."""
+"""Failed calls that are reported one by one. The rest is reported as a number."""
 
 
 def read_request() -> bytes:
-    """The request on standard input, a byte more than may be where it is too large.
+    """Read the request from standard input, at most one byte more than is allowed.
 
     Raises:
-        CallerError: it cannot be read.
+        CallerError: standard input cannot be read.
     """
     try:
         return sys.stdin.buffer.read(REPLY_BYTES_MAX + 1)
@@ -33,18 +33,17 @@ def read_request() -> bytes:
 
 
 class Output:
-    """Where replies are written.
+    """Writes replies to standard output.
 
     Args:
-        as_json: each as one line of JSON.
-        alone: there is only one: it is written as it is.
+        as_json: write each reply as one line of JSON.
+        alone: there is one reply only, which is written unchanged.
     """
 
     def __init__(self, as_json: bool, *, alone: bool) -> None:
         self._as_json, self._alone = as_json, alone
 
     def write(self, service: str, reply: Reply, seconds: float) -> None:
-        """Write one reply."""
         body = reply.body
         if self._as_json:
             try:
@@ -61,11 +60,11 @@ class Output:
 
 
 def call_many(client: ServiceClient, service: str, request: bytes, count: int, parallel: int, output: Output) -> None:
-    """Call a service again and again; replies are written in the order of the calls.
+    """Call a service `count` times, and write the replies in the order of the calls.
 
     Raises:
-        typer.Exit: some came to no reply; with the exit code of the first.
-        PubsubError: the only one came to no reply.
+        typer.Exit: some calls got no reply; it has the exit code of the first error.
+        PubsubError: the only call got no reply.
     """
     under_way: deque[tuple[float, Future[Reply]]] = deque()
     errors: list[PubsubError] = []
@@ -78,11 +77,13 @@ def call_many(client: ServiceClient, service: str, request: bytes, count: int, p
         try:
             output.write(service, future.result(), monotonic() - begun)
         except PubsubError as error:
-            if count == 1 or future.exception() is not error:  # The reader of our output is gone, say.
+            if (
+                count == 1 or future.exception() is not error
+            ):  # An error of the output, such as a closed pipe, is not an error of a call.
                 raise
             errors.append(error)
             if len(errors) <= COMPLAINTS_MAX:
                 complain(str(error))
     if errors:
-        complain(f"{len(errors):,} of {count:,} calls came to no reply")
+        complain(f"{len(errors):,} of {count:,} calls got no reply")
         raise typer.Exit(errors[0].exit_code)

@@ -1,7 +1,7 @@
-"""A handler that hangs: Python cannot stop a function, so the process ends, and another worker gets the work.
+"""The handler time-out of a function. Python cannot stop one, so the process ends, and another worker gets its work.
 
-A thread looks whether the handler has run for too long. It lives as long as the worker runs, and is asked for where the
-worker has a handler time-out only. A handler that never gives the interpreter to other threads is not seen.
+A thread checks how long the handler has run. It exists only if the worker has a handler time-out. A handler that never
+releases Python's interpreter lock is not noticed.
 """
 
 from __future__ import annotations
@@ -16,27 +16,27 @@ from typing import Final
 from pubsub.services.errors import HandlerOverran
 
 GOODBYE_SECONDS: Final = 1.0
-"""For the worker's good-bye, by which a broker gives the work to another one."""
+"""Time limit for the worker's goodbye, so that a broker gives its work to other workers at once."""
 
 LINGER_SECONDS: Final = 0.2
-"""For that message to leave."""
+"""Time for that message to leave."""
 
 EXIT_SECONDS: Final = 5.0
-"""After which the process ends in any case: the handler may hang while it has the lock of the log."""
+"""After this time the process ends in any case: the handler may hang while it holds a lock of the log."""
 
 CANCEL_SECONDS: Final = 5.0
-"""For a coroutine that is cancelled to end."""
+"""Time for a cancelled coroutine to end."""
 
 _log: Final = logging.getLogger("pubsub.services")
 
 
 class Overrun:
-    """Ends the process where a handler runs for too long.
+    """Ends the process if a handler runs for too long.
 
     Args:
-        service: its name, for the log.
-        seconds: that a handler may run; None: nothing is looked for.
-        leave: says good-bye, and sets the event when that is on its way.
+        service: name of the service, for the log.
+        seconds: time limit of a handler; None: nothing is checked.
+        leave: sends the goodbye, and sets the event once it is on its way.
     """
 
     def __init__(self, service: str, seconds: float | None, leave: Callable[[Event], object]) -> None:
@@ -46,29 +46,26 @@ class Overrun:
         self._thread: Thread | None = None
 
     def start(self) -> None:
-        """Begin to look."""
         if self._seconds is not None:
             self._thread = Thread(target=self._look, name="services watches", daemon=True)
             self._thread.start()
 
     def begin(self, more_seconds: float = 0.0) -> None:
-        """A handler runs from now on, and may for `more_seconds` more than is usual."""
+        """Start the time of a handler, with `more_seconds` added to the limit."""
         if self._seconds is not None:
             self._due = time.monotonic() + self._seconds + more_seconds
 
     def end(self) -> None:
-        """It does not any more."""
         self._due = None
 
     def close(self) -> None:
-        """Look no more."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()
 
     def _look(self) -> None:
         assert self._seconds is not None
-        left = self._seconds  # Whatever begins meanwhile may take as long.
+        left = self._seconds  # A handler that starts during the wait has the same limit.
         while not self._ended.wait(left):
             due = self._due
             left = self._seconds if due is None else min(self._seconds, due - time.monotonic())

@@ -1,4 +1,4 @@
-"""What a service needs to be one of a Binary Star pair: two more sockets, a clock, and a last look before it sends."""
+"""A service as one of a Binary Star pair: two more sockets, a clock, and a last check before it sends."""
 
 from __future__ import annotations
 
@@ -20,15 +20,14 @@ if TYPE_CHECKING:
     from pubsub.services.entrance import Locks
 
 HEARTBEAT_SECONDS_MIN: Final = 0.7
-"""The shortest heartbeat: a server that has started is heard once the other has connected again, which may take 1 s,
-and that has to be over before the two heartbeats are in which it waits for it."""
+"""Shortest heartbeat in seconds: a started server listens for two, and the other may need 1 s of that to reconnect."""
 
 
 class WakefulClock(SystemClock):
-    """A clock that goes on while the machine sleeps, so that a server knows that it was away (Linux; else it stops)."""
+    """A clock that runs on while the machine sleeps, so that a server notices its absence (Linux only)."""
 
     def monotonic(self) -> float:
-        """Seconds that only ever grow."""
+        """Seconds that never go back."""
         return time.clock_gettime(_CLOCK)
 
 
@@ -36,13 +35,12 @@ _CLOCK: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Pairing(NamedTuple):
-    """Where the two servers of a pair hear each other (the Guide, chapter 4, *Binary Star*).
+    """Addresses at which the two servers of a pair exchange their state (the Guide, chapter 4, *Binary Star*).
 
     Attributes:
-        role: which of them this is.
-        state: address on which it says what it is; the Guide's 5003 and 5004.
-        peer: where the other one does.
-        heartbeat: seconds; the same at both.
+        state: address on which this server publishes its state; the Guide's 5003 and 5004.
+        peer: address on which the other server does.
+        heartbeat: seconds, the same at both servers.
     """
 
     role: Role
@@ -59,23 +57,24 @@ class Pairing(NamedTuple):
         context: zmq.Context[Any] | None = None,
         told: Callable[[Event, float], object] | None = None,
     ) -> Engine:
-        """What runs the service as one of the pair; arguments as of `Engine`.
+        """Return the engine that runs the service as one of the pair; arguments as in `Engine`.
 
         Args:
-            core: the service as one of a pair.
-            ports: of the service.
+            ports: ports of the service.
 
         Raises:
-            ConfigurationError: it would never hear the other one.
+            ConfigurationError: this server could never receive the state of the other.
         """
         if self.peer == self.state:
-            raise ConfigurationError(f"{self.peer} is where this server says what it is itself; the other is elsewhere")
+            raise ConfigurationError(
+                f"{self.peer} is the address of this server's own state; name the address of the other server"
+            )
         if locks is not None and locks.listening is not None and locks.pair is None:
             raise ConfigurationError(
-                f"this server has keys, and nothing says what key {self.peer} has: --peer-key pk_…"
+                f"this server has keys, but the key of {self.peer} is not known: name it with --peer-key pk_…"
             )
         clock = WakefulClock()
-        # What the other says is read before what clients want, so that no request is taken by who is not to take it.
+        # The other's state is read before requests, so that a server that was replaced takes none.
         every = (Port(PEER, self.peer, PortKind.SUBSCRIBER), *ports, Port(STATE, self.state, PortKind.PUBLISHER))
 
         def confirm() -> None:

@@ -1,4 +1,4 @@
-"""Running a service in the foreground: signals, the line that says it is ready, an end in order."""
+"""A service in the foreground: signals, the ready line, an orderly end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pubsub.services.worker import Worker
 
 
 def run_service(engine: Engine, ready: Callable[[Mapping[str, str]], str]) -> None:
-    """Run a service until SIGTERM or SIGINT; says on standard output when it is ready. For the main thread only.
+    """Run a service until SIGTERM or SIGINT, and print a line when it is ready. For the main thread only.
 
-    With keys SIGHUP has it look at once who is authorized; without, it ends the process, as it does any.
+    With keys, SIGHUP makes the service read its access list at once. Without keys, SIGHUP ends the process as usual.
 
     Args:
         engine: not open yet; it is closed at the end.
-        ready: gives the line that says so, from the addresses of the ports as bound.
+        ready: makes the ready line from the bound addresses of the ports.
 
     Raises:
         ConfigurationError: as of `Engine.open`.
@@ -41,13 +41,13 @@ def run_service(engine: Engine, ready: Callable[[Mapping[str, str]], str]) -> No
 
 
 def run_worker(worker: Worker, ready: Callable[[], str]) -> None:
-    """Run a worker until SIGTERM or SIGINT; the request in hand is answered first. For the main thread only.
+    """Run a worker until SIGTERM or SIGINT, and answer the request in hand first. For the main thread only.
 
-    A second signal does not wait for that.
+    A second signal ends the worker at once.
 
     Args:
         worker: it has not run before.
-        ready: gives the line that says on standard output that it is.
+        ready: makes the line for standard output when the worker is ready.
 
     Raises: as of `Worker.run`.
     """

@@ -1,4 +1,4 @@
-"""What `ServiceClient` and `AsyncServiceClient` share: how they are opened, and calls that are not waited for."""
+"""The common part of `ServiceClient` and `AsyncServiceClient`: how they open, and calls without waiting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ServiceClientBase:
-    """What callers share. Arguments as `ServiceClient`'s."""
+    """The common part of callers. Arguments as in `ServiceClient`."""
 
     def __init__(
         self,
@@ -50,13 +50,15 @@ class ServiceClientBase:
         tries: int | None = None,
         on_part: Callable[[bytes], object] | None = None,
     ) -> Future[Reply]:
-        """Call a service and do not wait: many calls may be under way. Arguments as `ServiceClient.call`.
+        """Start a call without waiting for its reply. Many calls may be under way.
 
-        A call has its time from now on, also where it waits for a connection of this client's (LANES_MAX): who submits
-        very many at once gives them a longer timeout.
+        Arguments are those of `ServiceClient.call`.
+
+        The time of a call starts now, even if the call waits for one of this client's connections (LANES_MAX). A
+        program that submits very many calls at once needs a longer timeout.
 
         Returns:
-            The reply to come. `cancel()` takes the call back.
+            The future reply. `cancel()` withdraws the call.
         """
         patience = _patience(self._calling.patience, timeout, tries)
         return self._calling.submit(service, body, patience, on_part)

@@ -1,8 +1,8 @@
-"""Who drives a worker's sockets while its handler runs: a thread that stands in, where that takes long.
+"""A second thread for a worker's sockets, so that heartbeats continue while its handler runs.
 
-The thread that runs the handler drives the sockets too, since to hand each request and each reply from thread to thread
-costs more than all else that a short one needs. Heartbeats must go on while a long one runs: so another thread looks
-now and then, and drives for as long as the handler does. A lock says whose turn it is.
+The handler's thread also drives the sockets: a transfer of each request and reply between threads would cost more than
+a short handler. During a long handler the second thread drives them. It checks at intervals whether a handler runs. A
+lock decides which of the two threads drives.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import Final
 from pubsub.services.engine import Engine
 
 LOOK_SECONDS: Final = 0.2
-"""Between two looks whether a handler runs, at most; well below the interval of a heartbeat."""
+"""Longest interval between two checks whether a handler runs, well below a heartbeat interval."""
 
 
 class StandIn:
-    """Drives an engine while whoever usually does is away.
+    """Drives an engine while its usual thread runs a handler.
 
     Args:
-        engine: open.
-        look_seconds: between two looks whether a handler runs.
+        engine: an open engine.
+        look_seconds: interval between two checks whether a handler runs.
 
     Attributes:
-        broken: what ended the driving, where something did.
+        broken: the error that ended the driving, if there was one.
     """
 
     def __init__(self, engine: Engine, look_seconds: float = LOOK_SECONDS) -> None:
@@ -34,23 +34,23 @@ class StandIn:
         self._ended = Event()
         self._away = False
         self._back: deque[bool] = deque()
-        """Something is in it where the caller wants to drive again."""
+        """Not empty while the caller waits to drive again."""
         self._thread = Thread(target=self._look, name="services works", daemon=True)
         self.broken: BaseException | None = None
 
     def start(self) -> None:
-        """Begin to look; the engine is the caller's to drive until `go_away`."""
+        """Start the thread; the caller drives the engine until `go_away`."""
         self._turn.acquire()
         self._thread.start()
 
     def go_away(self) -> None:
-        """The caller does something else from now on, and does not touch the engine but by `submit`."""
+        """Suspend the caller's driving: from now on it touches the engine with `submit` only."""
         self._back.clear()
         self._away = True
         self._turn.release()
 
     def come_back(self) -> None:
-        """The caller is back, and drives the engine again."""
+        """Resume the caller's driving."""
         self._away = False
         self._back.append(True)
         if not self._turn.acquire(blocking=False):
@@ -62,14 +62,13 @@ class StandIn:
             if self._away and self._turn.acquire(blocking=False):
                 try:
                     self._engine.run(self._back)
-                except BaseException as error:  # noqa: BLE001 - whatever it is, whoever runs the worker is told.
+                except BaseException as error:  # noqa: BLE001 - any error must reach the caller of `run`.
                     self.broken = error
                     return
                 finally:
                     self._turn.release()
 
     def end(self) -> None:
-        """Drive no more."""
         self._ended.set()
         self._back.append(True)
         self._engine.submit(_look_up)
@@ -77,4 +76,4 @@ class StandIn:
 
 
 def _look_up(now: float) -> None:
-    """Nothing; that it is to be done ends a sleep."""
+    """Do nothing: any action ends the engine's sleep."""

@@ -1,9 +1,11 @@
 """Waiting for sockets by the descriptors on which ZeroMQ signals.
 
-`zmq_poll` asks each socket twice and builds its table anew each time: some twenty system calls a round for three
-sockets. Here the table stands, and a socket is asked when it may have something: before each sleep where its owner
-sends and receives by it, since ZeroMQ's signal may be taken by either; else once its descriptor is readable, until it
-has nothing more (ZeroMQ's reference of ZMQ_FD).
+`zmq_poll` queries each socket twice and builds its table anew each time: about twenty system calls per turn for three
+sockets. This table is permanent, and fewer sockets are queried (ZeroMQ's reference of ZMQ_FD):
+
+* A *used* socket, with which the owner sends and receives, is queried before each sleep, since either may consume
+  ZeroMQ's signal.
+* A *quiet* socket is queried once its descriptor is readable, until it has no more messages.
 """
 
 from __future__ import annotations
@@ -22,16 +24,16 @@ _POLLIN: Final = int(zmq.POLLIN)
 _raw_get: Final[Any] = backend.Socket.get
 
 Source = Any
-"""A socket of ZeroMQ's, or a file descriptor."""
+"""A ZeroMQ socket or a file descriptor."""
 
 
 class Waiting:
-    """What is waited for.
+    """The sockets and descriptors to wait for.
 
     Args:
-        used: sockets by which the owner sends and receives as it likes.
-        quiet: descriptors, and sockets that are read only when they were reported.
-        wakers: of the quiet ones those that end a nap.
+        used: sockets with which the owner sends and receives at any time.
+        quiet: descriptors, and sockets that are read only after `wait` has returned them.
+        wakers: those of the quiet ones that end a nap.
 
     Attributes:
         at_once: whether the last wait found something without sleeping.
@@ -42,16 +44,16 @@ class Waiting:
     ) -> None:
         self._used, quiet = list(used), list(quiet)
         self._unsure = {source: None for source in quiet if not isinstance(source, int)}
-        """Of the quiet sockets those that may have something."""
+        """The quiet sockets that may have messages."""
         self._sources = {_descriptor(source): source for source in (*self._used, *quiet)}
         self._all = _poll(self._sources)
         self._wakers = _poll(map(_descriptor, wakers))
         self.at_once = False
 
     def wait(self, seconds: float) -> list[Source]:
-        """What has something to read, once something has or so many seconds have passed; at times nothing has.
+        """Return the sources to read, at the latest after `seconds`. A source may have nothing.
 
-        A used socket that is signalled is not asked: to read it finds out, at half the cost.
+        A used socket with a signal is not queried: a read finds out at half the cost.
         """
         ready: list[Source] = []
         for sock in self._used:
@@ -76,7 +78,7 @@ class Waiting:
         return ready
 
     def nap(self, seconds: float) -> None:
-        """Wait for the wakers alone, and take nothing of what they tell."""
+        """Wait for the wakers only, and read nothing."""
         if not self._unsure:
             self._wakers.poll(ceil(seconds * 1000))
 

@@ -1,8 +1,8 @@
-"""`Worker`: does the work of a service, with a handler, for a queue or broker or as a server of its own.
+"""`Worker`: runs a handler for the requests of a service, behind a queue or broker, or as a server of its own.
 
-The handler runs in the thread, or on the event loop, that runs the worker, one request after the other; heartbeats go
-on meanwhile in another one, where a handler takes long (`stand_in`). So a handler may take as long as it likes, and use
-what belongs to its thread.
+The handler runs in the thread, or on the event loop, that runs the worker, one request at a time. During a long handler
+another thread sends the heartbeats (`stand_in`). So a handler may take any time, and may use objects that belong to its
+thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _log: Final = logging.getLogger("pubsub.services")
 
 REASON_LENGTH_MAX: Final = 500
-"""Characters of what a caller is told of a handler that failed."""
+"""Characters of the reason that a caller receives if a handler fails."""
 
 
 class Worker:
@@ -50,34 +50,37 @@ class Worker:
         worker = Worker("shout", broker="tcp://127.0.0.1:5556", kind="paranoid", handler=lambda r: r.body.upper())
         worker.run()
 
-    Or as a decorator, `@Worker.of("shout", broker=…)` above a function; or as a class, with a `handle` of its own. A
-    handler that raises is logged, and its caller is answered as the pattern can: with an error, or not at all.
+    Use it also as a decorator, `@Worker.of("shout", broker=…)` above a function, or derive a class with its own
+    `handle`. An exception of the handler is logged. The caller then gets an error, or no reply if the pattern has no
+    error replies.
 
     Args:
-        name: of the service.
-        broker: address of the broker, or of the queue's back.
+        name: name of the service.
+        broker: address of the broker, or of the queue's backend.
         bind: address to serve on, without a queue; either this or `broker`.
         kind: the pattern: a key of `kinds.WORKERS`, or with `bind` of `kinds.SERVERS`; None: "mdp", or "lazy".
-        handler: is given a `Request` and gives the reply's body, bytes or a sequence of them; None: `handle` is.
-        key_file: our secret key, where there are keys. broker_key: the broker's public one.
-        authorized: with `bind`, the file of who may enter.
-        insecure: with `bind`, listen for other hosts without keys.
-        advertise: with `bind`, the address by which callers know it, which freelance3 has as its name; None: `bind`.
-        heartbeat: with `broker`, seconds between heartbeats; None: 2.5, of kind paranoid 1.
-        liveness: with `broker`, silent heartbeats until it counts as dead; None: 3.
-        handler_timeout: seconds that the handler may take for a request. A coroutine is cancelled then, and its caller
-            is answered as where it raises. A function cannot be stopped: the process ends with exit code 35. None: it
-            may take as long as it likes.
-        pair: with `bind`, it is one of two servers, and takes requests while it is the active one; None: it is alone.
-        locks: the keys, for who has them in memory.
+        handler: receives a `Request` and returns the reply's body, bytes or a sequence of them; None: `handle`.
+        key_file: file with the secret key of this worker, if there are keys.
+        broker_key: public key of the broker.
+        authorized: with `bind`, the access list.
+        insecure: with `bind`, allow other hosts to connect without keys.
+        advertise: with `bind`, the address that callers use, which is the name of a freelance3 server; None: `bind`.
+        heartbeat: with `broker`, seconds between heartbeats; None: 2.5, or 1 of kind paranoid.
+        liveness: with `broker`, silent heartbeat intervals after which the broker counts as dead; None: 3.
+        handler_timeout: seconds that the handler may take for a request; None: any time. At the limit a coroutine is
+            cancelled, and its caller is answered as after an exception. A function cannot be stopped: the process ends
+            with exit code 35.
+        pair: with `bind`, makes this one of two servers, which takes requests while it is active; None: no pair.
+        locks: the keys, for a program that has them in memory.
         context: a ZeroMQ context to share, which `inproc://` addresses need.
 
     Attributes:
-        address: with `bind`, as bound once it runs.
+        address: with `bind`, the bound address once the worker runs.
 
     Raises:
-        ConfigurationError: an address is none, or a key cannot be used.
-        CallerError: there is no such kind; both or neither of `broker` and `bind` are named; it has no heartbeats.
+        ConfigurationError: an address is invalid, or a key cannot be used.
+        CallerError: there is no such kind, both or neither of `broker` and `bind` are given, or this kind has no
+            heartbeats.
     """
 
     def __init__(
@@ -103,7 +106,7 @@ class Worker:
         self.name = check_service(name)
         _check_places(broker, bind, pair)
         if handler is not None and not callable(handler):
-            raise CallerError(f"the handler is a function, not {type(handler).__name__}")
+            raise CallerError(f"the handler must be a function, not {type(handler).__name__}")
         self._handler: Callable[[Request], Any] = handler or self.handle
         address = checked([broker or bind or ""], "the address", bind=broker is None)
         binds, dials = ([], address) if broker is not None else (address, [])
@@ -132,28 +135,28 @@ class Worker:
 
     @classmethod
     def of(cls, name: str = "", **arguments: Any) -> Callable[[Handler | AsyncHandler], Worker]:
-        """Decorates a handler, which becomes a worker; arguments as of the class."""
+        """Decorator that turns a handler into a worker; arguments as in the class."""
         return lambda handler: cls(name, handler=handler, **arguments)
 
     @property
     def address(self) -> str:
-        """With `bind`, the address as bound, once it runs; else ""."""
+        """With `bind`, the bound address once the worker runs; "" otherwise."""
         return next(iter(self._engine.addresses.values()), "")
 
     def handle(self, request: Request) -> Any:
-        """What is done with a request where no handler is given; here, the request is the reply."""
+        """Answer a request if no handler is given. This one returns the request."""
         return echo(request)
 
     def run(self, ready: Callable[[], object] | None = None) -> None:
-        """Work, in this thread, until `stop`. An interrupt (Ctrl-C) ends it too, and is passed on.
+        """Work in this thread until `stop`. An interrupt (Ctrl-C) also ends it, and is raised again.
 
         Args:
             ready: called once the sockets are open.
 
         Raises:
-            HandlerMisused: the handler is a coroutine or a generator function: `await worker.serve()` runs coroutines.
+            HandlerMisused: the handler is a coroutine function (use `await worker.serve()`) or a generator function.
             ConfigurationError: the address is in use, or keys cannot be used.
-            CallerError: it ran before.
+            CallerError: the worker ran before.
         """
         check_handler(self._handler, coroutines=False)
         jobs: deque[Requested | None] = deque()
@@ -183,16 +186,16 @@ class Worker:
                 self._engine.close()
 
     async def serve(self, ready: Callable[[], object] | None = None) -> None:
-        """Work, on this event loop, until `stop`, or until the task is cancelled; the handler may be a coroutine.
+        """Work on this event loop until `stop`, or until the task is cancelled; the handler may be a coroutine.
 
-        Arguments and errors as of `run`. A handler that is no coroutine keeps the loop waiting while it works.
+        Arguments and errors are those of `run`. A plain function as handler blocks the event loop while it runs.
         """
         check_handler(self._handler, coroutines=True)
         loop = asyncio.get_running_loop()
         jobs: asyncio.Queue[Requested | None] = asyncio.Queue()
 
         def put(job: Requested | None) -> None:
-            with suppress(RuntimeError):  # The loop is closed.
+            with suppress(RuntimeError):  # The loop may be closed.
                 loop.call_soon_threadsafe(jobs.put_nowait, job)
 
         self._open(put)
@@ -210,25 +213,25 @@ class Worker:
         self._raise_broken()
 
     def stop(self) -> None:
-        """End soon, when the request under way is answered; any thread and any signal handler may."""
+        """End once the request in hand is answered. Any thread and any signal handler may call this."""
         self._stopping = True
         if self._put is not None:
             self._put(None)
             if self._thread is None:
-                self._engine.submit(lambda now: None)  # `run` looks up, and sees that it is to stop.
+                self._engine.submit(lambda now: None)  # Wakes `run`, which then sees `_stopping`.
 
     @property
     def keyed(self) -> bool:
-        """Whether its doors are locked, so that `hang_up` means something."""
+        """Whether clients need a key, so that `hang_up` has an effect."""
         return self._locked
 
     def hang_up(self) -> None:
-        """Look soon who is authorized; any thread and any signal handler may."""
+        """Read the access list again soon. Any thread and any signal handler may call this."""
         self._engine.hang_up()
 
     def _begin(self, put: Callable[[Requested | None], object]) -> None:
         if self._put is not None:
-            raise CallerError("a worker runs once; make another one")
+            raise CallerError("a worker runs once; make a new one")
         self._put = put
         if self._stopping:
             put(None)
@@ -244,7 +247,7 @@ class Worker:
         try:
             self._engine.run()
             self._engine.leave()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, whoever runs the worker is told.
+        except BaseException as error:  # noqa: BLE001 - any error must reach the caller of `serve`.
             self._broken = error
         finally:
             self._engine.close()
@@ -282,9 +285,9 @@ class Worker:
         try:
             body = frames_of(
                 awaited(self._handler(Request(job.body, job.service or self.name, partial(self._part, job.token)))),
-                "what a handler returns",
+                "the handler's result",
             )
-        except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
+        except Exception as error:  # noqa: BLE001 - an error of the application: logged, and the caller is answered.
             self._failed(job, error)
         except BaseException as error:
             self._failed(job, error, log=False)
@@ -293,7 +296,7 @@ class Worker:
             self._engine.submit(lambda now: self._core.reply(job.token, body, now))
 
     async def _finished(self, result: Any) -> Any:
-        """What a coroutine gives; HandlerOverran where it takes too long."""
+        """Return a coroutine's result, or raise HandlerOverran at its time limit."""
         self._overrun.begin(CANCEL_SECONDS)
         try:
             async with asyncio.timeout(self._handler_timeout) as limit:
@@ -309,8 +312,8 @@ class Worker:
             result = self._handler(Request(job.body, job.service or self.name, partial(self._part, job.token)))
             if inspect.isawaitable(result):
                 result = await self._finished(result)
-            body = frames_of(result, "what a handler returns")
-        except Exception as error:  # noqa: BLE001 - the application's: logged, and its caller is answered.
+            body = frames_of(result, "the handler's result")
+        except Exception as error:  # noqa: BLE001 - an error of the application: logged, and the caller is answered.
             self._failed(job, error)
         except BaseException as error:
             self._failed(job, error, log=False)
@@ -320,7 +323,7 @@ class Worker:
 
     def _failed(self, job: Requested, error: BaseException, *, log: bool = True) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if log and isinstance(error, PubsubError):  # Ours say all there is to say.
+        if log and isinstance(error, PubsubError):  # Errors of this package need no traceback.
             _log.error("the handler of %s failed: %s", self.name or "this service", error)
             reason = str(error)
         elif log:
@@ -335,27 +338,22 @@ class Worker:
 def _core(
     name: str, kind: str | None, broker: str | None, bind: str | None, advertise: str | None, beats: Beats
 ) -> tuple[Callable[[], WorkerCore], tuple[Port, ...]]:
-    """What makes the core, and the ports on which it listens."""
     if broker is not None:
         worker = core_of(kind or "mdp", WORKERS, "of worker")
         core = worker(name, broker, beats)
         return lambda: core, ()
     if bind is None:
-        raise ConfigurationError("a server has an address to bind")
+        raise ConfigurationError("a server needs an address to bind: name one with bind=")
     server = core_of(kind or "lazy", SERVERS, "of server")
     known_as = checked([advertise], "the advertised address")[0] if advertise else bind
     return lambda: server.core(name, bind), tuple(server.ports(bind, known_as))
 
 
 def _checked_beats(seconds: float | None, liveness: int | None, broker: str | None) -> Beats:
-    """The heartbeats of a worker.
-
-    Raises:
-        CallerError: they cannot be so, or it has none.
-    """
+    """Raise CallerError if the heartbeats of a worker are out of range, or if it sends none."""
     beats = Beats(seconds, liveness)
     if beats != USUAL_BEATS and broker is None:
-        raise CallerError("a server without a queue or broker sends no heartbeats")
+        raise CallerError("a server without a queue or broker sends no heartbeats: leave out heartbeat and liveness")
     if seconds is not None and not HEARTBEAT_SECONDS_MIN <= seconds < HEARTBEAT_SECONDS_MAX:
         allowed = f"{HEARTBEAT_SECONDS_MIN:g} to {HEARTBEAT_SECONDS_MAX:g}"
         raise CallerError(f"heartbeat={seconds:g} is not allowed; allowed: {allowed} seconds")
@@ -365,23 +363,15 @@ def _checked_beats(seconds: float | None, liveness: int | None, broker: str | No
 
 
 def _checked_timeout(seconds: float | None) -> float | None:
-    """A handler's time-out.
-
-    Raises:
-        CallerError: it is none.
-    """
+    """Raise CallerError if a handler time-out is out of range."""
     if seconds is not None and not 0 < seconds < float("inf"):
         raise CallerError(f"handler_timeout={seconds:g} is not allowed; allowed: more than 0 seconds")
     return seconds
 
 
 def _check_places(broker: str | None, bind: str | None, pair: Pairing | None) -> None:
-    """See that a worker has one place.
-
-    Raises:
-        CallerError: it has none, or two.
-    """
+    """Raise CallerError unless a worker has exactly one address."""
     if (broker is None) == (bind is None):
-        raise CallerError("a worker has either the address of its broker, or one to bind")
+        raise CallerError("a worker needs either broker= or bind=, and not both")
     if pair is not None and bind is None:
-        raise CallerError("one of a pair has an address to bind; its broker may be one of a pair, and it is not")
+        raise CallerError("one of a pair needs an address to bind; a worker of a broker cannot be one of a pair")

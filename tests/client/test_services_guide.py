@@ -1,4 +1,4 @@
-"""The programs and sessions of docs/how-to/services.md, as typed."""
+"""The programs and sessions of docs/how-to/services.md for calls over topics, as typed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 
 from tests.spark.broker import Broker
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/services.md").read_text()
+GUIDE = (Path(__file__).parents[2] / "docs/how-to/services.md").read_text()
+PAGE, _, _ = GUIDE.partition("\n## Patterns of the ZeroMQ Guide\n")
+"""The part about calls over topics; tests/services/test_page.py runs the rest."""
 FENCED = re.findall(r"^```(\w*)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 

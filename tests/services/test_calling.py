@@ -36,7 +36,7 @@ def test_a_service_that_nobody_serves_is_told_from_a_worker_that_hangs(running, 
         return request.body
 
     with ServiceClient(broker, kind=kind, timeout=0.5, tries=1) as client:
-        with pytest.raises(NoWorker, match="call of typo: nobody serves it") as caught:
+        with pytest.raises(NoWorker, match="call of typo: it has no worker") as caught:
             client.call("typo", b"x")
         assert caught.value.exit_code == 24
         worker = Worker("hangs", broker=broker, handler=hangs)

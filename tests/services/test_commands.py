@@ -92,7 +92,7 @@ def test_calls_of_many_that_fail_are_counted():
     )
     assert done.returncode == 23
     lines = done.stderr.decode().splitlines()
-    assert (len(lines), lines[-1]) == (11, "pubsub: error: 12 of 12 calls came to no reply")
+    assert (len(lines), lines[-1]) == (11, "pubsub: error: 12 of 12 calls got no reply")
 
 
 def test_a_worker_tells_of_a_queue_that_is_not_there(town):
@@ -171,7 +171,7 @@ def test_a_second_signal_does_not_wait(town, tmp_path):
     [
         (("call", "x", "y", "--broker", "nonsense"), 8, "allowed: tcp://HOST:PORT"),
         (("call", "x", "y"), 2, "--broker"),
-        (("call", "x", "y", "--kind", "pigeon", "--broker", "tcp://127.0.0.1:1"), 2, "kinds: lazy"),
+        (("call", "x", "y", "--kind", "pigeon", "--broker", "tcp://127.0.0.1:1"), 2, "use one of: lazy"),
         (("queue", "--kind", "simple", "--frontend", "tcp://127.0.0.1:0", "--backend", "x"), 8, "--backend"),
         (
             ("queue", "--kind", "odd", "--frontend", "tcp://127.0.0.1:0", "--backend", "tcp://127.0.0.1:0"),
@@ -180,7 +180,7 @@ def test_a_second_signal_does_not_wait(town, tmp_path):
         ),
         (("work", "x", "--broker", "tcp://127.0.0.1:1", "--kind", "simple", "--", "no-such-command"), 2, "no-such"),
         (("serve", "--bind", "tcp://0.0.0.0:0"), 8, "--insecure"),
-        (("serve", "--bind", "tcp://127.0.0.1:0", "--kind", "mail"), 2, "kinds: lazy"),
+        (("serve", "--bind", "tcp://127.0.0.1:0", "--kind", "mail"), 2, "use one of: lazy"),
     ],
     ids=str,
 )

@@ -1,4 +1,4 @@
-"""What docs/services.md shows runs, and prints what it says."""
+"""The patterns on docs/how-to/services.md run as typed, and print the text that the page shows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from tests.faults.cluster import ROOT, until
 from tests.ports import free_port
 
-PAGE = (ROOT / "docs" / "services.md").read_text()
+PAGE = (ROOT / "docs/how-to/services.md").read_text().partition("\n## Patterns of the ZeroMQ Guide\n")[2]
 SESSIONS = dict(re.findall(r"^\*\*([\w ]+)\.\*\* [^`]*?\n\n```\n(\$ pubsub .*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
 READY = re.compile(r"^(?!\d{4}-).* (ready|serves)\b", re.MULTILINE)
 """What a process says once it is there, not a line of its log."""

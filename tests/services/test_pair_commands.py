@@ -52,7 +52,7 @@ def test_freelance_servers_are_served_and_called(kind: str, tmp_path: Path) -> N
     ("words", "code", "part"),
     [
         (PAIR[:-1], 2, b"--peer"),
-        ((*PAIR, "tcp://127.0.0.1:2"), 8, b"the other is elsewhere"),
+        ((*PAIR, "tcp://127.0.0.1:2"), 8, b"name the address of the other server"),
         ((*PAIR, "nowhere"), 8, b"--peer"),
         ((*PAIR, "tcp://127.0.0.1:3", "--kind", "nothing"), 2, b"nothing"),
         ((*PAIR, "tcp://127.0.0.1:3", "--kind", "paranoid"), 2, b"--backend"),

@@ -99,14 +99,14 @@ def test_one_that_would_never_hear_the_other_is_not_run() -> None:
     core = Paired(Role.PRIMARY, ReplyServer)
     ports = (Port("requests", address()),)
     own = address()
-    with pytest.raises(ConfigurationError, match="the other is elsewhere"):
+    with pytest.raises(ConfigurationError, match="name the address of the other server"):
         Pairing(Role.PRIMARY, own, own).engine(core, ports)
     with pytest.raises(ConfigurationError, match="--peer-key"):
         Pairing(Role.PRIMARY, own, address()).engine(core, ports, locks=Ring().listening("primary"))
 
 
 def test_a_worker_of_a_broker_is_not_one_of_a_pair() -> None:
-    with pytest.raises(CallerError, match="one of a pair has an address to bind"):
+    with pytest.raises(CallerError, match="one of a pair needs an address to bind"):
         Worker("echo", broker=address(), pair=pairings()[0])
 
 

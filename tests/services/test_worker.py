@@ -57,7 +57,7 @@ def test_a_handler_that_gives_no_bytes_has_failed(running, given, caplog):
     server = running.worker(Worker(bind="tcp://127.0.0.1:0", handler=lambda request: given))
     with ServiceClient(server.address, kind="lazy") as client, pytest.raises(CallTimeout):
         client.call("", b"x", timeout=0.2, tries=1)
-    assert "what a handler returns is bytes or a sequence of bytes" in caplog.text
+    assert "the handler's result must be bytes or a sequence of bytes" in caplog.text
 
 
 def test_a_class_has_a_handle_of_its_own_and_echoes_without(running):

@@ -1,1 +1,1 @@
-"""What the patterns decide: pure, fed messages and the time."""
+"""The patterns as pure cores: they receive messages and the time, and return messages and events."""

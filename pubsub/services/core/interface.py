@@ -1,12 +1,11 @@
-"""What a pattern's core and its shell say to each other.
+"""The interface between the core of a pattern and its shell.
 
-A core is fed messages and `now`, seconds on the monotonic clock. What it wants done at the sockets it leaves in order
-in `take_sends`, what whoever uses it is to know in `take_events`, and when it wants to be called again in `timer`. It
-names sockets by *ports*: those that the shell opened for it (`Port`), and DEALERs that it has the shell connect
-(`Dial`).
+The shell passes messages and `now`, seconds on the monotonic clock, to the core. `take_sends` returns the acts for the
+sockets, in order. `take_events` returns events for the user, and `timer` the time of the next call. The core names
+sockets by *ports*: those that the shell opens for it (`Port`), and DEALERs that it has the shell connect (`Dial`).
 
-Frames are bytes, and no more than FRAMES_MAX of them. Nothing that arrives may raise: what is not a message of the
-protocol is counted and dropped.
+A message has at most FRAMES_MAX frames of bytes. No incoming message may raise: an invalid message of the protocol is
+counted and dropped.
 """
 
 from __future__ import annotations
@@ -18,23 +17,22 @@ from enum import StrEnum
 from typing import Final, NamedTuple, Protocol
 
 FRAMES_MAX: Final = 64
-"""Frames of one message at the sockets of services, envelope included; one with more is dropped."""
+"""Frames of one message at the sockets of services, envelope included. A longer message is dropped."""
 
 NEVER: Final = float("inf")
 
 Frames = tuple[bytes, ...]
 
 
-# What is done at the sockets
+# Acts at the sockets
 
 
 class Send(NamedTuple):
     """Send a message.
 
     Attributes:
-        port: by which socket.
-        peer: whom a ROUTER sends to; b"" at every other socket.
-        frames: without `peer`, at least one.
+        peer: routing ID for a ROUTER; b"" at every other socket.
+        frames: the frames without `peer`, at least one.
     """
 
     port: str
@@ -43,13 +41,12 @@ class Send(NamedTuple):
 
 
 class Dial(NamedTuple):
-    """Connect a new DEALER to an address; one that is open under this port's name is closed first, unread.
+    """Connect a new DEALER to an address. An open one with this port name is closed first, with its messages.
 
     Attributes:
-        port: what the core calls it.
-        address: where to.
-        lasting: a connection that ZeroMQ makes anew is the same peer as before, so that a reply finds it. It has a
-            routing ID for that, which clients of RFC 10 and REQ sockets do not have; False: it has none.
+        port: the core's name for it.
+        lasting: keep one routing ID over reconnects, so that a reply finds the connection that ZeroMQ makes anew.
+            Clients of RFC 10 and REQ sockets have no routing ID. False: no routing ID.
     """
 
     port: str
@@ -58,7 +55,7 @@ class Dial(NamedTuple):
 
 
 class HangUp(NamedTuple):
-    """Close a port that was dialled, unread."""
+    """Close a dialled port; its unread messages are dropped."""
 
     port: str
 
@@ -67,7 +64,7 @@ Act = Send | Dial | HangUp
 
 
 class PortKind(StrEnum):
-    """What a socket is that the shell opens."""
+    """The type of a socket that the shell opens."""
 
     ROUTER = "router"  # binds
     PUBLISHER = "publisher"  # binds
@@ -75,14 +72,13 @@ class PortKind(StrEnum):
 
 
 class Port(NamedTuple):
-    """A socket that is open as long as the core is used.
+    """A socket that stays open as long as the core.
 
     Attributes:
-        name: what the core calls it.
-        address: to listen on; of a SUBSCRIBER to connect to.
-        kind: what it is.
-        gated: it is read only while `core.reads(name)`; asked again before each message.
-        identity: of a ROUTER, by which ROUTERs that connect address it; b"": it has none.
+        name: the core's name for it.
+        address: address to listen on, or of a SUBSCRIBER to connect to.
+        gated: the socket is read only while `core.reads(name)` is true, asked before each message.
+        identity: routing ID of a ROUTER for ROUTERs that connect; b"": none.
     """
 
     name: str
@@ -93,23 +89,23 @@ class Port(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What right somebody needs for a message, where a port has keys.
+    """The right that a message needs, if its port has keys.
 
     Attributes:
         right: "call" or "serve".
-        service: the service's name.
+        service: name of the service.
     """
 
     right: str
     service: str
 
 
-# What callers, workers and whoever runs a service are told
+# Events for callers, workers and the shell
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The reply to a call; it is the last word on it."""
+    """The reply to a call, or its last part."""
 
     token: int
     body: Frames
@@ -117,7 +113,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class PartlyAnswered:
-    """A part of the reply to a call; more comes."""
+    """A part of the reply to a call; more parts follow."""
 
     token: int
     body: Frames
@@ -125,12 +121,12 @@ class PartlyAnswered:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Nobody answered a call in time.
+    """No reply came in time.
 
     Attributes:
-        tries: how often it was sent.
-        seconds: how long that took.
-        addresses: where it was sent.
+        tries: number of tries.
+        seconds: time since the call began.
+        addresses: addresses of the tries.
     """
 
     token: int
@@ -141,11 +137,11 @@ class GivenUp:
 
 @dataclass(frozen=True, slots=True)
 class Rejected:
-    """The service refused a call; a repeat would be refused again.
+    """The service refused a call, and would refuse it again.
 
     Attributes:
-        code: the protocol's, such as "501".
-        reason: what it means.
+        code: code of the protocol, such as "501".
+        reason: explanation of the code.
     """
 
     token: int
@@ -155,17 +151,17 @@ class Rejected:
 
 @dataclass(frozen=True, slots=True)
 class ShutOut:
-    """A call was not made, since whoever listens there does not let this process in."""
+    """A call was not made, since the other side refuses the key of this process."""
 
     token: int
     reason: str
 
 
 class Requested(NamedTuple):
-    """A worker, or a server, has something to do; `reply` or `fail` ends it.
+    """A request for a worker or server. `reply` or `fail` ends it.
 
     Attributes:
-        service: the service asked for, "" where the protocol names none.
+        service: name of the called service, "" if the protocol names none.
     """
 
     token: int
@@ -175,7 +171,7 @@ class Requested(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Noticed:
-    """Something an operator may want to know, for the log."""
+    """A line for the operator's log."""
 
     text: str
     warning: bool = False
@@ -186,11 +182,11 @@ Event = Answered | PartlyAnswered | GivenUp | Rejected | ShutOut | Requested | N
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long a caller waits.
+    """The time limits of a caller.
 
     Attributes:
-        try_seconds: for the answer to one try.
-        tries: of one call, the first included.
+        try_seconds: time for the reply to one try.
+        tries: tries of one call, the first included.
     """
 
     try_seconds: float = 2.5
@@ -198,52 +194,52 @@ class Patience:
 
 
 class Core(Protocol):
-    """What every pattern is to its shell. `BaseCore` has what most of them do alike."""
+    """The interface of every core. `BaseCore` has the common parts."""
 
     counters: Counter[str]
 
     def start(self, now: float) -> None:
-        """Begin: dial, say READY. Called once, before anything else."""
+        """Begin: dial, send READY. Called once, before anything else."""
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A message came. `peer`: from whom, at a ROUTER; b"" elsewhere. It never raises."""
+        """Receive a message; `peer` is its routing ID at a ROUTER, b"" elsewhere. Never raises."""
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Do everything that is due."""
 
     def timer(self) -> float | None:
-        """When `tick` is to be called next; None: not now."""
+        """Time of the next `tick`; None: no time is set."""
 
     def take_sends(self) -> list[Act]:
-        """What is to be done at the sockets, in order, each once."""
+        """Return the acts for the sockets, in order, each once."""
 
     def take_events(self) -> list[Event]:
-        """What happened, in order, each once."""
+        """Return the events, in order, each once."""
 
     def reads(self, port: str) -> bool:
-        """Whether a gated port is to be read now."""
+        """Return whether to read a gated port now."""
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A message was not sent: its peer is `gone`, or its queue is full."""
+        """Note that a message was not sent: its peer is `gone`, or its queue is full."""
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """Who listens where a port was dialled does not let us in, told each time; "": it does again."""
+        """Note that the other side of a dialled port refuses this process, each time; "": it accepts again."""
 
     def ended(self, port: str, now: float) -> None:
-        """The connection of a port that was dialled has ended; ZeroMQ makes it anew, and who is there may be new."""
+        """Note that the connection of a dialled port has ended. ZeroMQ reconnects, perhaps to a new process."""
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """What right a message needs, where its port has keys; None: to be let in is enough. It never raises."""
+        """Return the right that a message needs at a port with keys; None: any authorized key. Never raises."""
 
     def leave(self, now: float) -> None:
-        """End in order: say good-bye. What it sends then still goes out; nothing is called after it."""
+        """End in order. The goodbye messages are still sent, and nothing is called after this."""
 
 
 class BaseCore:
-    """What most cores do alike.
+    """The common parts of cores.
 
     Attributes:
-        counters: how often what happened.
+        counters: number of events by name.
     """
 
     def __init__(self) -> None:
@@ -251,71 +247,60 @@ class BaseCore:
         self._sends: list[Act] = []
         self._events: list[Event] = []
 
-    def start(self, now: float) -> None:
-        """Begin."""
+    def start(self, now: float) -> None: ...
 
-    def tick(self, now: float) -> None:
-        """Do what is due."""
+    def tick(self, now: float) -> None: ...
 
     def timer(self) -> float | None:
-        """When `tick` is to be called next; None: not now."""
         return None
 
     def take_sends(self) -> list[Act]:
-        """What is to be done at the sockets, in order, each once."""
         taken, self._sends = self._sends, []
         return taken
 
     def take_events(self) -> list[Event]:
-        """What happened, in order, each once."""
         taken, self._events = self._events, []
         return taken
 
     def reads(self, port: str) -> bool:
-        """Whether a gated port is to be read now."""
         return True
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A message was not sent: its peer is `gone`, or its queue is full."""
         self.counters["undelivered"] += 1
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """Who listens where a port was dialled does not let us in; "": it does again."""
         if reason:
             self.counters["refused"] += 1
 
-    def ended(self, port: str, now: float) -> None:
-        """The connection of a port that was dialled has ended; ZeroMQ makes it anew."""
+    def ended(self, port: str, now: float) -> None: ...
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """What right a message needs, where its port has keys; None: to be let in is enough."""
         return None
 
-    def leave(self, now: float) -> None:
-        """End in order."""
+    def leave(self, now: float) -> None: ...
 
 
 class CallerCore(Core, Protocol):
-    """The side that calls. Tokens are the shell's, each once; each call ends by one event, and none after `cancel`."""
+    """The calling side. The shell uses each token once. A call ends with one event, and with none after `cancel`."""
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call a service. Ends by Answered, GivenUp, Rejected or ShutOut."""
+        """Call a service. The call ends with Answered, GivenUp, Rejected or ShutOut."""
 
     def cancel(self, token: int, now: float) -> None:
-        """Nobody waits for the answer any more; nothing where the call has ended."""
+        """Withdraw a call, unless it has ended."""
 
 
 class WorkerCore(Core, Protocol):
-    """The side that does the work: a worker of a queue or broker, or a server. `Requested` asks for it.
+    """The working side: a worker of a queue or broker, or a server. Its requests are events `Requested`.
 
-    A token that is not known any more, since the queue was taken for dead meanwhile, is ignored.
+    An unknown token is ignored: the queue may have been counted as dead meanwhile.
     """
 
     def reply(self, token: int, body: Frames, now: float) -> None:
         """Answer a request."""
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Send a part of the answer; where the protocol knows none, parts are kept and go out with `reply`."""
+        """Send a part of the reply. Protocols without parts keep it until `reply`."""
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """The handler failed: an error reply where the protocol has one, else none; the worker is free again."""
+        """Report a failed handler: send an error reply if the protocol has one. The worker is free again."""

@@ -1,7 +1,7 @@
-"""Lazy Pirate: a caller that tries again, and a server that answers (ZeroMQ, the Guide, chapter 4).
+"""Lazy Pirate: a caller that tries again, and a server that replies (ZeroMQ, the Guide, chapter 4).
 
-On the wire `[""][body…]` both ways, as REQ and REP speak. A request may be done more than once, and its reply may be
-lost: the caller alone sees to it, and knows no more than that an answer came.
+The wire is `[""][body…]` both ways, as between REQ and REP. A request may be done more than once, and its reply may be
+lost. Only the caller takes care of this, and knows no more than that a reply came.
 """
 
 from __future__ import annotations
@@ -13,34 +13,33 @@ from pubsub.services.core.interface import Answered, Asked, BaseCore, Event, Fra
 from pubsub.services.core.lockstep import LockstepCaller
 
 REQUESTS_MAX: Final = 1_000
-"""Requests that a server has taken and not answered; no more are read meanwhile."""
+"""Requests that a server holds without a reply. No more are read meanwhile."""
 
 
 class ReqWire:
     """The wire of REQ and REP."""
 
     def request(self, service: str, body: Frames) -> Frames:
-        """The frames of a request; the name of the service is not said."""
+        """Return the frames of a request. They do not contain the name of the service."""
         return (b"", *(body or (b"",)))
 
     def reply(self, token: int, service: str, frames: Sequence[bytes]) -> Event | None:
-        """The reply, where it is one."""
+        """Return the reply, or None if the frames are not a reply."""
         return Answered(token, tuple(frames[1:])) if len(frames) > 1 and not frames[0] else None
 
 
 def lazy_caller(addresses: Sequence[str]) -> LockstepCaller:
-    """The caller of any REP server, or of a Simple or Paranoid Pirate queue; several addresses are tried in turn."""
+    """Return the caller of a REP server or a Pirate queue (Simple, Paranoid). Several addresses are tried in turn."""
     return LockstepCaller(ReqWire(), addresses)
 
 
 class ReplyServer(BaseCore):
-    """A server as REP is one, to which any REQ may speak; requests are handed out one after the other.
+    """A server like a REP socket, for any REQ socket. It passes requests to its handler one by one. A `WorkerCore`.
 
-    A `WorkerCore`. The envelope may have several addresses before the empty frame, as queues between add them.
+    Queues on the way may have added addresses to the envelope before the empty frame.
 
     Args:
-        port: by which it listens.
-        name: of the service, for rights.
+        name: name of the service, for rights.
     """
 
     def __init__(self, port: str = "requests", name: str = "") -> None:
@@ -50,7 +49,6 @@ class ReplyServer(BaseCore):
         self._requests: dict[int, tuple[bytes, Frames, list[bytes]]] = {}
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A request came."""
         envelope = _envelope(frames)
         if envelope is None:
             self.counters["undecodable"] += 1
@@ -60,33 +58,31 @@ class ReplyServer(BaseCore):
         self._events.append(Requested(self._count, tuple(frames[len(envelope) :])))
 
     def reads(self, port: str) -> bool:
-        """Whether more requests are taken."""
         return len(self._requests) < REQUESTS_MAX
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """To call this service takes the right to."""
+        """Return the right to call this service."""
         return Asked("call", self._name)
 
     def reply(self, token: int, body: Frames, now: float) -> None:
-        """Answer a request."""
         peer, envelope, parts = self._requests.pop(token, (b"", (), []))
         if envelope:
             self._sends.append(Send(self._port, peer, (*envelope, *parts, *(body if body or parts else (b"",)))))
             self.counters["replied"] += 1
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Keep a part of the answer for `reply`: the wire knows whole ones only."""
+        """Keep a part of the reply for `reply`: the wire has no parts."""
         if token in self._requests:
             self._requests[token][2].extend(body)
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """No reply: the wire has none that says so, and the caller tries again."""
+        """Send nothing: the wire has no error reply, and the caller tries again."""
         if self._requests.pop(token, None) is not None:
             self.counters["failed"] += 1
 
 
 def _envelope(frames: Sequence[bytes]) -> Frames | None:
-    """The frames up to and with the empty one; None where there is none, or nothing behind it."""
+    """Return the frames up to and with the empty one; None if there is none, or nothing behind it."""
     for index, frame in enumerate(frames):
         if not frame:
             return tuple(frames[: index + 1]) if index + 1 < len(frames) else None

@@ -1,9 +1,9 @@
-"""The caller of a protocol whose replies do not say what they answer: one request at a time on each connection.
+"""The caller of protocols with replies that name no request: each connection carries one request at a time.
 
-That is how a REQ socket works, and with it the Lazy Pirate client: where no reply comes in time the connection is
-closed, so that a late reply finds nobody, and the request is sent again on a new one, to the next address where there
-are several. Here a connection is a *lane*: a DEALER that sends REQ's empty frame itself. Calls side by side take a lane
-each; a lane whose call was answered takes the next one.
+A REQ socket works this way, and so does the Lazy Pirate client. If no reply comes in time, the connection is closed, so
+that a late reply is dropped. The request is repeated on a new connection, to the next address if there are several. A
+connection here is a *lane*: a DEALER that sends REQ's empty frame itself. Concurrent calls have one connection each. A
+connection is used again after a reply.
 """
 
 from __future__ import annotations
@@ -27,17 +27,16 @@ from pubsub.services.core.interface import (
 )
 
 LANES_MAX: Final = 64
-"""Connections of one caller at a time; further calls wait for one that is free."""
+"""Connections of one caller at a time. Further calls wait for a free one."""
 
 
 class Wire(Protocol):
-    """How a request and its reply look; frames as a DEALER has them, with the empty frame where there is one."""
+    """The encoding of requests and replies; frames as a DEALER has them, with the empty frame if there is one."""
 
-    def request(self, service: str, body: Frames) -> Frames:
-        """The frames of a request."""
+    def request(self, service: str, body: Frames) -> Frames: ...
 
     def reply(self, token: int, service: str, frames: Sequence[bytes]) -> Event | None:
-        """What a message means that came while a call waited: its end, or None where it is no reply to it."""
+        """Return the event that a message means for a waiting call; None if it is no reply."""
 
 
 @dataclass(slots=True)
@@ -50,7 +49,7 @@ class _Call:
     ends: float
     tries: int = 0
     parted: bool = False
-    """A part of the reply came: the call is not sent again, since nobody could tell the parts of two tries apart."""
+    """Whether a part of the reply came. The call is then not repeated, since the parts of two tries would mix."""
 
 
 @dataclass(slots=True)
@@ -65,18 +64,18 @@ class Lane:
 
 
 class LockstepCaller(BaseCore):
-    """Calls over lanes. A `CallerCore`.
+    """Calls over connections with one request each. A `CallerCore`.
 
     Args:
-        wire: how requests and replies look.
-        addresses: where to call, tried in turn.
+        wire: the encoding of requests and replies.
+        addresses: tried in turn.
     """
 
     def __init__(self, wire: Wire, addresses: Sequence[str]) -> None:
         super().__init__()
         self._wire, self._addresses = wire, tuple(addresses)
         self._first = 0
-        """Which address answered last: a new call begins there."""
+        """Index of the address that replied last; a new call begins with it."""
         self._lanes: dict[str, Lane] = {}
         self._free: list[Lane] = []
         self._busy: dict[int, Lane] = {}
@@ -84,7 +83,6 @@ class LockstepCaller(BaseCore):
         self._dialled = 0
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call a service. Ends by one event, or by `cancel`."""
         ends = now + patience.try_seconds * patience.tries
         call = _Call(token, service, self._wire.request(service, body), patience, now, ends)
         if self._free or len(self._lanes) < LANES_MAX:
@@ -93,15 +91,13 @@ class LockstepCaller(BaseCore):
             self._waiting[token] = call
 
     def cancel(self, token: int, now: float) -> None:
-        """Nobody waits for the answer any more."""
         self._waiting.pop(token, None)
         lane = self._busy.pop(token, None)
         if lane is not None:
-            self._drop(lane)  # Its reply would be taken for that of the next call.
+            self._drop(lane)  # A late reply would be taken for that of the next call.
             self._next(now)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A message came on a lane."""
         lane = self._lanes.get(port)
         if lane is None or lane.call is None:
             self.counters["unasked"] += 1
@@ -125,7 +121,7 @@ class LockstepCaller(BaseCore):
         self._next(now)
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """Who listens there does not let us in: the try is over; "": it does again."""
+        """End the present try, since the other side refuses this process; "": it accepts again."""
         super().refused(port, reason, now)
         lane = self._lanes.get(port)
         if lane is not None:
@@ -134,14 +130,13 @@ class LockstepCaller(BaseCore):
                 self._try_over(lane, now)
 
     def timer(self) -> float | None:
-        """When a try, or the wait for a lane, is over."""
         dues = [lane.due for lane in self._busy.values()]
         if self._waiting:
             dues.append(min(call.ends for call in self._waiting.values()))
         return min(dues) if dues else None
 
     def tick(self, now: float) -> None:
-        """Try again what is due, or give it up."""
+        """Repeat calls with an ended try, or give them up."""
         for lane in [lane for lane in self._busy.values() if lane.due <= now]:
             self._try_over(lane, now)
         self._give_up(call for call in tuple(self._waiting.values()) if call.ends <= now)
@@ -159,7 +154,7 @@ class LockstepCaller(BaseCore):
         self._send(lane, call, now)
 
     def _next(self, now: float) -> None:
-        """Begin a call that waits, where there is a lane for it."""
+        """Begin waiting calls while there are free connections."""
         while self._waiting and (self._free or len(self._lanes) < LANES_MAX):
             self._begin(self._waiting.pop(next(iter(self._waiting))), now)
 

@@ -4,10 +4,10 @@
     both ways         [02]                              HEARTBEAT
     queue -> worker   [client][""][body…]               a request, and the same back with the reply's body
 
-Each sends heartbeats every second and takes the other for dead after three of silence; whatever comes counts as one. A
-worker that takes its queue for dead connects anew after 1 s, then 2 s, up to 32 s, until something comes. A heartbeat
-does not say that a worker is free: one that works says it too. How a worker gets along with a queue of another
-interval, and what it does when it stood still: `heartbeats`.
+Each side sends a heartbeat every second, and counts the other as dead after three seconds of silence. Any message
+counts as a heartbeat. A worker with a dead queue reconnects after 1 s, then 2 s, up to 32 s, until a message comes. A
+heartbeat does not mean that a worker is free: a busy worker sends it too. `heartbeats` describes workers at queues with
+another interval, and workers that stood still.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BACKOFF_SECONDS: Final = 1.0
 BACKOFF_SECONDS_MAX: Final = 32.0
 
 REQUESTS_MAX: Final = 1_000
-"""Requests that a worker has taken and not answered; a queue sends one at a time."""
+"""Requests that a worker holds without a reply. A queue sends one at a time."""
 
 _PORT: Final = "queue"
 _HEARTBEAT: Final = (HEARTBEAT,)
@@ -35,9 +35,9 @@ class ParanoidQueue(PirateQueue):
     """The queue.
 
     Args:
-        name: of the service, for rights.
-        heartbeat_seconds: between heartbeats.
-        liveness: heartbeats of silence after which a worker counts as dead.
+        name: name of the service, for rights.
+        heartbeat_seconds: interval between heartbeats.
+        liveness: silent intervals after which a worker counts as dead.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class ParanoidQueue(PirateQueue):
         super().__init__(name)
         self._interval, self._patience = heartbeat_seconds, heartbeat_seconds * liveness
         self._heard: dict[bytes, float] = {}
-        """Worker -> when something came last, longest silent first."""
+        """Worker -> time of its last message, the longest silence first."""
         self._beat_at = 0.0
 
     def _from_worker(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
@@ -54,7 +54,7 @@ class ParanoidQueue(PirateQueue):
         known = heard.pop(worker, None) is not None
         first = frames[0]
         if len(frames) == 1 and first == HEARTBEAT:
-            if known:  # Nearly all that comes: one dictionary, no more.
+            if known:  # Nearly all messages are heartbeats, so they cost one dictionary entry only.
                 heard[worker] = now
             else:
                 self.counters["strangers"] += 1
@@ -82,14 +82,14 @@ class ParanoidQueue(PirateQueue):
         self._heard.pop(worker, None)
 
     def timer(self) -> float | None:
-        """When heartbeats are due, all at once; who is silent is looked for then."""
+        """Time of the next heartbeats, which leave together. Silent workers are removed at the same time."""
         due = super().timer()
         if not self._heard:
             return due
         return self._beat_at if due is None else min(due, self._beat_at)
 
     def tick(self, now: float) -> None:
-        """Forget who is silent, and say that we are not."""
+        """Remove silent workers, and send heartbeats."""
         super().tick(now)
         if not self._heard or now < self._beat_at:
             return
@@ -109,7 +109,7 @@ class ParanoidQueue(PirateQueue):
         self._sends += [Send(BACKEND, worker, _HEARTBEAT) for worker in self._heard]
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A worker is gone, or a client is; a heartbeat for which there was no room says nothing."""
+        """Ignore a heartbeat that found a full queue; handle other messages as the base class does."""
         if send.port == BACKEND and not gone and send.frames is _HEARTBEAT:
             return
         super().undelivered(send, now, gone=gone)
@@ -119,8 +119,8 @@ class ParanoidWorker(BaseCore):
     """A worker of such a queue. A `WorkerCore`.
 
     Args:
-        address: of the queue's back.
-        heartbeat_seconds, liveness: as of the queue.
+        address: of the queue's backend.
+        heartbeat_seconds, liveness: as at the queue.
     """
 
     def __init__(self, address: str, heartbeat_seconds: float = HEARTBEAT_SECONDS, liveness: int = LIVENESS) -> None:
@@ -130,19 +130,19 @@ class ParanoidWorker(BaseCore):
         self._backoff = BACKOFF_SECONDS
         self._token = 0
         self._requests: dict[int, tuple[bytes, list[bytes]]] = {}
-        """Token -> client, and parts of the reply that wait for its end."""
+        """Token -> client, and parts of the reply that are kept for its end."""
         self._dial_at: float | None = None
-        """When to connect anew; None: it is connected, as far as it knows."""
+        """Time of the next connect; None: the worker has a connection."""
 
     def start(self, now: float) -> None:
-        """Connect, and say that it is free."""
-        self._requests.clear()  # Whoever is there now did not ask this, or has asked another since.
+        """Connect, and send READY."""
+        self._requests.clear()  # The queue of the new connection did not send them, or has given them up.
         self._dial_at = None
         self._heartbeats.begin(now)
         self._sends += [Dial(_PORT, self._address), Send(_PORT, b"", (READY,))]
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """Something came, so the queue is there."""
+        """Take a request or a heartbeat; any message shows that the queue is alive."""
         if self._dial_at is not None or self._stood_still(now):
             return
         self._backoff = BACKOFF_SECONDS
@@ -172,15 +172,14 @@ class ParanoidWorker(BaseCore):
         self._sends.append(Send(_PORT, b"", frames))
 
     def _stood_still(self, now: float) -> bool:
-        """Connect anew where this worker was silent for so long that the queue has given it up; whether it was."""
+        """Reconnect if this worker was paused for so long that the queue has given it up. Return whether it was."""
         seconds = 0.0 if self._requests else self._heartbeats.stood_still(now)
         if seconds:
             self.counters["stood_still"] += 1
-            self._give_up_queue(f"this worker stood still for {seconds:.3g} s", now)
+            self._give_up_queue(f"this worker was paused for {seconds:.3g} s", now)
         return seconds > 0
 
     def ended(self, port: str, now: float) -> None:
-        """The queue went, or the way to it."""
         if self._dial_at is None:
             self._give_up_queue("the connection to the queue ended", now)
 
@@ -192,15 +191,14 @@ class ParanoidWorker(BaseCore):
         self._sends.append(HangUp(_PORT))
 
     def timer(self) -> float | None:
-        """When to send a heartbeat, to take the queue for dead, or to connect anew."""
+        """Time of the next heartbeat, of the queue's death by silence, or of the next connect."""
         return self._heartbeats.due(busy=bool(self._requests)) if self._dial_at is None else self._dial_at
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
         if self._dial_at is not None:
             if now >= self._dial_at:
                 self.start(now)
-        elif self._stood_still(now):  # What the queue said meanwhile may not be read yet.
+        elif self._stood_still(now):  # Messages of the queue may still be unread.
             return
         elif not self._requests and (seconds := self._heartbeats.silent(now)):
             self._heartbeats.give_up()
@@ -209,7 +207,6 @@ class ParanoidWorker(BaseCore):
             self._beat(now)
 
     def reply(self, token: int, body: Frames, now: float) -> None:
-        """Answer a request."""
         client, parts = self._requests.pop(token, (b"", []))
         if not client:
             self.counters["replies_dropped"] += 1
@@ -221,12 +218,12 @@ class ParanoidWorker(BaseCore):
         self.counters["replies"] += 1
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Keep a part of the answer for `reply`: the wire knows whole ones only."""
+        """Keep a part of the reply for `reply`: the wire has no parts."""
         if token in self._requests:
             self._requests[token][1].extend(body)
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """No reply, since the wire has none that says so: READY for the next request."""
+        """Send READY for the next request: the wire has no error reply."""
         if self._requests.pop(token, None) is not None:
             self.counters["failed"] += 1
             if not self._requests:

@@ -1,8 +1,8 @@
-"""What a queue of Pirate workers is: requests go to the worker that has been free for longest, replies back.
+"""The common part of Pirate queues: requests go to the worker that has been free for longest, and replies go back.
 
-A worker has one request at a time, and a reply counts only where it comes from the worker that has the request, for
-the client that asked. The front is read only while somebody is free; what a worker could not be sent any more waits
-here for the next one, for a bounded time.
+A worker has one request at a time. A reply counts only from the worker that has the request, and for the client that
+sent it. The frontend is read only while a worker is free. A request that could not be sent to its worker waits for the
+next one, for a limited time.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ READY: Final = b"\x01"
 HEARTBEAT: Final = b"\x02"
 
 WORKERS_MAX: Final = 10_000
-"""Workers of one queue; the one that has been busy for longest is forgotten for a further one."""
+"""Workers of one queue. For a further worker, the one that has been busy for longest is forgotten."""
 
 HELD_SECONDS: Final = 10.0
-"""How long a request waits for a worker that could not be given to the one it was for; its client tries again."""
+"""Time that a request waits for another worker if its own could not be reached. Its client tries again."""
 
 
 class _Held(NamedTuple):
@@ -34,28 +34,27 @@ class _Held(NamedTuple):
 
 
 class PirateQueue(BaseCore, ABC):
-    """The queue, but for how workers speak, which subclasses know.
+    """A queue without the wire of its workers, which subclasses add.
 
     Args:
-        name: of the service, for rights.
+        name: name of the service, for rights.
     """
 
     def __init__(self, name: str = "queue") -> None:
         super().__init__()
         self._name = name
         self._free: dict[bytes, None] = {}
-        """Least recently used first."""
+        """Free workers, the least recently used one first."""
         self._busy: dict[bytes, Frames] = {}
-        """Worker -> client and body of its request; longest busy first."""
+        """Worker -> client and body of its request, the longest busy one first."""
         self._held: deque[_Held] = deque()
 
     @staticmethod
     def ports(frontend: str, backend: str) -> tuple[Port, Port]:
-        """What a queue listens on, from the two addresses."""
+        """Return the two ports of a queue."""
         return Port(FRONTEND, frontend, gated=True), Port(BACKEND, backend)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A message of a client or a worker."""
         if port == BACKEND:
             self._from_worker(peer, frames, now)
         elif len(frames) < 2 or frames[0]:
@@ -66,21 +65,21 @@ class PirateQueue(BaseCore, ABC):
             self._hand_out(now)
 
     def reads(self, port: str) -> bool:
-        """Whether the front is read: only while a worker is free, and nothing waits for it."""
+        """Whether to read the frontend: only while a worker is free and no request waits."""
         return bool(self._free) and not self._held
 
     def timer(self) -> float | None:
-        """When the request that has waited for longest is given up."""
+        """Time at which the oldest waiting request is dropped."""
         return self._held[0].until if self._held else None
 
     def tick(self, now: float) -> None:
-        """Give up requests that waited too long."""
+        """Drop the requests that waited too long."""
         while self._held and self._held[0].until <= now:
             self._held.popleft()
             self.counters["requests_expired"] += 1
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A worker is gone: its request is another's. Or a client is: its reply is dropped."""
+        """Give the request of a lost worker to another one, or drop the reply to a lost client."""
         super().undelivered(send, now, gone=gone)
         if send.port != BACKEND:
             self.counters["replies_dropped"] += 1
@@ -93,30 +92,29 @@ class PirateQueue(BaseCore, ABC):
             self._hand_out(now)
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """Clients call, workers serve."""
+        """Clients need the right to call, workers the right to serve."""
         return Asked("serve" if port == BACKEND else "call", self._name)
 
     # For subclasses
 
     @abstractmethod
     def _from_worker(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A message of a worker, without its routing ID."""
+        """Handle a message of a worker, without its routing ID."""
 
     @abstractmethod
     def _request(self, client: bytes, body: Frames) -> Frames:
-        """A request as workers of this kind take it."""
+        """Return a request in the wire of the workers."""
 
     def _usable(self, worker: bytes, now: float) -> bool:
-        """Whether a free worker may be given something."""
+        """Whether a free worker may get a request."""
         return True
 
     def _forget(self, worker: bytes) -> None:
-        """A worker is none any more."""
         self._free.pop(worker, None)
         self._busy.pop(worker, None)
 
     def _is_ready(self, worker: bytes, now: float) -> None:
-        """A worker is free; where it had a request, that is given up: its client tries again."""
+        """Note that a worker is free. If it had a request, the request is given up, and its client tries again."""
         if self._busy.pop(worker, None) is not None:
             self.counters["requests_dropped"] += 1
         elif worker not in self._free and len(self._free) + len(self._busy) >= WORKERS_MAX:
@@ -127,7 +125,7 @@ class PirateQueue(BaseCore, ABC):
         self._hand_out(now)
 
     def _replied(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A reply: client, empty frame, body."""
+        """Pass on a reply: client, empty frame, body."""
         if len(frames) < 3 or frames[1]:
             self.counters["undecodable"] += 1
             return
@@ -141,7 +139,7 @@ class PirateQueue(BaseCore, ABC):
         self._is_ready(worker, now)
 
     def _hand_out(self, now: float) -> None:
-        """Give requests to free workers, the least recently used first."""
+        """Give requests to free workers, the least recently used one first."""
         while self._held and self._free:
             worker = next(iter(self._free))
             del self._free[worker]

@@ -3,8 +3,8 @@
     worker -> queue   [""][01]                          READY
     queue -> worker   [""][client][""][body…]           a request, and the same back with the reply's body
 
-Nobody notices a worker that dies: the request that it has is lost, and the next one where its connection still stands.
-A worker notices that its queue went by the end of its connection, and says READY on a new one.
+The queue does not notice a worker's death. The request of a dead worker is lost, and so is the next one while its
+connection stands. A worker notices the end of its queue by the end of its connection, and sends READY on a new one.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pubsub.services.core.interface import BaseCore, Dial, Frames, Requested, Se
 from pubsub.services.core.queue import READY, PirateQueue
 
 REDIAL_SECONDS: Final = 0.1
-"""After the end of its connection a worker comes back in this time; in twice as long each time that nothing came."""
+"""Time after which a worker reconnects. It doubles with each connection on which nothing comes."""
 
 REDIAL_SECONDS_MAX: Final = 32.0
 
@@ -24,8 +24,6 @@ _PORT: Final = "queue"
 
 
 class SimpleQueue(PirateQueue):
-    """The queue."""
-
     def _from_worker(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
         if len(frames) < 2 or frames[0]:
             self.counters["undecodable"] += 1
@@ -42,7 +40,7 @@ class SimpleWorker(BaseCore):
     """A worker of such a queue, one request at a time. A `WorkerCore`.
 
     Args:
-        address: of the queue's back.
+        address: of the queue's backend.
     """
 
     def __init__(self, address: str) -> None:
@@ -55,12 +53,11 @@ class SimpleWorker(BaseCore):
         self._redial_seconds = REDIAL_SECONDS
 
     def start(self, now: float) -> None:
-        """Connect, and say that it is free."""
+        """Connect, and send READY."""
         self._client, self._parts, self._redial_at = None, [], None
         self._sends += [Dial(_PORT, self._address), Send(_PORT, b"", (b"", READY))]
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A request came."""
         if len(frames) < 4 or frames[0] or frames[2]:
             self.counters["undecodable"] += 1
             return
@@ -74,24 +71,22 @@ class SimpleWorker(BaseCore):
         self._events.append(Requested(self._token, tuple(frames[3:])))
 
     def ended(self, port: str, now: float) -> None:
-        """The queue went, or the way to it: whoever is there next knows nothing of us."""
+        """Reconnect later: the next queue at this address knows nothing of this worker."""
         self.counters["connections_ended"] += 1
         if self._redial_at is None:
             self._redial_at = now + self._redial_seconds
             self._redial_seconds = min(2 * self._redial_seconds, REDIAL_SECONDS_MAX)
 
     def timer(self) -> float | None:
-        """When it connects anew."""
         return self._redial_at
 
     def tick(self, now: float) -> None:
-        """Connect anew where that is due; what is under way has nobody to reply to."""
+        """Reconnect if it is time. A request under way can no longer be answered."""
         if self._redial_at is not None and self._redial_at <= now:
             self._token += 1
             self.start(now)
 
     def reply(self, token: int, body: Frames, now: float) -> None:
-        """Answer the request."""
         if token != self._token or self._client is None:
             self.counters["replies_dropped"] += 1
             return
@@ -101,12 +96,12 @@ class SimpleWorker(BaseCore):
         self.counters["replies"] += 1
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Keep a part of the answer for `reply`: the wire knows whole ones only."""
+        """Keep a part of the reply for `reply`: the wire has no parts."""
         if token == self._token and self._client is not None:
             self._parts.extend(body)
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """No reply, since the wire has none that says so: READY for the next request."""
+        """Send READY for the next request: the wire has no error reply."""
         if token == self._token and self._client is not None:
             self.counters["failed"] += 1
             self._client, self._parts = None, []

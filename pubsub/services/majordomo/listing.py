@@ -1,4 +1,4 @@
-"""What `pubsub service list` shows: what a broker reports of itself, twice, and the rates between."""
+"""The contents of `pubsub service list`: two reports of a broker, and the rates between them."""
 
 from __future__ import annotations
 
@@ -12,33 +12,35 @@ from pubsub.services.client import ServiceClient
 from pubsub.services.errors import CallRefused
 
 RATE_SECONDS: Final = 1.0
-"""Between the two reports."""
+"""Time between the two reports."""
 
 _REPORT: Final = "mmi.report"
 
 
 def ask(client: ServiceClient) -> dict[str, Any]:
-    """What a broker reports.
+    """Return the report of a broker.
 
     Raises:
-        CallTimeout: nobody answered.
+        CallTimeout: no reply came.
         CallRefused: the broker has no report.
-        DecodeError: what it said is none.
+        DecodeError: the reply is not a report.
     """
     frames = client.call(_REPORT, b"").frames
     if frames[0] != b"200":
-        raise CallRefused(_REPORT, frames[0].decode(errors="replace"), "this broker does not report of itself")
+        raise CallRefused(
+            _REPORT, frames[0].decode(errors="replace"), "this broker has no report: it is not a broker of this package"
+        )
     try:
         report = json.loads(frames[1])
         if not isinstance(report, dict) or not all(isinstance(row["name"], str) for row in report["services"]):
-            raise DecodeError("a broker's report is something else")
+            raise DecodeError("the broker's reply is not a report")
     except (IndexError, KeyError, RecursionError, TypeError, ValueError):
-        raise DecodeError("a broker's report is something else") from None
+        raise DecodeError("the broker's reply is not a report") from None
     return report
 
 
 def ask_twice(client: ServiceClient, seconds: float = RATE_SECONDS) -> dict[str, Any]:
-    """What a broker reports, with each service's replies a second as `rate`; errors as of `ask`."""
+    """Return the report of a broker, with the replies per second of each service as `rate`; errors as of `ask`."""
     began = time.monotonic()
     before = {row["name"]: row.get("answered", 0) for row in ask(client)["services"]}
     time.sleep(seconds)
@@ -60,18 +62,18 @@ COLUMNS: Final = {
     "given up": "given_up",
     "a second": "rate",
 }
-"""Of the table -> of the report."""
+"""Column of the table -> field of the report."""
 
 _USUAL: Final = {"managed", "workers_ready", "workers_left"}
 
 
 def rows(report: Mapping[str, Any]) -> list[list[str]]:
-    """A line a service, of what COLUMNS name."""
+    """Return one row per service, with the fields of COLUMNS."""
     return [[str(row.get(name, "")) for name in COLUMNS.values()] for row in report["services"]]
 
 
 def remarks(report: Mapping[str, Any]) -> list[str]:
-    """What the table does not show: services that are left out, and how often happened what should not."""
+    """Return remarks on the table: the number of services left out, and unusual counters."""
     hidden = int(report.get("services_in_all", 0)) - len(report["services"])
     said = [f"… and {hidden} more"] if hidden > 0 else []
     unusual = {name: count for name, count in report.get("counters", {}).items() if name not in _USUAL}

@@ -1,4 +1,4 @@
-"""Between Titanic's core and its store: what the core wants durable is made so before anything is sent."""
+"""Carries the changes of Titanic's core to its store: they are durable before anything is sent."""
 
 from __future__ import annotations
 
@@ -16,12 +16,7 @@ _log: Final = logging.getLogger("pubsub.services")
 
 
 class Disk:
-    """Makes the changes of a core in a store.
-
-    Args:
-        core: whose changes.
-        store: where.
-        clock: where the time comes from.
+    """Stores the changes of a core.
 
     Attributes:
         full: whether the last request was refused for lack of room.
@@ -32,7 +27,7 @@ class Disk:
         self.full = False
 
     def commit(self) -> None:
-        """Make all changes, in one transaction as far as that goes, and read what is wanted.
+        """Store all changes, in one transaction if possible, and read the wanted bodies.
 
         Raises:
             StorageError: the disk cannot be written or read.
@@ -55,7 +50,7 @@ class Disk:
         try:
             self._store.write(changes, self._core.age(now))
         except StoreFull:
-            if len(changes) > 1:  # One that is large must not keep the others from the disk.
+            if len(changes) > 1:  # A large change must not prevent the others.
                 for change in changes:
                     self._make([change])
             elif isinstance(changes[0], Accepted) or not self._store.release_reserve():
@@ -73,7 +68,10 @@ class Disk:
 
     def _note_full(self, full: bool) -> None:
         if full and not self.full:
-            _log.warning("%s: no room for more requests; each is answered with 500 until there is", self._store.path)
+            _log.warning(
+                "%s: no room for more requests: each is answered with 500; make room on the disk or raise --bytes-max",
+                self._store.path,
+            )
         elif self.full and not full:
-            _log.warning("%s: there is room for requests again", self._store.path)
+            _log.warning("%s: there is room for requests again, and they are accepted", self._store.path)
         self.full = full

@@ -1,8 +1,8 @@
-"""Titanic's store: one SQLite file, in which a request is a row.
+"""Titanic's store: one SQLite file, with a row for each request.
 
-A commit that returned is on the disk (`synchronous=FULL`, with a write-ahead log). Where the disk, or the limit that
-was set, is full, nothing more is accepted; replies and closings still find room: in the part of the limit that is kept
-free, and in a reserve beside the file.
+A commit that has returned is on disk (`synchronous=FULL`, with a write-ahead log). If the disk or the set limit is
+full, no more requests are accepted. Replies and closings still find room: in the part of the limit that is kept free,
+and in a reserve beside the file.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ FORMAT: Final = 1
 APPLICATION_ID: Final = 0x50505454
 
 RESERVE_BYTES: Final = 4 * 1024 * 1024
-"""Kept beside the file, for replies and closings when the disk is full."""
+"""Size of the reserve beside the file, for replies and closings when the disk is full."""
 
 FILLED_MAX: Final = 0.9
-"""Part of the limit up to which requests are accepted; the rest is for their replies."""
+"""Part of the limit up to which requests are accepted. The rest is for their replies."""
 
 _PRAGMAS: Final = (("journal_mode", "wal"), ("synchronous", 2), ("temp_store", 2), ("secure_delete", 0))
 _SCHEMA: Final = (
@@ -44,12 +44,12 @@ class Store:
     """Titanic's directory, open for one process.
 
     Args:
-        directory: made if it is not there.
-        bytes_max: of the file; 0: the disk's limit.
+        directory: created if it does not exist.
+        bytes_max: size limit of the file; 0: the limit of the disk.
 
     Raises:
-        StoreInUse: another process has it open.
-        StoreNewer, StoreDamaged, StorageError, ConfigurationError: it cannot be used.
+        StoreInUse: another process has the directory open.
+        StoreNewer, StoreDamaged, StorageError, ConfigurationError: the directory cannot be used.
     """
 
     def __init__(self, directory: Path, bytes_max: int = 0) -> None:
@@ -85,7 +85,7 @@ class Store:
             raise StoreDamaged(str(self.path), "not a store of Titanic")
 
     def age(self) -> float:
-        """What was stored last, in seconds."""
+        """The last stored age, in seconds."""
         try:
             return float(self._db.execute("select value from meta where name = 'age'").get)
         except apsw.Error as error:
@@ -94,7 +94,7 @@ class Store:
             raise StoreDamaged(str(self.path), f"damaged: {error}") from None
 
     def entries(self) -> list[Entry]:
-        """All requests, the one that was accepted first at the beginning."""
+        """All requests, in the order of their acceptance."""
         try:
             rows = self._db.execute("select id, service, key, digest, state, age from request order by number")
             return [_entry(*row) for row in rows]
@@ -104,7 +104,7 @@ class Store:
             raise StoreDamaged(str(self.path), f"damaged: {error}") from None
 
     def body(self, entry: Entry) -> Frames | None:
-        """The reply to a request where that is there, else the request; None: neither is, or it is damaged."""
+        """The body of the reply, or of the request if there is no reply; None: there is neither, or it is damaged."""
         try:
             found = self._db.execute("select body from request where id = ?", (entry.id,)).get
         except apsw.Error as error:
@@ -112,7 +112,6 @@ class Store:
         return unpack(found) if isinstance(found, bytes) else None
 
     def accepts(self) -> bool:
-        """Whether there is room for more requests."""
         if not self._reserved:
             self._reserved = self._reserve.make()
         if not self._pages_max:
@@ -121,14 +120,13 @@ class Store:
         return self._reserved and bool(used < self._pages_max * FILLED_MAX)
 
     def write(self, changes: Sequence[Change], age: float) -> None:
-        """Make changes in one transaction, which is on the disk when this returns.
+        """Store changes, in order, in one transaction. They are on disk when this returns.
 
         Args:
-            changes: in their order.
-            age: of Titanic, in seconds.
+            age: Titanic's age in seconds.
 
         Raises:
-            StoreFull: nothing of it was done.
+            StoreFull: no change was stored.
             StorageError: the disk cannot be written.
         """
         try:
@@ -138,13 +136,13 @@ class Store:
             self._db.execute("update meta set value = ? where name = 'age'", (age,))
             self._db.execute("commit")
         except apsw.Error as error:
-            with suppress(apsw.Error):  # Where the disk is full SQLite has undone it itself.
+            with suppress(apsw.Error):  # With a full disk SQLite has rolled back by itself.
                 if self._db.in_transaction:
                     self._db.execute("rollback")
             raise translate(error, self.path) from None
 
     def release_reserve(self) -> bool:
-        """Give the reserve to the file; whether there was one."""
+        """Free the reserve for the file. Return whether there was one."""
         had, self._reserved = self._reserved, False
         self._reserve.release()
         return had
@@ -171,32 +169,31 @@ class Store:
                 execute("delete from request where id = ?", (entry.id,))
 
     def close(self) -> None:
-        """Release the directory."""
         with suppress(apsw.Error):
             self._db.close()
         self._lock_file.close()
 
 
 def _entry(name: Any, service: Any, key: Any, digest: Any, state: Any, age: Any) -> Entry:
-    """An entry from its row.
+    """Return an entry from its row.
 
     Raises:
-        ValueError: it was never written so.
+        ValueError: no version writes such a row.
     """
     if {type(one) for one in (name, service, key, digest)} != {bytes} or not isinstance(age, float | int):
-        raise ValueError("a request that was never accepted")
+        raise ValueError("the row is not one of Titanic")
     return Entry(name, service, key, digest, State(state), age)
 
 
 def pack(frames: Frames) -> bytes:
-    """A body as one value: a checksum, the number of frames, their lengths, the frames."""
+    """Return the frames as one value: a checksum, the number of frames, their lengths, the frames."""
     lengths = struct.pack(f">I{len(frames)}I", len(frames), *map(len, frames))
     packed = lengths + b"".join(frames)
     return crc32(packed).to_bytes(4, "big") + packed
 
 
 def unpack(packed: bytes) -> Frames | None:
-    """The frames of a body; None where it is damaged."""
+    """Return the frames of a body; None if it is damaged."""
     if len(packed) < 8 or crc32(memoryview(packed)[4:]) != int.from_bytes(packed[:4], "big"):
         return None
     (number,) = struct.unpack_from(">I", packed, 4)

@@ -142,7 +142,7 @@ def test_one_that_stood_still_answers_nothing_that_waited_for_it() -> None:
     stage.receive("front", b"late", peer=b"client")
     assert stage.sent() == [(STATE, b"", (b"1",)), ("front", b"worker", (b"disconnect",))]
     (event,) = [event for event in stage.said() if isinstance(event, Noticed) and event.warning]
-    assert "stood still" in event.text
+    assert "was paused" in event.text
 
 
 def test_what_was_to_be_sent_is_not_where_it_stood_still_before_it_was() -> None:

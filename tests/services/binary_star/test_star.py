@@ -215,7 +215,7 @@ def test_where_both_say_the_same_it_begins_anew(make, state, word, after) -> Non
     assert one.state is after
     assert not one.request(one.now + 0.2)
     assert one.silent_at() == one.now + 2.1
-    assert one.take_turns() == [Turn(state, after, f"the other says the same: {state.value}", wrong=True)]
+    assert one.take_turns() == [Turn(state, after, f"the other reports the same state: {state.value}", wrong=True)]
 
 
 def test_a_change_is_told_once() -> None:

@@ -1,1 +1,1 @@
-"""Binary Star: two servers of which one takes requests, and the client that finds it (the Guide, chapter 4)."""
+"""Binary Star: two servers, one of which takes requests, and the client that finds it (the Guide, chapter 4)."""

@@ -1,9 +1,9 @@
-"""The client of a Binary Star pair: it asks one server, and where it hears nothing settles and asks the other.
+"""The client of a Binary Star pair: it calls one server, and after a pause the other if no reply comes.
 
-On the wire it is Lazy Pirate (`[""][body…]`), and a passive server says nothing. Before the client turns to the other
-server it waits for SETTLE_SECONDS, so that the pair has the time to find out that one of them is gone: a request that
-comes earlier would be dropped there too, and the client would come back to where it was (the Guide, chapter 4). A reply
-that comes while it waits is taken.
+The wire is that of Lazy Pirate (`[""][body…]`). A passive server sends nothing. Before the client changes to the other
+server it waits SETTLE_SECONDS, so that the pair can notice that one of them is gone. An earlier request would be
+dropped there too, and the client would return to the first server (the Guide, chapter 4). A reply that comes during the
+pause is accepted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pubsub.services.core.lazy import ReqWire
 from pubsub.services.core.lockstep import Lane, LockstepCaller
 
 SETTLE_SECONDS: Final = 2.0
-"""The time in which it is found out that a server has died; the Guide's."""
+"""Time in which a pair notices that a server has died; the Guide's value."""
 
 
 class StarCaller(LockstepCaller):
@@ -31,10 +31,10 @@ class StarCaller(LockstepCaller):
         super().__init__(ReqWire(), addresses)
         self._settle = settle
         self._settling: dict[str, int] = {}
-        """Lanes on which a try is over and the other server is not asked yet, and the tokens of their calls."""
+        """Connections in the pause before the change to the other server, with the tokens of their calls."""
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call the service. What it takes to settle between two tries is added to what the patience says."""
+        """Call the service. The pauses between tries are added to the time that `patience` allows."""
         super().call(token, service, body, patience, now)
         lane = self._busy.get(token)
         call = self._waiting[token] if lane is None else lane.call
@@ -47,7 +47,7 @@ class StarCaller(LockstepCaller):
         last = call.tries >= call.patience.tries or now >= call.ends
         if last or lane.refused or self._settling.get(lane.port) == call.token:
             super()._try_over(lane, now)
-            # Others wait at that server too, and would ask it once more each.
+            # Without this, each waiting call would try the silent server once more.
             for free in [other for other in self._free if other.address == lane.address]:
                 self._free.remove(free)
                 self._drop(free)

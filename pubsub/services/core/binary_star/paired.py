@@ -1,12 +1,12 @@
-"""A service that is one of two: its core gets what clients and workers say only while its server is active.
+"""A service as one of a pair: its core receives messages of clients and workers only while its server is active.
 
-What a client *calls* for is a vote (`star.BinaryStar.request`), and what workers say is none: workers that have found
-the way to a passive broker must not make it active where every client still reaches the other. While the server is not
-active everything is read, and dropped.
+A *call* of a client is a vote (`star.BinaryStar.request`). Messages of workers are not votes: workers that have found a
+passive broker must not make it active while every client still reaches the other. While the server is not active, it
+reads and drops everything.
 
-Nothing is carried over between two terms. With each one the service begins with nothing, as the other server did: its
-clients ask again, and its workers come anew. What a term left to be sent is never sent after it, nor is it by a server
-that stood still meanwhile (`confirm`). Only the good-bye to workers is, so that they need not find out by its silence.
+Nothing is carried over between two terms. Each term begins with a new core, as on the other server: clients repeat
+their requests, and workers register again. Unsent messages of a term are dropped at its end, and also when the server
+was paused in between (`confirm`). Only the goodbye to workers is sent, so that they need not wait for silence.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from pubsub.services.core.interface import (
 )
 
 STATE: Final = "state"
-"""The port by which this server says what it is: a PUBLISHER."""
+"""Port of the PUBLISHER that sends the state of this server."""
 
 PEER: Final = "peer"
-"""The port by which it hears what the other is: a SUBSCRIBER. To be read before those of clients."""
+"""Port of the SUBSCRIBER that receives the state of the other server. It is read before the ports of clients."""
 
 Service = TypeVar("Service", bound=Core)
 
@@ -44,9 +44,9 @@ class Paired(BaseCore, Generic[Service]):
     """One server of a pair, and its service.
 
     Args:
-        role: which of the two it is.
-        make: makes the service's core, one for each term; each is given to `start` when its term begins.
-        heartbeat: seconds; the same at both servers.
+        role: the role of this server in the pair.
+        make: makes the service's core for each term; `start` is called when the term begins.
+        heartbeat: seconds, the same at both servers.
     """
 
     def __init__(self, role: Role, make: Callable[[], Service], heartbeat: float = HEARTBEAT_SECONDS) -> None:
@@ -61,16 +61,13 @@ class Paired(BaseCore, Generic[Service]):
 
     @property
     def state(self) -> State:
-        """What this server is."""
         return self._star.state
 
     def start(self, now: float) -> None:
-        """Begin, and say so."""
         self._star = BinaryStar(self._star.role, now, self._heartbeat)
         self._turn(now)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """The other server says what it is, or somebody wants something of the service."""
         if port == PEER:
             self._hear(frames, now)
             return
@@ -94,7 +91,6 @@ class Paired(BaseCore, Generic[Service]):
         self._turn(now)
 
     def tick(self, now: float) -> None:
-        """Say what is due, and have the service do what is."""
         active = self._star.active(now)
         self._turn(now)
         if active:
@@ -104,12 +100,11 @@ class Paired(BaseCore, Generic[Service]):
                 self._collect()
 
     def timer(self) -> float | None:
-        """When something is to be said, or the service is due."""
         due = self._service.timer() if self._in_term else None
         return self._star.deadline() if due is None else min(due, self._star.deadline())
 
     def confirm(self, now: float) -> None:
-        """To be called right before what `take_sends` gives is sent: where this server stood still, it is not."""
+        """Drop the unsent messages if this server was paused. Call this right before the shell sends them."""
         stalls = self._star.stalls
         self._star.active(now)
         if self._star.stalls != stalls:
@@ -117,47 +112,43 @@ class Paired(BaseCore, Generic[Service]):
             self._turn(now)
 
     def take_sends(self) -> list[Act]:
-        """What is to be done at the sockets: first what the other server is told."""
+        """Return the acts for the sockets, the state message for the other server first."""
         taken = super().take_sends() + self._answers
         self._answers = []
         return taken
 
     def reads(self, port: str) -> bool:
-        """Whether a gated port is to be read: as the service says, and always where what comes is dropped."""
+        """Whether to read a gated port: as the service decides in a term, always otherwise, to drop the messages."""
         return not self._in_term or self._service.reads(port)
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A message was not sent."""
         if send.port != STATE and self._in_term:
             self._service.undelivered(send, now, gone=gone)
             self._collect()
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """Who listens where the service had a port dialled does not let us in."""
         if port in self._dialled:
             self._service.refused(port, reason, now)
             self._collect()
 
     def ended(self, port: str, now: float) -> None:
-        """The connection of a port that the service had dialled has ended."""
         if port in self._dialled:
             self._service.ended(port, now)
             self._collect()
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """What right a message needs: the service says, active or not."""
+        """Return the right that a message needs: the service decides, also while it is not active."""
         return self._service.asked(port, frames)
 
     def leave(self, now: float) -> None:
-        """End in order."""
         if self._in_term:
             self._service.leave(now)
             self._collect()
 
     def _turn(self, now: float) -> None:
-        """Follow what the server has become, and say what is to be said."""
+        """Apply the state changes of the server, and queue its state message."""
         for turn in self._star.take_turns():
-            self._sends.clear()  # A word that was not sent yet is not true any more.
+            self._sends.clear()  # An unsent state message is out of date.
             role = self._star.role.value
             self._events.append(Noticed(f"the {role} is now: {turn.after.value} ({turn.why})", turn.wrong))
             if turn.wrong or turn.after is not State.ACTIVE:
@@ -183,13 +174,12 @@ class Paired(BaseCore, Generic[Service]):
         self._service = self._prepared()
 
     def _prepared(self) -> Service:
-        """The service's core for the next term."""
         service = self._make()
         service.counters = self.counters
         return service
 
     def _collect(self) -> None:
-        """Take what the service has to send and to tell."""
+        """Take the acts and events of the service."""
         for act in self._service.take_sends():
             if isinstance(act, Dial):
                 self._dialled[act.port] = None
@@ -200,14 +190,14 @@ class Paired(BaseCore, Generic[Service]):
             self._events.append(self._outside(event) if isinstance(event, Requested) else event)
 
     def _outside(self, event: Requested) -> Requested:
-        """A request of the service's, as whoever does it is told of it."""
+        """Return a request of the service as the shell receives it."""
         return event
 
 
 class PairedServer(Paired[WorkerCore]):
-    """A server of a pair whose requests are done by whoever runs it. A `WorkerCore`.
+    """A server of a pair that runs a handler. A `WorkerCore`.
 
-    Its tokens are its own: a reply to what was asked in an earlier term is dropped.
+    It has tokens of its own: a reply to a request of an earlier term is dropped.
     """
 
     def __init__(self, role: Role, make: Callable[[], WorkerCore], heartbeat: float = HEARTBEAT_SECONDS) -> None:
@@ -225,7 +215,6 @@ class PairedServer(Paired[WorkerCore]):
         self._tokens.clear()
 
     def reply(self, token: int, body: Frames, now: float) -> None:
-        """Answer a request."""
         known = self._of_this_term(token, now)
         if known is not None:
             del self._tokens[token]
@@ -233,14 +222,12 @@ class PairedServer(Paired[WorkerCore]):
             self._collect()
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Send a part of the answer."""
         known = self._of_this_term(token, now)
         if known is not None:
             self._service.reply_part(known, body, now)
             self._collect()
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """The handler failed."""
         known = self._of_this_term(token, now)
         if known is not None:
             del self._tokens[token]

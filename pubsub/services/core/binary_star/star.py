@@ -1,8 +1,8 @@
-"""One server of a Binary Star pair: what it is now, what it says and when, and whether it takes a request.
+"""One server of a Binary Star pair: its state, its state messages and their times, and whether it takes a request.
 
-`states` has the table and the reasons; here is its time. The shell hands in what it heard (`hear`), asks for each
-request whether it may be taken (`request`), says what is due (`due`), and once more before answers leave asks whether
-they still may (`active`), since between a request and its answer the process may have stood still.
+`states` has the table and the reasons; this module adds the time. The shell passes in each state message (`hear`), asks
+for each request whether it is taken (`request`), and sends the `due` one. Before replies leave it asks once more
+(`active`), since the process may have been paused between a request and its reply.
 """
 
 from __future__ import annotations
@@ -12,25 +12,24 @@ from typing import Final, NamedTuple
 from pubsub.services.core.binary_star.states import PERMISSIONS, REASONS, TABLE, Event, Role, State, Vote, Word, anew
 
 HEARTBEAT_SECONDS: Final = 1.0
-"""The Guide's. Both servers of a pair must have the same."""
+"""The Guide's value. Both servers of a pair must have the same."""
 
 WORDS_PER_HEARTBEAT: Final = 2
-"""Words said in a heartbeat. The Guide's servers say one; with two a server may stand still for a whole heartbeat."""
+"""State messages per heartbeat; the Guide's servers send one. With two, a pause of one heartbeat does no harm."""
 
 SILENCE_HEARTBEATS: Final = 2.0
-"""Heartbeats without a word after which the other server counts as dead, and which one that has begun listens for."""
+"""Heartbeats of silence after which the other server counts as dead. A server that has started listens for as long."""
 
 LEASE_HEARTBEATS: Final = 1.5
-"""Heartbeats since its own last turn after which a server takes it that it was given up."""
+"""Heartbeats since its own last state message after which a server assumes that the other has given it up."""
 
 
 class Turn(NamedTuple):
-    """A change of what a server is, for the log.
+    """A change of state, for the log.
 
     Attributes:
-        before, after: the states.
-        why: the event, or why it began anew.
-        wrong: something is wrong: it stood still, or both say the same.
+        why: the event, or the reason to begin anew.
+        wrong: the change is an error: this server was paused, or both reported the same state.
     """
 
     before: State
@@ -40,18 +39,17 @@ class Turn(NamedTuple):
 
 
 class BinaryStar:
-    """One server's part in its pair.
+    """The part of one server in its pair.
 
     Args:
-        role: which of the two it is.
+        role: the role of this server.
         now: monotonic seconds.
-        heartbeat: seconds; the same at both servers.
+        heartbeat: seconds, the same at both servers.
 
     Attributes:
-        state: what it is.
-        turns: changes of `state` that nobody has taken out yet; `take_turns`.
-        conflicts: how often both servers said the same.
-        stalls: how often this one stood still for too long.
+        turns: state changes that `take_turns` has not returned yet.
+        conflicts: how often both servers reported the same state.
+        stalls: how often this server was paused for too long.
     """
 
     def __init__(self, role: Role, now: float, heartbeat: float = HEARTBEAT_SECONDS) -> None:
@@ -67,26 +65,26 @@ class BinaryStar:
         self._said: State | None = None
 
     def hear(self, word: Word, now: float) -> None:
-        """The other server said what it is."""
+        """Receive a state message of the other server."""
         self._notice_stall(now)
         self._heard = now
-        # Until it has listened for long enough, a word may be meant for its life before this one.
+        # An earlier message may answer this server's previous life.
         if (self.state, word) not in PERMISSIONS or now >= self._began + self._silence:
             self._take(word, now)
 
     def request(self, now: float) -> bool:
-        """A client asks for something; whether that is to be taken. Where not, it is dropped: the client asks again."""
+        """Return whether to take a client's request. A refused request is dropped, and the client repeats it."""
         self._notice_stall(now)
         self._take(Vote.SILENT if now >= self.silent_at() else Vote.HEARD, now)
         return self.state is State.ACTIVE
 
     def active(self, now: float) -> bool:
-        """Whether what was asked may be done, and what was done be answered."""
+        """Return whether requests may be done and replies may be sent."""
         self._notice_stall(now)
         return self.state is State.ACTIVE
 
     def due(self, now: float) -> Word | None:
-        """What to say now, None for nothing. It is said at once where it has changed, and twice in a heartbeat."""
+        """Return the state message to send now, or None: one at each change, and two per heartbeat."""
         self._notice_stall(now)
         if self._said is self.state and now < self._turned + self._interval:
             return None
@@ -94,32 +92,32 @@ class BinaryStar:
         return self.state.word
 
     def deadline(self) -> float:
-        """When `due` is to be asked again."""
+        """Time at which `due` has the next message."""
         return self._turned if self._said is not self.state else self._turned + self._interval
 
     def silent_at(self) -> float:
-        """When the other server counts as silent if it says nothing more."""
+        """Time at which the other server counts as silent if no more messages come."""
         return max(self._heard, self._began) + self._silence
 
     def lapses_at(self) -> float:
-        """When it takes it that it was given up, if it does not turn before."""
+        """Time at which this server must assume that it was given up, if it sends nothing before."""
         return self._turned + self._lease
 
     def take_turns(self) -> list[Turn]:
-        """What has changed since this was asked last."""
+        """Return the state changes since the last call."""
         turns, self.turns = self.turns, []
         return turns
 
     def _notice_stall(self, now: float) -> None:
         if now >= self.lapses_at():
             self.stalls += 1
-            self._begin_anew(now, "this process stood still")
+            self._begin_anew(now, "this process was paused")
 
     def _take(self, event: Event, now: float) -> None:
         after = TABLE.get((self.state, event))
         if after is None:
             self.conflicts += 1
-            self._begin_anew(now, f"the other says the same: {self.state.value}")
+            self._begin_anew(now, f"the other reports the same state: {self.state.value}")
         else:
             self._become(after, REASONS[event])
 

@@ -1,39 +1,42 @@
-"""What the two servers of a Binary Star pair may be, as a table of state and event.
+"""The states of the two servers of a Binary Star pair, as a table of state and event.
 
-Two servers, a primary and a backup, tell each other their state over and over: one ASCII frame, `1` to `4`. Of the two
-one is active and takes requests. The other is passive and takes none, until a client asks it while the active one has
-been silent for two heartbeats: neither the silence nor the request alone makes it active. That is the client's *vote*,
-and so the clients are the third party that two servers lack. A primary that starts waits for two heartbeats whether a
-backup that has taken its place is heard. A backup that starts takes nothing until it has seen a primary that is active.
+Two servers, a primary and a backup, send each other their state again and again: one ASCII frame, `1` to `4`. One of
+them is active and takes requests. The other is passive and takes none. It becomes active when the active server has
+been silent for two heartbeats *and* a client asks it. Neither the silence nor the request alone is enough. The request
+is the client's *vote*: the clients are the third party that two servers lack. A primary that starts listens for two
+heartbeats, in case a backup has taken its place. A backup that starts takes nothing until it has seen an active
+primary.
 
-That much is the Guide's (chapter 4, *High-Availability Pair*). Its table lets two servers be active at once in two
-cases that need no network to fail, only a process to die or to stand still. What is here beside the Guide's four states
-is there for these two, and none of it shows on the wire.
+These are the Guide's rules (chapter 4, *High-Availability Pair*). The Guide's table lets both servers be active at once
+in two cases without any network fault: a process must only die, or be paused. The additions here exist for these two
+cases. None of them shows on the wire.
 
-**A word that outlives its speaker.** An active primary says `3`, dies and is started again before that `3` has arrived.
-The backup, just started, says `2`: "I am not active until I see you active". Then the old life's `3` arrives, and frees
-it from what it said; the new life's `1` makes it active; and its `2` makes the new life active. A second frame that
-named the life would settle it, and would break the Guide's peers. So it is settled by waiting: a word that makes its
-hearer active (the *permissions* below) counts only after the hearer has listened for two heartbeats. By then whatever
-its earlier life said has arrived or is lost, and a `2` that still comes is meant for this life.
+**A message that outlives its sender.** An active primary sends `3`, dies, and starts again before that `3` has arrived.
+The backup has just started and sends `2`: "I am not active until I see you active". Then the `3` of the old life
+arrives and releases the backup from its promise. The `1` of the new life makes the backup active, and the `2` makes the
+new life active. A second frame with the number of the life would solve this, but would break the Guide's programs. A
+wait solves it instead: a message that makes its receiver active (`PERMISSIONS` below) counts only after the receiver
+has listened for two heartbeats. By then every message of its earlier life has arrived or is lost. A `2` that comes
+later is meant for this life.
 
-**A server that stands still.** An active server is stopped for a while (by a signal, a paused machine, a swapping one)
-and does not know it. The backup takes over, and the first takes the requests that wait in its socket before it reads
-the backup's `3`. But a clock tells it: who has not said a word for a heartbeat and a half, by its own clock, may have
-been given up by the other. It *begins anew*: it is what it would be after a restart, and listens again for two
-heartbeats. Half a heartbeat is left for the last word to arrive, which is what this pair asks of its network.
+**A server that is paused.** An active server is stopped for a while and does not know it. Causes are a signal, a
+suspended machine, or a machine that swaps. The backup takes over. The first server then reads the requests that wait in
+its socket before it reads the backup's `3`. Its clock shows the pause: a server may have been given up if it has sent
+no state message for a heartbeat and a half. It *begins anew*: it takes the state that it would have after a restart,
+and listens again for two heartbeats. Half a heartbeat remains for its last message to arrive. That is the delay which
+the pair allows its network.
 
-A primary begins anew as PRIMARY. A backup that has been active or passive would be shut out if it began as BACKUP
-while the primary is dead, so it is LISTENING, and says nothing: not `4`, which two passive servers would take for an
-error, and not `2`, because it may become active before it sees an active primary. If nothing is heard for two
-heartbeats, a vote makes it active.
+A primary begins anew as PRIMARY. A backup that has been active or passive must not begin anew as BACKUP: it would take
+nothing while the primary is dead. It becomes LISTENING, and sends nothing. It does not send `4`, which two passive
+servers would take for an error. It does not send `2`, because it may become active before it sees an active primary. If
+it receives nothing for two heartbeats, a vote makes it active.
 
-A missing entry is the error: both servers say the same (two are active, two are passive, both were started as
-primary). The Guide ends both processes, to be started again by somebody. Here both begin anew, at once and with an
-error in the log, which comes to the same and needs nobody.
+A missing entry is the error that both servers report the same state: two are active, two are passive, or both were
+started as primary. The Guide's processes then end, and somebody must start them again. These two begin anew at once,
+with an error in the log. The effect is the same, without an operator.
 
-What no such table can do: where the link between the two fails and clients still reach both, both become active; and
-so they do where words take longer than half a heartbeat. See docs/services.md, *Binary Star*.
+No such table can prevent this: if the link between the servers fails and clients still reach both, both become active.
+The same happens if state messages take longer than half a heartbeat. See docs/services.md, *Binary Star*.
 """
 
 from __future__ import annotations
@@ -46,14 +49,14 @@ from pubsub.errors import DecodeError
 
 
 class Role(Enum):
-    """Which of the two servers this is; it never changes while the process lives."""
+    """The role of a server, fixed while the process lives."""
 
     PRIMARY = "primary"
     BACKUP = "backup"
 
 
 class Word(IntEnum):
-    """What a server says of itself; the number is the frame's text."""
+    """The state that a server sends; the number is the text of the frame."""
 
     PRIMARY = 1
     BACKUP = 2
@@ -62,12 +65,10 @@ class Word(IntEnum):
 
 
 class Vote(Enum):
-    """A client's request."""
-
     HEARD = "request"
-    """While the other server is heard, or has not had the time to be."""
+    """A request while the other server is not silent, or has had no time to send a message."""
     SILENT = "vote"
-    """While the other server has been silent for two heartbeats."""
+    """A request while the other server has been silent for two heartbeats."""
 
 
 Event = Word | Vote
@@ -80,21 +81,19 @@ REASONS: Final[dict[Event, str]] = {
     Vote.HEARD: "a client asked",
     Vote.SILENT: "a client asked, and the other is silent",
 }
-"""Each event as the log has it."""
+"""The log's text for each event."""
 
 
 class State(Enum):
-    """What a server is."""
-
     PRIMARY = "primary, has not seen its backup"
     BACKUP = "backup, has not seen its primary active"
     ACTIVE = "active"
     PASSIVE = "passive"
-    LISTENING = "backup, was away"
+    LISTENING = "backup, listens after a pause"
 
     @property
     def word(self) -> Word | None:
-        """What a server in this state says of itself, None for nothing."""
+        """The state message of this state; None: it sends none."""
         return _SAID.get(self)
 
 
@@ -133,7 +132,7 @@ TABLE: Final[dict[tuple[State, Event], State]] = {
     (State.LISTENING, Vote.HEARD): State.LISTENING,
     (State.LISTENING, Vote.SILENT): State.ACTIVE,
 }
-"""What each event makes of each state; an entry that is missing is the error that both servers say the same."""
+"""State and event -> next state. A missing entry is the error that both servers report the same state."""
 
 PERMISSIONS: Final = frozenset(
     {
@@ -142,18 +141,18 @@ PERMISSIONS: Final = frozenset(
         (State.PASSIVE, Word.BACKUP),
     }
 )
-"""The entries by which a word makes its hearer active: they count only once it has listened for two heartbeats."""
+"""Entries by which a message makes its receiver active. They count only after it has listened for two heartbeats."""
 
 
 def anew(role: Role, state: State) -> State:
-    """What a server of a role is after it has begun anew in a state."""
+    """Return the state of a server after it has begun anew."""
     if role is Role.PRIMARY:
         return State.PRIMARY
     return State.BACKUP if state is State.BACKUP else State.LISTENING
 
 
 def encode_word(word: Word) -> bytes:
-    """The one frame by which a server says what it is (the Guide, chapter 4: a decimal number in ASCII)."""
+    """Return the frame of a state message (the Guide, chapter 4: a decimal number in ASCII)."""
     return b"%d" % word
 
 
@@ -161,14 +160,14 @@ _WORDS: Final = {encode_word(word): word for word in Word}
 
 
 def decode_word(frames: Sequence[bytes | memoryview]) -> Word:
-    """What the other server said.
+    """Return the state in a message of the other server.
 
     Raises:
-        DecodeError: it is not one frame that holds one of the four numbers.
+        DecodeError: the message is not one frame with one of the four numbers.
     """
     if len(frames) != 1:
-        raise DecodeError(f"a server's state is 1 frame, not {len(frames)}")
+        raise DecodeError(f"a state message has 1 frame, not {len(frames)}")
     word = _WORDS.get(bytes(frames[0][:2]))
     if word is None:
-        raise DecodeError("a server's state is one of 1, 2, 3 and 4")
+        raise DecodeError("a state message is 1, 2, 3 or 4")
     return word

@@ -1,1 +1,1 @@
-"""Freelance: callers that speak to several servers with nothing between (the Guide, chapter 4; ZeroMQ RFC 10)."""
+"""Freelance: callers that talk to several servers directly (the Guide, chapter 4; ZeroMQ RFC 10)."""

@@ -1,4 +1,4 @@
-"""The calls of a caller whose replies bear a number: many are under way at once, and each has its time."""
+"""The calls of a caller with numbered replies. Numbers allow many calls under way at once."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ class Call:
     """A call that is under way.
 
     Attributes:
-        number: on the wire; used once.
-        token: the shell's.
-        begun, ends: when it was made, and when it is given up at the latest; `due`: when its present try is over.
-        tries: so far.
-        at: which server the present try went to; -1: none, or all of them.
+        number: number on the wire, used once.
+        token: token of the shell.
+        begun, ends: when the call was made, and when it is given up at the latest.
+        due: when its present try is over.
+        tries: number of tries so far.
+        at: index of the server of the present try; -1: none, or all of them.
     """
 
     number: int
@@ -33,24 +34,24 @@ class Call:
 
 
 class Calls:
-    """All calls that are under way, by number and by when they are due."""
+    """The calls that are under way, by number and by time."""
 
     def __init__(self) -> None:
         self._by_number: dict[int, Call] = {}
         self._by_token: dict[int, Call] = {}
         self._dues: list[tuple[float, int, Call]] = []
         self.last = 0
-        """The last number that was given out."""
+        """The last number in use."""
 
     def __len__(self) -> int:
         return len(self._by_number)
 
     def under_way(self) -> list[Call]:
-        """All of them, the oldest first."""
+        """All calls, the oldest first."""
         return list(self._by_number.values())
 
     def add(self, token: int, body: Frames, patience: Patience, now: float) -> Call:
-        """A call begins, with its first try."""
+        """Add a call with its first try."""
         self.last += 1
         call = Call(self.last, token, body, patience, now, now + patience.try_seconds * patience.tries)
         self._by_number[call.number] = self._by_token[token] = call
@@ -58,12 +59,12 @@ class Calls:
         return call
 
     def try_until(self, call: Call, when: float) -> None:
-        """The present try of a call is over then, or when the call is given up."""
+        """Set the end of the present try, at the latest the end of the call."""
         call.due = min(when, call.ends)
         heappush(self._dues, (call.due, call.number, call))
 
     def end(self, number: int) -> Call | None:
-        """A call is over; None where there is none of this number."""
+        """Remove a call; None if there is none with this number."""
         call = self._by_number.pop(number, None)
         if call is not None:
             del self._by_token[call.token]
@@ -71,23 +72,23 @@ class Calls:
         return call
 
     def cancel(self, token: int) -> None:
-        """A call is over, by the shell's token; nothing where it was."""
+        """Remove the call with this token, if there is one."""
         call = self._by_token.get(token)
         if call is not None:
             self.end(call.number)
 
     def timer(self) -> float | None:
-        """When the next try is over."""
+        """End of the next try."""
         while self._dues and self._stale(self._dues[0]):
             heappop(self._dues)
         return self._dues[0][0] if self._dues else None
 
     def due(self, now: float) -> list[Call]:
-        """The calls whose try is over; each is to be tried on (`try_until`) or ended."""
+        """Return the calls with an ended try. Call `try_until` or `end` for each."""
         found = []
         while (due := self.timer()) is not None and due <= now:
             call = heappop(self._dues)[2]
-            call.due = NEVER  # Of two entries for one time the other is stale now.
+            call.due = NEVER  # Makes a second entry for the same time stale.
             found.append(call)
         return found
 

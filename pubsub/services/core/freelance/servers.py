@@ -1,6 +1,6 @@
-"""The servers of the Freelance patterns: what they are asked is handed out, and each answers whom it was asked by.
+"""The servers of Freelance models 2 and 3: they pass requests to a handler, and send each reply to its caller.
 
-Model 1's server is `lazy.ReplyServer`. A server keeps nothing between two requests: a caller that hears nothing asks
+The server of model 1 is `lazy.ReplyServer`. A server keeps nothing between two requests. A caller without a reply asks
 again, here or elsewhere, so a request may be done more than once.
 """
 
@@ -24,14 +24,14 @@ from pubsub.services.core.lazy import REQUESTS_MAX
 
 
 class _Wire(NamedTuple):
-    """How a request and its reply look; `decode` raises DecodeError."""
+    """The encoding of requests and replies; `decode` raises DecodeError."""
 
     decode: Callable[[Sequence[bytes]], Numbered]
     encode: Callable[[Numbered, Frames], Frames]
 
 
 class NumberedServer(BaseCore):
-    """What the two have in common. A `WorkerCore`."""
+    """The common part of both servers. A `WorkerCore`."""
 
     def __init__(self, wire: _Wire, port: str, name: str) -> None:
         super().__init__()
@@ -40,7 +40,6 @@ class NumberedServer(BaseCore):
         self._requests: dict[int, tuple[bytes, Numbered, list[bytes]]] = {}
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A request came."""
         try:
             request = self._wire.decode(frames)
         except DecodeError:
@@ -51,15 +50,13 @@ class NumberedServer(BaseCore):
         self._events.append(Requested(self._count, request.body))
 
     def reads(self, port: str) -> bool:
-        """Whether more requests are taken."""
         return len(self._requests) < REQUESTS_MAX
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """To call this service takes the right to."""
+        """Return the right to call this service."""
         return Asked("call", self._name)
 
     def reply(self, token: int, body: Frames, now: float) -> None:
-        """Answer a request."""
         taken = self._requests.pop(token, None)
         if taken is not None:
             peer, request, parts = taken
@@ -67,22 +64,21 @@ class NumberedServer(BaseCore):
             self.counters["replied"] += 1
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Keep a part of the answer for `reply`: the wire knows whole ones only."""
+        """Keep a part of the reply for `reply`: the wire has no parts."""
         if token in self._requests:
             self._requests[token][2].extend(body)
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """No reply: the wire has none that says so, and the caller asks another server."""
+        """Send nothing: the wire has no error reply, and the caller asks another server."""
         if self._requests.pop(token, None) is not None:
             self.counters["failed"] += 1
 
 
 class SequencedServer(NumberedServer):
-    """Model 2's server: the sequence comes back before the reply (the Guide, chapter 4, *Model Two*).
+    """The server of model 2: it returns the sequence before the reply (the Guide, chapter 4, *Model Two*).
 
     Args:
-        port: by which it listens.
-        name: of the service, for rights.
+        name: name of the service, for rights.
     """
 
     def __init__(self, port: str = "requests", name: str = "") -> None:
@@ -91,11 +87,10 @@ class SequencedServer(NumberedServer):
 
 
 class TrackedServer(NumberedServer):
-    """Model 3's server: it answers PING at once, busy or not, so that callers know that it is there (RFC 10).
+    """The server of model 3: it answers PING at once, busy or not, so that callers know that it is alive (RFC 10).
 
     Args:
-        port: by which it listens.
-        name: of the service, for rights.
+        name: name of the service, for rights.
     """
 
     def __init__(self, port: str = "requests", name: str = "") -> None:
@@ -103,7 +98,7 @@ class TrackedServer(NumberedServer):
         super().__init__(wire, port, name)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A PING or a request came; one that is too many is dropped."""
+        """Answer a PING, or take a request. A request above the limit is dropped."""
         if len(frames) == 1 and frames[0] == PING:
             self._sends.append(Send(self._port, peer, (PONG,)))
             self.counters["pinged"] += 1
@@ -113,5 +108,5 @@ class TrackedServer(NumberedServer):
             self.counters["busy"] += 1
 
     def reads(self, port: str) -> bool:
-        """Always, as a PING may be next."""
+        """Always True, as the next message may be a PING."""
         return True

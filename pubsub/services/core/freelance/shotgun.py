@@ -1,11 +1,11 @@
 """Freelance, model 2: the caller asks all servers at once and takes the first reply (the Guide, chapter 4).
 
-Every server does every request, and all replies but one are dropped; what is bought for it is that a server that is
-down costs no time. Each has a DEALER of its own and so gets one copy: a DEALER that is connected to all of them, as in
-the Guide, deals copies out in turn, and gives a server two while another is away.
+Every server does every request, and all replies but one are dropped. In return, a dead server costs no time. Each
+server has a DEALER of its own, and so gets one copy. The Guide uses one DEALER for all servers. It sends copies in
+turn, and gives one server two copies while another is away.
 
-A copy for a server that is away waits in its socket. One that has answered nothing for SILENT_SECONDS is dialled anew,
-which drops what waits, so that a server that comes back does not begin with what nobody waits for any more.
+A copy for a server that is away waits in its socket. A server with no reply for SILENT_SECONDS is dialled again. That
+drops the waiting copies, so that a server that returns does not begin with requests that have ended.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pubsub.services.core.freelance.codec import decode_number, decode_sequenced
 from pubsub.services.core.interface import Answered, BaseCore, Dial, Frames, GivenUp, Patience, Send, ShutOut
 
 SILENT_SECONDS: Final = 10.0
-"""So long a server may owe an answer before it is dialled anew."""
+"""Time without a reply after which a server is dialled again."""
 
 
 @dataclass(slots=True)
@@ -28,16 +28,12 @@ class _Server:
     port: str
     address: str
     owes_since: float | None = None
-    """Since when it has been asked and has said nothing."""
+    """Time of the first request since the last reply."""
     refused: str = ""
 
 
 class Shotgun(BaseCore):
-    """Model 2's caller. A `CallerCore`.
-
-    Args:
-        addresses: of the servers.
-    """
+    """The caller of model 2. A `CallerCore`."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         super().__init__()
@@ -47,20 +43,18 @@ class Shotgun(BaseCore):
         self._calls = Calls()
 
     def start(self, now: float) -> None:
-        """Connect to all servers."""
         for server in self._servers.values():
             self._sends.append(Dial(server.port, server.address))
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call the service. Ends by Answered, GivenUp or ShutOut."""
+        """Call the service. The call ends with Answered, GivenUp or ShutOut."""
         self._send(self._calls.add(token, body, patience, now), now)
 
     def cancel(self, token: int, now: float) -> None:
-        """Nobody waits for the answer any more."""
         self._calls.cancel(token)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A reply came: the first to a request is its answer."""
+        """Take the first reply to a request, and drop further ones."""
         try:
             reply = decode_sequenced(frames)
         except DecodeError:
@@ -73,13 +67,13 @@ class Shotgun(BaseCore):
         self._servers[port].owes_since = None
         call = self._calls.end(number)
         if call is None:
-            self.counters["duplicate"] += 1  # Of another server, or too late.
+            self.counters["duplicate"] += 1  # A reply of another server, or a late one.
             return
         self.counters["answered"] += 1
         self._events.append(Answered(call.token, reply.body))
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """A server does not let us in; where all of them do not, every call ends."""
+        """Note that a server refuses this process. If all servers do, every call ends."""
         super().refused(port, reason, now)
         if port in self._servers:
             self._servers[port].refused = reason
@@ -88,11 +82,10 @@ class Shotgun(BaseCore):
                 self._give_up(call, now)
 
     def timer(self) -> float | None:
-        """When a try is over."""
         return self._calls.timer()
 
     def tick(self, now: float) -> None:
-        """Ask all once more for what is due, or give it up."""
+        """Repeat the calls with an ended try at all servers, or give them up."""
         for call in self._calls.due(now):
             if now >= call.ends or call.tries >= call.patience.tries:
                 self._give_up(call, now)

@@ -1,12 +1,12 @@
-"""Freelance, model 3: the caller knows which servers are there, and asks one of those (ZeroMQ RFC 10).
+"""Freelance, model 3: the caller knows which servers are alive, and asks one of them (ZeroMQ RFC 10).
 
-It pings each server. Who has answered within SERVER_TTL_SECONDS is there. A call goes to the first of them in the order
-in which they were named, and to the next one where no reply comes in time or the server is found to be gone: the number
-stays the same, so whichever of them answers first has answered. While nobody is there a call waits, for as long as it
-may.
+The caller pings each server. A server is alive if it has answered within SERVER_TTL_SECONDS. A call goes to the first
+live server in the order of the addresses. It goes to the next one if no reply comes in time or the server is lost. The
+number of the call stays the same, so the first reply of any server ends it. While no server is alive a call waits,
+within its time limit.
 
-A server that is not there is dialled anew as often as its time to live runs out: that drops the pings that wait for it,
-of which it would else get one for each 2 s that it was away.
+A server that is not alive is dialled again each time SERVER_TTL_SECONDS pass. That drops the pings in the queue, of
+which it would otherwise get one for each 2 s of its absence.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from pubsub.services.core.freelance.codec import (
 from pubsub.services.core.interface import NEVER, Answered, BaseCore, Dial, Frames, GivenUp, Patience, Send, ShutOut
 
 PING_SECONDS: Final = 2.0
-"""Silence after which a server is pinged; the Guide's."""
+"""Silence after which a server is pinged; the Guide's value."""
 
 SERVER_TTL_SECONDS: Final = 6.0
-"""Silence after which a server counts as gone; the Guide's."""
+"""Silence after which a server counts as lost; the Guide's value."""
 
 
 @dataclass(slots=True)
@@ -45,10 +45,10 @@ class _Server:
 
 
 class Tracked(BaseCore):
-    """Model 3's caller. A `CallerCore`.
+    """The caller of model 3. A `CallerCore`.
 
     Args:
-        addresses: of the servers, the one to prefer first.
+        addresses: of the servers, the preferred one first.
     """
 
     def __init__(self, addresses: Sequence[str]) -> None:
@@ -59,20 +59,17 @@ class Tracked(BaseCore):
         self._calls = Calls()
 
     def start(self, now: float) -> None:
-        """Connect to all servers, and ask which of them are there."""
         for server in self._servers:
             self._dial(server, now)
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call the service. Ends by Answered, GivenUp or ShutOut."""
+        """Call the service. The call ends with Answered, GivenUp or ShutOut."""
         self._ask(self._calls.add(token, body, patience, now))
 
     def cancel(self, token: int, now: float) -> None:
-        """Nobody waits for the answer any more."""
         self._calls.cancel(token)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A PONG or a reply came."""
         if len(frames) == 1 and frames[0] == PONG:
             self.counters["ponged"] += 1
             self._heard(self._by_port[port], now)
@@ -88,14 +85,14 @@ class Tracked(BaseCore):
             return
         call = self._calls.end(number)
         if call is None:
-            self.counters["duplicate"] += 1  # Two servers were asked, or nobody waits any more.
+            self.counters["duplicate"] += 1  # A second server was asked, or the call has ended.
         else:
             self.counters["answered"] += 1
             self._events.append(Answered(call.token, reply.body))
         self._heard(self._by_port[port], now)
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """A server does not let us in; where all of them do not, every call ends."""
+        """Note that a server refuses this process. If all servers do, every call ends."""
         super().refused(port, reason, now)
         if port in self._by_port:
             self._by_port[port].refused = reason
@@ -104,19 +101,17 @@ class Tracked(BaseCore):
                 self._give_up(call, now)
 
     def ended(self, port: str, now: float) -> None:
-        """The connection to a server has ended: it is gone until it answers again."""
+        """Count a server as lost until it answers again, since its connection has ended."""
         server = self._by_port.get(port)
         if server is not None and server.there:
             self._gone(server, now)
 
     def timer(self) -> float | None:
-        """When a try is over, a ping is due, or a server's time to live is over."""
         due = min(min(server.ping_at, server.expires) for server in self._servers)
         call = self._calls.timer()
         return due if call is None else min(due, call)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
         for server in self._servers:
             if now >= server.expires:
                 self._gone(server, now)
@@ -132,7 +127,7 @@ class Tracked(BaseCore):
             self._ask(call)
 
     def _ask(self, call: Call) -> None:
-        """Send a call to the next server that is there after the one it was sent to; where none is it waits."""
+        """Send a call to the next live server after its last one. Without a live server the call waits."""
         there = [number for number, server in enumerate(self._servers) if server.there]
         if not there:
             call.at = -1
@@ -152,7 +147,7 @@ class Tracked(BaseCore):
                 self._ask(call)
 
     def _gone(self, server: _Server, now: float) -> None:
-        """Nothing is heard of a server: it is dialled anew, and what it was asked is asked of another."""
+        """Count a server as lost: dial it again, and send its calls to another server."""
         if server.there:
             self.counters["lost"] += 1
         server.there = False

@@ -1,1 +1,1 @@
-"""The Majordomo pattern: broker, worker and client (RFC 7, RFC 18), and what a broker tells of itself (RFC 8)."""
+"""The Majordomo pattern: broker, worker and client (RFC 7, RFC 18), and the services of the broker itself (RFC 8)."""

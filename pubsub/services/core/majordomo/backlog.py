@@ -1,4 +1,4 @@
-"""The requests that wait for a worker: bounded in number, in bytes and in time."""
+"""The requests that wait for a worker, with limits in number, bytes and time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pubsub.services.core.interface import NEVER
 from pubsub.services.core.majordomo.records import Request, Service
 
 REQUEST_BYTES: Final = 500
-"""What a request that waits costs beside its body."""
+"""Assumed overhead of a waiting request, in addition to its body."""
 
 EXPIRY_SECONDS_MIN: Final = 0.25
-"""Between two looks at what has waited for too long."""
+"""Shortest interval between two searches for expired requests."""
 
 
 class Backlog:
-    """What waits, of all services.
+    """The waiting requests of all services.
 
     Args:
-        requests_max: of one service.
-        bytes_max: of all services.
+        requests_max: limit for one service.
+        bytes_max: limit for all services.
 
     Attributes:
-        bytes: what waits, with REQUEST_BYTES for each.
-        due: when `expire` is to be called next; NEVER where nothing waits.
+        bytes: bytes of all waiting requests, with REQUEST_BYTES for each.
+        due: time of the next `expire`; NEVER if nothing waits.
     """
 
     def __init__(self, requests_max: int, bytes_max: int) -> None:
@@ -33,7 +33,7 @@ class Backlog:
         self.due = NEVER
 
     def add(self, service: Service, request: Request) -> bool:
-        """Have a request wait behind the others of its service; False where there is no room for it."""
+        """Append a request of a service; False if there is no room for it."""
         size = request.size = REQUEST_BYTES + sum(map(len, request.body))
         requests = service.requests
         if len(requests) >= self._requests_max or self.bytes + size > self._bytes_max:
@@ -46,7 +46,7 @@ class Backlog:
         return True
 
     def put_back(self, service: Service, request: Request) -> None:
-        """Have a request wait before the others of its service: it was taken, and no worker saw it."""
+        """Put a request back at the front of its service: no worker has seen it."""
         if not request.size:
             request.size = REQUEST_BYTES + sum(map(len, request.body))
         service.requests.appendleft(request)
@@ -55,7 +55,7 @@ class Backlog:
         self.due = min(self.due, request.expires)
 
     def take(self, service: Service) -> Request:
-        """The oldest request of a service that has one."""
+        """Take the oldest request of a service that has one."""
         request = service.requests.popleft()
         self.bytes -= request.size
         if not service.requests:
@@ -65,7 +65,7 @@ class Backlog:
         return request
 
     def expire(self, now: float) -> list[tuple[Service, int]]:
-        """Give up what has waited for too long; how many of which service."""
+        """Drop the expired requests. Return their number by service."""
         expired = []
         for service in [*self._services.values()]:
             before = len(service.requests)

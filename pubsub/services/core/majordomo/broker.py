@@ -1,7 +1,7 @@
-"""The Majordomo broker: requests of clients to workers by service, and their replies back (RFC 7, RFC 18, RFC 8).
+"""The Majordomo broker: it passes requests of clients to workers by service, and replies back (RFC 7, RFC 18, RFC 8).
 
-What a peer is as a worker, and what each of its messages then does; D is that it is told to DISCONNECT, and not heard
-until it says READY again:
+The table has the state of a peer as a worker, and the effect of each of its messages. D: the broker sends DISCONNECT,
+and ignores the peer until it sends READY again. g.: its request is given up.
 
     |              | READY       | reply, its client's | another reply | HEARTBEAT | DISCONNECT  | not valid |
     | unknown      | idle        | D                   | D             | D         |             |           |
@@ -9,13 +9,12 @@ until it says READY again:
     | busy         | D, given up | forwarded, idle     | D, given up   | busy      | unknown, g. | unknown, g. |
     | disconnected | idle        |                     |               |           | unknown     |           |
 
-READY for a name of the broker's own (`mmi.…`) is answered with D always. A worker that falls silent is unknown, and so
-is one to which nothing can be sent. The request that a lost worker has is *given up*: the worker may have done what was
-asked, so nobody else gets it, and its client asks again or not. Only a request that the socket did not take goes to
-another worker.
+READY for a reserved name (`mmi.…`) is always answered with D. A silent worker is unknown, and so is a worker to which
+nothing can be sent. The request of a lost worker is *given up*: the worker may have done it, so no other worker gets
+it. Its client may ask again. Only a request that the socket did not accept goes to another worker.
 
-A client is told nothing of what was refused or given up, since the protocol has no message for it: it is counted here,
-and the client finds out by its own time-out. Nothing is remembered of a client that has no request here.
+The protocol has no message about refused or given up requests. The broker counts them, and the client finds out by its
+own time-out. The broker remembers nothing of a client without a request.
 """
 
 from __future__ import annotations
@@ -43,21 +42,21 @@ from pubsub.services.core.majordomo.records import Request, Service, Worker
 PORT: Final = "broker"
 
 DISCONNECTED_MAX: Final = 10_000
-"""Workers that were told to disconnect and are remembered, for as long as a worker may be silent."""
+"""Disconnected workers that are remembered, for as long as a worker may be silent."""
 
 
 @dataclass(frozen=True)
 class BrokerLimits:
-    """What a broker waits for, and holds.
+    """Time and size limits of a broker.
 
     Attributes:
-        heartbeat_seconds: between heartbeats to a worker to which nothing else is sent.
-        liveness: such intervals of silence after which a worker counts as dead.
-        request_seconds: how long a request waits for a worker to begin it.
-        requests_max: that wait, of one service.
-        waiting_bytes_max: of all requests that wait, and of parts of replies that are kept.
-        services_max: services with workers or with requests that wait.
-        workers_max: workers that are registered.
+        heartbeat_seconds: interval between heartbeats to a worker that gets nothing else.
+        liveness: silent intervals after which a worker counts as dead.
+        request_seconds: time that a request may wait for a worker.
+        requests_max: waiting requests of one service.
+        waiting_bytes_max: bytes of all waiting requests, and of kept parts of replies.
+        services_max: services with workers or waiting requests.
+        workers_max: registered workers.
     """
 
     heartbeat_seconds: float = 2.5
@@ -72,13 +71,9 @@ class BrokerLimits:
 class Broker(BaseCore):
     """A broker at one ROUTER, for both versions of the protocol.
 
-    Args:
-        limits: what it waits for, and holds.
-
     Attributes:
-        services: those with workers or waiting requests, by name.
-        workers: those that are registered, by routing ID.
-        backlog: the requests that wait.
+        services: services with workers or waiting requests, by name.
+        workers: registered workers, by routing ID.
     """
 
     def __init__(self, limits: BrokerLimits | None = None) -> None:
@@ -92,7 +87,6 @@ class Broker(BaseCore):
         self._parts_bytes = 0
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """A client's request, or what a worker says."""
         dialect = dialect_of(frames)
         if type(dialect) is ClientDialect:
             at = dialect.body_at
@@ -173,7 +167,7 @@ class Broker(BaseCore):
             self._invalid(worker, "command")
 
     def _finish(self, worker: Worker, request: Request, body: Frames, now: float) -> None:
-        """A worker has answered: first it gets more to do, then the client its reply."""
+        """Pass a reply on. The worker gets its next request before the client gets the reply."""
         service = worker.service
         service.answered += 1
         if service.requests:
@@ -192,7 +186,7 @@ class Broker(BaseCore):
             frames = (*request.dialect.partial, worker.service.name, *body)
             self._sends.append(Send(PORT, request.client, frames))
             return
-        # The client's version knows no parts: it gets one reply of all frames, in their order.
+        # The client's version has no parts: it gets one reply with all frames in order.
         size = REQUEST_BYTES + sum(map(len, body))
         if self._parts_bytes + size > self._limits.waiting_bytes_max:
             if request.whole:
@@ -230,13 +224,13 @@ class Broker(BaseCore):
             self._dismiss(peer, dialect, now)
 
     def _invalid(self, worker: Worker | None, reason: str) -> None:
-        """What is not a message is dropped, and who sent it is no worker any more."""
+        """Drop an invalid message, and remove its sender from the workers."""
         self.counters["invalid_" + reason] += 1
         if worker is not None:
             self._remove(worker, "workers_invalid", worker.heard)
 
     def _unexpected(self, peer: bytes, worker: Worker | None, dialect: WorkerDialect, name: str, now: float) -> None:
-        """A message that is valid and was not to come: whoever sent it is to begin anew."""
+        """Handle a valid message in the wrong state: its sender must register again."""
         self.counters[name] += 1
         if worker is not None:
             self._remove(worker, "workers_dismissed", now)
@@ -244,7 +238,7 @@ class Broker(BaseCore):
             self._dismiss(peer, dialect, now)
 
     def _dismiss(self, peer: bytes, dialect: WorkerDialect, now: float) -> None:
-        """Tell a peer to disconnect, and nothing more until it says READY."""
+        """Send DISCONNECT, and nothing more until the peer sends READY."""
         self._disconnected.pop(peer, None)
         self._disconnected[peer] = now
         if len(self._disconnected) > DISCONNECTED_MAX:
@@ -252,7 +246,7 @@ class Broker(BaseCore):
         self._sends.append(Send(PORT, peer, dialect.bye))
 
     def _remove(self, worker: Worker, counter: str, now: float) -> None:
-        """A worker is none any more; what it works on is given up."""
+        """Remove a worker, and give up its request."""
         self.counters[counter] += 1
         service, request = worker.service, worker.request
         del self.workers[worker.peer]
@@ -263,7 +257,9 @@ class Broker(BaseCore):
             self.counters["requests_given_up"] += 1
             service.given_up += 1
             self._parts_bytes -= request.parts_bytes
-            self._notice(service, f"a worker of {name(service)} is lost with a request, which is given up")
+            self._notice(
+                service, f"a worker of {name(service)} is lost; its request is given up, and the caller may repeat it"
+            )
         self._drop_if_unused(service)
 
     # Services
@@ -285,10 +281,10 @@ class Broker(BaseCore):
     def _notice(self, service: Service, text: str) -> None:
         self._events.append(Noticed(text, warning=True))
 
-    # Time, and what the shell tells
+    # Time, and reports of the shell
 
     def tick(self, now: float) -> None:
-        """Send heartbeats, take silent workers for dead, give up requests that have waited for too long."""
+        """Send heartbeats, remove silent workers, drop expired requests."""
         if self._presence.due <= now:
             self._look_at_workers(now)
             patience = self._presence.patience
@@ -297,7 +293,10 @@ class Broker(BaseCore):
         if self.backlog.due <= now:
             for service, count in self.backlog.expire(now):
                 self.counters["requests_expired"] += count
-                self._notice(service, f"{count} requests to {name(service)} waited too long and are given up")
+                self._notice(
+                    service,
+                    f"{count} requests to {name(service)} got no worker in time and are dropped: start more workers",
+                )
                 self._drop_if_unused(service)
 
     def _look_at_workers(self, now: float) -> None:
@@ -312,12 +311,11 @@ class Broker(BaseCore):
                 self._remove(worker, "workers_silent", now)
 
     def timer(self) -> float | None:
-        """When `tick` is to be called next; None: not now."""
         due = min(self._presence.due, self.backlog.due)
         return due if due < float("inf") else None
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """The socket did not take a message: a worker is lost, and its request goes to another one."""
+        """Remove a worker to which the socket could not send. An unsent request goes to another worker."""
         worker = self.workers.get(send.peer)
         if worker is None:
             self.counters["replies_undelivered"] += 1
@@ -334,7 +332,7 @@ class Broker(BaseCore):
             self._remove(worker, "workers_lost", now)
 
     def asked(self, port: str, frames: Sequence[bytes]) -> Asked | None:
-        """A request needs the right to call its service, READY the one to serve it."""
+        """A request needs the right to call its service, READY the right to serve it."""
         dialect = dialect_of(frames)
         if type(dialect) is ClientDialect:
             wanted = frames[dialect.body_at - 1] if len(frames) > dialect.body_at else b""
@@ -346,11 +344,11 @@ class Broker(BaseCore):
         return None
 
     def leave(self, now: float) -> None:
-        """Tell the workers that it ends, so that they look for another broker at once."""
+        """Send DISCONNECT to the workers, so that they look for another broker at once."""
         for worker in self.workers.values():
             self._sends.append(Send(PORT, worker.peer, worker.dialect.bye))
 
 
 def name(service: Service) -> str:
-    """A service's name for people."""
+    """Return the name as text."""
     return service.name.decode(errors="replace")

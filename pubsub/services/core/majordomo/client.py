@@ -1,7 +1,7 @@
-"""A Majordomo client: how its requests and replies look (RFC 7, RFC 18, MDP/Client).
+"""The encoding of a Majordomo client (RFC 7, RFC 18, MDP/Client).
 
-A reply does not say what it answers, so each connection has one request at a time, and each try a connection of its own
-(`lockstep`): what comes late for an earlier try finds nobody.
+A reply names no request. So each connection has one request at a time, and each try has a connection of its own
+(`lockstep`). A late reply to an earlier try is dropped with its connection.
 """
 
 from __future__ import annotations
@@ -17,18 +17,17 @@ class MajordomoWire:
     """The wire of MDP/Client.
 
     Args:
-        version: of the protocol, 1 or 2.
+        version: version of the protocol, 1 or 2.
     """
 
     def __init__(self, version: int = 1) -> None:
         self._dialect = CLIENT_DIALECTS[version]
 
     def request(self, service: str, body: Frames) -> Frames:
-        """The frames of a request."""
         return request(self._dialect, service.encode(), body or (b"",))
 
     def reply(self, token: int, service: str, frames: Sequence[bytes]) -> Event | None:
-        """The reply, or a part of it; None where it is none."""
+        """Return the reply, or a part of it; None if the frames are no reply."""
         dialect = self._dialect
         at = dialect.body_at
         if len(frames) <= at or frames[at - 1] != service.encode():
@@ -40,5 +39,5 @@ class MajordomoWire:
 
 
 def majordomo_caller(addresses: Sequence[str], version: int = 1) -> LockstepCaller:
-    """The caller of a Majordomo broker; several addresses are tried in turn."""
+    """Return the caller of a Majordomo broker. Several addresses are tried in turn."""
     return LockstepCaller(MajordomoWire(version), addresses)

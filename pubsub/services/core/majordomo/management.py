@@ -1,9 +1,13 @@
-"""What a broker tells of itself: the services whose names begin with `mmi.` (RFC 8).
+"""The services of the broker itself, with names that begin with `mmi.` (RFC 8).
 
-`mmi.service NAME` is answered with 200 or 404, as the RFC has it. Three are added: `mmi.workers NAME` with 200 and how
-many workers the service has; `mmi.pending NAME` with 200 and how many requests to the service, of those that came by
-the connection that asks, wait or are with a worker; and `mmi.report` with 200 and all that `pubsub service list` shows,
-as JSON. What else begins so is answered with 501.
+`mmi.service NAME` returns 200 or 404, as in the RFC. This broker adds three:
+
+* `mmi.workers NAME` returns 200 and the number of the service's workers.
+* `mmi.pending NAME` returns 200 and the number of requests to the service that wait or are with a worker. It counts
+  only the requests of the connection that asks.
+* `mmi.report` returns 200 and the contents of `pubsub service list` as JSON.
+
+Every other such name returns 501.
 """
 
 from __future__ import annotations
@@ -21,11 +25,11 @@ NOT_FOUND: Final = b"404"
 NOT_IMPLEMENTED: Final = b"501"
 
 SHOWN_MAX: Final = 1_000
-"""Services in one report: those by name."""
+"""Services in one report, the first ones by name."""
 
 
 class Managed(Protocol):
-    """What a broker is to its own services."""
+    """The part of a broker that its own services read."""
 
     @property
     def services(self) -> Mapping[bytes, Service]: ...
@@ -38,14 +42,12 @@ class Managed(Protocol):
 
 
 def answer(name: bytes, body: Frames, broker: Managed, client: bytes, now: float) -> Frames:
-    """What a service of the broker's own answers.
+    """Return the reply of one of the broker's own services.
 
     Args:
-        name: of the service, with `mmi.`.
-        body: of the request.
-        broker: who is asked.
-        client: routing ID of who asks.
-        now: seconds on the monotonic clock.
+        name: name of the service, with `mmi.`.
+        client: routing ID of the asking client.
+        now: monotonic seconds.
     """
     if name == b"mmi.service":
         service = broker.services.get(body[-1])
@@ -69,7 +71,6 @@ def _pending(name: bytes, client: bytes, broker: Managed) -> int:
 
 
 def report(broker: Managed, now: float) -> dict[str, object]:
-    """What a broker knows of itself."""
     names = sorted(broker.services)[:SHOWN_MAX]
     since: dict[bytes, float] = {}
     for worker in broker.workers.values():

@@ -1,10 +1,10 @@
 """The messages of the Majordomo Protocol, frame by frame: version 0.1 (RFC 7) and 0.2 (RFC 18).
 
-Both versions stand side by side on one socket, told apart by the header frame. What differs between them is in a
-*dialect*: what stands before a message, and which byte is which command. 0.1 begins with an empty frame, 0.2 does not;
-but programs are in use that put one before 0.2 too, so that is understood, and answered in the same way.
+Both versions share one socket; the header frame shows the version. A *dialect* holds the differences: the frames before
+a message, and the byte of each command. 0.1 begins with an empty frame, 0.2 does not. Some programs put an empty frame
+before 0.2 too. They are accepted, and get their replies in the same form.
 
-Frames are given without the routing ID that a ROUTER puts before them.
+The frames here do not contain the routing ID that a ROUTER puts first.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Final
 from pubsub.services.core.interface import Frames
 
 SERVICE_BYTES_MAX: Final = 255
-"""Bytes of a service's name."""
+"""Length limit of a service's name."""
 
 ADDRESS_BYTES_MAX: Final = 255
-"""Bytes of a client's address: those of a routing ID of ZeroMQ."""
+"""Length limit of a client's address, which is a routing ID of ZeroMQ."""
 
 MANAGEMENT: Final = b"mmi."
-"""What the names of the broker's own services begin with (RFC 8)."""
+"""Prefix of the broker's own services (RFC 8)."""
 
 CLIENT_1: Final = b"MDPC01"
 CLIENT_2: Final = b"MDPC02"
@@ -32,12 +32,12 @@ WORKER_2: Final = b"MDPW02"
 
 @dataclass(frozen=True, slots=True)
 class ClientDialect:
-    """How a client speaks, and is spoken to.
+    """The frames of messages from and to a client.
 
     Attributes:
         version: 1 or 2.
-        request, final: what stands before the service's name.
-        partial: the same for a part of a reply; None: the version has none.
+        request, final: the frames before the service's name.
+        partial: the same for a part of a reply; None: the version has no parts.
         body_at: index of the first frame of the body.
     """
 
@@ -50,16 +50,16 @@ class ClientDialect:
 
 @dataclass(frozen=True, slots=True)
 class WorkerDialect:
-    """How a worker speaks, and is spoken to.
+    """The frames of messages from and to a worker.
 
     Attributes:
         version: 1 or 2.
-        lead: what stands before the command.
-        ready, request, final, heartbeat, disconnect: the commands; `final` is the REPLY of version 0.1.
-        partial: b"" where the version has none.
+        lead: the frames before the command.
+        ready, request, final, heartbeat, disconnect: the commands; `final` is REPLY in version 0.1.
+        partial: the command of a part of a reply; b"": the version has no parts.
         command_at: index of the command's frame.
-        to_worker: what stands before the client's address in a request.
-        beat, bye: HEARTBEAT and DISCONNECT, whole.
+        to_worker: the frames before the client's address in a request.
+        beat, bye: complete HEARTBEAT and DISCONNECT messages.
     """
 
     version: int
@@ -102,16 +102,16 @@ def _worker_dialect(version: int, lead: Frames) -> WorkerDialect:
 
 
 CLIENT_DIALECTS: Final = {1: _client_dialect(1, (b"", CLIENT_1)), 2: _client_dialect(2, (CLIENT_2,))}
-"""By version, as the RFCs have it."""
+"""By version, as in the RFCs."""
 
 WORKER_DIALECTS: Final = {1: _worker_dialect(1, (b"", WORKER_1)), 2: _worker_dialect(2, (WORKER_2,))}
-"""By version, as the RFCs have it."""
+"""By version, as in the RFCs."""
 
 BARE: Final[dict[bytes, ClientDialect | WorkerDialect]] = {
     CLIENT_2: CLIENT_DIALECTS[2],
     WORKER_2: WORKER_DIALECTS[2],
 }
-"""What speaks who begins with this frame."""
+"""First frame of a message -> its dialect."""
 
 DELIMITED: Final[dict[bytes, ClientDialect | WorkerDialect]] = {
     CLIENT_1: CLIENT_DIALECTS[1],
@@ -119,18 +119,18 @@ DELIMITED: Final[dict[bytes, ClientDialect | WorkerDialect]] = {
     CLIENT_2: _client_dialect(2, (b"", CLIENT_2)),
     WORKER_2: _worker_dialect(2, (b"", WORKER_2)),
 }
-"""What speaks who begins with an empty frame and this one."""
+"""Second frame of a message that begins with an empty frame -> its dialect."""
 
 
 def dialect_of(frames: Sequence[bytes]) -> ClientDialect | WorkerDialect | None:
-    """Who sent a message to a broker, and in which version; None: it is not of this protocol."""
+    """Return the dialect of a message to a broker; None if the message is not of this protocol."""
     if frames[0]:
         return BARE.get(frames[0])
     return DELIMITED.get(frames[1]) if len(frames) > 1 else None
 
 
 def wrong_with_request(dialect: ClientDialect, frames: Sequence[bytes]) -> str:
-    """Why a client's message is not a request; "": it is one."""
+    """Return why a client's message is not a request; "": it is one."""
     at = dialect.body_at
     if dialect.version == 2 and (len(frames) < at - 1 or frames[at - 2] != dialect.request[-1]):
         return "command"
@@ -140,7 +140,7 @@ def wrong_with_request(dialect: ClientDialect, frames: Sequence[bytes]) -> str:
 
 
 def wrong_with_reply(dialect: WorkerDialect, frames: Sequence[bytes]) -> str:
-    """Why what follows a worker's PARTIAL, FINAL or REPLY, or a broker's REQUEST, is none; "": it is one."""
+    """Return why the frames of a worker's PARTIAL, FINAL or REPLY, or a broker's REQUEST, are invalid; "": valid."""
     at = dialect.command_at + 1
     if len(frames) < at + 2 or frames[at + 1]:
         return "no_address"
@@ -150,7 +150,7 @@ def wrong_with_reply(dialect: WorkerDialect, frames: Sequence[bytes]) -> str:
 
 
 def is_name(name: bytes) -> bool:
-    """Whether a service may be named so: printable, and of 1 to SERVICE_BYTES_MAX bytes (RFC 7, MDP/Client)."""
+    """Whether the name of a service is valid: printable, and 1 to SERVICE_BYTES_MAX bytes (RFC 7, MDP/Client)."""
     if not 0 < len(name) <= SERVICE_BYTES_MAX:
         return False
     try:
@@ -160,15 +160,15 @@ def is_name(name: bytes) -> bool:
 
 
 def ready(dialect: WorkerDialect, service: bytes) -> Frames:
-    """READY, by which a worker registers for a service."""
+    """READY, the message that registers a worker for a service."""
     return (*dialect.lead, dialect.ready, service)
 
 
 def reply(dialect: WorkerDialect, command: bytes, client: bytes, body: Frames) -> Frames:
-    """What a worker answers to a client: `command` is the dialect's `partial` or `final`."""
+    """A reply of a worker to a client; `command` is the dialect's `partial` or `final`."""
     return (*dialect.lead, command, client, b"", *body)
 
 
 def request(dialect: ClientDialect, service: bytes, body: Frames) -> Frames:
-    """What a client asks for."""
+    """A request of a client."""
     return (*dialect.request, service, *body)

@@ -1,7 +1,7 @@
-"""Which workers are to be looked at when: for a heartbeat to them, and for one that lacks from them.
+"""Schedule of a broker's checks of its workers: heartbeats to send, and workers that are silent.
 
-A worker is looked at once an interval, at most, together with all others that are due in the same eighth of one. So the
-thousandth worker costs a look and not a wake-up, and no table is gone through in search of who is late.
+A worker is checked at most once per interval, together with all workers that are due in the same eighth of an interval.
+So the thousandth worker costs a check but no wakeup, and no search goes through all workers.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ SLOTS_AN_INTERVAL: Final = 8
 
 
 class Presence:
-    """The workers of a broker by the time of the next look at them.
+    """The workers of a broker by the time of their next check.
 
     Args:
         interval: seconds between heartbeats.
-        liveness: intervals of silence after which a worker counts as dead.
+        liveness: silent intervals after which a worker counts as dead.
 
     Attributes:
-        due: when `take` is to be called next; NEVER where there is no worker.
+        due: time of the next `take`; NEVER without workers.
         patience: seconds of silence after which a worker counts as dead.
     """
 
@@ -35,15 +35,14 @@ class Presence:
         self.due = NEVER
 
     def add(self, worker: Worker, now: float) -> None:
-        """Look at a worker from now on, though not at once."""
-        # Rounded to the earlier slot: a heartbeat may come early, and a silence is noticed at a later look.
+        """Schedule the next check of a worker, not earlier than the next slot."""
+        # The earlier slot, since heartbeats may be early; a later check notices silence.
         due = min(worker.sent + self.interval, worker.heard + self.patience + self._width)
         slot = worker.slot = max(floor(due / self._width), floor(now / self._width) + 1)
         self._slots.setdefault(slot, {})[worker.peer] = worker
         self.due = min(self.due, slot * self._width)
 
     def remove(self, worker: Worker) -> None:
-        """Look at a worker no more."""
         slot = self._slots[worker.slot]
         del slot[worker.peer]
         if not slot:
@@ -52,9 +51,9 @@ class Presence:
             self.due = NEVER
 
     def take(self, now: float) -> list[Worker]:
-        """Who is to be looked at now; each is to be added again, or is dead."""
+        """Return the workers to check now. The caller adds each again, or removes it as dead."""
         if now - self.due > self.interval:
-            # We were stopped, or very busy: what the workers said meanwhile may not have been read yet.
+            # This process was paused or very busy: messages of the workers may still be unread.
             self._spared_until = now + self.interval
         workers: list[Worker] = []
         for slot in sorted(self._slots):
@@ -65,9 +64,8 @@ class Presence:
         return workers
 
     def silent(self, worker: Worker, now: float) -> bool:
-        """Whether a worker counts as dead."""
         return now - worker.heard >= self.patience and now >= self._spared_until
 
     def beat_due(self, worker: Worker, now: float) -> bool:
-        """Whether a heartbeat is to be sent to a worker that is looked at."""
+        """Whether a worker that is checked now needs a heartbeat."""
         return now >= worker.sent + self.interval - self._width

@@ -1,4 +1,4 @@
-"""What a broker remembers: requests, workers and services."""
+"""The records of a broker: requests, workers and services."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ from pubsub.services.core.majordomo.messages import ClientDialect, WorkerDialect
 
 
 class Request:
-    """What a client asked for, while it waits or a worker has it.
+    """A request of a client, while it waits or a worker has it.
 
     Args:
         client: the client's routing ID.
-        dialect: how it is spoken to.
-        body: frames.
-        expires: when it is given up if no worker has begun it, on the monotonic clock in seconds.
+        expires: monotonic time at which it is dropped if no worker has begun it.
     """
 
     __slots__ = ("begun", "body", "client", "dialect", "expires", "parts", "parts_bytes", "size", "whole")
@@ -23,23 +21,21 @@ class Request:
     def __init__(self, client: bytes, dialect: ClientDialect, body: Frames, expires: float) -> None:
         self.client, self.dialect, self.body, self.expires = client, dialect, body, expires
         self.begun = 0.0
-        """When a worker got it, on the monotonic clock in seconds."""
+        """Monotonic time at which a worker got it."""
         self.size = 0
         self.parts: list[bytes] | None = None
-        """Parts of the reply that are kept until it is whole, for a client whose version knows none."""
+        """Parts of the reply, kept until the last one: the version of this client has no parts."""
         self.parts_bytes = 0
         self.whole = True
-        """Whether no part of the reply was too much to be kept; else it is not answered."""
+        """Whether all parts of the reply fit in memory. If not, the request gets no reply."""
 
 
 class Worker:
-    """A worker that is registered.
+    """A registered worker.
 
     Args:
         peer: its routing ID.
-        dialect: how it is spoken to.
-        service: what it serves.
-        now: it counts as heard now.
+        now: counts as the time of its last message.
     """
 
     __slots__ = ("dialect", "heard", "peer", "request", "sent", "service", "slot")
@@ -48,23 +44,23 @@ class Worker:
         self.peer, self.dialect, self.service = peer, dialect, service
         self.heard = self.sent = now
         self.slot = 0
-        """Where `Presence` has it."""
+        """Its slot in `Presence`."""
         self.request: Request | None = None
-        """What it works on; None: it is idle."""
+        """The request that it works on; None: it is idle."""
 
 
 class Service:
-    """A service that has workers, or requests that wait for one.
+    """A service with workers or waiting requests.
 
     Args:
         name: of 1 to SERVICE_BYTES_MAX bytes.
 
     Attributes:
-        workers: how many are registered.
-        idle: those without work, the least recently used one first.
-        requests: what waits, the oldest first.
-        answered: replies that were whole.
-        given_up: requests whose worker was lost.
+        workers: number of registered workers.
+        idle: idle workers, the least recently used one first.
+        requests: waiting requests, the oldest first.
+        answered: number of complete replies.
+        given_up: number of requests with a lost worker.
     """
 
     __slots__ = ("answered", "given_up", "idle", "name", "requests", "workers")

@@ -1,17 +1,17 @@
 """A Majordomo worker: one connection to one broker, one service, one request at a time (RFC 7, RFC 18).
 
-It registers on a new socket each time: after DISCONNECT, after the broker fell silent, and after a request that failed,
-since the protocol has no reply that says so and a worker that owes a reply gets nothing more. While it still works on
-what came by an earlier connection it does not register, so nothing is given to it that would have to wait.
+It registers on a new socket each time: after DISCONNECT, after the broker was silent, and after a failed request. The
+protocol has no error reply, and a worker that owes a reply gets no further request. A worker that is busy with a
+request of an earlier connection does not register, so no request has to wait for it.
 
     |                 | REQUEST    | HEARTBEAT      | DISCONNECT     | silence        | reply, fail               |
-    | registered      | works      | heard          | registers anew | registers anew |                           |
-    | works           | works on   | heard          | off            | works on       | sent, registered · anew   |
+    | registered      | works      | noted          | registers anew | registers anew |                           |
+    | works           | works on   | noted          | off            | works on       | sent, registered · anew   |
     | off, still busy |            |                |                |                | dropped, registers anew   |
     | waits to dial   |            |                |                |                |                           |
 
-An idle worker that *stood still* (`heartbeats`) registers anew, whatever it finds in its socket: the broker has given
-it up, and what it was sent may be with another worker.
+An idle worker that *stood still* (`heartbeats`) registers anew and drops the messages in its socket. The broker has
+given it up, and its requests may be with another worker.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from pubsub.services.core.interface import BaseCore, Dial, Frames, HangUp, Notic
 from pubsub.services.core.majordomo.messages import WORKER_DIALECTS, ready, reply, wrong_with_reply
 
 REQUESTS_MAX: Final = 16
-"""Requests that a worker takes beside each other; a broker that knows the protocol sends one."""
+"""Requests that a worker holds at a time. A broker that follows the protocol sends one."""
 
 
 @dataclass(frozen=True)
 class WorkerTimes:
-    """What a worker waits for.
+    """Time limits of a worker.
 
     Attributes:
-        heartbeat_seconds: between heartbeats to the broker where nothing else is sent.
-        liveness: such intervals of silence after which the broker counts as dead.
-        reconnect_seconds: between two registrations, except for the first one after a while.
+        heartbeat_seconds: interval between heartbeats to the broker if nothing else is sent.
+        liveness: silent intervals after which the broker counts as dead.
+        reconnect_seconds: shortest time between two registrations, except for the first one after a while.
     """
 
     heartbeat_seconds: float = 2.5
@@ -47,12 +47,9 @@ class MajordomoWorker(BaseCore):
     """A worker of one service. A `WorkerCore`.
 
     Args:
-        service: its name.
-        address: of the broker.
-        version: of the protocol, 1 or 2.
-        times: what it waits for.
-        port: what the connection is called.
-        token: the first of its requests; each further one is one more.
+        version: version of the protocol, 1 or 2.
+        port: name of the connection.
+        token: token of its first request; each further one is one more.
     """
 
     def __init__(
@@ -74,10 +71,9 @@ class MajordomoWorker(BaseCore):
         self._dialled_at = float("-inf")
         self._dial_at: float | None = None
         self._requests: dict[int, tuple[int, bytes, list[bytes]]] = {}
-        """Token -> the connection by which it came, the client's address, and parts that wait for the last one."""
+        """Token -> connection of the request, the client's address, and parts that are kept for the last one."""
 
     def start(self, now: float) -> None:
-        """Register."""
         self._dial(now)
 
     def _dial(self, now: float) -> None:
@@ -89,7 +85,7 @@ class MajordomoWorker(BaseCore):
         self._sends.append(Send(self._port, b"", ready(self._dialect, self._service.encode())))
 
     def _leave(self, now: float, soonest: float) -> None:
-        """Use this connection no more, and register anew, not before `soonest` and not while a request is worked on."""
+        """Close this connection. Register anew at `soonest` or later, once no request is under way."""
         if self._connected:
             self._sends.append(HangUp(self._port))
         self._connected = False
@@ -101,7 +97,6 @@ class MajordomoWorker(BaseCore):
             self._dial(now)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """The broker says something."""
         dialect = self._dialect
         at = dialect.command_at
         if not self._connected or len(frames) <= at or tuple(frames[:at]) != dialect.lead:
@@ -133,11 +128,11 @@ class MajordomoWorker(BaseCore):
             self.counters["invalid_command"] += 1
 
     def _stood_still(self, now: float) -> bool:
-        """Register anew where this worker was silent for so long that the broker has given it up; whether it was."""
+        """Register anew if a pause of this worker was so long that the broker has given it up. Return True if so."""
         seconds = self._heartbeats.stood_still(now)
         if seconds:
             self.counters["stood_still"] += 1
-            self._events.append(Noticed(f"this worker stood still for {seconds:.3g} s; registering anew", warning=True))
+            self._events.append(Noticed(f"this worker was paused for {seconds:.3g} s; it registers anew", warning=True))
             self._leave(now, now)
         return seconds > 0
 
@@ -146,7 +141,7 @@ class MajordomoWorker(BaseCore):
         self._sends.append(Send(self._port, b"", self._dialect.beat))
 
     def reply(self, token: int, body: Frames, now: float) -> None:
-        """Answer a request; nothing where it is not known any more."""
+        """Answer a request, unless it is unknown by now."""
         connection, client, parts = self._requests.pop(token, (0, b"", []))
         if connection and not self._requests:
             self._heartbeats.idle(now)
@@ -160,7 +155,7 @@ class MajordomoWorker(BaseCore):
             self._dial_if_due(now)
 
     def reply_part(self, token: int, body: Frames, now: float) -> None:
-        """Send a part of the answer; version 0.1 has none, so it is kept until `reply`."""
+        """Send a part of the reply. Version 0.1 has no parts, so the part is kept until `reply`."""
         connection, client, parts = self._requests.get(token, (0, b"", []))
         if not self._dialect.partial:
             parts.extend(body)
@@ -169,7 +164,7 @@ class MajordomoWorker(BaseCore):
             self._sends.append(Send(self._port, b"", reply(self._dialect, self._dialect.partial, client, body)))
 
     def fail(self, token: int, reason: str, now: float) -> None:
-        """The handler failed: the protocol has no reply for that, so the client gets none, and we register anew."""
+        """Register anew after a failed handler: the protocol has no error reply, so the client gets none."""
         connection, _, _ = self._requests.pop(token, (0, b"", []))
         if not connection:
             return
@@ -181,33 +176,34 @@ class MajordomoWorker(BaseCore):
             self._dial_if_due(now)
 
     def ended(self, port: str, now: float) -> None:
-        """The connection has ended: whoever answers next may not know us."""
+        """Register anew, since the next process at this address may not know this worker."""
         if self._connected:
             self.counters["connections_ended"] += 1
             self._leave(now, now)
 
     def tick(self, now: float) -> None:
-        """Send a heartbeat, take a silent broker for dead, register anew."""
+        """Send a heartbeat, give up a silent broker, or register anew."""
         if not self._connected:
             self._dial_if_due(now)
-        elif not self._requests and self._stood_still(now):  # What the broker said meanwhile may not be read yet.
+        elif not self._requests and self._stood_still(now):  # Messages of the broker may still be unread.
             return
         elif not self._requests and self._heartbeats.silent(now):
             self.counters["broker_silent"] += 1
-            self._events.append(Noticed(f"the broker at {self._address} is silent; registering anew", warning=True))
+            self._events.append(
+                Noticed(f"the broker at {self._address} is silent; this worker registers anew", warning=True)
+            )
             self._heartbeats.give_up()
             self._leave(now, now)
         elif self._heartbeats.beat_due(now):
             self._beat(now)
 
     def timer(self) -> float | None:
-        """When `tick` is to be called next; None: not before a reply."""
+        """Time of the next `tick`; None: not before a reply."""
         if self._connected:
             return self._heartbeats.due(busy=bool(self._requests))
         return None if self._requests else self._dial_at
 
     def leave(self, now: float) -> None:
-        """Tell the broker that this worker ends."""
         if self._connected:
             self._connected = False
             self._sends.append(Send(self._port, b"", self._dialect.bye))

@@ -1,1 +1,1 @@
-"""The Titanic pattern: requests and replies that are kept on disk (RFC 9)."""
+"""The Titanic pattern: requests and replies on disk (RFC 9)."""

@@ -1,17 +1,16 @@
-"""The connections by which Titanic runs requests. Each lives as long as its request, so a late reply is taken.
+"""The connections on which Titanic runs requests. Each lives as long as its request, so that a late reply is accepted.
 
-A broker has no message for a request that it gave up. So where no reply comes in time, the broker is asked by the same
-connection, to which it belongs, whether it still has that connection's request (`mmi.pending`, `management`):
+A broker has no message about a request that it gave up. If no reply comes in time, Titanic asks the broker on the same
+connection whether it still has that connection's request (`mmi.pending`, `management`):
 
-    | answer  | means                            | then                                                           |
-    | 200, 1  | it waits, or a worker has it     | the reply is waited for, and the broker asked in ASK_SECONDS   |
-    | 200, 0  | it is lost: its worker died      | `Outcome` without a reply; the connection is closed            |
-    | another | the broker knows no such service | `Outcome` without a reply, `kept`; the connection is kept      |
-    | none    | the broker or the way is gone    | after QUESTIONS_MAX as where the request is lost               |
+    | answer  | meaning                            | effect                                                     |
+    | 200, 1  | it waits, or a worker has it       | wait for the reply, and ask again after ASK_SECONDS        |
+    | 200, 0  | it is lost: its worker died        | `Outcome` without a reply; the connection is closed        |
+    | another | the broker has no `mmi.pending`    | `Outcome` without a reply, `kept`; the connection is kept  |
+    | none    | the broker or the network is gone  | after QUESTIONS_MAX questions as for a lost request        |
 
-Messages on one connection keep their order: a reply that left the broker before that answer comes before it. A
-connection by which something was asked carries no other request, since an answer that comes late would be taken for one
-about it.
+Messages on one connection keep their order: a reply that left the broker before that answer arrives before it. A
+connection with a question on it carries no other request, since a late answer would count as one about the new request.
 """
 
 from __future__ import annotations
@@ -29,28 +28,28 @@ from pubsub.services.core.titanic.protocol import code
 PENDING_SERVICE: Final = "mmi.pending"
 
 PORT_LEAD: Final = "run "
-"""What the names of these connections begin with."""
+"""Prefix of the names of these connections."""
 
 ASK_SECONDS: Final = 1.0
-"""Between two questions whether the broker has a request whose reply is late."""
+"""Interval between two questions whether the broker has a request with a late reply."""
 
 ANSWER_SECONDS: Final = 2.5
-"""For an answer to that question."""
+"""Time limit for an answer to that question."""
 
 QUESTIONS_MAX: Final = 3
-"""In a row that find no answer; then the request counts as lost."""
+"""Questions in a row without an answer, after which the request counts as lost."""
 
 KEPT_MAX: Final = 64
-"""Connections that are kept for late replies of brokers that cannot tell; the oldest is closed for a further one."""
+"""Connections that are kept for late replies of brokers without `mmi.pending`. One more closes the oldest."""
 
 
 class Outcome(NamedTuple):
-    """What came of a request.
+    """The result of a request.
 
     Attributes:
-        token: of the request.
-        body: of its reply; None: there is none, and the request may be sent again.
-        kept: its connection is kept, so a reply may still come.
+        token: token of the request.
+        body: body of the reply; None: there is none, and the request may be sent again.
+        kept: its connection is kept, so that a reply may still come.
     """
 
     token: int
@@ -60,8 +59,6 @@ class Outcome(NamedTuple):
 
 @dataclass(slots=True)
 class _Run:
-    """A connection and the request that it carries."""
-
     port: str
     token: int
     service: str
@@ -72,11 +69,7 @@ class _Run:
 
 
 class Carrier(BaseCore):
-    """Sends requests to a broker and waits for their replies.
-
-    Args:
-        address: of the broker.
-    """
+    """Sends requests to a broker and waits for their replies."""
 
     def __init__(self, address: str) -> None:
         super().__init__()
@@ -92,10 +85,9 @@ class Carrier(BaseCore):
         """Send a request.
 
         Args:
-            token: by which `take_outcomes` names it; each once.
-            service, body: of the request.
-            seconds: within which a reply is expected; then the broker is asked.
-            now: seconds on the monotonic clock.
+            token: name of the request in `take_outcomes`, used once.
+            seconds: expected time of the reply; after it the broker is asked.
+            now: monotonic seconds.
         """
         if self._free:
             port = self._free.pop()
@@ -108,18 +100,17 @@ class Carrier(BaseCore):
         self._sends.append(Send(port, b"", self._wire.request(service, body)))
 
     def cancel(self, token: int) -> None:
-        """Nobody waits for the reply any more, a late one included; nothing where it is not known."""
+        """Drop a request, its connection and a late reply, unless it is unknown."""
         port = self._ports.pop(token, None)
         if port is not None:
             self._close(port)
 
     def take_outcomes(self) -> list[Outcome]:
-        """What came of requests, in order; a request that was `kept` may come twice."""
+        """Return the results of requests, in order. A request that was `kept` may have two."""
         taken, self._outcomes = self._outcomes, []
         return taken
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """The broker says something by a connection."""
         run = self._runs.get(port) or self._kept.get(port)
         if run is None:
             self.counters["unasked"] += 1
@@ -136,7 +127,7 @@ class Carrier(BaseCore):
             self._told(run, answer.body, now)
 
     def _ended(self, run: _Run) -> None:
-        """A reply came: the connection may carry the next request."""
+        """Free the connection of an answered request for the next request."""
         late = self._kept.pop(run.port, None) is not None
         self._ports.pop(run.token, None)
         if run.asked or late:
@@ -160,7 +151,7 @@ class Carrier(BaseCore):
         self._outcomes.append(Outcome(run.token, None))
 
     def _keep(self, run: _Run, now: float) -> None:
-        """The broker cannot tell: a reply is waited for as long as is usual, and taken whenever it comes."""
+        """Wait for the usual time, and then keep the connection: the broker cannot tell whether it has the request."""
         if now < run.ends:
             run.due = run.ends
             return
@@ -178,24 +169,23 @@ class Carrier(BaseCore):
         self._sends.append(HangUp(port))
 
     def ended(self, port: str, now: float) -> None:
-        """A connection broke: it is asked at once whether whoever is there now has the request."""
+        """Ask at once, on the new connection, whether the broker there has the request."""
         run = self._runs.get(port)
         if run is not None and not run.asked:
             run.due = now
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """The broker does not let us in: nothing of it is run there."""
+        """Count the request as lost, since the broker refuses this process."""
         super().refused(port, reason, now)
         run = self._runs.get(port)
         if reason and run is not None:
             self._lost(run)
 
     def timer(self) -> float | None:
-        """When something is to be asked, or has not been answered."""
         return min((run.due for run in self._runs.values()), default=None)
 
     def tick(self, now: float) -> None:
-        """Ask about what is late."""
+        """Ask about late replies."""
         for run in [run for run in self._runs.values() if run.due <= now]:
             if run.unanswered >= QUESTIONS_MAX:
                 self._lost(run)

@@ -1,7 +1,7 @@
-"""A client of Titanic: a call is stored, its reply is asked for until it is there, and then it is closed (RFC 9).
+"""A client of Titanic: it stores a call, asks for its reply until it has it, and closes it (RFC 9).
 
-Where the Titanic at the broker understands keys (`protocol`) each call has one, so a `titanic.request` whose answer was
-lost is sent again and stays one request. Elsewhere it may become two, as with every client of the protocol.
+If the Titanic at the broker understands keys (`protocol`), each call has one. A `titanic.request` with a lost answer is
+then sent again and stays one request. Without keys it may become two, as with every client of the protocol.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pubsub.services.core.titanic import protocol
 from pubsub.services.core.titanic.protocol import ERROR, OK, PENDING, UNKNOWN, code
 
 ASK_SECONDS: Final = 0.02
-"""Before the reply is first asked for; it doubles up to ASK_SECONDS_MAX."""
+"""Time before the first question for the reply. It doubles up to ASK_SECONDS_MAX."""
 
 ASK_SECONDS_MAX: Final = 1.0
 
 _KEYS: Final = "keys"
-"""The step in which it is asked whether keys are understood."""
+"""The step that asks whether keys are understood."""
 
 
 @dataclass(slots=True)
@@ -57,11 +57,11 @@ class _Call:
 
 
 class TitanicCaller(BaseCore):
-    """Calls by way of Titanic. A `CallerCore`.
+    """Calls through Titanic. A `CallerCore`.
 
     Args:
         addresses: of the broker.
-        new_key: gives a key that nobody else has, each time.
+        new_key: returns a new unique key with each call.
     """
 
     def __init__(self, addresses: Sequence[str], new_key: Callable[[], bytes]) -> None:
@@ -72,10 +72,10 @@ class TitanicCaller(BaseCore):
         self._inner: dict[int, _Call] = {}
         self._tokens = count(1)
         self._keys: bool | None = None
-        """Whether keys are understood; None: nobody was asked yet."""
+        """Whether Titanic understands keys; None: not known yet."""
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call a service; what its patience covers is the whole, from the request to the reply."""
+        """Call a service; `patience` covers everything from the request to the reply."""
         call = self._calls[token] = _Call(token, service, body, patience, now, self._new_key())
         if self._keys is None:
             self._ask(call, _KEYS, (protocol.NO_ID,), now)
@@ -93,14 +93,13 @@ class TitanicCaller(BaseCore):
         self._caller.call(call.inner, protocol.REPLY if step == _KEYS else step, body, call.patience, now)
 
     def cancel(self, token: int, now: float) -> None:
-        """Nobody waits for the answer any more; the request stays with Titanic for as long as it keeps it."""
+        """Withdraw the call. Titanic keeps the request until it expires."""
         call = self._calls.pop(token, None)
         if call is not None and self._inner.pop(call.inner, None) is not None:
             self._caller.cancel(call.inner, now)
         self._pass_on()
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """The broker says something."""
         self._caller.receive(port, peer, frames, now)
         self._gather(now)
 
@@ -145,7 +144,6 @@ class TitanicCaller(BaseCore):
         self._end(call, GivenUp(call.token, call.patience.tries, now - call.begun, self._addresses))
 
     def tick(self, now: float) -> None:
-        """Ask again, or give up."""
         due = self._caller.timer()
         if due is not None and due <= now:
             self._caller.tick(now)
@@ -162,7 +160,6 @@ class TitanicCaller(BaseCore):
         self._pass_on()
 
     def timer(self) -> float | None:
-        """When `tick` is to be called next."""
         dues = [min(call.again, call.ends) for call in self._calls.values()]
         inner = self._caller.timer()
         if inner is not None:
@@ -170,26 +167,24 @@ class TitanicCaller(BaseCore):
         return min(dues) if dues else None
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """The broker does not let us in."""
         self._caller.refused(port, reason, now)
         self._gather(now)
 
     def ended(self, port: str, now: float) -> None:
-        """A connection has ended."""
         self._caller.ended(port, now)
         self._gather(now)
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A message was not sent: the try is over in its time."""
+        """Do nothing: the try ends at its time limit."""
         self._caller.undelivered(send, now, gone=gone)
 
 
 _REASONS: Final = {
-    UNKNOWN: "not a request that can be kept, or one that is known no more",
-    ERROR: "it cannot be kept now",
+    UNKNOWN: "Titanic cannot store this request, or no longer has it",
+    ERROR: "Titanic has no room for it now; try again later",
 }
 
 
 def _text(body: Frames) -> str:
     said = body[0][protocol.CODE_LENGTH :].decode(errors="replace").strip() if body else ""
-    return said or _REASONS.get(code(body), "Titanic did not say why")
+    return said or _REASONS.get(code(body), "Titanic gave no reason")

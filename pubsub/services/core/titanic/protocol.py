@@ -1,13 +1,13 @@
-"""The Titanic Service Protocol (RFC 9): what stands in requests and replies of its services, carried over Majordomo.
+"""The Titanic Service Protocol (RFC 9): requests and replies of its services, carried over Majordomo.
 
     titanic.request   [service][body…]      ->  [200][id]     stored, and will be run
     titanic.reply     [id]                  ->  [200][body…]  · [300] not yet · [400] no such request
     titanic.close     [id]                  ->  [200]
 
-A `titanic.request` may begin with a frame that is a *key*: KEY_LEAD and the key. A second request with the same key is
-the first one, and gets its ID; so a request whose answer was lost is asked again without being run twice. The frame
-begins with a zero byte, which no name of a service does: whoever does not know of keys sees no difference. Whether keys
-are understood is asked by a `titanic.reply` for NO_ID: it is answered with 200 and KEY_LEAD, and elsewhere with 400.
+A `titanic.request` may begin with a frame that holds a *key*: KEY_LEAD and the key. A second request with the same key
+counts as the first one, and gets its ID. So a request with a lost answer can be repeated without being run twice. The
+frame begins with a zero byte, and no name of a service does, so programs without keys see no difference. A
+`titanic.reply` for NO_ID asks whether keys are understood: the answer is 200 and KEY_LEAD if they are, 400 if not.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ UNKNOWN: Final = b"400"
 ERROR: Final = b"500"
 
 CODE_LENGTH: Final = 3
-"""Only so many bytes of a status say something."""
+"""Bytes of a status that count."""
 
 KEY_LEAD: Final = b"\0titanic.key\0"
 
 KEY_BYTES_MAX: Final = 255
-"""Bytes of a key."""
+"""Length limit of a key."""
 
 ID_LENGTH: Final = 32
 
 NO_ID: Final = b"0" * ID_LENGTH
-"""The ID of no request."""
+"""An ID that no request has."""
 
 
 class Wanted(NamedTuple):
-    """What a `titanic.request` asks for.
+    """A `titanic.request`, decoded.
 
     Attributes:
-        key: by which it is known again; b"": it has none.
-        service: to call.
-        body: to call it with.
+        key: the key against repeats; b"": none.
+        service: name of the service to call.
+        body: body of the call.
     """
 
     key: bytes
@@ -57,7 +57,7 @@ class Wanted(NamedTuple):
 
 
 def parse_request(frames: Sequence[bytes]) -> Wanted | None:
-    """What a `titanic.request` asks for; None where it is none."""
+    """Decode a `titanic.request`; None if it is invalid."""
     key = b""
     if frames and frames[0].startswith(KEY_LEAD):
         key, frames = frames[0][len(KEY_LEAD) :], frames[1:]
@@ -69,7 +69,7 @@ def parse_request(frames: Sequence[bytes]) -> Wanted | None:
 
 
 def parse_id(frames: Sequence[bytes]) -> bytes | None:
-    """The ID that a request names, in lower case; None where it is none."""
+    """Return the ID in a request, in lower case; None if it is invalid."""
     if len(frames) != 1 or len(frames[0]) != ID_LENGTH:
         return None
     name = frames[0].lower()
@@ -77,12 +77,12 @@ def parse_id(frames: Sequence[bytes]) -> bytes | None:
 
 
 def keyed(key: bytes, service: str, body: Frames) -> Frames:
-    """The frames of a `titanic.request`; b"": without a key."""
+    """Return the frames of a `titanic.request`; with b"" as key, without a key."""
     return (*((KEY_LEAD + key,) if key else ()), service.encode(), *(body or (b"",)))
 
 
 def digest(wanted: Wanted) -> bytes:
-    """What tells one request from another under the same key."""
+    """Return a digest that distinguishes requests with the same key."""
     found = sha256()
     for frame in (wanted.service, *wanted.body):
         found.update(b"%d:" % len(frame))
@@ -91,5 +91,5 @@ def digest(wanted: Wanted) -> bytes:
 
 
 def code(frames: Sequence[bytes]) -> bytes:
-    """The status of a reply; what follows the three digits says nothing."""
+    """Return the status of a reply, without the text behind its three digits."""
     return frames[0][:CODE_LENGTH] if frames else b""

@@ -1,4 +1,4 @@
-"""The requests that Titanic has, without their bodies, and the changes to them that are to be durable."""
+"""The requests of Titanic without their bodies, and the changes to them that must be durable."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pubsub.services.core.interface import Frames
 
 
 class State(IntEnum):
-    """What has become of a request, as the store has it."""
+    """The stored state of a request."""
 
     PENDING = 0  # stored; it may be under way
     REPLIED = 1
@@ -24,16 +24,15 @@ class Entry:
 
     Attributes:
         id: 32 hexadecimal digits.
-        service, key, digest: as of the request.
-        state: as it is in the store, once `stored`.
-        age: of Titanic when it was accepted, in seconds; see `Titanic`.
+        state: the stored state, once `stored` is true.
+        age: Titanic's age when it was accepted, in seconds; see `Titanic`.
         stored: whether it is in the store.
-        closing: whether it is about to be closed.
-        token: by which it is under way; 0: it is not.
-        tries: how often it was run without a reply.
-        due: when it may be run again, on the monotonic clock in seconds.
+        closing: whether its close is not on disk yet.
+        token: token of its present run; 0: it is not running.
+        tries: runs without a reply.
+        due: monotonic time of the next run.
         answered: whether its reply came; it may not be in the store yet.
-        late: tokens by which it was run before, of brokers that could not tell what became of it.
+        late: tokens of earlier runs with an unknown result, at brokers without `mmi.pending`.
     """
 
     id: bytes
@@ -55,44 +54,42 @@ class Entry:
 
 
 class Accepted(NamedTuple):
-    """Store a request."""
-
     entry: Entry
     body: Frames
 
 
 class Replied(NamedTuple):
-    """Store the reply to a request, whose own body is not needed any more."""
+    """Store the reply to a request. It replaces the body of the request."""
 
     entry: Entry
     body: Frames
 
 
 class Closed(NamedTuple):
-    """Forget a request and its reply; its key, where it has one, is remembered."""
+    """Forget a request and its reply, but not its key."""
 
     entry: Entry
 
 
 class Expired(NamedTuple):
-    """Forget these requests altogether."""
+    """Forget these requests and their keys."""
 
     entries: tuple[Entry, ...]
 
 
 class Aged(NamedTuple):
-    """Store no more than the age."""
+    """Store the age only."""
 
 
 Change = Accepted | Replied | Closed | Expired | Aged
 
 
 class Load(NamedTuple):
-    """A body that is to be read.
+    """A body to read from the store.
 
     Attributes:
-        entry: whose: the reply where that is there, else the request.
-        token: for whom it is.
+        entry: its request; the body is the reply's if there is one, otherwise the request's.
+        token: receiver of the body.
     """
 
     entry: Entry
@@ -107,17 +104,14 @@ class Requests:
     by_key: dict[bytes, Entry] = field(default_factory=dict)
 
     def add(self, entry: Entry) -> None:
-        """Know a request."""
         self.by_id[entry.id] = entry
         if entry.key:
             self.by_key[entry.key] = entry
 
     def remove(self, entry: Entry) -> None:
-        """Know it no more."""
         self.by_id.pop(entry.id, None)
         if entry.key:
             self.by_key.pop(entry.key, None)
 
     def oldest(self) -> Entry | None:
-        """The one that was accepted first."""
         return next(iter(self.by_id.values()), None)

@@ -1,12 +1,12 @@
-"""Which stored request is run when: by services that have workers, no more at a time than they have.
+"""The order in which stored requests run: at most as many of a service as it has workers.
 
-The broker is asked how many workers a service has (`mmi.workers`, or `mmi.service` of a broker that knows no more) once
-a second while something waits for it. A request is sent only where a worker is there, so none waits in the broker while
-its time runs out and is then run twice.
+While a request waits, Titanic asks the broker once a second how many workers its service has (`mmi.workers`, or
+`mmi.service` of a broker without it). A request is sent only if a worker is free. So no request waits in the broker
+until its time is over and then runs twice.
 
-A request is sent again once the broker says that it has it no more (`carrying`). A broker that cannot tell is believed
-to have lost it after `reply_seconds`; each further time after twice as long, up to 2 ** DOUBLINGS_MAX times as long. A
-reply of any of them is the reply.
+A request is sent again once the broker answers that it no longer has it (`carrying`). If a broker cannot tell, the
+request counts as lost after `reply_seconds`. The time doubles with each further try, up to 2 ** DOUBLINGS_MAX times. A
+reply to any of the tries counts.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pubsub.services.core.titanic.protocol import OK, UNKNOWN, code
 from pubsub.services.core.titanic.requests import Entry, Load, State
 
 ASK_SECONDS: Final = 1.0
-"""Between two questions how many workers a service has."""
+"""Interval between two questions for the number of workers of a service."""
 
 ASK_PATIENCE: Final = Patience(2.5, 1)
 
 BACKOFF_SECONDS: Final = 1.0
-"""Before a request that got no reply is run again; it doubles up to BACKOFF_SECONDS_MAX."""
+"""Time before a request without a reply runs again. It doubles up to BACKOFF_SECONDS_MAX."""
 
 BACKOFF_SECONDS_MAX: Final = 32.0
 
@@ -48,14 +48,12 @@ class _Service:
 
 
 class Running:
-    """Runs requests by way of a carrier, whose outcomes are given to `ended`.
+    """Runs requests with a carrier. Pass the carrier's outcomes to `ended`.
 
     Args:
-        caller: of the broker's own services; its events are given to `take`.
-        carrier: of requests.
-        reply_seconds: after which the broker is asked what became of a request.
-        parallel: requests that are run at a time.
-        counters: how often what happened.
+        caller: calls the broker's own services. Pass its events to `take`.
+        reply_seconds: time after which the broker is asked about a request.
+        parallel: limit of requests that run at a time.
     """
 
     def __init__(
@@ -65,7 +63,7 @@ class Running:
         self._reply_seconds, self._parallel = reply_seconds, parallel
         self._services: dict[bytes, _Service] = {}
         self._able: OrderedDict[bytes, _Service] = OrderedDict()
-        """Those that have a request and a worker for it; the one that had its turn longest ago is first."""
+        """Services with a request and a free worker; the least recently served one first."""
         self._asks: deque[tuple[float, _Service]] = deque()
         self._later: list[tuple[float, int, Entry]] = []
         self._tokens = count(1)
@@ -76,11 +74,11 @@ class Running:
 
     @property
     def running(self) -> int:
-        """Requests that are under way."""
+        """Number of requests under way."""
         return len(self._runs)
 
     def add(self, entry: Entry, now: float) -> None:
-        """Run a request when it can be; nothing where its reply came."""
+        """Run a request when a worker is free, unless it has a reply."""
         if entry.answered:
             return
         if entry.due > now:
@@ -96,7 +94,6 @@ class Running:
         self._note(service)
 
     def cancel(self, entry: Entry, now: float) -> None:
-        """A request is not to be run any more."""
         self._forget_late(entry)
         if entry.token:
             self._carrier.cancel(entry.token)
@@ -106,13 +103,13 @@ class Running:
             self._note(service)
 
     def take(self, event: Event, now: float) -> None:
-        """An answer of the broker about a service."""
+        """Take the broker's answer about a service."""
         service = self._asked.pop(getattr(event, "token", 0), None)
         if service is not None:
             self._told(service, event, now)
 
     def ended(self, outcome: Outcome, now: float) -> tuple[Entry, Frames] | None:
-        """What came of a request; the request and its reply, where there is one."""
+        """Take the result of a run. Return the request and its reply, if there is one."""
         entry = self._runs.get(outcome.token) or self._late.get(outcome.token)
         if entry is None:
             return None
@@ -146,7 +143,7 @@ class Running:
         self._note(service)
 
     def _note(self, service: _Service) -> None:
-        """Whether a service can be given something to do has changed."""
+        """Update whether a service has a request and a free worker."""
         if service.queue and service.running < service.workers:
             self._able.setdefault(service.name, service)
         else:
@@ -155,7 +152,7 @@ class Running:
             self._services.pop(service.name, None)
 
     def start(self, now: float) -> list[Load]:
-        """What is begun now: requests whose bodies are to be read, and given to `loaded`."""
+        """Start requests. Return the bodies to read; pass them to `loaded`."""
         loads = []
         while self._able and len(self._runs) < self._parallel:
             _, service = self._able.popitem(last=False)
@@ -168,7 +165,7 @@ class Running:
         return loads
 
     def loaded(self, token: int, body: Frames, now: float) -> None:
-        """The body of a request that was begun."""
+        """Send a request, now that its body is read."""
         entry = self._runs.get(token)
         if entry is not None:
             self._counters["runs"] += 1
@@ -176,7 +173,7 @@ class Running:
             self._carrier.run(token, entry.service.decode(), body, seconds, now)
 
     def lost(self, token: int) -> None:
-        """The body of a request that was begun cannot be read."""
+        """End a request with an unreadable body."""
         entry = self._runs.get(token)
         if entry is not None:
             self._end(entry)
@@ -200,12 +197,11 @@ class Running:
         self._note(service)
 
     def timer(self) -> float:
-        """When `tick` is to be called next."""
         due = self._asks[0][0] if self._asks else NEVER
         return min(due, self._later[0][0]) if self._later else due
 
     def tick(self, now: float) -> None:
-        """Ask what is to be asked again, and have tried what is to be tried again."""
+        """Ask again for the number of workers, and add the requests that have waited long enough."""
         while self._asks and self._asks[0][0] <= now:
             _, service = self._asks.popleft()
             if service.queue:

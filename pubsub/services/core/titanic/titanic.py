@@ -1,16 +1,17 @@
-"""Titanic: requests that are on disk before they are accepted, run when a worker is there, and replies that are kept.
+"""Titanic: it stores each request before it accepts it, runs it when a worker is free, and stores the reply.
 
-To the broker it is a worker of its services (`protocol`), several times each, and a client. What it answers depends on
-the disk: a change is left in `take_changes`, and its answer goes out when the shell says that it was `written`. So a
-request is on disk before its client gets the ID, and its reply before anybody is told of it; whatever is killed when,
-it is either there, and run until it has a reply, or its client was told nothing, and asks again under the same key.
+To the broker, Titanic is several workers of each of its services (`protocol`), and a client. Its answers depend on the
+disk. It leaves a change in `take_changes`, and sends the answer when the shell reports that the change was `written`.
+So a request is on disk before its client gets the ID, and a reply is on disk before a client receives it. After a kill
+at any time there are two cases. The request is on disk, and runs until it has a reply. Or its client has no answer, and
+asks again with the same key.
 
-A request may be run more than once (a worker, the broker or Titanic dies before the reply is on disk), and is not sent
-again once its reply is. While the broker says that it has the request, or a worker, a late reply is waited for.
+A request may run more than once, if a worker, the broker or Titanic dies before the reply is on disk. It is not sent
+again once its reply is on disk. While the broker answers that it or a worker has the request, Titanic waits for a late
+reply.
 
-What is kept is kept for `keep_seconds` of Titanic's *age*: the time that it has run, as the monotonic clock counts it,
-added up over its starts on disk. A wall clock that is set forward by a year makes nothing older, and one set back
-nothing younger; and what could not be fetched, since Titanic was not there, does not grow older meanwhile.
+Titanic keeps everything for `keep_seconds` of its *age*: the sum of its running times over all starts, by the monotonic
+clock, stored on disk. A change of the wall clock has no effect. Nothing ages while Titanic is down and cannot be asked.
 """
 
 from __future__ import annotations
@@ -41,30 +42,30 @@ from pubsub.services.core.titanic.requests import (
 from pubsub.services.core.titanic.running import Running
 
 WORKERS: Final = {protocol.REQUEST: 8, protocol.REPLY: 4, protocol.CLOSE: 2}
-"""Connections by which each service is served; a worker has one request at a time, and so many share a commit."""
+"""Connections per service. A worker has one request at a time, so that many requests can share a commit."""
 
 AGE_SECONDS: Final = 60.0
-"""Between two times that the age is stored, where nothing else is."""
+"""Interval at which the age is stored if nothing else is."""
 
 EXPIRED_MAX: Final = 1_000
-"""Requests that are forgotten in one commit."""
+"""Requests that expire in one commit."""
 
 AGAIN_SECONDS: Final = 1.0
-"""After which a change that the disk did not take is tried again."""
+"""Time after which a change is tried again that the disk did not accept."""
 
 Waiter = tuple[MajordomoWorker, int]
-"""Who is to be answered: the worker by which the question came, and its token."""
+"""A question that waits for an answer: the worker that received it, and its token."""
 
 
 @dataclass(frozen=True)
 class TitanicLimits:
-    """What Titanic waits for, and holds.
+    """Time and size limits of Titanic.
 
     Attributes:
-        reply_seconds: within which a reply is expected; then the broker is asked whether it still has the request.
-        parallel: requests that are run at a time.
-        keep_seconds: how long a request, its reply and its key are kept, in Titanic's age.
-        requests_max: that are kept.
+        reply_seconds: expected time of a reply; after it the broker is asked whether it still has the request.
+        parallel: requests that run at a time.
+        keep_seconds: time for which a request, its reply and its key are kept, in Titanic's age.
+        requests_max: requests that are kept.
     """
 
     reply_seconds: float = 30.0
@@ -78,10 +79,9 @@ class Titanic(BaseCore):
 
     Args:
         address: of the broker.
-        new_id: gives 32 hexadecimal digits that nobody can guess, others each time.
+        new_id: returns 32 hexadecimal digits that cannot be guessed, new with each call.
         stored: the requests of the store, the oldest first.
-        age: as stored, in seconds.
-        limits: what it waits for, and holds.
+        age: the stored age in seconds.
         times: of its connections to the broker.
     """
 
@@ -121,11 +121,11 @@ class Titanic(BaseCore):
         self._age_at = NEVER
 
     def age(self, now: float) -> float:
-        """For how long it has run, over all its starts, in seconds."""
+        """Running time over all starts, in seconds."""
         return self._age + now - self._started
 
     def start(self, now: float) -> None:
-        """Register with the broker, and run what has no reply yet."""
+        """Register with the broker, and run the requests without a reply."""
         self._started = now
         self._age_at = now + AGE_SECONDS
         for worker in self._workers.values():
@@ -137,7 +137,6 @@ class Titanic(BaseCore):
         self._gather(now)
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
-        """The broker says something, at one of the connections."""
         self._of(port).receive(port, peer, frames, now)
         self._gather(now)
 
@@ -148,21 +147,19 @@ class Titanic(BaseCore):
         return (*self._workers.values(), self._caller, self._carrier)
 
     def ended(self, port: str, now: float) -> None:
-        """A connection to the broker has ended."""
         self._of(port).ended(port, now)
         self._gather(now)
 
     def refused(self, port: str, reason: str, now: float) -> None:
-        """The broker does not let us in."""
         self._of(port).refused(port, reason, now)
         self._gather(now)
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
-        """A message was not sent; the one that waits for its answer notices."""
+        """Count the message only: its sender has a time-out."""
         self.counters["undelivered"] += 1
 
     def _gather(self, now: float) -> None:
-        """Take what the connections tell, and pass on what they want sent."""
+        """Take the events of the connections, and pass on their messages."""
         for worker in self._workers.values():
             for event in worker.take_events():
                 if isinstance(event, Requested):
@@ -179,7 +176,7 @@ class Titanic(BaseCore):
         for core in self._connected():
             self._sends += core.take_sends()
 
-    # What clients ask
+    # Questions of clients
 
     def _asked(self, service: str, waiter: Waiter, body: Frames, now: float) -> None:
         self.counters[service] += 1
@@ -220,7 +217,7 @@ class Titanic(BaseCore):
             self._changes.append(Accepted(entry, wanted.body))
 
     def _find(self, body: Frames) -> Entry | None:
-        """The request of which a client has the ID."""
+        """Return the open request with the ID in `body`, or None."""
         name = protocol.parse_id(body)
         entry = self.requests.by_id.get(name) if name is not None else None
         return entry if entry is not None and entry.stored and entry.state is not State.CLOSED else None
@@ -234,7 +231,7 @@ class Titanic(BaseCore):
         elif entry.state is State.PENDING:
             self._answer(waiter, now, PENDING)
         else:
-            self._reads -= 1  # Below zero: those of requests that are run are above.
+            self._reads -= 1  # Negative, since the tokens of runs are positive.
             self._readers[self._reads] = waiter
             self._loads.append(Load(entry, self._reads))
 
@@ -249,20 +246,20 @@ class Titanic(BaseCore):
             self._running.cancel(entry, now)
             self._changes.append(Closed(entry))
 
-    # What the disk does
+    # Results of the disk
 
     def take_changes(self) -> list[Change]:
-        """What is to be made durable, in order, each once; `written` or `not_written` is then called for each."""
+        """Return the changes to store, in order, each once. Call `written` or `not_written` for each."""
         taken, self._changes = self._changes, []
         return taken
 
     def take_loads(self) -> list[Load]:
-        """Bodies that are to be read, after the changes were made; `loaded` is then called for each."""
+        """Return the bodies to read after the changes are stored. Call `loaded` for each."""
         taken, self._loads = self._loads, []
         return taken
 
     def written(self, change: Change, now: float) -> None:
-        """A change is on the disk: whoever waits for it is told."""
+        """Answer the clients that wait for a change, now that it is on disk."""
         if isinstance(change, Accepted):
             entry = change.entry
             entry.stored = True
@@ -292,7 +289,7 @@ class Titanic(BaseCore):
             self._answer(waiter, now, OK)
 
     def not_written(self, change: Change, now: float) -> None:
-        """The disk is full: clients are told so, and what nobody waits for is tried again."""
+        """Answer the clients that wait with an error, since the disk is full. Try other changes again later."""
         self.counters["not_written"] += 1
         if isinstance(change, Accepted):
             self.requests.remove(change.entry)
@@ -311,12 +308,12 @@ class Titanic(BaseCore):
         self._gather(now)
 
     def _replying(self, entry: Entry) -> bool:
-        """Whether there is a reply that is not on the disk yet."""
+        """Whether the request has a reply that is not on disk yet."""
         waiting = (*self._again, *self._changes)
         return any(isinstance(change, Replied) and change.entry is entry for change in waiting)
 
     def loaded(self, load: Load, body: Frames | None, now: float) -> None:
-        """A body was read; None: there is none, or it is damaged."""
+        """Take a body; None: it is missing or damaged."""
         waiter = self._readers.pop(load.token, None)
         if waiter is not None:
             if body is not None:
@@ -338,7 +335,6 @@ class Titanic(BaseCore):
         self._expire_at = now + max(0.0, left)
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
         for core in self._connected():
             due = core.timer()
             if due is not None and due <= now:
@@ -367,16 +363,15 @@ class Titanic(BaseCore):
             self._running.cancel(entry, now)
         if expired:
             self._changes.append(Expired(tuple(expired)))
-        self._expire_at = now + AGAIN_SECONDS  # Unless the next one to expire is set when this is written.
+        self._expire_at = now + AGAIN_SECONDS  # `written` sets the time of the next request to expire.
 
     def timer(self) -> float | None:
-        """When `tick` is to be called next."""
         dues = [core.timer() for core in self._connected()]
         due = min([due for due in dues if due is not None], default=NEVER)
         return min(due, self._running.timer(), self._again_at, self._expire_at, self._age_at)
 
     def leave(self, now: float) -> None:
-        """Tell the broker that it ends; requests under way are run again by its next start."""
+        """Send DISCONNECT. The next start runs the requests under way again."""
         for worker in self._workers.values():
             worker.leave(now)
         for core in self._connected():
