@@ -19,12 +19,48 @@ REWRITTEN = [
     "docs/audit.md",
     "docs/coming-from.md",
     "docs/commands.md",
+    "docs/decisions/0001-proxies-between.md",
+    "docs/decisions/0002-chain-and-put-counters.md",
+    "docs/decisions/0003-backlog-as-spans.md",
+    "docs/decisions/0004-merge-by-history.md",
+    "docs/decisions/0005-register-instead-of-raft.md",
+    "docs/decisions/0006-no-deduplication-window.md",
+    "docs/decisions/0007-sqlite-as-the-store.md",
+    "docs/decisions/0008-callers-thread.md",
+    "docs/decisions/0009-answers-after-fsync.md",
+    "docs/decisions/0010-majority-of-witnesses.md",
+    "docs/decisions/0011-msgspec-commits.md",
+    "docs/decisions/0012-h11-and-own-routing.md",
+    "docs/decisions/index.md",
+    "docs/explanation/batches.md",
     "docs/explanation/breakages-and-mutants.md",
+    "docs/explanation/calls.md",
+    "docs/explanation/client-session.md",
+    "docs/explanation/continuing.md",
+    "docs/explanation/cores-and-shells.md",
     "docs/explanation/exactly-once.md",
+    "docs/explanation/failover.md",
+    "docs/explanation/gateway.md",
+    "docs/explanation/get.md",
+    "docs/explanation/logs.md",
+    "docs/explanation/merge.md",
+    "docs/explanation/numbers.md",
+    "docs/explanation/ownership.md",
     "docs/explanation/process-tests.md",
+    "docs/explanation/protocol.md",
+    "docs/explanation/put.md",
+    "docs/explanation/register.md",
+    "docs/explanation/reliable-http.md",
+    "docs/explanation/retention.md",
+    "docs/explanation/rules.md",
     "docs/explanation/security-model.md",
+    "docs/explanation/services-engine.md",
     "docs/explanation/simulation-checks.md",
     "docs/explanation/simulation.md",
+    "docs/explanation/sole-ownership.md",
+    "docs/explanation/spark-exchange.md",
+    "docs/explanation/stores.md",
+    "docs/explanation/terms.md",
     "docs/glossary.md",
     "docs/how-to/back-up.md",
     "docs/how-to/consume.md",
@@ -39,6 +75,7 @@ REWRITTEN = [
     "docs/how-to/upgrade.md",
     "docs/how-to/web-servers.md",
     "docs/how-to/webhooks.md",
+    "docs/index.md",
     "docs/install.md",
     "docs/limits.md",
     "docs/messenger.md",
@@ -54,7 +91,7 @@ REWRITTEN = [
     "examples/README.md",
 ]
 
-WITHOUT_TERMS = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/glossary.md"]
+WITHOUT_TERMS = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/glossary.md", "docs/index.md"]
 """Pages that need no link to the glossary first: the first screen, and what developers and the changelog say."""
 
 RELATIVE = re.compile(r"\b(?:who|whom|whose|whoever|what|whatever)\b", re.IGNORECASE)
@@ -96,7 +133,7 @@ def blocks(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    ends = re.compile(r"(?<=[.!?])\s+(?=[\"'(*_A-Z0-9])")
+    ends = re.compile(r"(?<=[.!?])(?:\*\*)?\s+(?=[\"'(*_A-Z0-9])")  # A sentence in bold may end there.
     return [sentence for block in blocks(text) for sentence in ends.split(block)]
 
 
