@@ -16,6 +16,7 @@ REWRITTEN = [
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
+    "docs/architecture.md",
     "docs/audit.md",
     "docs/coming-from.md",
     "docs/commands.md",
