@@ -26,7 +26,7 @@ the order of the table, then fields as `name=value`, separated by single spaces.
 {HEADER_LENGTH_MAX:,} bytes and {HEADER_FIELDS_MAX} words, a body at most {BODY_BYTES_MAX:,} bytes. Every header carries
 `{VERSION}`. A field that has its default value is not sent. An unknown `name=value` is ignored, an unknown
 `!name=value` refuses the message. What the messages are for, and their answers, stand in
-[the protocol](../explanation/protocol.md#messages).
+[the architecture](../architecture.md#the-protocol).
 
 | value | form |
 |---|---|
