@@ -9,14 +9,20 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from rules_page import anchor, rules, rules_of
 
 from tests.simulation.breakages.table import BREAKAGES
 
 ROOT = Path(__file__).parents[2]
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
-CITED = re.compile(r"(docs/[a-z_/-]+\.md)((?:(?:,|\s+and)\s+\*[^*]+\*)+)")
+CITED = re.compile(r"(?<![\w/])(docs/[\w/-]+\.md)((?:(?:, and|,| and) (?:\*[^*]+\*|[A-Z]\d+\b))*)")
 MISTAKE = re.compile(r"^\| (?:`` (.*?) ``|`([^`]+)`) \|.*?`(tests/[\w/]+\.py)(?:::(\w+)|`)", re.MULTILINE)
 SECTION = re.compile(r"\*([^*]+)\*")
+NUMBER = re.compile(r"\b[A-Z]\d+\b")
+CHECKED = ("docs/explanation/", "docs/decisions/")
+"""Folders of pages that are cited by their names alone; other names may be a test's own, or another project's."""
+
+LINKED_RULE = re.compile(r"\[([A-Z]\d+)\]\(([^)\s]*)\)")
 
 
 def files(*patterns: str) -> list[Path]:
@@ -29,7 +35,7 @@ def headings(page: Path) -> set[str]:
 
 
 def anchors(page: Path) -> set[str]:
-    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings(page)}
+    return {anchor(heading) for heading in headings(page)}
 
 
 def test_every_link_of_a_document_leads_somewhere() -> None:
@@ -45,22 +51,61 @@ def test_every_link_of_a_document_leads_somewhere() -> None:
     assert lost == []
 
 
-def test_every_section_that_is_cited_exists() -> None:
-    cited = lost = 0
-    problems = []
-    for file in files("pubsub/*.py", "tests/*.py", "scripts/*", "*.md"):
+def citations(text: str) -> list[tuple[str, list[str], list[str]]]:
+    """Return each citation: the page, its sections and its rules. It may go on in the next line of a comment."""
+    text = re.sub(r"\s*\n\s*(?:# )?", " ", text)
+    return [(page, SECTION.findall(what), NUMBER.findall(SECTION.sub("", what))) for page, what in CITED.findall(text)]
+
+
+def missing(text: str) -> list[str]:
+    """Return the citations of pages, sections and rules that do not exist."""
+    lost = []
+    for name, sections, numbers in citations(text):
+        page = ROOT / name
+        if not page.is_file():
+            lost += [name] if sections or numbers or name.startswith(CHECKED) else []
+            continue
+        lost += [f"{name}, *{section}*" for section in sections if section not in headings(page)]
+        lost += [f"{name}, {number}" for number in numbers if number not in {rule.name for rule in rules_of(page)}]
+    return lost
+
+
+def test_every_page_section_and_rule_that_is_cited_exists() -> None:
+    lost, sections, numbers = [], 0, 0
+    for file in files("pubsub/*.py", "tests/*.py", "tests/*.toml", "scripts/*", "benchmarks/*.py", "*.md"):
         if file.suffix == ".png" or file == Path(__file__):
             continue
-        # A citation may go on in the next line of a docstring or of a comment.
-        text = re.sub(r"\s*\n\s*(?:# )?", " ", file.read_text())
-        for page, sections in CITED.findall(text):
-            for section in SECTION.findall(sections):
-                cited += 1
-                if not (ROOT / page).is_file() or section not in headings(ROOT / page):
-                    lost += 1
-                    problems.append(f"{file.relative_to(ROOT)}: {page}, *{section}*")
-    assert problems == []
-    assert cited > 40
+        text = file.read_text()
+        lost += [f"{file.relative_to(ROOT)}: {citation}" for citation in missing(text)]
+        sections += sum(len(found) for _, found, _ in citations(text))
+        numbers += sum(len(found) for _, _, found in citations(text))
+    assert lost == []
+    assert sections > 40
+    assert numbers > 15
+
+
+def test_a_citation_of_a_page_a_section_or_a_rule_that_is_gone_is_found() -> None:
+    put = "docs/explanation/put.md"
+    assert missing(f"({put}, P3), ({put}, P1 and P2), {put}, *The chain* and *The way of a put*; {put}.") == []
+    assert missing(f"{put}, P99") == [f"{put}, P99"]
+    assert missing(f"# {put}, *The\n# chain*, and G1") == [f"{put}, G1"]
+    assert missing(f"{put}, *The chains*") == [f"{put}, *The chains*"]
+    assert missing("see docs/explanation/gone.md") == ["docs/explanation/gone.md"]
+    assert missing("docs/architecture.md, *Merge*") == ["docs/architecture.md, *Merge*"]
+
+
+def test_a_link_that_is_named_after_a_rule_leads_to_its_section() -> None:
+    places = {(rule.name, rule.page): anchor(rule.heading) for rule in rules()}
+    lost, linked = [], 0
+    for page in files("*.md"):
+        for number, target in LINKED_RULE.findall(page.read_text()):
+            linked += 1
+            name, _, heading = target.partition("#")
+            place = places.get((number, Path(name).name or page.name))
+            if place is None or (heading and heading != place):
+                lost.append(f"{page.relative_to(ROOT)}: [{number}]({target})")
+    assert lost == []
+    assert linked > 40
 
 
 def test_every_mistake_is_listed_and_the_test_that_catches_it_exists() -> None:
@@ -94,6 +139,7 @@ def test_nothing_is_cited_that_is_not_in_the_repository() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     # As scripts/docs does it.
     options = [

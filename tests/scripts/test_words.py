@@ -60,7 +60,18 @@ REWRITTEN = [
     "examples/README.md",
 ]
 
-WITHOUT_TERMS = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/glossary.md"]
+REWRITTEN = sorted(
+    {
+        "docs/architecture.md",
+        "docs/index.md",
+        *REWRITTEN,
+        *(f"docs/decisions/{page.name}" for page in (ROOT / "docs/decisions").glob("*.md")),
+        *(f"docs/explanation/{page.name}" for page in (ROOT / "docs/explanation").glob("*.md")),
+    }
+)
+"""With all pages of the explanation and of the decisions."""
+
+WITHOUT_TERMS = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "docs/glossary.md", "docs/index.md"]
 """Pages that need no link to the glossary first: the first screen, and what developers and the changelog say."""
 
 RELATIVE = re.compile(r"\b(?:who|whom|whose|whoever|what|whatever)\b", re.IGNORECASE)
@@ -102,7 +113,7 @@ def blocks(text: str) -> list[str]:
 
 
 def sentences(text: str) -> list[str]:
-    ends = re.compile(r"(?<=[.!?])\s+(?=[\"'(*_A-Z0-9])")
+    ends = re.compile(r"(?<=[.!?])(?:\*\*)?\s+(?=[\"'(*_A-Z0-9])")  # A sentence in bold may end there.
     return [sentence for block in blocks(text) for sentence in ends.split(block)]
 
 
