@@ -155,7 +155,7 @@ def test_within_one_process_there_are_no_keys() -> None:
     with embedded() as cluster:
         assert cluster.proxy_keys == ()
         assert cluster.proxies[0].startswith("inproc://")
-        with pytest.raises(CallerError, match=r"embedded\(bind=…\) lets others in"):
+        with pytest.raises(CallerError, match=r"start it with embedded\(bind=…\)"):
             cluster.authorize("eve", format_public(new_pair().public))
 
 

@@ -20,7 +20,7 @@ def test_a_call_is_made_served_asked_for_again_and_forgotten(
     assert main(["w", "serve", name, "--idle", "0", *place]) == 0
     assert "served 0 calls" in capfd.readouterr().out
     assert main(["c", "call", name, "hello", "--id", "c1", "--wait", "3", *place]) == 30
-    assert "it goes on, once. Ask again: pubsub client c replies c1" in capfd.readouterr().err
+    assert "the call continues. Ask again: pubsub client c replies c1" in capfd.readouterr().err
     assert main(["w", "serve", name, "--count", "1", *place, "--", "tr", "a-z", "A-Z"]) == 0
     capfd.readouterr()
     assert main(["c", "replies", "c1", "--wait", "20", *place]) == 0
