@@ -297,7 +297,7 @@ class EmbeddedKeys:
         with self._changing:
             lines = tuple(one for one in self._source.authorized.lines if one.key != line.key)
             if len(lines) >= AUTHORIZED_LINES_MAX:
-                raise CallerError(f"AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,} keys are accepted already; revoke one first")
+                raise CallerError(f"AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,} keys are accepted already")
             self._tell((*lines, line))
 
     def remove(self, key: bytes) -> None:

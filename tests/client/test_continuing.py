@@ -85,7 +85,7 @@ def test_one_line_says_why_messages_are_doubtful(caplog: pytest.LogCaptureFixtur
         rig.answer(out, answer)
         rig.subscribed()
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "goes on with its subscription to t" in line
+    assert "continues its subscription to t" in line
     assert "doubtful" in line
 
 

@@ -171,7 +171,7 @@ def request_headers(caller: str, call: str, headers: Mapping[str, bytes], deadli
 
 
 def requested(batches: Iterable[bytes]) -> list[str]:
-    """Return the IDs of the calls whose requests are in batches put on a service's topic by this client."""
+    """Return the IDs of all calls requested in batches that this client has put on a service's topic."""
     found = [decode_headers(block).get(ID) for batch in batches for block in decode_blocks(batch)]
     return [call.decode("ascii") for call in found if call is not None]
 
