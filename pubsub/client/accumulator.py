@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder
 
 UNWRITTEN: Final = (TooLarge, StorageError)
-"""Errors that say that nothing of a write is on the disk. A signal handler can let others out behind the commit."""
+"""Errors of a write that left nothing on the disk. An exception of a signal handler may also come after the commit."""
 
 _PAST: Final = float("-inf")
 
 _TABLES: Final = 3
-"""Of ends in a batch with keys and headers."""
+"""Number of tables of ends in a batch with keys and headers."""
 
 
 class Writing(Protocol):
@@ -42,10 +42,10 @@ class Writing(Protocol):
 
     @property
     def answered(self) -> bool:
-        """Whether answers are here that no turn has taken yet."""
+        """True if answers are here that no turn has handled yet."""
 
     def entered(self) -> Step:
-        """Hold the lock for a call: a `with` block."""
+        """Hold the lock for a call, in a `with` block."""
 
     def commit(self, changes: Sequence[Change]) -> bool:
         """Commit changes. The lock is held."""
@@ -72,9 +72,9 @@ class Accumulator:
         """Write the open batch of a topic, then batches of the caller, and send all. The lock is held.
 
         Args:
-            chain: the topic's.
+            chain: the topic's chain.
             own: one batch or more, each a row.
-            until: how long they are sent.
+            until: deadline of the sending.
             drafted: gets their rows before the commit.
 
         Returns:
@@ -97,7 +97,7 @@ class Accumulator:
                 rows = self._write_one(chain, own[0], until, drafted)
             else:
                 rows = self._write(chain, (), own, until, drafted)
-        # A whole turn if there is more to do: answers are here, or proxies that refused are due to be asked again.
+        # A complete turn if there is more to do: answers are here, or refusing proxies must be asked again.
         whole = session.answered or session.core.doors.called
         if whole or not chain.holds_back(rows[0]):
             session.follow(only_send=not whole)
@@ -119,7 +119,7 @@ class Accumulator:
             self._close(topic)
 
     def _close(self, topic: str) -> bool:
-        """Write the open batch of a topic; return whether there was one."""
+        """Write the open batch of a topic; return True if there was one."""
         core = self._session.core
         shares = core.groups.take(topic)
         if shares:
@@ -214,7 +214,7 @@ class Accumulator:
         return 0
 
     def give_back(self) -> None:
-        """It holds no lock."""
+        """Do nothing: the accumulator holds no lock."""
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that made it, whose callers are not here."""
+        """Do nothing: the callers are threads of the parent process."""

@@ -310,9 +310,9 @@ class Client(ServiceCalls):
             The number of messages taken, dead letters included; 0 if no message or no answer came in time.
 
         Raises:
-            PubsubError: as `get`, except that a call without an answer, as on a busy machine, raises Unavailable only
-                in two cases: an answer said that a topic is not served at present, or no answer came for as long as the
-                client's time-out, in however many calls.
+            Unavailable: an answer reported that a topic is not served at present, or no answer came for the client's
+                time-out, in one call or over several. A shorter time without an answer is not an error.
+            PubsubError: otherwise as `get`.
             Exception: as the handler raised it.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))

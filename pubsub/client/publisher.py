@@ -406,7 +406,7 @@ class Publisher:
         session, held = self._calls.session, len(self._filling.bodies)
         if session.closed:
             return
-        session.wake()  # The thread that drives the sockets puts what is left.
+        session.wake()  # The thread that drives the sockets puts the remaining messages.
         which = "the message in its open batch is" if held == 1 else f"the {held:,} messages in its open batch are"
         left = f"; {which} put now" if held else ""
         message = f"a publisher on {self.topic} was not closed: use it in a with block, or call close(){left}"

@@ -1,8 +1,8 @@
 """Decide, without sockets, disk and clock, how a client reacts to each call and each answer.
 
 The shell (`session`) passes in calls, decoded answers and `now`, and then uses four results in this order: `due`,
-changes to commit before anything that follows from them is sent; `wants_sync`, a due fsync; `outgoing`, messages to
-send; `deadline`, the time at which `tick` has work.
+`wants_sync`, `outgoing`, `deadline`. The changes in `due` must be committed before anything that follows from them is
+sent.
 
 A call's change is planned first (`Draft`, `Taking`, an intent), committed by the shell, and accepted here only then. So
 memory never runs ahead of the disk.

@@ -1,9 +1,14 @@
 """Pass messages to a handler: its effect, its puts and the position are one commit, or nothing happens.
 
 An attempt is counted before the handler runs, so that a message that always ends the process is detected. The count is
-taken back if the handler was not at fault: a cancellation or an interrupt ended it (Ctrl-C, or any other exception that
-is not an `Exception`), the handler is of a kind that cannot run, or the disk failed. A message is in hand until its
-handler returns. During that time other calls on its topic wait, and calls on other topics continue.
+taken back if the handler was not at fault:
+
+* A cancellation or an interrupt ended it: Ctrl-C, or any other exception that is not an `Exception`.
+* The handler is of a kind that cannot run.
+* The disk failed.
+
+A message is in hand until its handler returns. During that time other calls on its topic wait, and calls on other
+topics continue.
 """
 
 from __future__ import annotations

@@ -1,8 +1,12 @@
 """Serve calls: a call's effect, its reply and the position are one commit (docs/clients.md, *Calls that happen once*).
 
 A worker handles the calls of its service as `process` handles messages, one at a time, and puts each reply in the
-handler's own transaction. Three cases get an error reply, in one commit with the position: the handler failed too
-often, the process ended in the handler too often, or the deadline has passed, in which case the handler does not run.
+handler's own transaction. Three cases get an error reply, in one commit with the position:
+
+* The handler failed too often.
+* The process ended in the handler too often.
+* The deadline has passed; the handler then does not run.
+
 So each call taken has one reply. Its effect happens once or, with an error reply, not at all.
 """
 
