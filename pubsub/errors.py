@@ -118,10 +118,9 @@ class Interrupted(CallerError):
 
 
 class HandlerMisused(CallerError):
-    """A handler is built in a way that cannot work: it is a generator function, or one of its statements ends the
-    transaction.
+    """A handler is built in a way that cannot work; the failed call does not count as an attempt.
 
-    The failed call does not count as an attempt.
+    Examples: it is a generator function, or one of its statements ends the transaction.
     """
 
 
@@ -244,9 +243,7 @@ class StoreInUse(StorageError):
 
 
 class StateCopied(StorageError):
-    """A client's state directory was used in two places, or is an older copy of itself; `evidence` is the
-    observation.
-    """
+    """A client's state directory was used in two places, or is an older copy of itself; `evidence` shows it."""
 
     exit_code = 10
 
@@ -399,8 +396,7 @@ class DataLoss(PubsubError):
 
 
 class Superseded(PubsubError):
-    """Another process opened this client later, on another host or from another directory, and receives its messages
-    now.
+    """Another process opened this client later, elsewhere, and receives its messages now.
 
     Attributes:
         reason: another cause for the end of the delivery; "" if the client was opened elsewhere.
@@ -442,8 +438,8 @@ class NotHeard(OperatorError):
 
 
 class NotNow(OperatorError):
-    """The present state forbids the request: for example, the topic is contested or in transfer, or the server is
-    draining.
+    """The present state forbids the request: a topic is contested or in transfer, a server is draining or still
+    alive.
     """
 
     exit_code = 15

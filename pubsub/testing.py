@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pubsub_cluster(tmp_path: Path) -> Iterator[Embedded]:
-    """Start a proxy and a server for one test, with an empty directory; `.client(name)` opens a client of this
-    cluster.
-    """
+    """Start a proxy and a server for one test, with an empty directory; `.client(name)` opens a client of it."""
     from pubsub.embedded import embedded  # noqa: PLC0415  only where the fixture is used
 
     with embedded(tmp_path / "pubsub") as cluster:

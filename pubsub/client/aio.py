@@ -51,7 +51,7 @@ class AsyncPublisher:
         self._publisher, self._held, self._run = publisher, held, run
 
     async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
-        """Put one message, and wait only while a whole window of batches is unfinished.
+        """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Arguments, result and errors are those of `Publisher.put`. A cancellation during the wait puts nothing.
         """
@@ -101,10 +101,10 @@ class AsyncClient(ClientBase):
         return Awaited(calls.session)
 
     async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
-        """Run a call's flow. It takes and commits between its last `await` and its return, so a cancellation takes
-        nothing.
+        """Run a call's flow.
 
-        Every `await` in here ends with a cancellation, at any point. `breathes`: the call may find all it needs without
+        It takes messages and commits between its last `await` and its return, so a cancellation takes nothing. Every
+        `await` in here ends with a cancellation, at any point. `breathes`: the call may find all it needs without
         waiting, so other coroutines get a chance to run first.
         """
         session = self._held.calls.session  # Every call looks its calls up first, so the flow runs on this session.

@@ -50,9 +50,7 @@ class Awaited:
         session.watchers.append(self._look)
 
     def _look(self) -> None:
-        """Wake the coroutines with a met condition. Any thread may call this; adding and removing waits needs no
-        lock.
-        """
+        """Wake the coroutines with a met condition. Any thread may call this; waits come and go without a lock."""
         if not self._waits:
             return
         over: dict[asyncio.AbstractEventLoop, list[_Future]] = {}
@@ -86,9 +84,7 @@ class Awaited:
         return done or wait.done()
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """Wake, at the deadline, all coroutines with an expired wait: a timer for each would cost as much as the rest
-        of a put.
-        """
+        """Wake, at the deadline, all coroutines with an expired wait; a timer for each would double a put's cost."""
         now, ring = self._session.now, WeakMethod(self._ring)
         again, rounds = floor(deadline) + 2, self._rounds.setdefault(loop, set())
         pending = self._rings.setdefault(loop, [inf])

@@ -94,7 +94,7 @@ class Client(ServiceCalls):
             wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
 
         Returns:
-            A ticket: `counter` is the message's number, and `done` is True once the message is on the server's disk.
+            A ticket with the message's `counter`; its `done` is True once the message is on the server's disk.
 
         Raises:
             InvalidName, TooLarge, CallerError: an argument is not allowed; nothing was written.
@@ -182,9 +182,9 @@ class Client(ServiceCalls):
 
         If the client is subscribed already, it asks the service again: a subscription known there keeps its position.
         The service may know a subscription of this client ID from another state directory, lost or in use elsewhere.
-        The client then continues that one: it receives all messages without an acknowledgement, and those that the
-        other directory received already are marked `Message.doubtful`. An unsubscribe is final: messages put between it
-        and this call are not received.
+        The client then continues that one: it receives all messages that were not acknowledged. Messages that the other
+        directory received already are marked `Message.doubtful`. An unsubscribe is final: messages put between it and
+        this call are not received.
 
         Args:
             topic: as for `put`.

@@ -1,8 +1,8 @@
-"""Send messages that are put one at a time in batches.
+"""Collect messages that are put one at a time, and send them in batches.
 
 A batch closes at its limit of messages or bytes, or when it has been open for the linger time. A message costs one
-append and one ticket; all other work is done once a batch. The next batch fills while earlier ones are in flight. A
-window limits the number of unfinished batches: beyond the window, `put` waits.
+append and one ticket; all other work is done once a batch. The next batch fills while earlier ones are in flight. At
+twice the in-flight window of unfinished batches, `put` waits.
 """
 
 from __future__ import annotations
@@ -169,13 +169,13 @@ class Publisher:
         calls.session.timers.append(self._lingering)
 
     def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
-        """Put one message, and wait only while a whole window of batches is unfinished.
+        """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Args:
             body, key, headers: as for `Client.put`.
 
         Returns:
-            A light ticket: `done` is True once the message is on the server's disk.
+            A light ticket. Its `done` is True once the message is on the server's disk.
 
         Raises:
             Unavailable: no room in time; this message was not put.
@@ -257,9 +257,7 @@ class Publisher:
 
     @property
     def crowded(self) -> bool:
-        """True while a whole window of batches is unfinished; False once closed, since a closed publisher rejects puts
-        at once.
-        """
+        """True while two windows of batches are unfinished; False once closed, since puts are then rejected at once."""
         return self._chain.crowded and not self._closed
 
     def room(self) -> Flow[None]:

@@ -140,8 +140,9 @@ class ServiceCalls(ClientBase, ABC):
         return self._run(serving.serve(handler, timeout, max))
 
     def withdraw(self, service: str, *, timeout: float | None = None, part: int = 0, parts: int = 1) -> None:
-        """Stop being a service's worker, so that another client may serve. Calls that wait for this worker are given
-        up.
+        """Stop being a service's worker, so that another client may serve it.
+
+        Calls that wait for this worker are given up.
 
         Args:
             service, part, parts: as for `serve`.

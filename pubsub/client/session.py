@@ -122,9 +122,7 @@ class Session(Steps):
             raise
 
     def give_up(self) -> None:
-        """Release everything after a failed opening, also after Ctrl-C: no caller could close it, and its name would
-        stay in use.
-        """
+        """Release everything after a failed opening, also after Ctrl-C: no caller has the session to close it."""
         if self._opening.complete:
             self.release()
             return

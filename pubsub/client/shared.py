@@ -56,11 +56,9 @@ def make_settings(
     timeout: float | None,
     key_file: Path | str | None = None,
 ) -> ClientSettings:
-    """Combine the settings from three sources: the caller's arguments, then `settings`, then the sources of the
-    commands.
+    """Combine the caller's arguments, then `settings`, then the sources that commands use.
 
-    Without `settings`, a value that the caller did not name comes from the environment, the configuration file or its
-    default.
+    The environment, the configuration file and the defaults count only without `settings`.
 
     Raises:
         CallerError: an argument has a wrong type.
@@ -203,11 +201,11 @@ class ClientBase:
         return guarded(self._session, self._calls.puts.unfinished, topic)
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
-        """Return the subscriptions by topic.
+        """Return the state of each subscription.
 
         Returns:
-            For each topic a dict: `on` is True if the subscription is wanted, `settled` is True if the service
-                confirmed that, and `position` is the place of the last message taken.
+            A dict for each topic. Its `on` is True if the subscription is wanted, `settled` is True if the service
+            confirmed that, and `position` is the place of the last message taken.
         """
         return guarded(self._session, self._calls.subscribing.subscriptions)
 

@@ -146,8 +146,7 @@ class Steps:
         return self.held_here or self.drives
 
     def check_may_wait(self) -> None:
-        """Check that this thread may wait for an answer, and is not in a signal handler that interrupted a waiting
-        call.
+        """Check that this thread may wait: not in a signal handler that interrupted a waiting call.
 
         Raises:
             CallerError: it may not wait.
@@ -254,7 +253,7 @@ class Steps:
             watcher()
 
     def struck(self) -> None:
-        """Handle an interrupted Messenger, which reports to its driver: nothing is sent any more."""
+        """Handle an interruption of the Messenger, which drives the sockets: nothing is sent any more."""
         self.torn = True
         self.look()
 
@@ -265,9 +264,7 @@ class Steps:
 
     @property
     def is_cut_off(self) -> bool:
-        """True if the client is closed, or a step was interrupted, detected or not. Call it between steps, with the
-        lock held.
-        """
+        """True if closed, or a step was interrupted, detected or not. For use between steps, under the lock."""
         return self.over or self.midway != 0
 
     def check_free(self) -> None:

@@ -153,9 +153,7 @@ def topic_of(service: str, key: bytes, parts: int) -> str:
 
 
 def fingerprint(topic: str, body: bytes, key: bytes, headers: Mapping[str, bytes]) -> bytes:
-    """Hash a request, to tell a repeat under an ID from a different call. The deadline does not count: the first one
-    holds.
-    """
+    """Hash a request, to tell a repeat under an ID from a different call. A repeat may have another deadline."""
     digest = sha256()
     for part in (topic.encode(), body, key, encode_headers(headers)):
         digest.update(len(part).to_bytes(8, "little") + part)

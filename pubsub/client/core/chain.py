@@ -305,8 +305,7 @@ class Chain:
         return self.until if self.deadline is None else min(self.until, self.deadline)
 
     def unchain(self) -> Row | None:
-        """Return the oldest row, which must begin the chain anew because the log was given up; `unchained` follows the
-        commit.
+        """Return the oldest row, to begin the chain anew after its log was given up; `unchained` follows the commit.
 
         Until then requests still name that log: from the name a server detects again that the log was given up. The
         result is None if that row begins the chain already, or there is no row.
@@ -322,9 +321,7 @@ class Chain:
             self.log = ""
 
     def renew(self) -> None:
-        """Continue as another publisher: the oldest row begins the chain, and no row depends on an earlier power
-        cut.
-        """
+        """Continue as another publisher: the oldest row begins the chain, without marks of earlier power cuts."""
         self.finished = self.cleared = 0
         for row in self.rows:
             row.whole = 0

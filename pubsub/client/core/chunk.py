@@ -53,9 +53,7 @@ class Chunk:
         return self.total - len(self._left) - length_hint(self._tokens)
 
     def give_back(self, topic: str) -> Taken:
-        """Return the change that gives back all messages not yielded by a stopped chunk; `rest` holds them
-        afterwards.
-        """
+        """Return the change that gives back the messages not yielded by a stopped chunk, and set `rest` to them."""
         handed, position, taken = self.handed, self.before, dict(self.counters)
         self.rest = []
         for piece in self.pieces:

@@ -160,9 +160,7 @@ class ClientCore:
         self._awake[sub.topic] = sub
 
     def check(self, sub: Subscription, until: float) -> None:
-        """Ask the service until `until` whether it knows a settled subscription; `unchecked` is True until it
-        answers.
-        """
+        """Ask the service until `until` if it knows a settled subscription; `unchecked` is True until it answers."""
         ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
@@ -200,9 +198,7 @@ class ClientCore:
         self.outbox.release()
 
     def acknowledge(self, now: float) -> list[Subscription]:
-        """Acknowledge all safe positions for the last time; return the subscriptions with an answer within
-        WAIT_SECONDS_MAX.
-        """
+        """Acknowledge all safe positions for the last time; return the subscriptions with a responsive server."""
         out = []
         for sub in self._awake.values():
             sub.waiting = 0

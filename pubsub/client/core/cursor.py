@@ -83,7 +83,5 @@ class Cursor:
         return self.attempts if self.counted_ahead else self.attempts + 1
 
     def attempted(self, position: Position | None, attempts: int, *, ahead: bool = False) -> None:
-        """Record a counted attempt. `ahead`: it was counted in the commit of the previous message, and has not
-        begun.
-        """
+        """Record a counted attempt. `ahead`: counted in the commit of the previous message, and not begun."""
         self.tried, self.attempts, self.counted_ahead = position, attempts, ahead

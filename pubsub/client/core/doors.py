@@ -48,9 +48,7 @@ class Doors:
         return before
 
     def knock(self, now: float) -> None:
-        """Let the proxies be asked again for a call that began while all refuse, unless the last refusal is too
-        recent.
-        """
+        """Let a call that began while all proxies refuse ask them again, unless the last refusal is too recent."""
         self.called = False
         if self.closed and now - self._since >= KNOCK_SECONDS:
             self.shut.clear()

@@ -77,9 +77,7 @@ class Groups:
         return topic in self._due
 
     def withdraw(self, topic: str, share: Share) -> bool:
-        """Take out the share of a caller that gives up; True if it was still here, so it is not put. Any thread may
-        call this.
-        """
+        """Take out the share of a caller that gives up; True if it was still here and is not put. For any thread."""
         try:
             self._waiting[topic].remove(share)
         except (KeyError, ValueError):

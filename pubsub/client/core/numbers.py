@@ -98,9 +98,7 @@ class Numbers:
         return self._next - 1
 
     def never_gave(self, number: int) -> bool:
-        """Return True if this number was certainly never used, neither now nor before the present start of the
-        client.
-        """
+        """Return True if this number was certainly never used, neither now nor before the present start."""
         milliseconds = number >> COUNT_BITS
         return milliseconds > self.known[0] and milliseconds not in self.known
 

@@ -202,8 +202,7 @@ class Outbox:
         return done
 
     def evidence(self, chain: Chain, last: int) -> str:
-        """Return the evidence that a copy of this state was used elsewhere, from an answer's `last`; "" if there is
-        none.
+        """Return the evidence in an answer's `last` that a copy of this state was used elsewhere; "" if none.
 
         An answer finishes rows only up to the last counter of one of them, since the rows are all puts from the oldest
         on. Any other `last` in this range was put by a copy. A `last` below other numbers of this client is no evidence
@@ -230,8 +229,9 @@ class Outbox:
         return row.last <= chain.loaded and self.cuts > (row.whole - 1 if row.whole else chain.cleared)
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
-        """Return the changes that drop a topic's unfinished rows, with an fsync, and the rows; `discarded` follows the
-        commit.
+        """Return the changes that drop a topic's unfinished rows, and the rows; `discarded` follows the commit.
+
+        The commit must be fsynced.
         """
         chain = self.chain(topic)
         rows = list(chain.rows)

@@ -11,8 +11,7 @@ from pubsub.protocol.train import join_table
 
 
 def put_message(client: str, publisher: str, chain: Chain, rows: Sequence[Row]) -> Put:
-    """Build the message for rows that are sent now; the bodies of a train, and a body on the disk only, are added
-    later.
+    """Build the message for rows that are sent now; bodies of a train, or on the disk only, are added later.
 
     Args:
         client, publisher: the client's ID and its store's ID.

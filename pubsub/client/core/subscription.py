@@ -159,9 +159,7 @@ class Subscription:
         return self.poll.hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
-        """Build a GET for the records after the prefetch, which also acknowledges the safe position. `wait` is in
-        seconds.
-        """
+        """Build a GET for the records after the prefetch, which acknowledges the safe position. `wait`: seconds."""
         after, safe = self.after, self.cursor.safe
         return Get(
             self.client, self.topic, safe, self.intent.number, epoch, after if after != safe else None,
@@ -181,9 +179,7 @@ class Subscription:
         return min(self.poll.wait, max(0.0, self.until - now)) if self.wanted(now) else self.poll.wait
 
     def parked_beyond(self, until: float, now: float) -> bool:
-        """Return True if the server has held the GET in flight for long, and may hold it for longer than a call
-        waits.
-        """
+        """Return True if the server has held the GET in flight for long, and may hold it beyond a call's deadline."""
         return self.deadline is not None and self.poll.held_beyond(until, now)
 
     def acknowledge_at(self) -> float | None:
@@ -279,9 +275,7 @@ class Subscription:
             self.cursor.attempted(None, 0)
 
     def bury(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
-        """Return the changes to continue after a loss, and the error that the application gets once; `buried` follows
-        the commit.
-        """
+        """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
         error = DataLoss(self.topic, first, last, "the service cannot hand them out any more")
         letter = Buried(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
@@ -309,9 +303,7 @@ class Subscription:
 
     @property
     def remaking(self) -> bool:
-        """True while the subscription is being made anew, unless it failed with an error that only the application can
-        correct.
-        """
+        """True while the subscription is made anew, unless only the application can correct its failure."""
         return self.intent.on and not self.intent.settled and isinstance(self.failure, NotAllowed | None)
 
     # Handing out one by one

@@ -78,9 +78,7 @@ class Calls:
         return rows
 
     def renew(self, *, keep: bool) -> None:
-        """Make the state directory another publisher, fsynced. `keep`: with its unfinished puts; otherwise they are
-        discarded.
-        """
+        """Make the state directory another publisher, fsynced; keep its unfinished puts if `keep` is True."""
         check_truth("keep", keep)
         session = self.session
         core = session.core

@@ -1,5 +1,6 @@
-"""Run the calls that receive: wait for messages, commit them as taken, and return them (docs/architecture.md,
-*Subscribe and get*).
+"""Run the receiving calls (docs/architecture.md, *Subscribe and get*).
+
+They wait for messages, commit them as taken, and return them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Run puts: write them to the outbox, send them, and wait for them (docs/architecture.md, *Put: the chain* and
-*Groups*).
+"""Run puts (docs/architecture.md, *Put: the chain* and *Groups*).
+
+They write messages to the outbox, send them, and wait for the server's answers.
 """
 
 from __future__ import annotations
@@ -75,8 +76,9 @@ class Puts:
         return chain if chain is not None and (chain.previous or chain.rows) else None
 
     def chain(self, topic: str) -> Chain:
-        """Return the chain of a topic, and make one if needed. The lock is needed since other threads iterate over the
-        chains.
+        """Return the chain of a topic, and make one if needed.
+
+        The lock is needed because other threads iterate over the chains within a step.
         """
         with self.session.lock:
             return self.core.outbox.chain(topic)

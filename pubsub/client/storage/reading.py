@@ -60,9 +60,7 @@ class Reading:
         yield from self.db.execute("select topic, previous, cleared, log from pubsub_chains")
 
     def subscriptions(self) -> Iterator[tuple[str, bool, bool, bool, int, str, Position | None, Position | None, int]]:
-        """Yield topic, wanted, settled, fresh, number, log, last position, tried position and attempts of each
-        subscription.
-        """
+        """Yield topic, wanted, settled, fresh, number, log, last position, tried position and attempts of each."""
         for topic, wanted, settled, fresh, number, log, last_log, last, tried_log, tried, attempts in self.db.execute(
             "select topic, wanted, settled, fresh, number, log,"
             " last_log, last_offset, tried_log, tried_offset, attempts from pubsub_subscriptions"

@@ -394,9 +394,7 @@ class Store(Reading):
 
 
 class _Commit:
-    """The `with` block of `Store.transaction`. A generator would not do: one interrupted by an exception resumes
-    later.
-    """
+    """The `with` block of `Store.transaction`; not a generator, since an interrupted one would resume later."""
 
     __slots__ = ("_fsync", "_store")
 

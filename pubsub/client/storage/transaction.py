@@ -1,6 +1,4 @@
-"""Run a transaction of the client's database: the caller's own rows and any number of puts, in one commit or not at
-all.
-"""
+"""Run a transaction of the client's database: the caller's rows and any number of puts, in one commit or none."""
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ class Transaction:
             bindings: values of its parameters, by place or by name.
 
         Returns:
-            The cursor: iterate it for the rows, or use `.get` for the only row or value.
+            The cursor. Iterate it for the rows, or use `.get` for the only row or value.
 
         Raises:
             apsw.Error: SQLite rejected a statement.
