@@ -107,7 +107,7 @@ class Numbers:
         behind = self._milliseconds - milliseconds
         if behind > NEAR_MAX:  # A random step, because a copy of this state with a slow clock must get other numbers.
             milliseconds = self._milliseconds + 1 + self._random.randrange(BEHIND_MAX)
-        elif behind >= 0:  # A small step, because later numbers of an older copy must be above this one.
+        elif behind >= 0:  # A small step, because numbers that an older copy allocates later must be above it.
             milliseconds = self._milliseconds + 1
         milliseconds = max(milliseconds, (above >> COUNT_BITS) + 1)
         if milliseconds << COUNT_BITS > NUMBER_MAX - COUNTS:

@@ -205,9 +205,9 @@ class Outbox:
         """Return the evidence in an answer's `last` that a copy of this state was used elsewhere; "" if none.
 
         An answer finishes rows only up to the last counter of one of them, since the rows are all puts from the oldest
-        on. Any other `last` in this range was put by a copy. A `last` below other numbers of this client is no evidence
-        to the contrary. A copy opened with a slow clock gives its puts lower numbers than the original's, and the
-        original may have passed them before the answer comes.
+        on. Any other `last` in this range was put by a copy. It proves nothing that `last` is below other numbers of
+        this client. A copy opened with a slow clock gives its puts lower numbers than the original's, and its numbers
+        may have risen above the original's before the answer comes.
         """
         never = f"{chain.topic} holds put {last}, which was never made here"
         if last > self.numbers.highest:
