@@ -1,4 +1,4 @@
-"""Every error says in one line what happened to what, and carries its facts and its exit code."""
+"""Every error tells in one line the event, its object and the next step, and carries its facts and its exit code."""
 
 import inspect
 import pickle

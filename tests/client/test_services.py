@@ -1,4 +1,4 @@
-"""Calls at a real proxy and a real server: each happens once, whoever is killed, cancelled or full meanwhile."""
+"""Calls at a real proxy and a real server: each happens once, through kills, cancellations and full disks."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_reply_that_was_not_sent_in_time_goes_out_while_the_worker_waits(
         call = client.request(service, b"a")
         worker.serve(service, effect, timeout=20.0, max=1)
         session = worker._session
-        with session.lock:  # As if nobody had answered for longer than the worker's time-out.
+        with session.lock:  # As if no answer had come for longer than the worker's time-out.
             for chain in session.core.outbox.chains.values():
                 chain.until = float("-inf")
         worker.serve(service, effect, timeout=0.5)

@@ -1,4 +1,4 @@
-"""A signal's handler that uses the client in the midst of one of its calls: refused, and the call goes on."""
+"""A signal handler that uses the client during one of its calls: refused, and the outer call continues."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_signals_handler_that_waits_as_its_thread_takes_the_turn_is_refused_at
 
 
 def within(function: Callable[..., object], line: str, handler: Callable[[], object]) -> Callable[..., Any]:
-    """What `sys.settrace` takes: calls a signal's handler once, before a line of a function."""
+    """The callback of `sys.settrace`: run a signal handler once, before a line of a function."""
     code, called = cast(FunctionType, function).__code__, False
 
     def step(frame: FrameType, event: str, argument: Any) -> Any:
