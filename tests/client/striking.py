@@ -31,9 +31,7 @@ class Strike(BaseException):
 
 @cache
 def _checked(code: CodeType) -> frozenset[int]:
-    """Return the instructions at which the interpreter may check for signals: after a call, at a beginning, at a jump
-    back.
-    """
+    """Return the instructions at which the interpreter may check for signals: after calls, at starts and jumps back."""
     found, before = set(), ""
     for instruction in dis.get_instructions(code):
         if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "PRECALL")):

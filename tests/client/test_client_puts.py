@@ -408,9 +408,7 @@ def test_who_finds_no_room_is_told_how_long_that_very_call_waited(tmp_path: Path
 def test_puts_of_an_event_loop_leave_the_sockets_to_the_messengers_thread(
     cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If another thread drove the sockets, the Messenger's thread would not take the coroutines' answers for a
-    while.
-    """
+    """If another thread drove the sockets, the Messenger's thread would not take answers for a while."""
 
     async def work() -> None:
         async with cluster.async_client(f"loop{topic}") as client:

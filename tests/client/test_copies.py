@@ -28,9 +28,7 @@ def bury(store: Store, number: int) -> None:
 
 
 def _hold(path: str, orders: object, busy: bool) -> None:
-    """Run a process that has the file open and prints its number of dead letters; with `busy` it writes more and
-    more.
-    """
+    """Run a process that has the file open and prints its number of dead letters; `busy`: it writes on."""
     store = Store(Path(path))
     for number in range(3):
         bury(store, number)

@@ -192,9 +192,7 @@ def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew()
 
 
 def test_only_the_oldest_put_names_the_log_to_avoid() -> None:
-    """For the oldest put a gap proves that the log lacks acknowledged puts. Later puts may only have overtaken a lost
-    one.
-    """
+    """For the oldest put a gap proves that the log lacks acknowledged puts; later puts may overtake a lost one."""
     rig = Rig()
     (done,) = rig.put(1)
     (out,) = rig.turn()

@@ -1,6 +1,4 @@
-"""Damaged state files: the opening reports them, or everything works; and a second opening keeps the first one's
-lock.
-"""
+"""Damaged state files: the opening reports them, or everything works; a second opening keeps the first one's lock."""
 
 from __future__ import annotations
 

@@ -84,9 +84,7 @@ def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_t
 
 
 def test_who_takes_an_answer_for_another_wakes_him_though_he_drives_the_sockets(nowhere: str, tmp_path: Path) -> None:
-    """A put takes the answers that are here, and the driving thread may have checked before the put was done
-    with them.
-    """
+    """A put takes the answers that are here, and the driving thread may have checked before the put was done."""
     with Client("c", proxies=[nowhere], directory=tmp_path) as client:
         session, over = client._session, threading.Event()
         sleeper = threading.Thread(target=session.wait, args=(over.is_set, session.now + PATIENCE))

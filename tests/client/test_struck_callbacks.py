@@ -18,9 +18,7 @@ class Alarm(Exception):
 
 
 def struck(call: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
-    """Run a function that is interrupted at its beginning or end; on the main thread, the only one that handles
-    signals.
-    """
+    """Run a function that is interrupted at its beginning or end, on the main thread, which alone handles signals."""
 
     def strikes(*arguments: Any, **named: Any) -> Any:
         main = threading.current_thread() is threading.main_thread()
