@@ -136,7 +136,7 @@ class NoSuchClient(CallerError):
     def __str__(self) -> str:
         names = ", ".join(self.others[:_NAMES_MAX]) + (" …" if len(self.others) > _NAMES_MAX else "")
         there = f"there are: {names}" if names else "there is none"
-        return f"there is no client {self.client} in {self.directory} ({there}); its first subscribe or put makes it"
+        return f"there is no client {self.client} in {self.directory} ({there}); its first subscribe or put creates it"
 
 
 class NotSubscribed(CallerError):

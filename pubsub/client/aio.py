@@ -368,7 +368,7 @@ class AsyncClient(ClientBase):
         for topic in topics:
             sub = self._session.core.subscriptions.get(check_topic(topic))
             if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
-                raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
+                raise CallerError(f"this handler is handling a message of {topic}; return from it to get the next one")
 
     async def close(self) -> None:
         """Fsync, acknowledge, and release everything; unfinished puts are kept.

@@ -253,7 +253,7 @@ class Publisher:
     def _check_free(self) -> None:
         """Reject a put in a signal handler that interrupted this publisher, since its message would miss the batch."""
         if holds(self._lock):
-            raise CallerError(f"this thread is in the midst of another call of the publisher on {self.topic}")
+            raise CallerError(f"this thread is already inside another call of the publisher on {self.topic}")
 
     @property
     def crowded(self) -> bool:

@@ -145,7 +145,7 @@ class Proxies:
             )
         asker = Asker(
             pair=keys.pair if keys else None,
-            makes_key="name a key file by --key FILE or PUBSUB_CLIENT_KEY_FILE, and its own key too",
+            makes_key="name a key file by --key FILE or PUBSUB_CLIENT_KEY_FILE, and the proxy's key too",
             names_key="in the proxies file or --proxy-key",
             rights=" --status --operate",
         )

@@ -69,7 +69,7 @@ def make_settings(
         named["proxies"] = list(check_proxies(proxies))
     if proxies_file is not None:
         if proxies is not None:
-            raise CallerError("proxies and proxies_file both say where the proxies are; name one of them")
+            raise CallerError("proxies and proxies_file both name the proxies; give only one of them")
         named["proxies_file"] = check_path("proxies_file", proxies_file)
     if directory is not None:
         named["directory"] = check_path("directory", directory)

@@ -152,7 +152,7 @@ class Steps:
             CallerError: it may not wait.
         """
         if self.drives:
-            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+            raise CallerError(f"this thread is already inside another call of client {self.name}")
 
     def entered(self) -> Step:
         """Hold the lock for a call, in a `with` block. Raises as `enter`."""
@@ -191,7 +191,7 @@ class Steps:
         self.check_outside()
         self.check_open()
         if holds(self.lock):  # A signal handler made this call. If it raises this error, the outer step is interrupted.
-            self._nested = CallerError(f"this thread is in the midst of another call of client {self.name}")
+            self._nested = CallerError(f"this thread is already inside another call of client {self.name}")
             raise self._nested
         self.torn = True
         self.check_whole()

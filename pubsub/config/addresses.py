@@ -21,7 +21,7 @@ IPC_PATH_MAX: Final = 107
 """Longest path of a Unix socket in bytes, a limit of the kernel."""
 
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
-HTTP_ADDRESS_RULE: Final = "HOST:PORT, as 127.0.0.1:9400; an IPv6 address in brackets; port 0: one that is free"
+HTTP_ADDRESS_RULE: Final = "HOST:PORT, such as 127.0.0.1:9400; an IPv6 address in brackets; port 0: any free port"
 
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "::"})  # noqa: S104  named to refuse it
 

@@ -93,7 +93,7 @@ def _size(least: int, most: int = NUMBER_MAX) -> Callable[[object], int]:
         if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
             given = int(match[1].replace("_", "")) * _UNITS[match[2]]
         if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-            raise ValueError(f"bytes from {least:,} to {most:,}, as 1048576 or 1 MiB (KiB, MiB, GiB, TiB)")
+            raise ValueError(f"bytes from {least:,} to {most:,}, such as 1048576 or 1 MiB (KiB, MiB, GiB, TiB)")
         return given
 
     return parse

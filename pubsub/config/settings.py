@@ -169,7 +169,7 @@ class ServerSettings(LivenessSettings):
             allowed = f"at least twice skew_seconds and one full liveness, {least:g} s"
             raise SettingRefused(self.role, "retention_hold_seconds", self.retention_hold_seconds, allowed)
         if listens_everywhere(self.bind) and self.advertise is None:
-            allowed = "a host that others can connect to; or name one beside it by advertise (--advertise)"
+            allowed = "a host that others can connect to; or give such a host by advertise (--advertise)"
             raise SettingRefused(self.role, "bind", self.bind, allowed)
 
 

@@ -123,7 +123,7 @@ def test_who_puts_in_the_midst_of_a_call_that_waits_is_refused_with_nothing_writ
 
     def put() -> bool:
         if session._messenger.driven_here and not refused:
-            with pytest.raises(CallerError, match="midst of another call") as raised:
+            with pytest.raises(CallerError, match="inside another call") as raised:
                 PUTS[call](client, topic)
             refused.append(raised.value)
         return bool(refused)

@@ -318,7 +318,7 @@ def test_a_handler_that_takes_from_its_own_topic_is_told_at_once(cluster: Embedd
         async def takes(message: Message, transaction: Transaction) -> None:
             await client.get(topic)
 
-        with pytest.raises(CallerError, match="in hand"):
+        with pytest.raises(CallerError, match="return from it"):
             await client.process(topic, takes, timeout=10.0)
         assert await client.process(topic, write, timeout=10.0) == 2
 

@@ -257,7 +257,7 @@ def test_a_mistyped_client_is_told_and_not_made(
     capsys.readouterr()
     assert run("alcie", *arguments, *named) == 20
     captured = capsys.readouterr()
-    text = f"there is no client alcie in {place} (there are: alice, carol); its first subscribe or put makes it\n"
+    text = f"there is no client alcie in {place} (there are: alice, carol); its first subscribe or put creates it\n"
     assert (captured.out, captured.err) == ("", f"pubsub: error: {text}")
     assert sorted(tmp_path.rglob("*")) == before
 

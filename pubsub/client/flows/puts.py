@@ -303,7 +303,7 @@ class Puts:
             else:
                 in_time = yield Wait(done, until)
         if row is not None and row.state == DISCARDED:
-            raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
+            raise CallerError(f"the put on {row.topic} was discarded during the call")
 
     def _raise(self, chain: Chain, seconds: float, *, in_time: bool) -> None:
         """Raise the reason why a chain is not finished, unless another call has asked again and it may finish yet."""

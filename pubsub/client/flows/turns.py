@@ -27,7 +27,7 @@ def check_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
     if isinstance(topics, str):
         return (topics,)
     if isinstance(topics, bytes) or not isinstance(topics, Sequence):
-        raise CallerError(f"topic is a text, or a list of texts, not {type(topics).__name__}")
+        raise CallerError(f"topic is a string, or a list of strings, not {type(topics).__name__}")
     named = tuple(map(check_topic, topics))
     if not 0 < len(named) <= TOPICS_MAX:
         raise CallerError(f"1 to {TOPICS_MAX:,} topics can be taken from at once; {len(named):,} are named")

@@ -30,7 +30,7 @@ def check_pages(db: apsw.Connection, path: str, found: int) -> None:
     tables = [name for (name,) in db.execute(ours)]
     findings = find_damage(db, ("sqlite_schema", *tables))
     if tables and found <= 0:
-        findings.append("it has tables, and no format")
+        findings.append("it has tables, but no format number")
     if findings:
         raise StoreDamaged(path, f"is damaged ({findings[0]}); {_REMEDY}")
 
