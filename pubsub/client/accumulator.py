@@ -51,14 +51,14 @@ class Writing(Protocol):
         """Commit changes. The lock is held."""
 
     def follow(self, *, only_send: bool = False) -> None:
-        """Run a turn, which writes due groups, or only the sending part of a turn. The lock is held."""
+        """Run a turn, which writes due open batches, or only the sending part of a turn. The lock is held."""
 
     def tell_waiting(self) -> None:
         """Wake waiting threads and coroutines to check their conditions."""
 
 
 class Accumulator:
-    """Writes the puts of one session. It is a timer of it: a group that was held for long enough is due."""
+    """Writes the puts of one session. As a timer of the session it writes open batches that waited long enough."""
 
     topic = ""
 
@@ -114,7 +114,7 @@ class Accumulator:
             self.close(topic)
 
     def write_due(self, now: float) -> None:
-        """Write the groups that are due, in a turn that sends them. The lock is held."""
+        """Write the open batches that are due, in a turn that sends them. The lock is held."""
         for topic in self._session.core.groups.due(now):
             self._close(topic)
 
@@ -127,7 +127,7 @@ class Accumulator:
         return bool(shares)
 
     def _write_shares(self, chain: Chain, shares: Sequence[Share]) -> None:
-        """Write shares together. If that fails, write them one by one, so that each caller gets its own result."""
+        """Write records together. If that fails, write them one by one, so that each caller gets its own result."""
         try:
             self._write(chain, shares)
         except UNWRITTEN as error:
@@ -149,7 +149,7 @@ class Accumulator:
         until: float = _PAST,
         drafted: list[Row] | None = None,
     ) -> list[Row]:
-        """Commit shares, then batches of the caller, to the outbox; return all rows."""
+        """Commit records of an open batch, then batches of the caller, to the outbox; return all rows."""
         session, core = self._session, self._session.core
         outbox, parts = core.outbox, []
         if core.copied is not None:
@@ -195,11 +195,11 @@ class Accumulator:
     # As a timer
 
     def deadline(self) -> float:
-        """The due time of the next group."""
+        """Return the due time of the next open batch."""
         return self._session.core.groups.deadline()
 
     def tick(self, now: float) -> None:
-        """Write due groups. The thread that drives the sockets calls this."""
+        """Write due open batches. The thread that drives the sockets calls this."""
         try:
             with self._session.entered():
                 self._session.follow()
@@ -207,7 +207,7 @@ class Accumulator:
             pass  # The client was closed meanwhile.
 
     def finish(self) -> int:
-        """Write all groups before the client closes, so that their puts are kept."""
+        """Write all open batches before the client closes, so that their puts are kept."""
         if self._session.core.groups.topics:
             with self._session.entered():
                 self.close_all()

@@ -59,7 +59,7 @@ def is_silence(session: Explained, error: BaseException) -> bool:
 
 
 def add_obstacles(session: Explained, error: BaseException) -> None:
-    """Add the obstacles to connections with the silent proxies, if there are any; this takes LOOK_SECONDS at most."""
+    """Add the causes that prevent connections with the silent proxies, if any are found within LOOK_SECONDS."""
     assert isinstance(error, Unavailable)
     proxies, shut = session.settings.proxies, dict(session.core.doors.shut)
     mute = [address for index, address in enumerate(proxies) if index not in shut]
@@ -72,7 +72,7 @@ def add_obstacles(session: Explained, error: BaseException) -> None:
 
 
 def obstacles_within(addresses: Sequence[str], seconds: float) -> dict[str, str]:
-    """Return the obstacles to connections with these addresses, as far as they are found in time; see `obstacle`."""
+    """Return the causes that prevent connections with these addresses, if found in time; see `obstacle`."""
     found: dict[str, str] = {}
 
     def look(address: str) -> None:

@@ -77,7 +77,7 @@ class Reopening:
         self.calls = self._open(opened)
 
     def current(self) -> Calls:
-        """Return the calls of a sound session, and open a new one after an interrupted step.
+        """Return the calls of a working session, and open a new one after an interrupted step.
 
         Raises:
             PubsubError: as `Client`: the session cannot be opened again; the next call tries once more.

@@ -189,7 +189,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "retention_hold_seconds": Rule(_seconds(0, 10**9), "Least time that a record stays, with or without subscribers."),
     "skew_seconds": Rule(_seconds(0, 3600), "Largest difference between two servers' clocks."),
     "backlog_bytes_max": Rule(_size(1), "Bytes waiting in one topic above which puts are answered full."),
-    "history_bytes_max": Rule(_size(1), "Consumed bytes of one topic that stay while it is not whole."),
+    "history_bytes_max": Rule(_size(1), "Consumed bytes of one topic that stay while it may have several owners."),
     "store_bytes_max": Rule(_size(0), "Database bytes above which the disk counts as full; 0: the disk's own limit."),
     "reserve_bytes": Rule(_size(0, 2**40), "Disk space kept for acknowledgements when it is full."),
     "memory_bytes_max": Rule(_size(0), "Bytes of the process above which all connections are made anew; 0: no limit."),

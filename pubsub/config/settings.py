@@ -116,7 +116,7 @@ class ServerSettings(LivenessSettings):
         retention_hold_seconds: least time for which a record stays after its put, with or without subscribers.
         skew_seconds: largest difference between two servers' clocks.
         backlog_bytes_max: bytes of one topic above which puts are answered `full`.
-        history_bytes_max: consumed bytes of one topic that stay while it is not whole.
+        history_bytes_max: consumed bytes of one topic that stay while it may have several owners.
         store_bytes_max: database bytes above which the disk counts as full; 0: the disk's own limit.
         reserve_bytes: space kept free on the disk for acknowledgements when it is full.
         publishers_max: remembered publishers for each topic; a put of one more is answered `full`.

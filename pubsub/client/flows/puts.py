@@ -48,8 +48,9 @@ class Puts:
     """The calls that put, on one session.
 
     Attributes:
-        soon: schedules the writing of a group after the present turn of the event loop, so that all puts of that turn
-            share it. None: the caller that opens a group writes it at once, and a caller without company puts alone.
+        soon: schedules the writing of an open batch after the present turn of the event loop, so that all puts of that
+            turn share it. None: the caller that opens a batch writes it at once, and a caller without company puts
+            alone.
         look_at: next time at which a put that does not wait polls for answers.
     """
 
@@ -129,7 +130,7 @@ class Puts:
         except BaseException:
             if share.row is None:
                 groups.withdraw(topic, share)
-                # This caller may have been the one to write the group for others; the driving thread takes over.
+                # This caller may have been the one to write the open batch for others; the driving thread takes over.
                 session.wake()
             raise
         return (yield from self._ended(chain, share, started))
@@ -139,7 +140,7 @@ class Puts:
         session, topic = self.session, chain.topic
         opens = self.core.groups.join(chain, share, now)
         if opens is None:
-            session.wake()  # The thread that drives the sockets writes the group in time.
+            session.wake()  # The thread that drives the sockets writes the open batch in time.
         elif opens and self.soon is not None:
             self.soon(partial(guarded, session, self.write_group, topic))
         elif opens:
@@ -153,14 +154,14 @@ class Puts:
         return row.state != UNFINISHED or chain.failure is not None or self.shut()
 
     def write_group(self, topic: str) -> None:
-        """Write and send the waiting shares of a topic; each caller finds its result in its share."""
+        """Write and send the open batch of a topic; each caller finds its result in its `Share`."""
         try:
             with self.session.entered():
                 self.session.accumulator.close(topic)
         except CallerError:
             pass  # The client was closed, or one of its steps interrupted: each caller finds that out.
         except BaseException:
-            # An event loop only logs the exception, so the driving thread must write the group.
+            # An event loop only logs the exception, so the driving thread must write the open batch.
             self.session.wake()
             raise
 
@@ -171,7 +172,7 @@ class Puts:
             if self.core.groups.withdraw(chain.topic, share):
                 session.check_whole()
                 session.check_open()
-            with session.lock:  # Another thread is writing the share at this moment.
+            with session.lock:  # Another thread is writing the record at this moment.
                 pass
         if share.error is not None:
             raise share.error
@@ -334,7 +335,7 @@ class Puts:
         """Check that puts on a topic can be finished.
 
         Raises:
-            StateCopied, Refused, NotAllowed, NotLetIn, Interrupted, CallerError: the obstacle.
+            StateCopied, Refused, NotAllowed, NotLetIn, Interrupted, CallerError: the cause.
         """
         if self.core.copied is not None:
             raise self.core.copied

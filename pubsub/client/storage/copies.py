@@ -113,7 +113,7 @@ def _state(path: Path, log: Path) -> _State:
 
 
 def _damaged(path: Path) -> bool:
-    """Return True if a copy is not sound."""
+    """Return True if a copy is damaged."""
     try:
         db = apsw.Connection(str(path))
         try:

@@ -1,7 +1,7 @@
 """Keep the client's durable state: one SQLite file, one process at a time (docs/architecture.md, *Stores*).
 
 The file uses WAL with `synchronous=NORMAL`. A commit survives the end of the process; after a power cut the file has an
-earlier, sound state. A commit that must survive a power cut too is made under FULL, which covers every commit before
+earlier, intact state. A commit that must survive a power cut too is made under FULL, which covers every commit before
 it. The lock of `locking_mode=EXCLUSIVE` keeps out other processes. Tables named `pubsub_…` are the client's. The rest
 of the file belongs to the application, and its tables commit together with ours in `transaction` and `process`.
 """
