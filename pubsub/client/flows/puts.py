@@ -189,8 +189,8 @@ class Puts:
         """Put one message without waiting, as `put_many` with less work.
 
         Returns:
-            Its ticket. None if `put_many` must do it, with nothing written: this client has not put to the topic
-                before, or there is no room.
+            Its ticket. None, with nothing written, if this client has not put to the topic before or there is no room.
+            The caller then uses `put_many`.
         """
         chain = self.known(topic)
         if chain is None or not chain.previous or chain.crowded:
