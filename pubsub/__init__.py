@@ -94,7 +94,7 @@ _NAMES = {
     "pubsub.services.errors": "CallError CallRefused CallTimeout HandlerOverran NoWorker",
     "pubsub.services.worker": "Worker",
 }
-"""Each module and the names that are offered of it."""
+"""Modules and the names that this package offers from each."""
 
 _WHERE = {name: module for module, names in _NAMES.items() for name in names.split()}
 
@@ -102,10 +102,10 @@ __all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for, so that `import pubsub` costs nothing."""
+    """Import a name at its first use, so that `import pubsub` stays fast."""
     value: Any
     if name == "__version__":
-        from importlib.metadata import version  # noqa: PLC0415 - it takes longer than all else of `import pubsub`.
+        from importlib.metadata import version  # noqa: PLC0415 - slower than the rest of `import pubsub`.
 
         value = version("pirate-pubsub")
     elif name in _WHERE:
@@ -117,14 +117,14 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names that it offers, before they are imported too."""
+    """List the offered names, including those that are not imported yet."""
     return sorted({*globals(), *__all__, "__version__"})
 
 
 class _Package(ModuleType):
-    """This package, in which `embedded` is the function, though a module of that name makes it.
+    """Keep `pubsub.embedded` bound to the function, although a module has the same name.
 
-    The import system sets a module that was imported as an attribute of its package.
+    The import system sets an imported module as an attribute of its package, which would hide the function.
     """
 
     def __setattr__(self, name: str, value: Any) -> None:

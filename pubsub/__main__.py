@@ -1,4 +1,4 @@
-"""`python -m pubsub`: the same as the command `pubsub`."""
+"""Run the command `pubsub` as `python -m pubsub`."""
 
 import sys
 

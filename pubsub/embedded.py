@@ -1,8 +1,8 @@
-"""A proxy and a server on threads of this process: for tests, and for programs that need no more.
+"""Run a proxy and a server on threads of this process, for tests and for small programs.
 
-Within the process they are reached by addresses that exist in one ZeroMQ context only, and nobody has a key. With an
-address of its own (`bind`) the proxy is reached by other processes too, and then lets nobody in without one: the keys
-are made in memory, and are worth nothing when the cluster has ended.
+Within the process, clients reach them by addresses that exist in one ZeroMQ context only, without keys. With an address
+for other processes (`bind`), the proxy accepts only clients with an authorized key. These keys are made in memory, and
+are invalid after the cluster ends.
 """
 
 from __future__ import annotations
@@ -51,21 +51,21 @@ class _Process(Protocol):
 
 
 class Embedded:
-    """A running proxy and server; made by `embedded`, and over at the end of its `with` block or by `close`.
+    """A running proxy and server; made by `embedded`, and ended by its `with` block or by `close`.
 
     Args:
-        directory: where all state lives.
-        proxy, server: change the settings that they are about to start with.
-        bind: where other processes reach it; "": nowhere.
+        directory: directory for all state; None: a temporary one.
+        proxy, server: functions that change the settings before the start.
+        bind: address for other processes; "": none.
 
     Attributes:
-        proxies: the addresses that a client connects to; without `bind` they exist in `context` only.
-        proxy_keys: the proxies' public keys, as text, in the same order; () where there are no keys.
-        context: the ZeroMQ context that they share.
-        directory: where all state lives.
+        proxies: addresses for clients; without `bind` they exist in `context` only.
+        proxy_keys: public keys of the proxies, as text, in the same order; () without keys.
+        context: the shared ZeroMQ context.
+        directory: directory of all state.
 
     Raises:
-        ConfigurationError: the address is in use, or is not one.
+        ConfigurationError: the address is in use or not valid.
         StorageError: the directory is in use or damaged.
     """
 
@@ -118,17 +118,29 @@ class Embedded:
         forks.watch(self)
 
     def client(self, name: str, **options: Any) -> Client:
-        """A client of it; its state is beside the server's unless `directory` is named. Options are `Client`'s.
+        """Open a client of this cluster.
 
-        Where the cluster has keys it has one of its own, with every right under its ID, unless `key_file` names one.
-        What is set neither here nor by `settings` has its default: environment and configuration file say nothing.
+        In a cluster with keys, the client gets a key with every right under its ID, unless `key_file` names one.
+        Settings that are neither options nor in `settings` have their defaults: the environment and the configuration
+        file are not read.
+
+        Args:
+            name: client ID.
+            options: as for `Client`; the default of `directory` is beside the server's state.
+
+        Returns:
+            The open client, which `close` of the cluster closes too.
+
+        Raises:
+            CallerError: the cluster is closed.
+            PubsubError: otherwise as `Client`.
         """
         opened = Client(name, **self._options(name, options))
         self._clients.add(opened)
         return opened
 
     def async_client(self, name: str, **options: Any) -> AsyncClient:
-        """A client for asyncio; options as for `client`."""
+        """Open a client for asyncio; arguments, result and errors as `client`."""
         opened = AsyncClient(name, **self._options(name, options))
         self._clients.add(opened)
         return opened
@@ -148,13 +160,13 @@ class Embedded:
         )
 
     def authorize(self, name: str, key: str, *rights: str) -> None:
-        """Let in who has a key: a client in another process. It connects to `proxies`, and expects `proxy_keys`.
+        """Accept a client in another process by its key. That client connects to `proxies`, and expects `proxy_keys`.
 
         Args:
-            name: its client ID, or a pattern of them, `worker-*`.
+            name: its client ID, or a pattern of IDs such as `worker-*`.
             key: its public key, `pk_…`.
-            rights: as the file of who is authorized has them, `put=orders/*` or `status`; none: `put=*` and `get=*`.
-                A key that was let in before has these from now on.
+            rights: as in the access list, such as `put=orders/*` or `status`; none: `put=*` and `get=*`. For a key that
+                is accepted already, they replace its rights.
 
         Raises:
             CallerError: there is no `bind`, or an argument is not allowed.
@@ -167,23 +179,30 @@ class Embedded:
         self._known_keys().add(line)
 
     def revoke(self, key: str) -> None:
-        """Let in who has this public key no more; nothing that it asked is answered any more.
+        """Reject this public key from now on; its pending requests get no answer.
+
+        Args:
+            key: the public key, `pk_…`.
 
         Raises:
-            CallerError: there is no `bind`, or the text is no key.
+            CallerError: there is no `bind`.
+            InvalidKey: the text is not a key.
         """
         self._known_keys().remove(parse_public(key))
 
     def key_file(self, name: str, *rights: str) -> Path:
-        """Make a key for a client in another process and let it in: the file, under `directory`.
+        """Make and accept a key for a client in another process.
 
         Args:
-            name: its client ID, for which there is no file yet.
-            rights: as of `authorize`.
+            name: its client ID, without a key file yet.
+            rights: as for `authorize`.
+
+        Returns:
+            The key file, under `directory`.
 
         Raises:
             CallerError: there is no `bind`, or an argument is not allowed.
-            ConfigurationError: the file is there already, or cannot be made.
+            ConfigurationError: the file exists already, or cannot be made.
         """
         path, pair = self.directory / "keys" / f"{check_id('client ID', name)}.key", new_pair()
         self.authorize(name, format_public(pair.public), *rights)
@@ -191,7 +210,7 @@ class Embedded:
         return path
 
     def _client_keys(self, name: str) -> ClientKeys:
-        """The keys of a client of this process, who may do everything under its own ID."""
+        """Return the keys of a client in this process, which has every right under its own ID."""
         keys = self._known_keys()
         pair = keys.clients.get(name)
         if pair is None:
@@ -202,11 +221,11 @@ class Embedded:
     def _known_keys(self) -> EmbeddedKeys:
         self._check_open()
         if self._keys is None:
-            raise CallerError("this cluster is within one process: embedded(bind=…) lets others in")
+            raise CallerError("this cluster accepts no other process; to change that, start it with embedded(bind=…)")
         return self._keys
 
     def close(self) -> None:
-        """End the clients made here that are still open, the server and the proxy. More than once is fine."""
+        """Close the clients made here, then the server and the proxy. A second call does nothing."""
         if self._closed:
             return
         self._closed = True
@@ -214,13 +233,13 @@ class Embedded:
             for client in tuple(self._clients):
                 with suppress(PubsubError):
                     client._held.calls.close(0.0)
-        finally:  # Ctrl-C may strike, and who calls once more is told that it is closed.
+        finally:  # Ctrl-C may interrupt the loop above, and a second `close` does nothing.
             for client in tuple(self._clients):
                 disconnect(client._held.calls.session)  # No thread may be in a socket that ends with the context.
             self._stack.close()
 
     def forked(self, parent: int) -> None:
-        """This is a child of the process that opened it: it makes no client, and leaves everything to the parent."""
+        """Make no clients in a child process, and leave everything to the parent."""
         self._inherited, self._closed = AfterFork("the embedded cluster", parent), True
         self._stack.pop_all()
         for process in self._processes:
@@ -250,12 +269,12 @@ class Embedded:
 
 
 class EmbeddedKeys:
-    """Keys in memory: the proxy's, those of clients in this process, and who is authorized.
+    """Keys in memory: the proxy's, those of clients in this process, and the access list.
 
     Attributes:
-        proxy: the proxy's pair.
-        clients: pairs of clients in this process, by ID.
-        reload: has the proxy look who is authorized.
+        proxy: the proxy's key pair.
+        clients: key pairs of clients in this process, by ID.
+        reload: makes the proxy read the access list again.
     """
 
     def __init__(self) -> None:
@@ -266,28 +285,28 @@ class EmbeddedKeys:
         self.reload: Callable[[], None] = lambda: None
 
     def of_proxy(self) -> ProcessKeys:
-        """What locks the proxy's door."""
+        """Return the proxy's key pair with the access list."""
         return ProcessKeys(self.proxy, self._source)
 
     def add(self, line: Line) -> None:
-        """Let in a key, or give one that is let in other rights.
+        """Accept a key, or replace the rights of an accepted key.
 
         Raises:
-            CallerError: there are too many.
+            CallerError: the access list has AUTHORIZED_LINES_MAX lines already.
         """
         with self._changing:
             lines = tuple(one for one in self._source.authorized.lines if one.key != line.key)
             if len(lines) >= AUTHORIZED_LINES_MAX:
-                raise CallerError(f"AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,} keys are let in already")
+                raise CallerError(f"AUTHORIZED_LINES_MAX = {AUTHORIZED_LINES_MAX:,} keys are accepted already")
             self._tell((*lines, line))
 
     def remove(self, key: bytes) -> None:
-        """Let in a key no more."""
+        """Reject a key from now on."""
         with self._changing:
             self._tell(tuple(one for one in self._source.authorized.lines if one.key != key))
 
     def _tell(self, lines: tuple[Line, ...]) -> None:
-        """Returns when the proxy knows of it, so that a handshake which follows is not refused."""
+        """Change the access list, and return after the proxy has read it, so that a following handshake succeeds."""
         self._source.authorized = Authorized(lines)
         self.reload()
         deadline = time.monotonic() + STOP_SECONDS
@@ -302,16 +321,19 @@ def embedded(
     proxy: Callable[[ProxySettings], ProxySettings] = lambda settings: settings,
     server: Callable[[ServerSettings], ServerSettings] = lambda settings: settings,
 ) -> Embedded:
-    """Start a proxy and a server on threads, over `inproc://`; a context manager that ends them.
+    """Start a proxy and a server on threads, over `inproc://`.
 
     Args:
-        directory: where their state lives, and stays; None: a temporary one, which goes with the block.
-        bind: where clients in other processes connect, `tcp://127.0.0.1:0` (a free port) or `ipc://PATH`: nobody is let
-            in without a key. None: they do not.
-        proxy, server: change the settings that they are about to start with.
+        directory: directory for their state, which stays; None: a temporary one, removed at the end of the block.
+        bind: address for clients in other processes, `tcp://127.0.0.1:0` (a free port) or `ipc://PATH`; clients then
+            need an authorized key. None: clients in this process only.
+        proxy, server: functions that change the settings before the start.
+
+    Returns:
+        A context manager that ends both.
 
     Raises:
-        CallerError: an argument is of a wrong type, or what a function gives.
+        CallerError: an argument, or the result of a function, has a wrong type.
         SettingRefused: a setting is not allowed.
         ConfigurationError: the address is in use.
         StorageError: the directory is in use or damaged.
@@ -324,12 +346,12 @@ def embedded(
 
 
 def _reached(bound: str) -> str:
-    """An address that this host can connect to, of one that listens on every interface."""
+    """Return an address that this host can connect to, for an address that may listen on every interface."""
     return re.sub(r"^tcp://\[::\]", "tcp://[::1]", re.sub(r"^tcp://(\*|0\.0\.0\.0)", "tcp://127.0.0.1", bound))
 
 
 def _changed(name: str, change: Callable[[S], S], settings: S) -> S:
-    """The settings that a caller's function makes of ours."""
+    """Apply the caller's function to our settings, and check its result."""
     if not callable(change):
         raise CallerError(f"{name} is a function from settings to settings, not {type(change).__name__}")
     changed = change(settings)

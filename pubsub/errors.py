@@ -1,17 +1,18 @@
-"""The error tree: one base, then by whose fault it is.
+"""Define the error tree: one base class, then one branch for each party at fault.
 
-Every error carries its facts as attributes and builds its one-line text from them, so that a program can act on the
-facts and a person reads what happened, to what, and what to do next. `exit_code` is what the commands end with.
+Each error carries its facts as attributes and builds its one-line text from them. A program can act on the attributes.
+The text says what happened, to what, and what to do next. `exit_code` is the exit code of a command that ends with the
+error.
 
     PubsubError
-      CallerError          this program asked for something that cannot be: InvalidName, InvalidKey, TooLarge …
-      PeerError            what arrived breaks the protocol: DecodeError, Refused
+      CallerError          this program asked for something impossible: InvalidName, InvalidKey, TooLarge …
+      PeerError            received data breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
-      NotLetIn, NotAllowed the keys: no proxy lets this one in, or it has no right to what was asked
-      Unavailable          nobody answered in time; InDoubt where a put is kept and will be finished
-      DataLoss, Superseded what a subscriber must be told once
-      OperatorError        what an operator asked for cannot be done: NotKnown, NotHeard, NotNow
+      NotLetIn, NotAllowed access: no proxy accepts this key, or the key lacks the right to this operation
+      Unavailable          no answer came in time; InDoubt if a put is kept and will be finished
+      DataLoss, Superseded events that a subscriber learns of once
+      OperatorError        an operator's request cannot be carried out: NotKnown, NotHeard, NotNow
 
 Calls and requests have branches of their own: `pubsub.client.errors`, `pubsub.services.errors`, `pubsub.http.errors`.
 """
@@ -27,11 +28,11 @@ _SECRET_KEY = re.compile(r"\bsk_[A-Za-z0-9_-]{16,}")
 _WHOLE_SECRET_KEY = re.compile(r"sk_[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])")
 
 THIS_PROCESS = "this process"
-"""The owner of what this very process has open already."""
+"""Value of `StoreInUse.owner` if the current process itself has the directory open."""
 
 
 def without_secrets(text: str) -> str:
-    """The text with no secret key in it, which somebody may have given where something else belongs."""
+    """Return the text with each secret key replaced, in case a user gave a key where something else belongs."""
     return _WHOLE_SECRET_KEY.sub("(a secret key)", text)
 
 
@@ -39,7 +40,8 @@ class PubsubError(Exception):
     """Base of every error that this package raises on purpose.
 
     Attributes:
-        options: of a client's error, those with which the commands that it names find the same client.
+        exit_code: exit code of a command that ends with this error.
+        options: options by which commands in the text find the failing client; "" for errors of other roles.
     """
 
     exit_code = 1
@@ -53,7 +55,7 @@ class CallerError(PubsubError):
 
 
 class InvalidName(CallerError):
-    """A topic, client ID or server ID that the protocol does not allow (docs/architecture.md, *The protocol*)."""
+    """A topic, client ID or server ID breaks the naming `rule` (docs/architecture.md, *The protocol*)."""
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
         self.kind, self.value, self.rule = kind, value, rule
@@ -66,7 +68,7 @@ class InvalidName(CallerError):
 
 
 class InvalidKey(CallerError):
-    """A text that is no key; `reason` says why. The text is not kept: it may be a secret one."""
+    """A text is not a valid key; `reason` names the broken rule. The text is not kept: it may be a secret key."""
 
     def __init__(self, reason: str, what: str = "this key") -> None:
         self.reason, self.what = reason, what
@@ -77,7 +79,7 @@ class InvalidKey(CallerError):
 
 
 class TooLarge(CallerError):
-    """A body, batch or queue beyond its named limit."""
+    """A body, a batch or a queue exceeds the limit `name` (docs/limits.md); `size` is in the unit of `limit`."""
 
     def __init__(self, what: str, size: int, limit: int, name: str) -> None:
         self.what, self.size, self.limit, self.name = what, size, limit, name
@@ -88,7 +90,7 @@ class TooLarge(CallerError):
 
 
 class AfterFork(CallerError):
-    """Something that was opened before a fork was used in the child; what it did in the parent goes on there."""
+    """An object opened before a fork was used in the child. It still works in the process with the ID `parent`."""
 
     def __init__(self, what: str, parent: int) -> None:
         self.what, self.parent = what, parent
@@ -102,7 +104,7 @@ class AfterFork(CallerError):
 
 
 class Interrupted(CallerError):
-    """An exception of a signal's handler cut a step of the client off, and ended this call; the next one goes on."""
+    """An exception of a signal handler interrupted the client and ended this call. The next call continues."""
 
     def __init__(self, what: str) -> None:
         self.what = what
@@ -110,18 +112,20 @@ class Interrupted(CallerError):
 
     def __str__(self) -> str:
         return (
-            f"an exception of a signal's handler interrupted {self.what} in a step, which ended this call; "
-            "the next call goes on from what is on the disk: unfinished puts are kept"
+            f"an exception of a signal handler interrupted {self.what} and ended this call; "
+            "the next call continues from the state on disk, and unfinished puts are kept"
         )
 
 
 class HandlerMisused(CallerError):
-    """A handler cannot do its work in the way it is made: it is a generator, or one of its statements (or of a `with`
-    block's) ends the transaction, say. It counts as no attempt."""
+    """A handler is built in a way that cannot work; the failed call does not count as an attempt.
+
+    Examples: it is a generator function, or one of its statements ends the transaction.
+    """
 
 
 class NoSuchClient(CallerError):
-    """A command asks for a client that is not there; `others` are. Nothing was made."""
+    """A command names a client without state in `directory`; `others` have state there. Nothing was made."""
 
     exit_code = 20
 
@@ -132,11 +136,15 @@ class NoSuchClient(CallerError):
     def __str__(self) -> str:
         names = ", ".join(self.others[:_NAMES_MAX]) + (" …" if len(self.others) > _NAMES_MAX else "")
         there = f"there are: {names}" if names else "there is none"
-        return f"there is no client {self.client} in {self.directory} ({there}); its first subscribe or put makes it"
+        return f"there is no client {self.client} in {self.directory} ({there}); its first subscribe or put creates it"
 
 
 class NotSubscribed(CallerError):
-    """A get on a topic that this client is not subscribed to, or an unsubscribe where it `never` was."""
+    """The client is not subscribed to the topic of a get or an unsubscribe.
+
+    Attributes:
+        never: True for an unsubscribe, if the client never subscribed to the topic from this state directory.
+    """
 
     exit_code = 6
 
@@ -145,11 +153,11 @@ class NotSubscribed(CallerError):
         super().__init__(client, topic)
 
     def __str__(self) -> str:
-        topic = quote(self.topic)  # Topics hold characters that a shell takes for its own.
+        topic = quote(self.topic)  # A topic may contain characters that a shell would interpret.
         if self.never:
             return (
                 f"client {self.client} never subscribed to {self.topic} from this state directory; nothing was changed."
-                f" Of an earlier one's: pubsub topic unsubscribe {topic} --subscriber {self.client}"
+                f" To end a subscription from another one: pubsub topic unsubscribe {topic} --subscriber {self.client}"
             )
         return (
             f"client {self.client} is not subscribed to {self.topic}; "
@@ -158,11 +166,11 @@ class NotSubscribed(CallerError):
 
 
 class PeerError(PubsubError):
-    """What a peer sent breaks the protocol."""
+    """Data received from a peer breaks the protocol."""
 
 
 class DecodeError(PeerError):
-    """Bytes that are not a message; `reason` says which rule they break."""
+    """Received bytes are not a valid message; `reason` names the broken rule."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -173,7 +181,7 @@ class DecodeError(PeerError):
 
 
 class Refused(PeerError):
-    """The service refused a request for what its bytes say; a repeat would be refused again."""
+    """A server or proxy rejected a request because of its content; a repeat would be rejected again."""
 
     def __init__(self, operation: str, topic: str, reason: str) -> None:
         self.operation, self.topic, self.reason = operation, topic, reason
@@ -184,7 +192,7 @@ class Refused(PeerError):
 
 
 class StorageError(PubsubError):
-    """The disk cannot do what was asked; nothing that was acknowledged is lost by it."""
+    """The disk cannot do the operation; no acknowledged data is lost."""
 
     exit_code = 7
 
@@ -197,15 +205,15 @@ class StorageError(PubsubError):
 
 
 class StoreFull(StorageError):
-    """No space is left for new data; what is there can still be read and acknowledged."""
+    """The disk has no space for new data; stored data can still be read and acknowledged."""
 
 
 class StoreDamaged(StorageError):
-    """The file is not what was written."""
+    """The file's content differs from the content that was written."""
 
 
 class StoreNewer(StorageError):
-    """The file was written by a newer release."""
+    """A newer release wrote the file in format `found`; this release reads formats up to `known`."""
 
     def __init__(self, path: str, found: int, known: int) -> None:
         self.found, self.known = found, known
@@ -214,10 +222,11 @@ class StoreNewer(StorageError):
 
 
 class StoreInUse(StorageError):
-    """Another process, or THIS_PROCESS, has the directory open.
+    """Another process, or this process, already has the directory open.
 
     Attributes:
-        remedy: what is said besides, where more is known of how this comes about; "" otherwise.
+        owner: the process that has it open, or `THIS_PROCESS`.
+        remedy: advice appended to the text if more is known about the cause; otherwise "".
     """
 
     exit_code = 9
@@ -225,7 +234,7 @@ class StoreInUse(StorageError):
 
     def __init__(self, path: str, owner: str) -> None:
         self.owner = owner
-        here = "in use by this very process; share what has it open there (any thread may), or close it first"
+        here = "in use by this very process; use the object that is open already (any thread may), or close it first"
         super().__init__(path, here if owner == THIS_PROCESS else f"in use by another process ({owner}); one at a time")
         self.args = path, owner
 
@@ -234,7 +243,7 @@ class StoreInUse(StorageError):
 
 
 class StateCopied(StorageError):
-    """A client's state directory was used in two places, or is an older copy of itself."""
+    """A client's state directory was used in two places, or is an older copy of itself; `evidence` shows it."""
 
     exit_code = 10
 
@@ -251,13 +260,18 @@ class StateCopied(StorageError):
 
 
 class ConfigurationError(PubsubError):
-    """A setting, an address or a directory that cannot be used."""
+    """A setting, an address or a directory cannot be used."""
 
     exit_code = 8
 
 
 class SettingRefused(ConfigurationError):
-    """A setting has a value that it may not have; `origin`: where it was given, "" where a program gave it."""
+    """A setting has a value outside its allowed range.
+
+    Attributes:
+        value: the rejected value; a secret key is masked.
+        origin: the place of the value, such as an option or a file; "" if a program set it.
+    """
 
     def __init__(self, role: str, setting: str, value: object, allowed: str, origin: str = "") -> None:
         if _SECRET_KEY.search(repr(value)):
@@ -273,7 +287,7 @@ class SettingRefused(ConfigurationError):
 
 
 class AuthorizedRefused(ConfigurationError):
-    """The file of who is authorized cannot be used; `line` says where, 0: as a whole."""
+    """The access list cannot be used; `line` is the number of the faulty line, 0 if the whole file is at fault."""
 
     def __init__(self, line: int, reason: str, path: str = "") -> None:
         self.line, self.reason, self.path = line, reason, path
@@ -285,10 +299,10 @@ class AuthorizedRefused(ConfigurationError):
 
 
 class NotLetIn(PubsubError):
-    """No proxy speaks with this process: its key is not authorized, or theirs is not the one that was named.
+    """No proxy accepts this process: its key is not authorized, or the proxy's key differs from the expected one.
 
-    What was put is kept, and goes out when a proxy lets it in, with the next put on its topic or `flush`. `reason` says
-    for each proxy what is wrong, and what to do.
+    Unfinished puts are kept. They go out with the next put on their topic, or with `flush`, after a proxy accepts the
+    key. `reason` names the cause and the remedy for each proxy.
     """
 
     exit_code = 21
@@ -302,12 +316,12 @@ class NotLetIn(PubsubError):
 
 
 class NotAllowed(PubsubError):
-    """The key of this process has no right to what was asked; an unfinished put is kept.
+    """The key of this process lacks the right to the operation; an unfinished put is kept.
 
     Attributes:
-        operation, topic: what was asked, and of which topic, "" for none.
-        reason: what the proxy said: `client alice may not put to orders`.
-        remedy: what to do about it; "" where nothing is kept.
+        topic: the topic; "" if the operation has none.
+        reason: the proxy's answer, such as `client alice may not put to orders`.
+        remedy: the next step for the user; "" if nothing is kept.
     """
 
     exit_code = 22
@@ -321,7 +335,12 @@ class NotAllowed(PubsubError):
 
 
 class Unavailable(PubsubError):
-    """No proxy or server gave an answer within the call's time-out; the operation may or may not have happened."""
+    """No proxy or server answered within the time-out; the operation may or may not have happened.
+
+    Attributes:
+        seconds: the time-out.
+        reason: the last known cause; "" if none is known.
+    """
 
     exit_code = 4
 
@@ -330,14 +349,18 @@ class Unavailable(PubsubError):
         super().__init__(operation, topic, seconds, reason)
 
     def __str__(self) -> str:
-        # A server's reason is one word of a header; what is said in several may name a variable.
+        # A server's reason is one header word with underscores. A longer reason may name a variable and stays as it is.
         reason = self.reason if " " in self.reason else self.reason.replace("_", " ")
         tail = f" ({reason})" if reason else ""
         return f"{self.operation} on {self.topic}: no success within {self.seconds:g} s{tail}"
 
 
 class InDoubt(Unavailable):
-    """A put that got no answer in time. It is kept and goes out, once, with the next put on its topic or `flush`."""
+    """A put got no answer in time. It is kept and goes out once, with the next put on its topic or with `flush`.
+
+    Attributes:
+        unfinished: number of unfinished messages on the topic.
+    """
 
     exit_code = 5
 
@@ -355,11 +378,11 @@ class InDoubt(Unavailable):
 
 
 class DataLoss(PubsubError):
-    """Records that this subscriber was to receive cannot be handed out any more.
+    """Records `first` to `last` (positions) were lost before this subscriber received them.
 
-    Raised once, and the next call goes on; once more after a start, where the process ended before that next call.
-    What is put after it was raised arrives. While the service cannot be reached it may have to wait, because a
-    subscription that is lost with its log is made anew first.
+    The error is raised once, and the next call continues after the lost records. If the process ends before that next
+    call, the error is raised once more after the restart. Messages put after the error arrive. The next call may have
+    to wait for the service, because a subscription that was lost with its log is made again first.
     """
 
     exit_code = 11
@@ -373,7 +396,11 @@ class DataLoss(PubsubError):
 
 
 class Superseded(PubsubError):
-    """Another process opened this client later, on another host or from another directory: it is the subscriber now."""
+    """Another process opened this client later, elsewhere, and receives its messages now.
+
+    Attributes:
+        reason: another cause for the end of the delivery; "" if the client was opened elsewhere.
+    """
 
     exit_code = 12
 
@@ -383,12 +410,12 @@ class Superseded(PubsubError):
 
     def __str__(self) -> str:
         if self.reason:
-            return f"client {self.client} receives {self.topic} no longer: {self.reason}; to go on, subscribe again"
+            return f"client {self.client} no longer receives {self.topic}: {self.reason}; to continue, subscribe again"
         return f"client {self.client} was opened elsewhere later; {self.topic} is delivered there now"
 
 
 class OperatorError(PubsubError):
-    """What an operator asked for cannot be done as things stand; nothing was changed."""
+    """An operator's request cannot be carried out in the present state; nothing was changed."""
 
     def __init__(self, reason: str) -> None:
         self.reason = reason
@@ -405,12 +432,14 @@ class NotKnown(OperatorError):
 
 
 class NotHeard(OperatorError):
-    """The server that would have to do it is not heard."""
+    """The server that must carry out the request sends no heartbeats."""
 
     exit_code = 14
 
 
 class NotNow(OperatorError):
-    """Something stands against it: the topic is contested or on its way, the server is draining or still heard."""
+    """The present state forbids the request: a topic is contested or in transfer, a server is draining or still
+    alive.
+    """
 
     exit_code = 15

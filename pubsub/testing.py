@@ -1,10 +1,11 @@
-"""A pytest plugin: the fixture `pubsub_cluster`, a proxy and a server on threads, for tests of your programs.
+"""Offer the pytest fixture `pubsub_cluster`: a proxy and a server on threads, for tests of an application.
 
     def test_orders(pubsub_cluster):
         with pubsub_cluster.client("billing") as client:
             client.subscribe("orders")
 
-It is registered by installing the package, so importing it costs nothing; what it needs is imported by its first use.
+The package registers this plugin at installation. Importing the plugin is cheap: the fixture imports its dependencies
+at its first use.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def pubsub_cluster(tmp_path: Path) -> Iterator[Embedded]:
-    """A proxy and a server for one test, with an empty disk; `.client(name)` connects to it."""
+    """Start a proxy and a server for one test, with an empty directory; `.client(name)` opens a client of it."""
     from pubsub.embedded import embedded  # noqa: PLC0415  only where the fixture is used
 
     with embedded(tmp_path / "pubsub") as cluster:

@@ -1,4 +1,4 @@
-"""An embedded cluster that other processes reach: nobody is let in without a key."""
+"""An embedded cluster for other processes: clients without an authorized key are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ with Client("other", settings=settings) as client:
 
 
 def known(cluster: Embedded, pair: Pair) -> ClientKeys:
-    """The keys of somebody who knows whom to expect."""
+    """The keys of a client that knows the expected key of the proxy."""
     with cluster.client("known") as client:
         keys = client._session.keys
     assert keys is not None
@@ -48,7 +48,7 @@ def stranger(cluster: Embedded, name: str, pair: Pair, directory: Path) -> Clien
 
 
 def finished(client: Client) -> bool:
-    """Whether what it put goes out now; who was refused a moment ago does not ask again with each call."""
+    """Return True if its put goes out now; a client that was just refused does not ask again with each call."""
     try:
         client.flush(timeout=20)
     except NotLetIn:
@@ -155,7 +155,7 @@ def test_within_one_process_there_are_no_keys() -> None:
     with embedded() as cluster:
         assert cluster.proxy_keys == ()
         assert cluster.proxies[0].startswith("inproc://")
-        with pytest.raises(CallerError, match=r"embedded\(bind=…\) lets others in"):
+        with pytest.raises(CallerError, match=r"start it with embedded\(bind=…\)"):
             cluster.authorize("eve", format_public(new_pair().public))
 
 

@@ -1,4 +1,4 @@
-"""Every error says in one line what happened to what, and carries its facts and its exit code."""
+"""Every error tells in one line the event, its object and the next step, and carries its facts and its exit code."""
 
 import inspect
 import pickle
@@ -56,7 +56,7 @@ EXAMPLES = [
     CallTimeout("billing", 3, 7.5, ["tcp://127.0.0.1:5555"]),
     CallerError("no"),
     CallDiscarded("billing", "order-17"),
-    CallExpired("billing", "order-17", "its deadline had passed before a worker began it"),
+    CallExpired("billing", "order-17", "its deadline passed before a worker began it"),
     CallFailed("billing", "order-17", "ValueError: no"),
     CallKept("shop", "billing", "order-17", 30.0, "no worker"),
     CallOver("billing", "order-17", "it came to nothing"),

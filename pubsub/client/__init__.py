@@ -1,4 +1,4 @@
-"""The client: what applications call."""
+"""Offer the client to applications."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ __all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for: the commands need few of them."""
+    """Import a name at its first use, since the commands need few of them."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"pubsub.client.{_WHERE[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    """The names that it offers, before they are imported too."""
+    """List the offered names, including those that are not imported yet."""
     return sorted({*globals(), *__all__})

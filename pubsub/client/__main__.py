@@ -1,4 +1,4 @@
-"""`python -m client` from a checkout: the commands of `pubsub client`."""
+"""Run the commands of `pubsub client` as `python -m client` in a checkout."""
 
 import sys
 

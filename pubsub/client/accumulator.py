@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder
 
 UNWRITTEN: Final = (TooLarge, StorageError)
-"""Errors that say that nothing of a write is on the disk. A signal handler can let others out behind the commit."""
+"""Errors of a write that left nothing on the disk. An exception of a signal handler may also come after the commit."""
 
 _PAST: Final = float("-inf")
 
 _TABLES: Final = 3
-"""Of ends in a batch with keys and headers."""
+"""Number of tables of ends in a batch with keys and headers."""
 
 
 class Writing(Protocol):
@@ -42,23 +42,23 @@ class Writing(Protocol):
 
     @property
     def answered(self) -> bool:
-        """Whether answers are here that no turn has taken yet."""
+        """True if answers are here that no turn has handled yet."""
 
     def entered(self) -> Step:
-        """Hold the lock for a call: a `with` block."""
+        """Hold the lock for a call, in a `with` block."""
 
     def commit(self, changes: Sequence[Change]) -> bool:
         """Commit changes. The lock is held."""
 
     def follow(self, *, only_send: bool = False) -> None:
-        """Run a turn, which writes due groups, or only the sending part of a turn. The lock is held."""
+        """Run a turn, which writes due open batches, or only the sending part of a turn. The lock is held."""
 
     def tell_waiting(self) -> None:
         """Wake waiting threads and coroutines to check their conditions."""
 
 
 class Accumulator:
-    """Writes the puts of one session. It is a timer of it: a group that was held for long enough is due."""
+    """Writes the puts of one session. As a timer of the session it writes open batches that waited long enough."""
 
     topic = ""
 
@@ -72,9 +72,9 @@ class Accumulator:
         """Write the open batch of a topic, then batches of the caller, and send all. The lock is held.
 
         Args:
-            chain: the topic's.
+            chain: the topic's chain.
             own: one batch or more, each a row.
-            until: how long they are sent.
+            until: deadline of the sending.
             drafted: gets their rows before the commit.
 
         Returns:
@@ -97,7 +97,7 @@ class Accumulator:
                 rows = self._write_one(chain, own[0], until, drafted)
             else:
                 rows = self._write(chain, (), own, until, drafted)
-        # A whole turn if there is more to do: answers are here, or proxies that refused are due to be asked again.
+        # A complete turn if there is more to do: answers are here, or refusing proxies must be asked again.
         whole = session.answered or session.core.doors.called
         if whole or not chain.holds_back(rows[0]):
             session.follow(only_send=not whole)
@@ -114,12 +114,12 @@ class Accumulator:
             self.close(topic)
 
     def write_due(self, now: float) -> None:
-        """Write the groups that are due, in a turn that sends them. The lock is held."""
+        """Write the open batches that are due, in a turn that sends them. The lock is held."""
         for topic in self._session.core.groups.due(now):
             self._close(topic)
 
     def _close(self, topic: str) -> bool:
-        """Write the open batch of a topic; return whether there was one."""
+        """Write the open batch of a topic; return True if there was one."""
         core = self._session.core
         shares = core.groups.take(topic)
         if shares:
@@ -127,7 +127,7 @@ class Accumulator:
         return bool(shares)
 
     def _write_shares(self, chain: Chain, shares: Sequence[Share]) -> None:
-        """Write shares together. If that fails, write them one by one, so that each caller gets its own result."""
+        """Write records together. If that fails, write them one by one, so that each caller gets its own result."""
         try:
             self._write(chain, shares)
         except UNWRITTEN as error:
@@ -149,7 +149,7 @@ class Accumulator:
         until: float = _PAST,
         drafted: list[Row] | None = None,
     ) -> list[Row]:
-        """Commit shares, then batches of the caller, to the outbox; return all rows."""
+        """Commit records of an open batch, then batches of the caller, to the outbox; return all rows."""
         session, core = self._session, self._session.core
         outbox, parts = core.outbox, []
         if core.copied is not None:
@@ -195,11 +195,11 @@ class Accumulator:
     # As a timer
 
     def deadline(self) -> float:
-        """The due time of the next group."""
+        """Return the due time of the next open batch."""
         return self._session.core.groups.deadline()
 
     def tick(self, now: float) -> None:
-        """Write due groups. The thread that drives the sockets calls this."""
+        """Write due open batches. The thread that drives the sockets calls this."""
         try:
             with self._session.entered():
                 self._session.follow()
@@ -207,14 +207,14 @@ class Accumulator:
             pass  # The client was closed meanwhile.
 
     def finish(self) -> int:
-        """Write all groups before the client closes, so that their puts are kept."""
+        """Write all open batches before the client closes, so that their puts are kept."""
         if self._session.core.groups.topics:
             with self._session.entered():
                 self.close_all()
         return 0
 
     def give_back(self) -> None:
-        """It holds no lock."""
+        """Do nothing: the accumulator holds no lock."""
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that made it, whose callers are not here."""
+        """Do nothing: the callers are threads of the parent process."""

@@ -1,9 +1,9 @@
-"""The client for asyncio: the same calls over the same session, with futures in place of threads that wait.
+"""Offer `AsyncClient`: the calls of `Client` over the same session, with futures in place of waiting threads.
 
-The Messenger's thread drives the sockets; whenever it has made a turn it looks at what the coroutines wait for and
-wakes those whose time has come. What a call takes it takes after its last `await`, so a call that is cancelled has
-taken nothing. Commits are made on the event loop's thread: tens of microseconds each, and a disk's fsync for
-`subscribe`, `transaction` and a client that is power_safe.
+The Messenger's thread drives the sockets. After each turn it checks the conditions of waiting coroutines and wakes
+those that are met. A call takes messages only after its last `await`, so a cancelled call has taken nothing. Commits
+run on the event loop's thread: they take tens of microseconds each, plus an fsync for `subscribe`, `transaction` and a
+power-safe client.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
 
 BREATH_SECONDS: Final = 0.005
-"""Calls that find all they want without waiting let other coroutines have their turn so often."""
+"""Longest time for which calls that never wait keep other coroutines from running."""
 
 
 class AsyncPublisher:
-    """Messages of one topic in batches; made by `AsyncClient.publisher`."""
+    """Send messages of one topic in batches; made by `AsyncClient.publisher`."""
 
     def __init__(
         self, publisher: Publisher, held: Reopening, run: Callable[[Flow[Any]], Coroutine[Any, Any, Any]]
@@ -51,14 +51,24 @@ class AsyncPublisher:
         self._publisher, self._held, self._run = publisher, held, run
 
     async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
-        """Put one message; waits only where a window of batches is unfinished; cancelled then, it has not put."""
+        """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
+
+        Arguments, result and errors are those of `Publisher.put`. A cancellation during the wait puts nothing.
+        """
         if self._publisher.crowded:
             check_contents([body], [key], [headers])
             await self._run(self._publisher.room())
         return self._publisher.add(body, key, headers)
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Send the open batch and wait until everything put so far is on the server's disk."""
+        """Send the open batch, and wait until all messages put so far are on the server's disk.
+
+        Args:
+            timeout: in seconds; None: the client's.
+
+        Raises:
+            PubsubError: as `Client.put`.
+        """
         self._publisher.close_batch()
         await self._run(self._held.current().puts.flush_topic(self._publisher.topic, timeout))
 
@@ -77,9 +87,10 @@ class AsyncPublisher:
 
 
 class AsyncClient(ClientBase):
-    """A durable client for asyncio; every call does what `Client`'s of that name does, and raises as it does.
+    """A durable client for asyncio. Each call does the same as the call of that name of `Client`, and raises the same.
 
-    Args: as `Client`'s. Opening it reads the disk; so `async with AsyncClient(…)` blocks for some milliseconds.
+    The arguments are those of `Client`. Opening reads the disk, so `async with AsyncClient(…)` blocks for some
+    milliseconds.
     """
 
     _breathed = 0.0
@@ -90,11 +101,13 @@ class AsyncClient(ClientBase):
         return Awaited(calls.session)
 
     async def _run(self, flow: Flow[Result], *, breathes: bool = True) -> Result:
-        """Drive a call. Between its last `await` and its return it takes and commits, so a cancellation takes nothing.
+        """Run a call's flow.
 
-        What is awaited ends with a cancellation wherever that strikes. `breathes`: it may find all without waiting.
+        It takes messages and commits between its last `await` and its return, so a cancellation takes nothing. Every
+        `await` in here ends with a cancellation, at any point. `breathes`: the call may find all it needs without
+        waiting, so other coroutines get a chance to run first.
         """
-        session = self._held.calls.session  # The flow is on it: a call finds its calls first.
+        session = self._held.calls.session  # Every call looks its calls up first, so the flow runs on this session.
         awaited: Awaited = self._held.beside
         held = session.held_here
         try:
@@ -118,9 +131,9 @@ class AsyncClient(ClientBase):
             raise
 
     async def _breathe(self) -> None:
-        """Let others have their turn, and a cancellation its effect, where calls find all they want without waiting."""
+        """Let other coroutines run, and a cancellation arrive, if calls have not waited for BREATH_SECONDS."""
         now = monotonic()
-        # Inside a transaction nobody else can have a turn.
+        # Inside a transaction no other coroutine may use the client.
         if now - self._breathed >= BREATH_SECONDS and self._held.calls.session.owner != get_ident():
             self._breathed = now
             await asyncio.sleep(0)
@@ -136,9 +149,12 @@ class AsyncClient(ClientBase):
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Ticket:
-        """Put one message; cancelled, it is in doubt like one that timed out, or was not put at all."""
+        """Publish one message; arguments, result and errors as `Client.put`.
+
+        After a cancellation the message is in doubt, as after a time-out, or was not put at all.
+        """
         if wait is True and transaction is None:
-            # It always waits; and puts that are begun one after the other must not overtake each other here.
+            # This put always waits. Without the pause, puts keep the order in which they began.
             return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
         if wait is False and transaction is None:
             await self._breathe()
@@ -160,32 +176,32 @@ class AsyncClient(ClientBase):
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
-        """Put messages in order, in one commit."""
+        """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
         return counters(await self._run(flow))
 
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
     ) -> AsyncPublisher:
-        """Put messages one at a time and send them in batches; `async with` flushes at its end."""
+        """Open a publisher, which `async with` flushes at its end; arguments as `Client.publisher`."""
         return AsyncPublisher(
             Publisher(self._held, self._run, topic, records=records, size=size, linger=linger), self._held, self._run
         )
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Finish every unfinished put."""
+        """Wait until the server has stored every unfinished put on its disk; arguments and errors as `Client.flush`."""
         await self._run(self._calls.puts.flush(timeout))
 
     async def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on, or go on with what waits; `fresh`: begin at the end."""
+        """Receive messages from now on, or continue the subscription; arguments and errors as `Client.subscribe`."""
         await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive nothing more of a topic."""
+        """End the subscription of a topic and drop its backlog; arguments and errors as `Client.unsubscribe`."""
         await self._run(self._calls.subscribing.intend(topic, False, timeout))
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
-        """The next message, or None where nothing came in time."""
+        """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""
         self._check_free(topic)
         batch = await self._run(self._calls.gets.get_many(topic, 1, timeout))
         return batch[0] if batch else None
@@ -196,12 +212,12 @@ class AsyncClient(ClientBase):
         max: int = RECEIVE_MAX,  # noqa: A002
         timeout: float | None = None,
     ) -> Batch:
-        """As many of the next messages as are here, up to `max`."""
+        """Return the next messages that are here, up to `max`; arguments and errors as `Client.get_many`."""
         self._check_free(topic)
         return await self._run(self._calls.gets.get_many(topic, max, timeout))
 
     async def messages(self, topic: str, timeout: float | None = None) -> AsyncIterator[Message]:
-        """Message after message, until none comes for `timeout` seconds; None: without end."""
+        """Yield messages until none comes for `timeout` seconds; arguments and errors as `Client.messages`."""
         self._check_free(topic)
         while True:
             calls = self._calls
@@ -222,30 +238,30 @@ class AsyncClient(ClientBase):
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
     ) -> int:
-        """Hand messages to a handler, each once: its effect, its puts and the position commit together or not at all.
+        """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
-        `handler(message, transaction)` is an `async def` function or a plain one; what it returns is awaited. It may
-        await whatever it likes until it first uses its transaction, which begins then: from there on it must not wait
-        for anything else, or everybody would wait for it, and is rolled back and raised a CallerError if it does
-        (`await client.put(…, transaction=transaction)` never waits). Await first, then read and write.
+        `handler(message, transaction)` is an `async def` function or a plain one; an awaitable result is awaited. The
+        transaction begins with its first use. Before that, the handler may await anything. After that it must not wait,
+        because every other user of the client would wait too: it is rolled back and gets a CallerError. `await
+        client.put(…, transaction=transaction)` never waits. So await first, then read and write.
 
-        While a handler awaits, other coroutines use the client as they like; only calls that take from the same topic
-        wait until it has returned. Where the topic is unsubscribed, or the client closed, meanwhile, nothing of the
-        handler's happens. Cancelled, the handler sees the CancelledError at its `await`, and where it lets it through,
-        it is rolled back: the message comes again, and the attempt does not count. It does not count either where a
-        handler is of a kind that cannot work (a generator), or waits with its transaction open.
+        While a handler awaits, other coroutines may use the client; only calls that take from the same topic wait for
+        its return. If the topic is unsubscribed or the client closed in that time, nothing of the handler's work
+        happens. A cancelled handler gets the CancelledError at its `await`. If it lets the error through, it is rolled
+        back, the message comes again, and the attempt does not count. An attempt also does not count if the handler is
+        of a kind that cannot work (a generator), or waits with its transaction open.
 
         Args:
-            topic: one that is subscribed to, or several of them, which have their turns: see `Client.process`.
-            handler: called for one message after another.
+            topic: one subscribed topic, or several, which take turns: see `Client.process`.
+            handler: called for one message at a time.
             timeout: for the first message, in seconds; None: the client's.
-            max: messages to take at most; never more than are here.
+            max: most messages to take; the call waits for the first one only.
 
         Returns:
-            How many were taken, dead letters included; 0 where nothing came in time.
+            The number of messages taken, dead letters included; 0 if none came in time.
 
         Raises:
-            As `Client.process`.
+            PubsubError: as `Client.process`.
         """
         check_handler(handler, awaits=True)
         check_count("max", max)
@@ -278,7 +294,10 @@ class AsyncClient(ClientBase):
         deadline: float | None = None,
         parts: int = 1,
     ) -> Reply:
-        """Have a service do something once, and wait for its reply; cancelled, the call goes on as after a time-out."""
+        """Call a service once, and wait for its reply; arguments, result and errors as `Client.call`.
+
+        After a cancellation the call continues, as after a time-out.
+        """
         named = id, key, headers, deadline, parts
         return await self._run(self._calls.calling.call(service, body, timeout, *named))
 
@@ -295,12 +314,12 @@ class AsyncClient(ClientBase):
         parts: int = 1,
         transaction: Transaction | None = None,
     ) -> str:
-        """Make a call and wait for nothing; its ID."""
+        """Make a call without waiting for its reply, and return its ID; arguments and errors as `Client.request`."""
         named = id, key, headers, deadline, parts, transaction
         return await self._run(self._calls.calling.request(service, body, timeout, *named))
 
     async def reply(self, id: str, *, timeout: float | None = None) -> Reply:  # noqa: A002
-        """Wait for the reply to a call."""
+        """Wait for the reply to a call; arguments, result and errors as `Client.reply`."""
         return await self._run(self._calls.calling.reply(id, timeout))
 
     async def serve(
@@ -313,9 +332,10 @@ class AsyncClient(ClientBase):
         part: int = 0,
         parts: int = 1,
     ) -> int:
-        """Be the worker of a service; the handler is an `async def` function or a plain one, as that of `process`.
+        """Serve a service as its worker; arguments, result and errors as `Client.serve`.
 
-        Calls are handled one after another. Cancelled, the handler is rolled back and the call comes again.
+        The handler is an `async def` function or a plain one, under the rules of `process`. Calls are handled one at a
+        time. A cancellation rolls the handler back, and the call comes again.
         """
         check_handler(handler, awaits=True)
         if max is not None:
@@ -340,26 +360,29 @@ class AsyncClient(ClientBase):
         return serving.served
 
     async def withdraw(self, service: str, *, timeout: float | None = None, part: int = 0, parts: int = 1) -> None:
-        """Be a service's worker no more."""
+        """Stop being a service's worker; arguments and errors as `Client.withdraw`."""
         await self._run(self._calls.subscribing.withdraw(service, part, parts, timeout))
 
     def _check_free(self, *topics: str) -> None:
-        """See that this is not a handler that waits for itself."""
+        """Reject a call of a handler on its own topic, since the call would wait for the handler's return."""
         for topic in topics:
             sub = self._session.core.subscriptions.get(check_topic(topic))
             if sub is not None and sub.busy is not None and sub.busy() is asyncio.current_task():
-                raise CallerError(f"this handler has a message of {topic} in hand; it takes the next one by returning")
+                raise CallerError(f"this handler is handling a message of {topic}; return from it to get the next one")
 
     async def close(self) -> None:
-        """Fsync, acknowledge, and release everything; what is unfinished is kept. A cancellation waits for its end."""
+        """Fsync, acknowledge, and release everything; unfinished puts are kept.
+
+        A cancellation takes effect after the close is complete. Raises as `Client.close`.
+        """
         calls = self._held.last()
-        with suppress(StorageError):  # The other thread tries it once more, and raises it.
+        with suppress(StorageError):  # The closing thread tries this once more, and raises the error.
             guarded(calls.session, calls.close_here)
         closing = asyncio.ensure_future(asyncio.to_thread(calls.close, ACKNOWLEDGE_SECONDS))
         try:
             await asyncio.shield(closing)
         except asyncio.CancelledError:
-            await asyncio.wait([closing])  # A fifth of a second; the next client of that name finds the state free.
+            await asyncio.wait([closing])  # At most 0.2 s. Then the next client of that name finds the state free.
             raise
 
     async def __aenter__(self) -> AsyncClient:

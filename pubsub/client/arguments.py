@@ -1,4 +1,4 @@
-"""What callers pass, looked at before anything is done with it: a wrong type is told by the argument's name."""
+"""Check the arguments of callers before anything is done; errors begin with the name of the argument."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Headers = Mapping[str, bytes]
 
 _BYTES: Final = (bytes, bytearray, memoryview)
 _SEQUENCES: Final = (list, tuple)
-"""Named once: `list | tuple` is made anew each time it is asked for, and each put asks."""
+"""A constant, since each evaluation of `list | tuple` builds a new object, and each put needs it."""
 
 
 def _refuse(name: str, allowed: str, value: object) -> CallerError:
@@ -27,7 +27,7 @@ def _refuse(name: str, allowed: str, value: object) -> CallerError:
 
 
 def check_seconds(name: str, value: float | None) -> None:
-    """See that it is a number of seconds from 0, infinity too, or None.
+    """Check that a value is a number of seconds from 0 to infinity, or None.
 
     Raises:
         CallerError: it is not.
@@ -39,11 +39,11 @@ def check_seconds(name: str, value: float | None) -> None:
     if math.isnan(value):
         raise CallerError(f"{name} is a number of seconds, or None, not NaN")
     if value < 0:
-        raise CallerError(f"{name} is at least 0 s, not {value:g}; None means what the settings say")
+        raise CallerError(f"{name} is at least 0 s, not {value:g}; None means the value from the settings")
 
 
 def check_count(name: str, value: int) -> None:
-    """See that it is a whole number from 1.
+    """Check that a value is a whole number from 1.
 
     Raises:
         CallerError: it is not.
@@ -57,7 +57,7 @@ def check_count(name: str, value: int) -> None:
 
 
 def check_truth(name: str, value: bool) -> None:
-    """See that it is True or False.
+    """Check that a value is True or False.
 
     Raises:
         CallerError: it is not.
@@ -67,7 +67,7 @@ def check_truth(name: str, value: bool) -> None:
 
 
 def check_kind(name: str, value: object, kind: type[Any], what: str) -> None:
-    """See that it is of a kind, or None; `what`: the kind, for a person.
+    """Check that a value is of a kind, or None. `what` is the kind in the error's text.
 
     Raises:
         CallerError: it is not.
@@ -77,10 +77,10 @@ def check_kind(name: str, value: object, kind: type[Any], what: str) -> None:
 
 
 def check_surroundings(recorder: object, clock: object, random: object, boot: object) -> None:
-    """See that what a client gets from outside can do what it is for; each may be None.
+    """Check that the objects given to a client have the needed methods or types; each may be None.
 
     Raises:
-        CallerError: one cannot.
+        CallerError: one has not.
     """
     for name, value, methods in (("recorder", recorder, ("write", "close")), ("clock", clock, ("monotonic", "wall"))):
         if value is None or (name == "recorder" and isinstance(value, str | Path)):
@@ -93,10 +93,10 @@ def check_surroundings(recorder: object, clock: object, random: object, boot: ob
 
 
 def check_path(name: str, value: Path | str) -> Path:
-    """It as a path.
+    """Return a path, from a path or a text.
 
     Raises:
-        CallerError: it is none.
+        CallerError: it is of another type.
     """
     if not isinstance(value, str | Path):
         raise _refuse(name, "a path", value)
@@ -104,7 +104,7 @@ def check_path(name: str, value: Path | str) -> Path:
 
 
 def check_proxies(proxies: Sequence[str]) -> Sequence[str]:
-    """The addresses, as a sequence.
+    """Return the addresses as a tuple.
 
     Raises:
         CallerError: they are not text.
@@ -119,7 +119,7 @@ def check_proxies(proxies: Sequence[str]) -> Sequence[str]:
 
 
 def check_body(body: bytes, name: str = "body") -> bytes:
-    """The body itself.
+    """Return the body as bytes.
 
     Raises:
         CallerError: it is not bytes.
@@ -136,10 +136,10 @@ def check_body(body: bytes, name: str = "body") -> bytes:
 
 
 def check_bodies(bodies: Iterable[bytes]) -> Sequence[bytes]:
-    """The bodies themselves, as a sequence.
+    """Return the bodies as a sequence of bytes.
 
     Raises:
-        CallerError: they are one body, or not bytes.
+        CallerError: there is a single body instead of a sequence, or one is not bytes.
         TooLarge: one does not fit into a batch.
     """
     if not isinstance(bodies, _SEQUENCES) and isinstance(bodies, str | bytes | bytearray | memoryview):
@@ -154,7 +154,7 @@ def check_bodies(bodies: Iterable[bytes]) -> Sequence[bytes]:
 
 
 def check_key(key: bytes, name: str = "key") -> bytes:
-    """The key itself.
+    """Return the key as bytes.
 
     Raises:
         CallerError: it is not bytes.
@@ -166,11 +166,11 @@ def check_key(key: bytes, name: str = "key") -> bytes:
 
 
 def check_headers(headers: Headers | None, name: str = "headers") -> bytes:
-    """Headers as a batch holds them; None are none.
+    """Encode headers as a batch holds them; None means no headers.
 
     Raises:
-        CallerError: they are no mapping of names to bytes.
-        InvalidName, TooLarge: a name is not allowed, or there is too much.
+        CallerError: they are not a mapping of names to bytes.
+        InvalidName, TooLarge: a name is not allowed, or there are too many bytes or names.
     """
     if not headers and (headers is None or isinstance(headers, Mapping)):
         return b""
@@ -188,10 +188,10 @@ def check_headers(headers: Headers | None, name: str = "headers") -> bytes:
 def check_contents(
     bodies: Iterable[bytes], keys: Sequence[bytes] = (), headers: Sequence[Headers | None] = ()
 ) -> Contents:
-    """What is put together, each message with what it has beside its body.
+    """Check the contents of a put: the bodies, and the keys and headers of each message.
 
     Raises:
-        CallerError: something is of a wrong type, or there are not as many keys or headers as messages.
+        CallerError: a value has a wrong type, or the number of keys or headers differs from the number of messages.
         TooLarge: a message does not fit into a batch, or its headers are too many.
         InvalidName: a header's name is not allowed.
     """
@@ -210,17 +210,17 @@ def check_contents(
 
 
 def beside_one(key: bytes, headers: Headers | None) -> tuple[Sequence[bytes], Sequence[Headers | None]]:
-    """The keys and headers of one message; a put without either looks at nothing more."""
+    """Return the keys and headers of one message; empty ones spare a plain put further checks."""
     if key == b"" and headers is None:
         return (), ()
     return (key,), (headers,)
 
 
 def check_not_of_calls(topic: str) -> None:
-    """See that a topic is not one of calls, of which only `serve` and `reply` take.
+    """Check that a topic is not one of calls: only `serve` and `reply` take from those.
 
     Raises:
         CallerError: it is.
     """
     if isinstance(topic, str) and topic.startswith("$") and (is_service_topic(topic) or is_reply_topic(topic)):
-        raise CallerError(f"{topic} is a topic of calls: call, reply and serve put and take there")
+        raise CallerError(f"{topic} is a topic of calls: use call, reply or serve")

@@ -1,6 +1,7 @@
-"""What the coroutines of a client wait for, looked at by whatever thread may have brought it about.
+"""Let coroutines wait for conditions that any thread may bring about.
 
-All whose time has come by one turn are woken by one message to their event loop, and nobody else is.
+All coroutines with a condition that became true in one turn are woken by one message to their event loop, and no
+others.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pubsub.client.session import Session
 _NONE: Final = (inf,)
 
 _Future = asyncio.Future[bool]
-"""Of one who waits: whether what he waits for was seen to have come about."""
+"""The future of a waiting coroutine; its result is True if the condition was met."""
 
 
 def _finish(futures: list[_Future], done: bool) -> None:
@@ -28,35 +29,34 @@ def _finish(futures: list[_Future], done: bool) -> None:
 
 
 def _if_alive(ring: WeakMethod[Callable[..., None]], loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-    """An alarm rings, which does not keep the client alive."""
+    """Ring an alarm, unless its client was collected: the alarm does not keep the client alive."""
     if (found := ring()) is not None:
         found(loop, deadline)
 
 
 class Awaited:
-    """The waits of one client's coroutines."""
+    """The waiting coroutines of one client."""
 
     def __init__(self, session: Session) -> None:
         self._session: Final = session
         self._waits: dict[_Future, Wait] = {}
         self._woken: dict[_Future, Wait] = {}
-        """Those whose event loop was told so; an exception may strike that out, so alarms look here, too."""
+        """Waits that were reported to their event loop. An exception may prevent the report, so alarms check them."""
         self._rings: WeakKeyDictionary[asyncio.AbstractEventLoop, list[float]] = WeakKeyDictionary()
-        """When the alarms of each event loop ring, on the session's clock: each earlier than the one before it, and
-        infinity in front."""
+        """Times of the alarms of each event loop, on the session's clock: infinity, then earlier and earlier ones."""
         self._rounds: WeakKeyDictionary[asyncio.AbstractEventLoop, set[float]] = WeakKeyDictionary()
-        """When each rings for a second time, one or two seconds after alarms: an event loop only logs an exception that
-        strikes as the first one rings, and nobody would be woken by it."""
+        """Times of second alarms, one or two seconds after the first. An event loop only logs an exception that comes
+        during the first alarm, which would then wake no coroutine."""
         session.watchers.append(self._look)
 
     def _look(self) -> None:
-        """Wake those who have what they wait for. From any thread; adding and removing waits needs no lock."""
+        """Wake the coroutines with a met condition. Any thread may call this; waits come and go without a lock."""
         if not self._waits:
             return
         over: dict[asyncio.AbstractEventLoop, list[_Future]] = {}
         for future, wait in tuple(self._waits.items()):
             if wait.done():
-                self._woken[future] = wait  # Before it is taken out there: it stands in one of both.
+                self._woken[future] = wait  # Before the removal below, so that it is always in one of the two.
                 if self._waits.pop(future, None) is not None:
                     over.setdefault(future.get_loop(), []).append(future)
         for loop, futures in over.items():
@@ -64,16 +64,16 @@ class Awaited:
                 loop.call_soon_threadsafe(_finish, futures, True)
 
     async def wait(self, wait: Wait) -> bool:
-        """Wait for something, or until its deadline; whether it has come about.
+        """Wait for a condition or its deadline; return True if the condition was met.
 
-        `asyncio.wait_for` is not used: on Python 3.11 it returns, as if nothing had been, where a cancellation comes in
-        the same turn of the loop as the result.
+        `asyncio.wait_for` is not used: on Python 3.11 it returns normally if a cancellation comes in the same turn of
+        the loop as the result.
         """
         loop = asyncio.get_running_loop()
         future: _Future = loop.create_future()
         self._waits[future] = wait
         try:
-            if wait.done():  # It may have come about before anybody looked.
+            if wait.done():  # The condition may have been met before this wait was registered.
                 return True
             if wait.deadline < self._rings.get(loop, _NONE)[-1]:
                 self._set_alarm(loop, wait.deadline)
@@ -84,7 +84,7 @@ class Awaited:
         return done or wait.done()
 
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, deadline: float) -> None:
-        """Have those be woken whose time is over by then: a timer for each would cost as much as all else of a put."""
+        """Wake, at the deadline, all coroutines with an expired wait; a timer for each would double a put's cost."""
         now, ring = self._session.now, WeakMethod(self._ring)
         again, rounds = floor(deadline) + 2, self._rounds.setdefault(loop, set())
         pending = self._rings.setdefault(loop, [inf])
@@ -92,11 +92,11 @@ class Awaited:
         if again not in rounds:
             loop.call_later(max(0.0, again - now), _if_alive, ring, loop, again)
             rounds.add(again)
-        # Behind those: an exception that strikes in between leaves one alarm too many, and not one too few.
+        # Last, so that an exception in between leaves one alarm too many, and not one too few.
         pending.append(deadline)
 
     def _ring(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
-        left = at  # Where an exception strikes before they were looked at, it rings again at once.
+        left = at  # If an exception comes before the waits are checked, the alarm rings again at once.
         try:
             now = self._session.now
             woken = [future for future in tuple(self._woken) if future.get_loop() is loop]

@@ -1,4 +1,4 @@
-"""The client that blocks: what most applications call."""
+"""Offer the blocking client `Client`, the main interface for applications."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ from pubsub.client.storage.transaction import Ticket, Transaction
 class Client(ServiceCalls):
     """A durable client: publisher and subscriber under one name.
 
-    Every call may be made from any thread. Its state is a directory; one process at a time has it open.
+    Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
 
     Args:
-        name: the client ID, 1-64 of A-Z a-z 0-9 . _ -
-        proxies: the proxies' addresses, tried in this order.
-        proxies_file: a file that lists them, one a line with their public keys, as the commands take it.
-        directory: where its state lives; None: under the user's data directory, by client ID.
-        power_safe: fsync every commit, so that a power cut of this host takes nothing back either.
-        timeout: of a call that names none, in seconds.
-        key_file: holds its secret key; None: `NAME.key` beside its state, where there is one. A client with a key
-            speaks only to proxies whose keys it knows, from the proxies file or the settings.
-        settings: everything that can be set; what is named beside it wins. None: what is not named is taken as the
-            commands take it, from the environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), else from the
-            configuration file, else the default.
-        recorder: where to write down what it puts, takes and subscribes to, for `pubsub pipeline audit`: a file of JSON
-            lines, a directory of Parquet where its name ends in `.parquet`, or a `RecordSink`, which stays open. A
-            record that cannot be written keeps no message from going: see `record_problem`.
-        context: a ZeroMQ context to share, which `inproc://` addresses need.
-        clock: where the time comes from.
-        random: where numbers start; None: the operating system's randomness.
-        boot: identifies this start of the operating system; None: it is asked.
-        keys: its own and its proxies', in memory, in place of files.
+        name: client ID, 1-64 of the characters A-Z a-z 0-9 . _ -
+        proxies: addresses of the proxies, tried in this order.
+        proxies_file: file with one address a line, each with its public key, as the commands accept it.
+        directory: state directory; None: under the user's data directory, by client ID.
+        power_safe: fsync every commit, so that a power cut of this host undoes none of them either.
+        timeout: default time-out of a call, in seconds.
+        key_file: file with the client's secret key; None: `NAME.key` beside the state, if that file exists. A client
+            with a key connects only to proxies with a known key, from the proxies file or the settings.
+        settings: all settings; the other arguments override them. None: a setting that is not given comes from the
+            environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), then the configuration file, then its
+            default.
+        recorder: record of all puts, received messages and subscriptions, for `pubsub pipeline audit`: a JSON lines
+            file, a Parquet directory if its name ends in `.parquet`, or a `RecordSink`, which the client does not
+            close. A failed record write delays no message: see `record_problem`.
+        context: ZeroMQ context to share, which `inproc://` addresses need.
+        clock: source of the time.
+        random: source of the first numbers; None: the operating system's randomness.
+        boot: ID of the present start of the operating system; None: the system's own.
+        keys: the client's and the proxies' keys in memory, in place of files.
 
     Raises:
-        CallerError: an argument is of a wrong type.
-        InvalidName, ConfigurationError: the name, an address or a setting cannot be.
-        StorageError: the directory cannot be used; StoreInUse where another process has it open.
+        CallerError: an argument has a wrong type.
+        InvalidName, ConfigurationError: the name, an address or a setting is not allowed.
+        StorageError: the directory cannot be used; StoreInUse if another process has it open.
     """
 
     def _run(self, flow: Flow[Result]) -> Result:
-        session = self._held.calls.session  # The flow is on it: a call finds its calls first.
+        session = self._held.calls.session  # Every call looks its calls up first, so the flow runs on this session.
         held = session.held_here
         try:
             wait = next(flow)
@@ -62,7 +62,7 @@ class Client(ServiceCalls):
             result: Result = stop.value
             return result
         except BaseException as error:
-            flow.close()  # Ctrl-C, or an error in the driving: what the flow holds is given back now, not at some time.
+            flow.close()  # After Ctrl-C or an error of the sockets the flow must release its holdings now.
             if not (held and within_call()):
                 session.recover(handled=True)
                 explain(session, error)
@@ -81,30 +81,29 @@ class Client(ServiceCalls):
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Ticket:
-        """Put one message; with it, what is unfinished on its topic goes out first.
+        """Publish one message, after the unfinished puts on the same topic.
 
         Args:
-            topic: 1-80 printable ASCII characters without space, not `*` `>` `#`, nor `_` or `$` in front.
-            body: what; it must fit into a batch of BATCH_BYTES_MAX, with its key and its headers.
-            key: goes with it, as `Message.key`; b"": it has none.
-            headers: names and a value each, which go with it, as `Message.headers`: at most MESSAGE_HEADERS_MAX of
-                1-64 printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX in all.
+            topic: 1-80 printable ASCII characters without space, not `*` `>` `#`, nor `_` or `$` as the first.
+            body: content; with key and headers it must fit into a batch of BATCH_BYTES_MAX bytes.
+            key: message key, delivered as `Message.key`; b"": none.
+            headers: names and values, delivered as `Message.headers`: at most MESSAGE_HEADERS_MAX names of 1-64
+                printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX bytes in all.
             timeout: in seconds; None: the client's.
-            transaction: it happens in this transaction's commit, and the call returns at once.
-            wait: until the server has it on its disk. False: it is in the outbox and on its way; `flush` waits.
+            transaction: put in the commit of this transaction; the call then returns at once.
+            wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
 
         Returns:
-            A ticket: its `counter` is the message's, its `done` says whether the server has it on its disk.
+            A ticket with the message's `counter`; its `done` is True once the message is on the server's disk.
 
         Raises:
-            InvalidName, TooLarge, CallerError: it cannot be put; nothing was written.
-            StorageError: the outbox's disk refused; nothing was sent.
-            InDoubt: nobody answered in time; the message is kept and goes out once, with the next put or `flush`.
-            NotAllowed: a proxy says that this client has no right to put there; the message is kept as with InDoubt,
-                and not tried again before. Where proxies differ for a moment, after a change of who may what, a denial
-                by one of them ends the call.
-            NotLetIn: every proxy refuses this client's key, or has another key than is expected; it says for each what
-                to do. The message is kept as with InDoubt. Where one proxy lets it in the others are left out.
+            InvalidName, TooLarge, CallerError: an argument is not allowed; nothing was written.
+            StorageError: the outbox's disk refused the write; nothing was sent.
+            InDoubt: no answer came in time; the message is kept and goes out once, with the next put or `flush`.
+            NotAllowed: a proxy denies the right to put there. The message is kept as with InDoubt, and not tried again
+                before. While proxies still differ after a change of rights, a denial by one of them ends the call.
+            NotLetIn: every proxy rejects this client's key, or has an unexpected key itself; the text names the remedy
+                for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
         if wait is True and transaction is None:
@@ -128,17 +127,19 @@ class Client(ServiceCalls):
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
-        """Put messages in order, in one commit, and in as few batches as they fit into.
+        """Publish messages in order, in one commit and in as few batches as possible.
 
         Args:
-            topic: where; bodies: what.
-            keys, headers: none, or one for each message: see `put`.
+            topic: as for `put`.
+            bodies: one body for each message.
+            keys, headers: empty, or one for each message: see `put`.
+            timeout, transaction, wait: as for `put`.
 
         Returns:
             The messages' counters.
 
         Raises:
-            As `put`.
+            PubsubError: as `put`.
         """
         flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
         return counters(self._run(flow))
@@ -146,21 +147,30 @@ class Client(ServiceCalls):
     def publisher(
         self, topic: str, *, records: int | None = None, size: int | None = None, linger: float | None = None
     ) -> Publisher:
-        """Put messages one at a time and send them in batches; a context manager that flushes at its end.
+        """Open a publisher, which takes messages one at a time and sends them in batches.
+
+        A publisher is a context manager, and flushes at the end of its `with` block.
 
         Args:
-            topic: where.
-            records: messages in a batch; size: bytes of a batch; linger: seconds until an open batch is sent. None:
-                the client's settings.
+            topic: topic of all its messages.
+            records: most messages in a batch; None: the client's setting.
+            size: most bytes of a batch; None: the client's setting.
+            linger: seconds until an open batch is sent; None: the client's setting.
+
+        Raises:
+            InvalidName, CallerError: an argument is not allowed.
         """
         return Publisher(self._held, self._run, topic, records=records, size=size, linger=linger)
 
     def flush(self, timeout: float | None = None) -> None:
-        """Finish every unfinished put.
+        """Wait until the server has stored every unfinished put on its disk.
+
+        Args:
+            timeout: in seconds; None: the client's.
 
         Raises:
-            InDoubt: not all could be in time; they are kept.
-            NotAllowed: some of them are on a topic to which there is no right; the others are finished.
+            InDoubt: some puts got no answer in time; they are kept.
+            NotAllowed: the right to put is missing for some topics; puts on the others are finished.
             NotLetIn: as `put`.
         """
         self._run(self._calls.puts.flush(timeout))
@@ -168,75 +178,97 @@ class Client(ServiceCalls):
     # Subscriptions
 
     def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
-        """Receive what is put on a topic from now on, or go on with what waits for this client ID.
+        """Receive the messages put on a topic from now on, or continue this client ID's subscription.
 
-        Where it is subscribed to already the service is asked: a subscription that it knows keeps its place. A
-        subscription that the service has under this client ID from another state directory, one that was lost or is
-        in use elsewhere, is continued: all that was not acknowledged comes, and what was handed out to that directory
-        is marked, `Message.doubtful`. An unsubscribing is final: what is put behind it and before this is not received.
+        If the client is subscribed already, it asks the service again: a subscription known there keeps its position.
+        The service may know a subscription of this client ID from another state directory, lost or in use elsewhere.
+        The client then continues that one: it receives all messages that were not acknowledged. Messages that the other
+        directory received already are marked `Message.doubtful`. An unsubscribe is final: messages put between it and
+        this call are not received.
 
         Args:
-            fresh: begin at the end, and drop what waits.
-            timeout: seconds; a first subscribe from a directory waits while the topic is split, or a proxy is down or
-                has just started, unless `fresh` is set.
+            topic: as for `put`.
+            fresh: begin at the end, and drop the backlog.
+            timeout: in seconds; None: the client's. A first subscribe from a directory waits while the topic is split,
+                or a proxy is down or has just started, unless `fresh` is set.
 
         Raises:
-            InvalidName: that is not a topic.
-            Unavailable: it is not confirmed in time; every call on the topic, and every start, asks again.
-            NotAllowed, NotLetIn: as `put`; it stays wanted, and is asked for again as with Unavailable.
-            StorageError: the disk refused; nothing was sent.
+            InvalidName: the topic is not allowed.
+            Unavailable: the service did not confirm in time; every call on the topic, and every start, asks again.
+            NotAllowed, NotLetIn: as `put`; the subscription stays wanted, and later calls ask again as with
+                Unavailable.
+            StorageError: the disk refused the write; nothing was sent.
         """
         self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """Receive nothing more of a topic, and forget what is waiting.
+        """End the subscription of a topic and drop its backlog.
+
+        Args:
+            topic: a topic to which the client subscribed.
+            timeout: in seconds; None: the client's.
 
         Raises:
-            NotSubscribed: it never was subscribed to from this state directory; nothing is sent.
-            Otherwise as `subscribe`.
+            NotSubscribed: the client never subscribed to it from this state directory; nothing is sent.
+            PubsubError: otherwise as `subscribe`.
         """
         self._run(self._calls.subscribing.intend(topic, False, timeout))
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
-        """The next message; it is marked as taken just before this returns, and never comes again.
+        """Return the next message, which is marked as taken just before the return and never comes again.
 
         Args:
-            topic: one that is subscribed to.
-            timeout: in seconds; None: the client's. 0: only what is here already.
+            topic: a subscribed topic.
+            timeout: in seconds; None: the client's. 0: take only a message that is here already.
 
         Returns:
-            The message; None where nothing came in time.
+            The message, or None if none came in time.
 
         Raises:
-            NotSubscribed: to this topic.
-            Unavailable: nobody answered in time.
-            NotAllowed: a proxy says that this client has no right to take there. What is here already is handed out
-                first; its place is kept, and the next call asks again.
+            NotSubscribed: the client is not subscribed to the topic.
+            Unavailable: no answer came in time.
+            NotAllowed: a proxy denies the right to get there. Messages that are here already are returned first. The
+                position is kept, and the next call asks again.
             NotLetIn: as `put`.
-            DataLoss: messages are lost; said once, and the next call goes on behind them. A process that ended before
-                that call is told again after its start.
+            DataLoss: messages are lost. The error is raised once, and the next call continues after them. If the
+                process ends before that call, the error is raised again after the start.
             Superseded: this client was opened elsewhere later.
             StateCopied: this state is an older copy of itself; see `renew`.
-            StorageError: the disk refused to mark it; it was not taken.
+            StorageError: the disk refused to mark the message; it was not taken.
         """
         batch = self._run(self._calls.gets.get_many(topic, 1, timeout))
         return batch[0] if batch else None
 
     def get_many(self, topic: str, max: int = RECEIVE_MAX, timeout: float | None = None) -> Batch:  # noqa: A002
-        """As many of the next messages as are here, up to `max`; waits only for the first. Raises as `get`.
+        """Return the next messages that are here, and wait for the first one only.
+
+        Args:
+            topic: a subscribed topic.
+            max: most messages to return.
+            timeout: in seconds; None: the client's. 0: take only messages that are here already.
 
         Returns:
-            A sequence of messages that are built as they are looked at; empty where nothing came in time.
+            A sequence that builds each message at its first use; empty if none came in time.
+
+        Raises:
+            PubsubError: as `get`.
         """
         return self._run(self._calls.gets.get_many(topic, max, timeout))
 
     def messages(self, topic: str, timeout: float | None = None) -> Iterator[Message]:
-        """Message after message, until none comes for `timeout` seconds; None: without end.
+        """Yield messages until none comes for `timeout` seconds.
 
-        They are marked as taken some at a time; those that are not handed out when the iteration ends, or when another
-        thread takes of the topic, are for the next call. A process that is killed while it iterates loses at most
-        CHUNK_MAX of them, and so does a host that loses power then or within SYNC_SECONDS; `process` loses none.
-        Raises as `get`; without a time-out it waits on where nobody answers.
+        The client marks messages as taken in chunks. Messages not yielded at the end of the iteration, or when another
+        thread takes from the topic, go to the next call. A process that is killed while it iterates loses at most
+        CHUNK_MAX messages. A host that loses power then, or within SYNC_SECONDS after, loses at most as many. `process`
+        loses none.
+
+        Args:
+            topic: a subscribed topic.
+            timeout: in seconds; None: iterate without end, also while no answer comes.
+
+        Raises:
+            PubsubError: as `get`.
         """
         while True:
             calls = self._calls
@@ -257,37 +289,42 @@ class Client(ServiceCalls):
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
     ) -> int:
-        """Hand messages to a handler, each once: its effect, its puts and the position commit together or not at all.
+        """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
-        `handler(message, transaction)` gets a message and a transaction of the client's database, which begins with its
-        first use; until then other threads use the client. An exception of the handler rolls back, and so does the end
-        of the process; the message comes again, and the exception is raised from here. The attempt is counted before
-        the handler runs: after `handler_attempts` of them the message moves to the dead letters with its error, and it
-        goes on. One that Ctrl-C or `sys.exit` ends does not count.
+        `handler(message, transaction)` gets a message and a transaction of the client's database. The transaction
+        begins with its first use; until then other threads use the client. If the handler raises or the process ends,
+        the transaction rolls back and the message comes again; this call raises the handler's exception. Each attempt
+        is counted before the handler runs. After `handler_attempts` failed attempts the message moves to the dead
+        letters with its error, and the next one is processed. An attempt ended by Ctrl-C or `sys.exit` does not count.
 
         Args:
-            topic: one that is subscribed to, or several of them. Several have their turns, some messages each, from one
-                call to the next too; so one with a long backlog keeps no other one waiting for it.
-            handler: called for one message after another, on this thread. An `async def` function is refused before
-                anything is taken; a function that returns an awaitable is rolled back when it does, and no attempt
-                counts. `AsyncClient.process` takes both.
+            topic: one subscribed topic, or several. Several take turns of some messages each, also from one call to the
+                next, so a topic with a long backlog does not delay the others.
+            handler: called for one message at a time, on this thread. An `async def` function is rejected before any
+                message is taken. A function that returns an awaitable is rolled back, and the attempt does not count.
+                `AsyncClient.process` accepts both.
             timeout: for the first message, in seconds; None: the client's.
-            max: messages to take at most; never more than are here.
+            max: most messages to take; the call waits for the first one only.
 
         Returns:
-            How many were taken, dead letters included; 0 where nothing came in time, or no answer did.
+            The number of messages taken, dead letters included; 0 if no message or no answer came in time.
 
         Raises:
-            As `get`, and what the handler raises. But a call that ends without an answer, as on a busy machine, raises
-            Unavailable only where an answer said that a topic is not served at present, or where none came for as
-            long as the client's time-out, in however many calls.
+            Unavailable: an answer reported that a topic is not served at present, or no answer came for the client's
+                time-out, in one call or over several. A shorter time without an answer is not an error.
+            PubsubError: otherwise as `get`.
+            Exception: as the handler raised it.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))
 
     # The client
 
     def close(self) -> None:
-        """Fsync, acknowledge, and release everything; what is unfinished is kept. More than once is fine."""
+        """Fsync, acknowledge, and release everything; unfinished puts are kept. A second call does nothing.
+
+        Raises:
+            StorageError: the last commit failed; everything is released all the same.
+        """
         calls = self._held.last()
         guarded(calls.session, calls.close, ACKNOWLEDGE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""The end of a session in good order: what was taken is acknowledged, and then everything is released."""
+"""Close a session in good order: acknowledge taken messages, then release everything."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _log: Final = logging.getLogger("pubsub.client")
 
 
 def close(session: Session, acknowledge_seconds: float, give_back: Callable[[], None]) -> None:
-    """Fsync, acknowledge what was taken, and release everything; what is unfinished is kept.
+    """Fsync, acknowledge taken messages, and release everything; unfinished puts are kept.
 
     Args:
-        session: which one.
-        acknowledge_seconds: how long the last acknowledgements may take.
-        give_back: commits that what was taken and not handed out is for the next start.
+        session: the session.
+        acknowledge_seconds: longest wait for answers to the last acknowledgements.
+        give_back: commits that messages taken but not returned are for the next start.
 
     Raises:
         StorageError: the last commit failed; everything is released all the same.
@@ -50,7 +50,7 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
 
 
 def _shut(session: Session, give_back: Callable[[], None]) -> None:
-    """Let nobody in any more. Until now other calls went on: what they have in hand is for the next start too."""
+    """Reject new calls. Other calls ran until now: their messages in hand are for the next start too."""
     with session.lock:
         if session.over:
             return
@@ -66,11 +66,11 @@ def _shut(session: Session, give_back: Callable[[], None]) -> None:
 
 
 def _uncount(session: Session) -> None:
-    """Attempts that were counted with the message before, or that this close ends, do not count. The lock is held."""
+    """Take back attempts counted ahead, and attempts that this close ends. The lock is held."""
     found: list[tuple[Subscription, Position]] = []
     for sub in session.core.subscriptions.values():
         cursor = sub.cursor
-        unmade = cursor.counted_ahead or sub.busy is not None  # A handler that awaits comes to nothing any more.
+        unmade = cursor.counted_ahead or sub.busy is not None  # This close ends a handler that awaits.
         log, offset = cursor.tried if unmade and cursor.attempts and cursor.tried is not None else (None, None)
         if log is not None and offset is not None:
             found.append((sub, (log, offset)))
@@ -81,5 +81,5 @@ def _uncount(session: Session) -> None:
 
 
 def disconnect(session: Session) -> None:
-    """Close the sockets and leave the rest as it is: their context is about to end. More than once is fine."""
+    """Close only the sockets, because their context is about to end. A second call does nothing."""
     session._messenger.close()

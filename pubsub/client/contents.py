@@ -1,4 +1,4 @@
-"""What is put together: bodies, and beside them keys and headers, cut into batches within the limits."""
+"""Split the contents of a put (bodies, keys and headers) into batches within the limits."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pubsub.protocol.batch import END_BYTES
 
 
 class Contents(NamedTuple):
-    """What one batch holds.
+    """The contents of one batch.
 
     Attributes:
         bodies: one for each message.
-        keys: none, or one for each message, b"" where it has none.
-        headers: none, or each message's as `encode_headers` writes them.
+        keys: empty, or one for each message, b"" if it has none.
+        headers: empty, or one for each message, as encoded by `encode_headers`.
     """
 
     bodies: Sequence[bytes]
@@ -25,7 +25,7 @@ class Contents(NamedTuple):
 
 
 def split(contents: Contents) -> list[Contents]:
-    """Messages as batches, each within the limits, as far as that can be: a message alone may be beyond them."""
+    """Split messages into batches within the limits; a batch of a single message may exceed them."""
     bodies, keys, headers = contents
     columns, tables, total = [bodies], 0, sum(map(len, bodies))
     for column in (keys, headers) if keys or headers else ():

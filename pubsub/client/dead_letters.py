@@ -1,4 +1,4 @@
-"""What could not be handed out, or not be handled: kept beside the subscriptions, for a person to look at."""
+"""Read dead letters: messages that failed too often and ranges of lost messages, kept for a person to look at."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from pubsub.protocol import check_topic, decode_headers
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A message that its handler failed on too often, or a range that is lost.
+    """A message on which its handler failed too often, or a range of lost messages.
 
     Attributes:
-        topic: where it was put.
-        first, last: message IDs; the same for a message.
+        topic: the message's topic.
+        first, last: message IDs; equal for a single message.
         publisher, counter, stamp, body: of the message; body is None for a range.
-        error: why it is here.
-        attempts: of the handler.
-        at: when it came here, seconds since 1970.
-        key, headers: of the message, as `Message` has them; nothing for a range.
+        error: the handler's error, or the cause of the loss.
+        attempts: number of failed attempts.
+        at: time of the move to the dead letters, in seconds since 1970.
+        key, headers: of the message, as in `Message`; empty for a range.
     """
 
     topic: str
@@ -39,7 +39,7 @@ class DeadLetter:
 
 
 def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
-    """The dead letters of a topic, or all, oldest first."""
+    """Return the dead letters of a topic, or all, oldest first."""
     if topic is not None:
         check_topic(topic)
     with session.entered():
@@ -47,6 +47,6 @@ def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
 
 
 def letters_in(store: Reading, topic: str | None) -> list[DeadLetter]:
-    """The dead letters in a state file."""
+    """Read the dead letters from an open state file, oldest first."""
     rows = store.dead_letters(topic)
     return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]

@@ -1,8 +1,13 @@
-"""What a call over topics ends with, where it has no reply here (docs/clients.md, *Calls that happen once*).
+"""Define the errors of calls that get no reply (docs/clients.md, *Calls that happen once*).
 
-Of these calls it is known what became of them: they go on (`CallKept`), or nothing of them has happened (`CallOver`);
-but for one whose request was discarded by hand (`CallDiscarded`). A call of the Guide's patterns is given up instead,
-and may have been done or not: `pubsub.services.errors`.
+The outcome of such a call is known, with one exception:
+
+* `CallKept`: the call continues.
+* `CallOver`: the call has had no effect, and will have none.
+* `CallDiscarded`: the request was discarded by hand; a worker may have handled it before.
+
+A call of the Guide's patterns ends differently: the client gives the call up, and a worker may have handled it or not.
+See `pubsub.services.errors`.
 """
 
 from __future__ import annotations
@@ -13,7 +18,15 @@ from pubsub.errors import CallerError, PubsubError, Unavailable
 
 
 class CallKept(Unavailable):
-    """A call that got no reply in time. It goes on, once, and its reply is kept for whoever asks by its ID."""
+    """A call got no reply in time. It continues, happens once, and its reply is kept under its ID.
+
+    Attributes:
+        client: the client ID.
+        service: name of the service.
+        call: ID of the call.
+        seconds: the time-out.
+        reason: the cause, such as `no worker`; "" if unknown.
+    """
 
     exit_code = 30
 
@@ -24,12 +37,18 @@ class CallKept(Unavailable):
 
     def __str__(self) -> str:
         why = f" ({self.reason})" if self.reason else ""
-        said = f"call {self.call} of {self.service}: no reply within {self.seconds:.3g} s{why}; it goes on, once"
+        said = f"call {self.call} of {self.service}: no reply within {self.seconds:.3g} s{why}; the call continues"
         return f"{said}. Ask again: pubsub client {self.client} replies {quote(self.call)}{self.options}"
 
 
 class CallOver(PubsubError):
-    """A call came to nothing: nothing of it has happened, and nothing will; `call` is its ID."""
+    """A call ended without effect, and will have none.
+
+    Attributes:
+        service: name of the service.
+        call: ID of the call.
+        reason: the cause.
+    """
 
     def __init__(self, service: str, call: str, reason: str) -> None:
         self.service, self.call, self.reason = service, call, reason
@@ -40,19 +59,24 @@ class CallOver(PubsubError):
 
 
 class CallFailed(CallOver):
-    """The handler failed as often as it may, and nothing of what it did in its transactions has happened."""
+    """The handler failed as often as allowed; none of its transactions was committed."""
 
     exit_code = 31
 
 
 class CallExpired(CallOver):
-    """The deadline had passed before a worker began it."""
+    """The deadline passed before a worker began the call."""
 
     exit_code = 32
 
 
 class CallDiscarded(PubsubError):
-    """The call's request was discarded, and may have been taken before. A reply that comes later is kept."""
+    """The request of a call was discarded; a worker may have taken it before. A later reply is kept.
+
+    Attributes:
+        service: name of the service.
+        call: ID of the call.
+    """
 
     exit_code = 34
 
@@ -62,14 +86,16 @@ class CallDiscarded(PubsubError):
 
     def __str__(self) -> str:
         said = f"call {self.call} of {self.service}: its request was discarded, and may have been taken before"
-        return f"{said}. A reply that comes is kept; to make it anew, forget it first: it may happen twice then"
+        return f"{said}. A later reply is kept; to repeat the call, forget it first: its effect may then happen twice"
 
 
 class NoSuchCall(CallerError):
-    """This client has made no call of that ID, or keeps its reply no more.
+    """This client has made no call with that ID, or no longer keeps its reply.
 
     Attributes:
-        over: it was made, and had its reply, which was handed over and had to make room for others since.
+        client: the client ID.
+        call: the call ID.
+        over: True if the call was made and its reply was handed over, then dropped to make room for newer replies.
     """
 
     exit_code = 33
@@ -80,6 +106,6 @@ class NoSuchCall(CallerError):
 
     def __str__(self) -> str:
         if self.over:
-            return f"client {self.client} keeps the reply to call {self.call} no more: it was handed over long ago"
+            return f"client {self.client} no longer keeps the reply to call {self.call}: it was handed over long ago"
         kept = f"pubsub client {self.client} replies{self.options}"
         return f"client {self.client} keeps no call {self.call}; it keeps: {kept}"

@@ -1,4 +1,4 @@
-"""What is added to an error as it leaves a client: why no proxy answers, and how a command finds the same client."""
+"""Complete an error as it leaves a client: the reason why no proxy answers, and options that find the same client."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError, Unavailable
 
 LOOK_SECONDS: Final = 0.5
-"""So much longer than its time-out a call takes at most, for why nobody answered."""
+"""Longest extra time of a call, after its time-out, to find the reason for a missing answer."""
 
 DEFAULT_PROXIES: Final = ClientSettings().proxies
 
 
 class Explained(Protocol):
-    """A session, as far as errors are about it."""
+    """The parts of a session that errors refer to."""
 
     settings: ClientSettings
 
     @property
     def silence(self) -> str:
-        """What to say where nobody answered at all."""
+        """Text for an error without any answer."""
         ...
 
     @property
     def core(self) -> ClientCore:
-        """What decides."""
+        """The client's core."""
         ...
 
 
 def explain(session: Explained, error: BaseException) -> None:
-    """Add what a person needs to an error that a call ends with.
+    """Complete an error that ends a call.
 
     Args:
-        session: of the client; its lock is not held.
-        error: changed, where it is one of ours.
+        session: the client's session; its lock is not held.
+        error: changed if it is one of ours.
     """
     name_options(session.settings, error)
     if is_silence(session, error):
@@ -48,18 +48,18 @@ def explain(session: Explained, error: BaseException) -> None:
 
 
 def name_options(settings: ClientSettings, error: BaseException) -> None:
-    """Have the commands that an error names find this client, which is none of those at the usual place."""
+    """Add options to the error, so that the commands in its text find this client."""
     if isinstance(error, PubsubError) and not error.options:
         error.options = options_of(settings)
 
 
 def is_silence(session: Explained, error: BaseException) -> bool:
-    """Whether an error says of some proxies no more than that they do not answer."""
+    """Return True if an error knows nothing of some proxies except that they do not answer."""
     return isinstance(error, Unavailable) and bool(error.reason) and error.reason == session.silence
 
 
 def add_obstacles(session: Explained, error: BaseException) -> None:
-    """Say what keeps connections from being made, where something does; it takes LOOK_SECONDS at most."""
+    """Add the causes that prevent connections with the silent proxies, if any are found within LOOK_SECONDS."""
     assert isinstance(error, Unavailable)
     proxies, shut = session.settings.proxies, dict(session.core.doors.shut)
     mute = [address for index, address in enumerate(proxies) if index not in shut]
@@ -72,13 +72,13 @@ def add_obstacles(session: Explained, error: BaseException) -> None:
 
 
 def obstacles_within(addresses: Sequence[str], seconds: float) -> dict[str, str]:
-    """What keeps connections to these addresses from being made, as far as that is known soon; see `obstacle`."""
+    """Return the causes that prevent connections with these addresses, if found in time; see `obstacle`."""
     found: dict[str, str] = {}
 
     def look(address: str) -> None:
         found[address] = obstacle(address, 0.8 * seconds)
 
-    # The system's look-up of a host name has no time-out, so its end is not waited for.
+    # The system's look-up of a host name has no time-out, so the threads may outlive this call.
     threads = [threading.Thread(target=look, args=(one,), daemon=True) for one in addresses]
     deadline = time.monotonic() + seconds
     for thread in threads:
@@ -89,9 +89,10 @@ def obstacles_within(addresses: Sequence[str], seconds: float) -> dict[str, str]
 
 
 def options_of(settings: ClientSettings) -> str:
-    """The options by which `pubsub client` finds a client with these settings, each with a space in front.
+    """Return the options by which `pubsub client` finds a client with these settings, each after a space.
 
-    Proxies with keys, and those within this process, are left out: a proxies file names the ones, nothing the others.
+    Proxies with keys are left out, because a proxies file names them. Proxies within this process are left out too,
+    because no option can name them.
     """
     words: list[str] = []
     if settings.directory is not None:

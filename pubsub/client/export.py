@@ -1,7 +1,7 @@
-"""A client's state as the tree of directories of Pires et al., section 5.1.
+"""Export a client's state as the directory tree of Pires et al., section 5.1.
 
-client_{id}/{topic}/last_get_id        the ID of the last message taken, or -1
-client_{id}/{topic}/last_put_counter   the counter of the last message put and not discarded
+client_{id}/{topic}/last_get_id        ID of the last message taken, or -1
+client_{id}/{topic}/last_put_counter   counter of the last message put and not discarded
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from pubsub.protocol.names import file_name, format_position
 
 
 def export_client(session: Session, directory: Path) -> Path:
-    """Write the state of an open session below `directory`, complete or not at all.
+    """Write the state of an open session below `directory`, completely or not at all.
 
     Returns:
         The client's directory.
 
     Raises:
-        CallerError: it is there already, or cannot be written.
+        CallerError: it exists already, or cannot be written.
         StorageError: the disk is full or fails.
     """
     with session.entered():

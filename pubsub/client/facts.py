@@ -1,4 +1,4 @@
-"""What commands of a client say of messages, as JSON can say it: bytes that are not UTF-8 are base64."""
+"""Format messages for the commands of a client as JSON; bytes that are not UTF-8 become base64."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def written(message: Message, as_json: bool, *, alone: bool) -> bytes:
-    """A message as `get` writes it; `alone`: it is the only one, and written as it is."""
+    """Format a message for `get`. `alone`: it is the only one, and is written unchanged unless `as_json` is set."""
     if not as_json:
         return message.body if alone or message.body.endswith(b"\n") else message.body + b"\n"
     facts = {"id": message.id, "topic": message.topic, "publisher": message.publisher, "counter": message.counter}
@@ -23,12 +23,12 @@ def written(message: Message, as_json: bool, *, alone: bool) -> bytes:
 
 
 def body_facts(body: bytes | None) -> dict[str, object]:
-    """`body`, or `body_base64`."""
+    """Return `body` or `body_base64`."""
     return {"body": None} if body is None else _named("body", body)
 
 
 def beside_facts(key: bytes, headers: Mapping[str, bytes]) -> dict[str, object]:
-    """`key` or `key_base64`, `headers` and `headers_base64` by name; nothing of what is not there."""
+    """Return `key` or `key_base64`, and `headers` and `headers_base64` by name, without empty fields."""
     found = _named("key", key) if key else {}
     for name, value in headers.items():
         for kind, text in _named("headers", value).items():

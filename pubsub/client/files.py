@@ -1,4 +1,4 @@
-"""Files that a person named: what the operating system says of one, in one line, and that one is on the disk."""
+"""Handle files that a user named: one-line errors of the operating system, and fsync."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _DISK: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS}
 
 @contextmanager
 def file_errors(path: Path) -> Iterator[None]:
-    """Turn what the operating system says of a file into one line.
+    """Turn an error of the operating system about a file into one of ours.
 
     Raises:
         StorageError: the disk is full or fails.
-        CallerError: the file cannot be used, for any other reason.
+        CallerError: the file cannot be used for another reason.
     """
     try:
         yield
@@ -29,13 +29,13 @@ def file_errors(path: Path) -> Iterator[None]:
 
 
 def file_error(path: Path, error: OSError) -> PubsubError:
-    """The error that says in one line what the operating system says of a file."""
+    """Return the one-line error for an error of the operating system about a file."""
     reason = error.strerror or str(error)
     return StorageError(str(path), reason) if error.errno in _DISK else CallerError(f"{path}: {reason}")
 
 
 def sync(path: Path) -> None:
-    """Have what is in a file, or the names in a directory, on the disk."""
+    """Fsync a file's content, or the names in a directory."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)

@@ -1,7 +1,7 @@
-"""Which calls look after what an exception leaves behind, however deep in them it strikes (`pubsub.client.steps`).
+"""List the functions that clean up after an exception from anywhere within them (`pubsub.client.steps`).
 
-The frames of the stack tell whether a call is within another one. No variable could: an exception of a signal's handler
-may strike between the instant in which a call begins, or takes a lock, and the line that would note it.
+The frames of the stack tell if a call is within another one. No variable could tell: an exception of a signal handler
+may come between the instant at which a call begins, or takes a lock, and the line that would record it.
 """
 
 from __future__ import annotations
@@ -12,29 +12,29 @@ from types import CodeType, FrameType
 from typing import Any, Final
 
 _guards: Final[set[CodeType]] = set()
-"""The functions that look after what an exception leaves behind."""
+"""Code of the functions that clean up."""
 
 _runners: Final[set[CodeType]] = set()
-"""Further ones that do, and run handlers whose calls look after themselves."""
+"""Code of further such functions, which run handlers with calls that clean up themselves."""
 
 
 def guards(function: Callable[..., Any]) -> None:
-    """A function has `Session.recover` called where an exception leaves it."""
+    """Register a function that calls `Session.recover` when an exception leaves it."""
     _guards.add(function.__code__)
 
 
 def runs_handlers(function: Callable[..., Any]) -> None:
-    """A call runs an application's handlers, and has `Session.recover` called where an exception leaves it."""
+    """Register a call that runs an application's handlers and calls `Session.recover` when an exception leaves it."""
     _runners.add(function.__code__)
 
 
 def within_call() -> bool:
-    """Whether the function that asks was called within a call: where that has the lock, it is not to be given back."""
+    """Return True if the calling function runs within a call; the lock of that call must not be released here."""
     return _within(sys._getframe(2), _guards | _runners)
 
 
 def within_guard() -> bool:
-    """Whether this is a call within a call: of a handler of `process`, or of a signal's."""
+    """Return True within a nested call, made by a handler of `process` or of a signal."""
     return _within(sys._getframe(3), _guards)  # The caller of the function that called `recover`.
 
 

@@ -1,4 +1,4 @@
-"""A loop that is interrupted between two of its steps, so that it is known how many there were."""
+"""Interrupt a loop only between two of its steps, so that the number of completed steps is known."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
 class Interrupts:
-    """Handles signals that would raise at the end of the step that they strike, or at once where it waits.
+    """Delay signals that would raise until the end of a step, or handle them at once while the loop waits.
 
-    A context manager for the main thread; elsewhere, and for signals that no handler of Python has, it does nothing.
-    A second signal is handled at once, wherever it strikes.
+    This is a context manager for the main thread. On other threads, and for signals without a Python handler, it does
+    nothing. A second signal is handled at once, at any point.
 
     Attributes:
-        came: the signal that came last; 0: none.
+        came: the last signal; 0: none.
     """
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class Interrupts:
             self._handlers[number](number, frame)
 
     def check(self) -> None:
-        """A step has ended: handle a signal that came meanwhile."""
+        """Handle a delayed signal at the end of a step."""
         if self.came:
             self._handlers[self.came](self.came, None)
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """Within the block nothing is done that counts: signals are handled at once."""
+        """Handle signals at once within the block, in which no step runs."""
         self._waits = True
         try:
             self.check()

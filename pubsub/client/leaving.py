@@ -1,8 +1,8 @@
-"""Clients and publishers that nobody closes: said as a ResourceWarning, and nothing that was put is lost by it.
+"""Close clients and publishers that the application did not close, with a ResourceWarning; no put message is lost.
 
-A client that is collected is closed, so that its state is free for the next one. One that is still there when the
-program ends keeps what it has until the process is gone; only the open batches of its publishers are put into the
-outbox, from where they go out at the next start.
+A client that is garbage-collected is closed, so that its state is free for the next one. A client that still exists at
+the end of the program keeps its state open until the process ends. Only the open batches of its publishers go to the
+outbox, and are sent at the next start.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from pubsub.client.mending import mend
 from pubsub.errors import PubsubError
 
 LOCK_SECONDS: Final = 1.0
-"""At the program's end a client is waited for so long that another thread is busy with."""
+"""Longest wait, at the end of the program, for a client in use by another thread."""
 
 _open: Final[WeakSet[Calls]] = WeakSet()
 _log: Final = logging.getLogger("pubsub.client")
 
 
 def opened(calls: Calls) -> None:
-    """A client was opened: it is looked after at the program's end."""
+    """Register an opened client for the end of the program."""
     _open.add(calls)
 
 
 def collected(calls: Calls | None) -> None:
-    """A client is collected. Where it is not closed, say so and close it."""
+    """Warn about a collected client that is not closed, and close it."""
     if calls is None or calls.session.closed or sys.is_finalizing():
         return
     session = calls.session
     try:
         _warn(session.name, calls)
     finally:
-        if session.busy_here:  # The garbage collection strikes anywhere, within a commit of this very client too.
+        if session.busy_here:  # Garbage collection may run at any point, also within a commit of this client.
             Thread(target=_close, args=(calls,), name=f"close {session.name}", daemon=True).start()
         else:
             _close(calls)
@@ -63,11 +63,11 @@ def _at_exit() -> None:
         session = calls.session
         if session.closed:
             continue
-        # With -W error the warning is raised, and no caller is left who could catch it.
+        # With -W error the warning is raised, and no caller is left to catch it.
         with suppress(ResourceWarning):
             _warn(session.name, calls)
         if not session.lock.acquire(timeout=LOCK_SECONDS):
-            _log.warning("client %s: it is in use, and what its publishers hold is not put", session.name)
+            _log.warning("client %s is in use at exit: messages in its publishers' open batches are lost", session.name)
             continue
         session.lock.release()
         if session.closed:

@@ -1,4 +1,4 @@
-"""What is done for a client of which a step was cut off, before it is closed or opened again (see `steps`)."""
+"""Restore a client after an interrupted step, before it is closed or opened again (see `steps`)."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pubsub.client.session import Session
 
 
 def mend(session: Session) -> None:
-    """A step was cut off and the client is about to be closed: forget the memory, and load what is on the disk.
+    """Replace the memory by the state on disk after an interrupted step, before the client closes.
 
-    Nothing is sent any more; this thread, and no other, gets in, so that what publishers hold goes to the outbox.
+    Nothing is sent any more. Only this thread may use the session, to move the messages of publishers to the outbox.
     """
     with session.lock:
         session.enter_alone()
@@ -34,10 +34,10 @@ def settle(session: Session) -> None:
         chunk = sub.chunk
         if chunk is not None:
             chunk.stop()
-            # The chunk was acknowledged as a whole, so what was not handed out must be given back.
+            # The commit took the whole chunk, so the messages that were not yielded must be given back.
             if positions.get(sub.topic) == chunk.after:
                 session.store.commit([chunk.give_back(sub.topic)])
     for topic, _, _, _, _, _, _, tried, attempts in session.store.subscriptions():
-        # The handler was at no fault, and the attempt does not count.
+        # The attempt was not the handler's fault, so it does not count.
         if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
             session.store.commit([Tried(topic, tried, attempts - 1)])

@@ -1,4 +1,4 @@
-"""What a session is made of when it is opened: its arguments are checked, and its core is loaded from the store."""
+"""Check the arguments of a session at its opening, and load its core from the store."""
 
 from __future__ import annotations
 
@@ -29,15 +29,17 @@ if TYPE_CHECKING:
 
 _BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
 _AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
-"""Modules whose sockets do not answer when they are called."""
+"""Modules with socket classes that return before they have an answer."""
 
 
 class Opening:
-    """What has been opened for a session, before anything else has it.
+    """The open resources of a session that is not complete yet.
 
     Attributes:
-        stores: the store; messenger: what it sends by; sink: where the record goes, if that is ours to close.
-        complete: the session has all of it, and releases it.
+        stores: its store.
+        messenger: its Messenger.
+        sink: the sink of its record, if the client must close it.
+        complete: True once the session has all of them and releases them itself.
     """
 
     def __init__(self) -> None:
@@ -47,13 +49,13 @@ class Opening:
         self.complete = False
 
     def open_sink(self, record: RecordSink | Path | str | None) -> RecordSink | None:
-        """Where the record goes; None: there is none."""
+        """Open the sink of the record; None if there is no record."""
         sink, owned = open_sink(record)
         self.sink = sink if owned else None
         return sink
 
     def release(self) -> None:
-        """Close what is open. More than once is fine."""
+        """Close all open resources. A second call does nothing."""
         if self.messenger is not None:
             self.messenger.recover()
             self.messenger.close()
@@ -64,7 +66,7 @@ class Opening:
 
 
 def boot_id() -> str:
-    """Which start of the operating system this is; "" where that cannot be known."""
+    """Return the ID of this start of the operating system; "" if unknown."""
     try:
         return _BOOT.read_text(encoding="ascii").strip()
     except OSError:
@@ -72,20 +74,21 @@ def boot_id() -> str:
 
 
 def check_proxies(proxies: Sequence[str]) -> None:
-    """See that their number is allowed.
+    """Check the number of proxies.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: it is not allowed.
     """
     if not 0 < len(proxies) <= PROXIES_MAX:
         raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(proxies)} are named")
 
 
 def check_context(context: object, proxies: Sequence[str]) -> None:
-    """See that a context can be used, and the proxies be reached with it.
+    """Check that a context can be used and can reach the proxies.
 
     Raises:
-        CallerError, ConfigurationError: not so.
+        CallerError: it is not a plain `zmq.Context`.
+        ConfigurationError: an `inproc://` address needs a context.
     """
     if context is None:
         elsewhere = [proxy for proxy in proxies if proxy.startswith("inproc://")]
@@ -97,22 +100,22 @@ def check_context(context: object, proxies: Sequence[str]) -> None:
 
 
 def find_keys(name: str, settings: ClientSettings) -> ClientKeys | None:
-    """The keys of a client, as its settings name them; None where it has none.
+    """Return the keys of a client from its settings; None if it has none.
 
     Raises:
-        ConfigurationError: its key file cannot be used, or it has a key and its proxies have none, or they alone have.
+        ConfigurationError: the key file cannot be used, or only one of client and proxies has keys.
     """
     usual = key_path(name, settings.directory)
     if settings.key_file is None and not settings.proxy_keys and not os.path.lexists(usual):
         return None
-    from pubsub.security import opening  # noqa: PLC0415 - where there are no keys nothing of it is needed.
+    from pubsub.security import opening  # noqa: PLC0415 - only a client with keys needs it.
 
     proxies, keys = settings.proxies, settings.proxy_keys
     return opening.find_client_keys("client", name, settings.key_file, usual, proxies, keys)
 
 
 def open_sink(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:
-    """Where the record goes, and whether it is ours to close."""
+    """Return the sink of the record, and True if the client must close it."""
     if not isinstance(record, Path | str):
         return record, False
     from pubsub.client.storage.recorder import open_record  # noqa: PLC0415 - most clients have none.
@@ -128,15 +131,10 @@ def load_core(
     random: Random,
     known: Mapping[int, Row] = MappingProxyType({}),
 ) -> ClientCore:
-    """The core of a client with what its store holds.
+    """Build the core of a client from its store.
 
     Args:
-        name: the client ID.
-        settings: what it may do.
-        store: opened.
-        clock: where the time comes from.
-        random: where numbers start.
-        known: by counter, rows that stand for those of the store.
+        known: by counter, existing rows to use in place of the store's.
 
     Raises:
         StorageError: new numbers could not be made durable.

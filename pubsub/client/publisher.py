@@ -1,7 +1,8 @@
-"""Puts one at a time, sent in batches: by number of messages, by bytes, or when an open batch has lingered enough.
+"""Collect messages that are put one at a time, and send them in batches.
 
-A message costs an append and a ticket; everything else is per batch. While batches are in flight the next one fills,
-and a window of them bounds what is open: beyond it `put` waits.
+A batch closes at its limit of messages or bytes, or when it has been open for the linger time. A message costs one
+append and one ticket; all other work is done once a batch. The next batch fills while earlier ones are in flight. At
+twice the in-flight window of unfinished batches, `put` waits.
 """
 
 from __future__ import annotations
@@ -38,16 +39,17 @@ from pubsub.protocol.batch import END_BYTES
 _NEVER: Final = float("inf")
 
 _NONE: Final = b""
-"""The key of what has none, which most have: there is one empty `bytes`."""
+"""Key of a message without a key. There is one empty `bytes` object, so `is` finds the common case."""
 
 _PAUSE_SECONDS: Final = 0.001
-"""An open batch that is due while somebody puts is looked at again so much later, at least."""
+"""Least time until the next attempt to send a due batch while another thread is in `put`."""
 
 
 class Lingering:
-    """A publisher's open batch, which the client looks after: sent when it has lingered, its publisher gone or not.
+    """A publisher's open batch as a timer of the client, which sends the batch when its linger time is over.
 
-    It does not keep the publisher alive, which keeps the client alive, and so it is found out when nobody closes them.
+    The timer holds the publisher by a weak reference only, because a publisher keeps its client alive. So garbage
+    collection finds publishers and clients that the application forgot to close.
     """
 
     def __init__(self, publisher: Publisher, calls: Calls) -> None:
@@ -57,12 +59,12 @@ class Lingering:
         self._again = -_NEVER
 
     def deadline(self) -> float:
-        """When the batch is to be sent, on the monotonic clock; at once where nobody can add to it any more."""
+        """Return the time to send the batch, on the monotonic clock; the past if the publisher is gone."""
         publisher = self._publisher()
         return publisher.deadline() if publisher is not None else self._again
 
     def tick(self, now: float) -> None:
-        """Send the batch. Called by the thread that drives the sockets, which must not wait for a put."""
+        """Send the batch. The thread that drives the sockets calls this method and must not wait for a put."""
         publisher = self._publisher()
         if publisher is not None:
             publisher.tick(now)
@@ -73,12 +75,12 @@ class Lingering:
             self._again = now + 1.0
 
     def finish(self) -> int:
-        """The client is about to be closed: put what the batch holds; how many messages those were."""
+        """Put the contents of the batch before the client closes; return the number of messages."""
         publisher = self._publisher()
         return publisher.finish() if publisher is not None else self._put()
 
     def _put(self) -> int:
-        """Put what a publisher has left behind, once: the driving thread may come for it, and who closes the client."""
+        """Put the batch of a collected publisher once, although the driving thread and a `close` may both call this."""
         held, session = 0, self._calls.session
         if self.filling is not None:
             with session.entered():
@@ -91,18 +93,18 @@ class Lingering:
         return held
 
     def leave(self) -> None:
-        """There is nothing to look after any more."""
+        """Stop being a timer of the client."""
         with suppress(ValueError):
             self._calls.session.timers.remove(self)
 
     def give_back(self) -> None:
-        """An exception came from anywhere: have the publisher's lock be free of this thread."""
+        """Release the publisher's lock if this thread holds it, after an exception that may come from anywhere."""
         publisher = self._publisher()
         if publisher is not None:
             publisher.give_back()
 
     def move(self, calls: Calls) -> None:
-        """The client was opened again: look after the batch there."""
+        """Continue in the session of `calls` after the client opened itself again."""
         publisher = self._publisher()
         self._calls = calls
         calls.session.timers.append(self)
@@ -112,7 +114,7 @@ class Lingering:
             self.filling = None
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that made it."""
+        """Drop the batch in a child process."""
         self.filling = None
         publisher = self._publisher()
         if publisher is not None:
@@ -120,9 +122,12 @@ class Lingering:
 
 
 class Publisher:
-    """Messages of one topic in batches; made by `Client.publisher`.
+    """Send messages of one topic in batches; made by `Client.publisher`.
 
-    Any thread may put. Leaving its `with` block flushes it.
+    Any thread may put. The end of the `with` block flushes the publisher.
+
+    Attributes:
+        topic: topic of all its messages.
     """
 
     def __init__(
@@ -153,7 +158,7 @@ class Publisher:
         self._full = BATCH_BYTES_MAX - batch_size(self._records, 0)
         self._tables = 2 * END_BYTES * self._records
         self._last = self._records - 1
-        """Messages before the last one of a batch; 0 where no put may take the short way."""
+        """Index of the last message of a batch; 0 if no put may take the short way."""
         self._small = min(self._size, self._full - self._tables)
         self._lock = threading.RLock()
         self._filling = Filling()
@@ -164,18 +169,20 @@ class Publisher:
         calls.session.timers.append(self._lingering)
 
     def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
-        """Put one message; waits only where a window of batches is unfinished.
+        """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Args:
-            body: what; key, headers: as of `Client.put`.
+            body, key, headers: as for `Client.put`.
 
         Returns:
-            A light ticket: `done` says whether the message is on the server's disk.
+            A light ticket. Its `done` is True once the message is on the server's disk.
 
         Raises:
-            As `Client.put`, and Unavailable where there is no room in time. This message was not put then.
+            Unavailable: no room in time; this message was not put.
+            PubsubError: otherwise as `Client.put`.
         """
-        # Inside a transaction this thread has the session's lock, for which whoever closes a batch waits with ours.
+        # Inside a transaction this thread holds the session's lock. A thread that closes a batch waits for that lock
+        # while it holds ours, so waiting for ours here would be a deadlock.
         if self._session.owner is not None:
             self._session.check_outside()
         if headers is None and key is _NONE and type(body) is bytes:
@@ -184,7 +191,7 @@ class Publisher:
                     filling = self._filling
                     bodies = filling.bodies
                     index, size = len(bodies), filling.size + len(body)
-                    if 0 < index < self._last and size < self._small:  # Neither the first of its batch nor the last.
+                    if 0 < index < self._last and size < self._small:  # Neither the first nor the last of its batch.
                         filling.size = size
                         bodies.append(body)
                         return BatchTicket((filling, index))
@@ -192,13 +199,13 @@ class Publisher:
                 self._session.recover()
                 raise
         self._held.current()
-        if self.crowded:  # Before the message is taken: who is told that there is no room may put it once more.
+        if self.crowded:  # Before the message is taken, so that a caller without room may put it once more.
             check_contents([body], [key], [headers])
             self._run(self.room())
         return self.add(body, key, headers)
 
     def add(self, body: bytes, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
-        """As `put`, without ever waiting: the caller looks after `crowded`."""
+        """Put one message without waiting; the caller must check `crowded` first. Otherwise as `put`."""
         if type(body) is not bytes or len(body) >= self._size:
             body = check_body(body)
         self._held.current()
@@ -244,34 +251,26 @@ class Publisher:
         return BatchTicket((filling, index))
 
     def _check_free(self) -> None:
-        """See that this is no signal's handler within a call of this publisher, whose message would miss its batch.
-
-        Raises:
-            CallerError: it is.
-        """
+        """Reject a put in a signal handler that interrupted this publisher, since its message would miss the batch."""
         if holds(self._lock):
-            raise CallerError(f"this thread is in the midst of another call of the publisher on {self.topic}")
+            raise CallerError(f"this thread is already inside another call of the publisher on {self.topic}")
 
     @property
     def crowded(self) -> bool:
-        """Whether a window of batches is unfinished; a closed publisher refuses and waits for nothing."""
+        """True while two windows of batches are unfinished; False once closed, since puts are then rejected at once."""
         return self._chain.crowded and not self._closed
 
     def room(self) -> Flow[None]:
-        """Wait until it is not crowded any more.
-
-        Raises:
-            Unavailable: it is still.
-        """
+        """Wait until `crowded` is False; `Unavailable` is raised if that takes longer than the client's time-out."""
         return self._calls.puts.room(self.topic, self._calls.session.until(None))
 
     def _close_batch(self) -> None:
-        """The open batch goes to the outbox and is sent. The publisher's lock is held."""
+        """Move the open batch to the outbox and send it. The publisher's lock is held."""
         filling, session = self._filling, self._calls.session
         if not filling.bodies:
             self._deadline = _NEVER
             return
-        # An exception of a signal's handler may leave the batch here and in the outbox: no message may join it then.
+        # An exception of a signal handler may leave the batch both here and in the outbox: no message may join it then.
         self._last = 0
         try:
             with session.entered():
@@ -282,7 +281,7 @@ class Publisher:
             raise
 
     def _begin_batch(self) -> None:
-        """Have the next message open a batch."""
+        """Let the next message open a new batch."""
         filling = self._filling
         self._filling, self._deadline = Filling(), _NEVER
         filling.bodies = []
@@ -292,12 +291,12 @@ class Publisher:
         self._last = 0 if self._closed else self._records - 1
 
     def deadline(self) -> float:
-        """When the open batch is to be sent, on the monotonic clock."""
+        """Return the time to send the open batch, on the monotonic clock."""
         return self._deadline
 
     def tick(self, now: float) -> None:
-        """Send the open batch; called by the thread that drives the sockets, which must not wait for a put."""
-        # This thread has it, too, where a signal's handler waits for something within a put.
+        """Send the open batch. The thread that drives the sockets calls this method and must not wait for a put."""
+        # This thread may hold the lock itself: a signal handler that interrupted a put may wait and drive the sockets.
         if holds(self._lock) or not self._lock.acquire(blocking=False):
             self._deadline = now + max(self._linger / 4, _PAUSE_SECONDS)
             return
@@ -312,16 +311,23 @@ class Publisher:
             self._lock.release()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Send the open batch and wait until everything put so far is on the server's disk.
+        """Send the open batch, and wait until all messages put so far are on the server's disk.
+
+        Args:
+            timeout: in seconds; None: the client's.
 
         Raises:
-            As `Client.put`.
+            PubsubError: as `Client.put`.
         """
         self.close_batch()
         self._run(self._calls.puts.flush_topic(self.topic, timeout))
 
     def close(self) -> None:
-        """Flush, and put no more. In the child of a fork it does nothing."""
+        """Flush, and reject later puts. In the child of a fork it does nothing.
+
+        Raises:
+            PubsubError: as `flush`; the publisher is closed all the same.
+        """
         if self._inherited is not None:
             return
         self._held.current()
@@ -333,7 +339,11 @@ class Publisher:
             self.leave()
 
     def close_batch(self) -> None:
-        """Send what the open batch holds, whatever that is."""
+        """Send the open batch now, without waiting for the server.
+
+        Raises:
+            PubsubError: as `Client.put`, without InDoubt.
+        """
         self._held.current()
         self._session.check_outside()
         self._check_free()
@@ -344,11 +354,11 @@ class Publisher:
             self._close_batch()
 
     def give_back(self) -> None:
-        """An exception came from anywhere: have the lock be free of this thread."""
+        """Release the lock if this thread holds it, after an exception that may come from anywhere."""
         release_all(self._lock)
 
     def move(self, calls: Calls) -> None:
-        """The client was opened again: go on there, with the open batch if the store does not have it."""
+        """Continue in the client's new session, with the open batch if the store does not have it."""
         with self._lock:
             self._calls, self._session = calls, calls.session
             self._chain = calls.puts.chain(self.topic)
@@ -359,7 +369,7 @@ class Publisher:
                 self._deadline = calls.session.now + self._linger
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that made it; its open batch is the parent's."""
+        """Reject all calls in a child process, and drop the open batch there: it belongs to the parent."""
         self._inherited, self._closed, self._last = error, True, 0
         self._lock, self._filling, self._deadline = threading.RLock(), Filling(), _NEVER
 
@@ -367,7 +377,7 @@ class Publisher:
         forks.no_pickling("a publisher")
 
     def leave(self) -> None:
-        """Put no more; what was put goes on, what another thread puts at this moment too."""
+        """Close without waiting. The open batch goes out, also a message that another thread puts at this moment."""
         try:
             guarded(self._session, self._leave)
         except Interrupted:
@@ -383,7 +393,7 @@ class Publisher:
             self._close_batch()
 
     def finish(self) -> int:
-        """The client is about to be closed: put what the open batch holds; how many messages those were."""
+        """Put the contents of the open batch before the client closes; return the number of messages."""
         held = len(self._filling.bodies)
         self.leave()
         return held
@@ -394,7 +404,7 @@ class Publisher:
         session, held = self._calls.session, len(self._filling.bodies)
         if session.closed:
             return
-        session.wake()  # The thread that drives the sockets puts what is left.
+        session.wake()  # The thread that drives the sockets puts the remaining messages.
         which = "the message in its open batch is" if held == 1 else f"the {held:,} messages in its open batch are"
         left = f"; {which} put now" if held else ""
         message = f"a publisher on {self.topic} was not closed: use it in a with block, or call close(){left}"
@@ -407,7 +417,7 @@ class Publisher:
         if kind is None or self._inherited is not None:
             self.close()
             return
-        # Special case: the block failed. What it put is sent and not waited for, and its own error says more than ours.
+        # Special case: the block failed. Its puts are sent without waiting, and its own error says more than ours.
         try:
             with suppress(PubsubError):
                 self.close_batch()

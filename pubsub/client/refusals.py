@@ -1,7 +1,7 @@
-"""What is said where a proxy refuses a key, or denies a request: what is wrong, and what to do (docs/security.md).
+"""Describe refusals of a key and denials of a request: the cause and the remedy (docs/security.md).
 
-The sentences are the same for a client, an operator's command and a query of Spark. What differs is how a person names
-keys to each of them; an `Asker` has that.
+The sentences are the same for a client, an operator's command and a Spark query. The ways to name keys differ, and an
+`Asker` has those.
 """
 
 from __future__ import annotations
@@ -22,47 +22,47 @@ Request = Subscribe | Unsubscribe | Get | Read | Stage | Publish | Report
 _WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
 
 _SHOWN: Final = 11
-"""Characters of a key by which a person tells it from others."""
+"""Characters of a key that are enough to recognise it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The sender of requests, and how a person names keys to it.
+    """The sender of requests, with its ways to name keys in texts.
 
     Attributes:
-        client: its client ID; ID where a person has to choose one.
+        client: its client ID; ID if the user must choose one.
         pair: its key pair; None: it has none.
-        makes_key: what to do where a proxy wants a key; "": make one for this client.
-        names_key: where it is told the proxies' keys.
-        names_client: what to do where the key is of another client.
-        rights: that the line which authorizes its key needs.
-        afterwards: what to do once that is mended.
+        makes_key: remedy if a proxy requires a key; "": make one for this client.
+        names_key: place where the proxies' keys are given.
+        names_client: remedy if the key belongs to another client.
+        rights: rights that its line in the access list needs.
+        afterwards: next step after the remedy.
     """
 
     client: str = "ID"
     pair: Pair | None = None
     makes_key: str = ""
     names_key: str = "in the proxies file"
-    names_client: str = "ask as the client whose key it is"
+    names_client: str = "use the client ID that this key belongs to"
     rights: str = ""
     afterwards: str = ""
 
     @property
     def authorize(self) -> str:
-        """The command that lets its key in."""
+        """The command that authorizes its key."""
         return f"pubsub keys authorize client {self.client} {self._key}{self.rights}"
 
     @property
     def _key(self) -> str:
-        from pubsub.security.keys import format_public  # noqa: PLC0415 - without keys nothing of it is needed.
+        from pubsub.security.keys import format_public  # noqa: PLC0415 - only a client with keys needs it.
 
         return format_public(self.pair.public) if self.pair else "pk_…"
 
     def sentence(self, refusal: Refusal, proxy: str, expected: Sequence[bytes] = ()) -> str:
-        """Why a proxy refuses it, in one line.
+        """Describe the refusal by a proxy in one line.
 
         Args:
-            refusal: how.
+            refusal: kind of refusal.
             proxy: the proxy's address.
             expected: the keys that the proxy may have.
         """
@@ -79,14 +79,14 @@ class Asker:
         return f"{proxy} closed the handshake: its key is not the one {self.names_key}, {keys}"
 
     def not_let_in(self, sentences: Sequence[str]) -> NotLetIn:
-        """All proxies refuse it, as an error."""
+        """Build the error for refusals by all proxies."""
         return NotLetIn("; ".join(sentences) + self.afterwards)
 
     def denied(self, request: Request, status: Status) -> NotAllowed:
-        """What a proxy denied, as an error that says what to do.
+        """Build the error for a denied request, with the remedy.
 
         Args:
-            request: what was asked.
+            request: the request.
             status: the answer, with the proxy's sentence.
         """
         from pubsub.security.access import Why  # noqa: PLC0415
@@ -95,7 +95,7 @@ class Asker:
         if status.reason == Why.SENDER:
             remedy = self.names_client
         elif status.reason == Why.KEY:
-            remedy = f"to let it in: {self.authorize}"
+            remedy = f"to authorize the key: {self.authorize}"
         else:
             remedy = f"its line in the file authorized needs {_rights(request)}"
         said = denial(status) or f"client {request.sender} may not {word(request)} {topic}".rstrip()
@@ -103,12 +103,12 @@ class Asker:
 
 
 def word(request: Request) -> str:
-    """What a request does, for a person."""
+    """Return the verb of a request, for a person."""
     return _WORDS.get(type(request), type(request).__name__.lower())
 
 
 def _rights(request: Request) -> str:
-    """The rights that a request needs, as the file `authorized` has them."""
+    """Return the rights that a request needs, as the file `authorized` has them."""
     if isinstance(request, Report):
         return "status"
     from pubsub.security.patterns import Pattern  # noqa: PLC0415

@@ -1,8 +1,8 @@
-"""A client goes on after an exception of a signal's handler cut off one of its steps: it opens itself again.
+"""Let a client continue after an exception of a signal handler interrupted one of its steps: it opens itself again.
 
-Its memory may then be ahead of its disk or behind it. So the session is closed, and another one is loaded from the
-disk, as after a kill. This runs on a thread of its own: Python runs the handlers of signals on the main thread only, so
-none of their exceptions strikes here.
+Its memory may then be ahead of its disk or behind it. So the session is closed, and a new one is loaded from the disk,
+as after a kill. This runs on a thread of its own. Python runs signal handlers on the main thread only, so none of their
+exceptions can interrupt it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from pubsub.errors import Interrupted
 
 
 class Make(Protocol):
-    """Opens a session: appends it to `opened` first, and takes the `known` rows for those of the store."""
+    """Opens a session: appends it to `opened` first, and uses the `known` rows in place of the store's."""
 
     def __call__(self, *, opened: list[Session], known: Mapping[int, Row]) -> Session:
-        """The session, open."""
+        """Open the session."""
 
 
 @runtime_checkable
 class Movable(Protocol):
-    """A timer that goes on when the client was opened again."""
+    """A timer that continues when the client opens itself again."""
 
     def move(self, calls: Calls) -> None:
-        """Belong to the session of these calls."""
+        """Continue in the session of these calls."""
 
 
 def suspend(session: Session) -> dict[int, Row]:
-    """Prepare a session of which a step was cut off for its release; its client opens another one from its disk.
+    """Prepare a session with an interrupted step for its release; its client opens another one from the disk.
 
     Returns:
-        By counter, the unfinished rows, which callers look at.
+        By counter, the unfinished rows, which callers still hold.
 
     Raises:
         StorageError: the disk refused; nothing has happened.
@@ -53,34 +53,34 @@ def suspend(session: Session) -> dict[int, Row]:
 
 
 class Reopening:
-    """The open session of a client, and the next one where a step of it was cut off.
+    """The open session of a client, and the next one after an interrupted step.
 
     Args:
         make: opens a session.
-        ready: adds to the calls of a session everything that only this kind of client has, and returns `beside`. It
-            does not refer to the client, which could not be collected by itself then.
-        opened: gets the first session before anything of it is open; the caller has it give up if it is struck.
+        ready: builds the objects that only this kind of client adds to the calls of a session, and returns `beside`. It
+            must not refer to the client, which could then not be garbage-collected by itself.
+        opened: gets the first session before any part of it is open; the caller gives it up after an exception.
 
     Attributes:
-        calls: the calls of the session that is open, or was last.
-        beside: anything that this kind of client has for each session.
+        calls: the calls of the present or last session.
+        beside: the object that this kind of client has for each session.
     """
 
     def __init__(self, make: Make, ready: Callable[[Calls], Any], opened: list[Session]) -> None:
         self._make: Final = make
         self._ready: Final = ready
         self._lock: Final = Lock()
-        """Held on threads that no handler of a signal interrupts."""
+        """Held only on threads that no signal handler interrupts."""
         self._known: dict[int, Row] = {}
         self._timers: list[Movable] = []
         self.beside: Any = None
         self.calls = self._open(opened)
 
     def current(self) -> Calls:
-        """The calls of a session that is sound, opened again where a step of the last one was cut off.
+        """Return the calls of a working session, and open a new one after an interrupted step.
 
         Raises:
-            As `Client`: it cannot be opened again; the next call tries it once more.
+            PubsubError: as `Client`: the session cannot be opened again; the next call tries once more.
         """
         session = self.calls.session
         if (session.torn or session.midway) and session.found_cut_off():
@@ -88,7 +88,7 @@ class Reopening:
         return self.calls
 
     def last(self) -> Calls:
-        """The calls of the session that is to be closed. Raises as `current`."""
+        """Return the calls of the session to close. Raises as `current`."""
         if self.calls.session.reopens:
             self._reopened()
         return self.calls
@@ -107,7 +107,7 @@ class Reopening:
         thread = Thread(target=work, name=f"reopen {name}", daemon=True)
         try:
             thread.start()
-        except RuntimeError:  # No thread can be started: the next call tries it again.
+        except RuntimeError:  # No thread can be started: the next call tries again.
             raise Interrupted(f"client {name}") from None
         thread.join()
         if failed:

@@ -1,9 +1,9 @@
-"""Requests to proxies that need no client's state: those of operators' commands, of a look at a topic, and of Spark.
+"""Send requests to proxies without a client's state, for operators' commands, for reading a topic, and for Spark.
 
-`ask` sends a request to one proxy, sends it again where no answer comes, and goes to the next proxy where several tries
-came to nothing, until the time-out. Each request is idempotent, by its position or by a name of its own. `ask_each`
-sends requests to many proxies at once and takes what each of them answers. Connections are made where they are used,
-since Spark's workers are forked, and are not kept.
+`ask` sends a request to one proxy and repeats it if no answer comes. After several failed tries it goes to the next
+proxy, until the time-out. Each request is idempotent, by its position or by its own name. `ask_each` sends requests to
+many proxies at once and returns the answer of each. Connections are made at their first use and not kept, since Spark's
+workers are forked.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from pubsub.protocol.messages import denial
 from pubsub.security.opening import ClientKeys, find_client_keys
 
 TRY_SECONDS: Final = 0.5
-"""Patience of the first try: a range is larger than a message."""
+"""Time for the first try, longer than that of a message, because a range of records is larger."""
 
 TRIES: Final = 3
 RETRY_SECONDS: Final = 0.05
 RETRY_SECONDS_MAX: Final = 1.0
-"""How long is waited before a request that was answered `retry` is made again; it doubles."""
+"""Limits of the pause before a request that was answered `retry` is sent again; it doubles."""
 
 TIMEOUT_SECONDS: Final = 30.0
 
@@ -43,12 +43,12 @@ NOBODY: Final = Asker()
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """Why a proxy, or a server through it, gave no answer.
+    """The reason why a proxy, or a server through it, gave no answer.
 
     Attributes:
-        reason: for a person.
-        error: what it is where nobody else answers either: NotLetIn where the proxy refuses us, or is not the one that
-            it should be; NotAllowed where we have no right to what was asked; else Unavailable.
+        reason: text for a person.
+        error: the error to raise if no other proxy answers either: NotLetIn if the proxy refuses our key or has an
+            unexpected one, NotAllowed if we lack the right, otherwise Unavailable.
     """
 
     reason: str
@@ -59,20 +59,20 @@ class NoAnswer:
 
 
 def reason_of(answer: Status | NoAnswer) -> str:
-    """What an answer that is no success says, or why there is none, for a person."""
+    """Return the reason of an answer without success, or of a missing answer, for a person."""
     return answer.reason if isinstance(answer, NoAnswer) else answer.reason.replace("_", " ") or str(answer.outcome)
 
 
 Answer = dict[str, Any] | NoAnswer
-"""A report, or why there is none."""
+"""A report, or the reason why there is none."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """A request on its way.
+    """A request with its tries.
 
     Attributes:
-        answer: once it is there.
+        answer: the answer once it is here.
     """
 
     request: Request
@@ -85,17 +85,17 @@ class Asked:
 
 
 class Proxies:
-    """The proxies, with a connection to each; a context manager.
+    """Connections to all proxies; a context manager.
 
     Args:
         addresses: of their clients' side; `ask` tries them in this order.
-        timeout_seconds: after which a request of `ask` that is not settled raises.
-        context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
-        keys: ours and theirs; None: there are none.
-        asker: who asks.
+        timeout_seconds: time after which an unsettled request of `ask` raises.
+        context: ZeroMQ context to share, which `inproc://` needs; None: one of its own.
+        keys: ours and theirs; None: no keys.
+        asker: the sender of the requests.
 
     Raises:
-        ConfigurationError: an address is none, or there are too many.
+        ConfigurationError: an address is not valid, or there are too many.
     """
 
     def __init__(
@@ -130,10 +130,10 @@ class Proxies:
 
     @classmethod
     def of(cls, settings: ClientSettings) -> Self:
-        """The proxies that settings name, for an operator's command.
+        """Connect to the proxies in the settings, for an operator's command.
 
         Raises:
-            ConfigurationError: they have keys and we have none, or the other way round, or ours cannot be read.
+            ConfigurationError: only one of proxies and command has keys, or our key cannot be read.
         """
         path, keys = settings.key_file, None
         if path is not None:
@@ -145,23 +145,23 @@ class Proxies:
             )
         asker = Asker(
             pair=keys.pair if keys else None,
-            makes_key="name a key file by --key FILE or PUBSUB_CLIENT_KEY_FILE, and its own key too",
+            makes_key="name a key file by --key FILE or PUBSUB_CLIENT_KEY_FILE, and the proxy's key too",
             names_key="in the proxies file or --proxy-key",
             rights=" --status --operate",
         )
         return cls(settings.proxies, keys=keys, asker=asker)
 
     def _told(self, proxy: str, expected: Sequence[bytes], refusal: Refusal | None) -> None:
-        """A proxy refuses us; None: nothing stands against us any more."""
+        """Record the refusal by a proxy; None: it no longer refuses."""
         if refusal is None:
             self._refused.pop(proxy, None)
         else:
             self._refused[proxy] = self.asker.sentence(refusal, proxy, expected)
 
     def ask_each(self, messages: Iterable[tuple[str, Message]], seconds: float) -> list[Status | NoAnswer]:
-        """The answers to messages that are sent at once, each to a proxy; why there is none, where none came.
+        """Send messages at once, each to a proxy, and return for each the answer or the reason for its absence.
 
-        Repeats and lost messages are the Messenger's business.
+        The Messenger handles repeats and lost messages.
         """
         answers: dict[int, Status | NoAnswer] = {}
 
@@ -175,7 +175,7 @@ class Proxies:
             addresses.append(address)
 
         def done() -> bool:
-            """A proxy that refuses us is not waited for."""
+            """Return True if each proxy has answered or refuses us."""
             return all(index in answers or address in self._refused for index, address in enumerate(addresses))
 
         self._messenger.wait(done, time.monotonic() + seconds)
@@ -187,22 +187,21 @@ class Proxies:
         ]
 
     def read_each(self, questions: Iterable[tuple[str, Report]], seconds: float) -> list[Answer]:
-        """The reports that answer these questions, asked at once, each at a proxy."""
+        """Send report requests at once, each to a proxy, and return the reports."""
         return [_read(answer) for answer in self.ask_each(questions, seconds)]
 
     def reports(self, what: str, sender: str, seconds: float, topic: str = "") -> dict[str, Answer]:
-        """What each proxy says of itself.
+        """Return each proxy's report about itself.
 
         Args:
-            what: is asked for, for the error.
-            sender: who asks.
-            seconds: patience.
-            topic: the one that is asked about; "": all.
+            sender: name of the sender.
+            seconds: longest wait.
+            topic: the topic of the report; "": all.
 
         Raises:
-            NotAllowed: none of them answered, and one denied it.
-            NotLetIn: all of them refused us.
-            Unavailable: none of them answered.
+            NotAllowed: no proxy answered, and one denied the request.
+            NotLetIn: all proxies refused us.
+            Unavailable: no proxy answered.
         """
         heard = self.read_each([(address, Report(sender, "-", topic)) for address in self.addresses], seconds)
         found = dict(zip(self.addresses, heard, strict=True))
@@ -218,7 +217,7 @@ class Proxies:
         return found
 
     def _silence(self, address: str, seconds: float) -> NoAnswer:
-        """Why a proxy has not answered."""
+        """Find the reason why a proxy has not answered."""
         if address in self._refused:
             return NoAnswer(self._refused[address], NotLetIn)
         return NoAnswer(obstacle(address, min(1.0, seconds)) or f"no answer within {seconds:g} s")
@@ -227,13 +226,13 @@ class Proxies:
         """Send a request and wait until it is settled.
 
         Returns:
-            An answer that is no `retry`.
+            An answer other than `retry`.
 
         Raises:
-            Unavailable: there was none within the time-out; the text says what was answered last.
-            Refused: the service refused its bytes.
-            NotAllowed: the key has no right to it, or not any more.
-            NotLetIn: no proxy lets this key in, or none has the key that it must have.
+            Unavailable: no such answer within the time-out; the text has the last answer.
+            Refused: the service rejected its content.
+            NotAllowed: the key lacks the right, or has lost it.
+            NotLetIn: no proxy accepts this key, or none has the expected key.
         """
         return self.finish(self.start(request))
 
@@ -242,7 +241,7 @@ class Proxies:
         if not isinstance(request, Report):
             request.log = self._logs.get(request.topic, "")
         head, body = encode(request)
-        if self._all_refuse:  # It may be let in by now.
+        if self._all_refuse:  # The key may be authorized by now.
             self._refused.clear()
             for peer in self._peers.values():
                 self._messenger.hurry(peer)
@@ -251,7 +250,7 @@ class Proxies:
         return pending
 
     def finish(self, pending: Asked) -> Status:
-        """Wait until a request that was sent is settled; see `ask`."""
+        """Wait until a sent request is settled; see `ask`."""
         until = time.monotonic() + self.timeout_seconds
         pause = RETRY_SECONDS
         while True:
@@ -285,11 +284,11 @@ class Proxies:
         return len(self._refused) == len(self._peers)
 
     def _sentences(self) -> list[str]:
-        """Why the proxies refuse us that do, in their order."""
+        """Return the refusals of proxies, in their order."""
         return [self._refused[proxy] for proxy in self.addresses if proxy in self._refused]
 
     def _is_refused(self, pending: Asked) -> bool:
-        """Whether the proxy that is being asked refuses us."""
+        """Return True if the present proxy of the request refuses us."""
         return self.addresses[pending.retries.proxy] in self._refused
 
     def _send(self, pending: Asked) -> None:
@@ -317,7 +316,6 @@ class Proxies:
         pending.tokens.clear()
 
     def close(self) -> None:
-        """Release the sockets."""
         self._messenger.close()
 
     def __enter__(self) -> Self:
@@ -343,7 +341,7 @@ def _answer(contents: Any, parts: Sequence[Any]) -> Status | NoAnswer:
     except DecodeError as error:
         return NoAnswer(f"an answer that cannot be read ({error})")
     if not isinstance(answer, Status):
-        return NoAnswer("an answer that is none")
+        return NoAnswer("an answer of another kind than a status")
     if answer.outcome is Outcome.DENIED:
         return NoAnswer(denial(answer) or answer.reason.replace("_", " "), NotAllowed)
     return answer
@@ -358,4 +356,4 @@ def _read(status: Status | NoAnswer) -> Answer:
         report = json.loads(bytes(status.body))
     except (ValueError, RecursionError) as error:
         return NoAnswer(f"an answer that cannot be read ({error})")
-    return report if isinstance(report, dict) else NoAnswer("an answer that is no report")
+    return report if isinstance(report, dict) else NoAnswer("an answer that is not a report")

@@ -1,9 +1,9 @@
-"""One open client: its core, its store, its Messenger, and the one lock that orders what they do.
+"""Run one open client: its core, its store, its Messenger, and the one lock that orders their work.
 
-Whatever happens is the same short turn, under the lock: take the answers that came, let the core handle them, commit
-what is due, fsync where that is due, send what may be sent. A call does its own change first and then such a turn; the
-thread that drives the sockets does one whenever an answer came or a deadline passed (it is the Messenger's `ticker`).
-Nobody waits for the sockets while holding the lock.
+All work is the same short turn under the lock: take the answers that came, let the core handle them, commit and fsync
+as needed, and send. A call makes its own change first and then such a turn. The thread that drives the sockets makes a
+turn after each answer or deadline, as the Messenger's `ticker`. No thread waits for the sockets while it holds the
+lock.
 """
 
 from __future__ import annotations
@@ -50,22 +50,19 @@ class Session(Steps):
     """One open client.
 
     Args:
-        name: the client ID.
-        settings: what it may do.
-        context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
-        clock: where the time comes from; random: where numbers start.
-        boot: identifies this start of the operating system; messenger: one to use instead of its own.
-        vfs: SQLite's file system, for one that is not the machine's.
-        record: where to write down what it does; None: where the settings say, if they do.
-        keys: its own and its proxies'; None: where the settings say, if they do.
-        opened: gets the session before anything of it is open; the caller, where it is struck, has it give up.
-        known: by counter, the unfinished rows of the session before, which their callers still look at.
+        context: ZeroMQ context to share, which `inproc://` needs; None: one of its own.
+        random: source of the first numbers.
+        messenger: a Messenger to use instead of its own.
+        vfs: SQLite's file system, if it is not the machine's.
+        record: destination of the record; None: as in the settings.
+        keys: the client's and the proxies' keys; None: as in the settings.
+        opened: gets the session before any part is open, so that an interrupted caller can give it up.
+        known: by counter, the unfinished rows of the previous session, which their callers still hold.
 
     Attributes:
-        keys: its own and its proxies'; None: it has none.
-        recorder: writes down what it does; None: nobody does.
-        trying: by topic, attempts of handlers that are counted on the disk, or about to be, and have not failed.
-        released: everything is closed; accumulator: writes what callers put.
+        keys: the client's and the proxies' keys; None: it has none.
+        recorder: writes the record; None: no record.
+        trying: by topic, handler attempts that are counted on the disk, or about to be, and have not failed.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -116,7 +113,7 @@ class Session(Steps):
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
             self.accumulator = Accumulator(self)
             self.timers.append(self.accumulator)
-            self._messenger.ticker = self  # From here on its thread asks for our deadline.
+            self._messenger.ticker = self  # From here on the Messenger's thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
             self._opening.complete = True
@@ -125,7 +122,7 @@ class Session(Steps):
             raise
 
     def give_up(self) -> None:
-        """The opening failed, by Ctrl-C too: nobody has what could be closed, and its name would stay taken."""
+        """Release everything after a failed opening, also after Ctrl-C: no caller has the session to close it."""
         if self._opening.complete:
             self.release()
             return
@@ -141,7 +138,7 @@ class Session(Steps):
         self.recorder.opened()
 
     def _ask_again(self) -> None:
-        """Every start asks again for what is not settled."""
+        """Ask the service again, at every start, about each intent that is not settled."""
         with self.lock:
             until = self.now + self.settings.timeout_seconds
             for sub in self.core.subscriptions.values():
@@ -151,7 +148,7 @@ class Session(Steps):
 
     @property
     def silence(self) -> str:
-        """What to say where nobody answered at all."""
+        """Text for an error without any answer."""
         return self.core.doors.silence(self.settings.proxies)
 
     @property
@@ -160,20 +157,20 @@ class Session(Steps):
         return self.clock.monotonic()
 
     def until(self, timeout: float | None, now: float | None = None) -> float:
-        """The deadline of a call that begins now, on the monotonic clock.
+        """Return the deadline of a call that begins now, on the monotonic clock.
 
         Raises:
-            CallerError: the time-out is no number of seconds.
+            CallerError: the time-out is not a number of seconds.
         """
         check_seconds("timeout", timeout)
         return (self.now if now is None else now) + (self.settings.timeout_seconds if timeout is None else timeout)
 
     def forked(self, parent: int) -> None:
-        """This is a child of the process that opened it: every call raises, and nothing of the parent's is touched."""
+        """Make every call raise in a child process, without touching the parent's resources."""
         error = self.inherited = AfterFork(f"client {self.name}", parent)
         self.closed, self.owner = True, None
         if not holds(self.lock):
-            self.lock = threading.RLock()  # A thread of the parent process holds the other one for ever.
+            self.lock = threading.RLock()  # A thread of the parent may hold the old lock, which is never released here.
         self.store.forked(error)
         if self.transaction is not None:
             self.transaction.forked(error)
@@ -186,7 +183,7 @@ class Session(Steps):
                 sub.chunk.stop()
 
     def release_driver(self) -> None:
-        """Have what drives the sockets be free of this thread, too, and tell who waits where a step was cut off."""
+        """Stop driving the sockets on this thread, and wake waiting callers if a step was interrupted."""
         self._messenger.recover()
         if self.torn:
             self._messenger.announce()
@@ -194,14 +191,14 @@ class Session(Steps):
     # The turn
 
     def deadline(self) -> float | None:
-        """When a turn has something to do (the Messenger's ticker)."""
+        """Return the time of the next turn, as the Messenger's ticker."""
         if self._wire.inbox or self._wire.doors:
             return float("-inf")
         due = min([self._next, *[timer.deadline() for timer in self.timers]])
         return None if due == _NEVER else due
 
     def tick(self, now: float) -> None:
-        """A turn on the thread that drives the sockets (the Messenger's ticker)."""
+        """Make a turn on the thread that drives the sockets, as the Messenger's ticker."""
         try:
             for timer in tuple(self.timers):
                 if timer.deadline() <= now:
@@ -211,32 +208,32 @@ class Session(Steps):
             with self.entered():
                 self.follow()
         except CallerError:
-            pass  # The client was closed, or one of its steps cut off, meanwhile.
+            pass  # The client was closed, or one of its steps interrupted, meanwhile.
         except BaseException:
             self.give_back()
             raise
 
     @property
     def answered(self) -> bool:
-        """Whether answers are here that no turn has taken yet. Who puts takes them, or another thread waits for him."""
+        """True if answers are here that no turn has taken. A put takes them, or another thread waits for its turn."""
         return bool(self._wire.inbox)
 
     def follow(self, *, only_send: bool = False) -> None:
-        """A turn, or only what it sends, after something that has succeeded: what fails in it is tried again later."""
+        """Make a turn, or only its sending part, after a success; a failure in the turn is tried again later."""
         if self.torn:
             return
         try:
             self.send() if only_send else self.turn()
         except PubsubError as error:
             self._next = self.now + self.settings.try_seconds
-            self.wake()  # Who drives the sockets may be asleep for much longer.
+            self.wake()  # The thread that drives the sockets may sleep for much longer.
             _log.warning("client %s: %s", self.name, error)
 
     def turn(self) -> None:
         """Take answers, commit, fsync, send. The lock is held.
 
         Raises:
-            StorageError: a commit failed; it is tried again later, and what depends on it has not happened.
+            StorageError: a commit failed; it is tried again later, and nothing that depends on it has happened.
         """
         core, now = self.core, self.now
         answered = self.answered
@@ -246,7 +243,7 @@ class Session(Steps):
         if self._wire.doors:
             self._wire.look_at_doors(core, now)
         if self.recorder is not None:
-            self.recorder.flush()  # Acknowledged puts are written down before their rows can leave the outbox.
+            self.recorder.flush()  # Record acknowledged puts before their rows can leave the outbox.
         core.tick(now)
         self.accumulator.write_due(now)
         if core.due:
@@ -261,12 +258,13 @@ class Session(Steps):
         self.send()
         self.look()
         if answered and not self.drives:
-            self._messenger.announce()  # Who drives found no answers to take, and may sleep by now.
+            self._messenger.announce()  # The driving thread found no answers left, and may sleep by now.
 
     def commit(self, changes: Sequence[Change], *, fsync: bool = False) -> bool:
-        """Commit changes; whether that was fsynced. The lock is held.
+        """Commit changes; return True if the commit was fsynced. The lock is held.
 
-        The rows that are finished go with it where they are many, where it is fsynced, or where there is nothing else.
+        The removal of finished rows joins the commit if they are many, if the commit is fsynced, or if there are no
+        changes.
 
         Raises:
             StorageError: nothing of it happened.
@@ -286,10 +284,10 @@ class Session(Steps):
         return fsynced
 
     def sync(self) -> None:
-        """Fsync all that was committed. The lock is held.
+        """Fsync all commits so far. The lock is held.
 
         Raises:
-            StorageError: it could not be.
+            StorageError: the fsync failed.
         """
         self.store.sync()
         self._synced()
@@ -299,9 +297,9 @@ class Session(Steps):
         self.core.synced()
 
     def send(self) -> None:
-        """Send what may be sent, and note when the next turn is due. The lock is held."""
+        """Send all messages that may be sent, and note the time of the next turn. The lock is held."""
         core, now = self.core, self.now
-        if core.doors.knocking:  # First: what is sent has to find a connection.
+        if core.doors.knocking:  # First, since the messages below need a connection.
             core.doors.knocking = False
             self._wire.knock()
         for outgoing in core.outgoing(now):
@@ -314,19 +312,19 @@ class Session(Steps):
             self._messenger.wake()
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Drive the sockets, or wait while another thread does, until `done()` or the deadline; what `done()` says."""
-        self.check_may_wait()  # Also where it has the turn and does not drive yet: nobody else could take it.
+        """Drive the sockets, or wait while another thread does, until `done()` or the deadline; return `done()`."""
+        self.check_may_wait()  # Also for a thread that is about to drive, since no other thread can take that role.
         try:
             return self._messenger.wait(done, deadline)
         except Interrupted:
             raise Interrupted(f"client {self.name}") from None
 
     def drive_once(self) -> None:
-        """Take what has arrived, where nobody drives the sockets; wait for nothing."""
+        """Take the answers that have arrived, unless another thread drives the sockets, without waiting."""
         self._messenger.look()
 
     def tell_waiting(self) -> None:
-        """Have threads and coroutines that wait look whether another one did what they wait for."""
+        """Let waiting threads and coroutines check if another one did the work that they wait for."""
         self._messenger.announce()
         self.look()
 
@@ -336,11 +334,11 @@ class Session(Steps):
 
     @property
     def drives(self) -> bool:
-        """Whether this thread drives the sockets."""
+        """True if this thread drives the sockets."""
         return self._messenger.driven_here
 
     def check_disk(self) -> None:
-        """See that the disk takes writes again after it was full or failed. The lock is held.
+        """Check that the disk takes writes again after it was full or failed. The lock is held.
 
         Raises:
             StorageError: it does not; nothing is requested until it does.
@@ -349,10 +347,10 @@ class Session(Steps):
             self.sync()
 
     def forget_told(self, subs: Sequence[Subscription], *, fsync: bool = False) -> None:
-        """Make durable of which losses the user was told; there is a commit where `fsync` asks for it too.
+        """Make durable that losses were raised; `fsync` forces a commit.
 
         Raises:
-            StorageError: it could not be.
+            StorageError: the commit failed.
         """
         if fsync or any(sub.losses.told for sub in subs):
             self.commit([change for sub in subs for change in sub.losses.forget(sub.topic)], fsync=fsync)
@@ -360,7 +358,7 @@ class Session(Steps):
                 sub.losses.forgot()
 
     def accept(self, draft: Draft, *, fsync: bool) -> None:
-        """What a transaction put is committed. The lock is held."""
+        """Accept the committed puts of a transaction. The lock is held."""
         now = self.now
         self.core.outbox.accept(draft, held=not fsync)
         if self.recorder is not None and draft.rows:
@@ -374,13 +372,13 @@ class Session(Steps):
 
     @property
     def held_since(self) -> float | None:
-        """Since when rows wait for an fsync before they may be sent; None: none do."""
+        """Time since which rows wait for an fsync before they may be sent; None: no rows wait."""
         return self._held_since
 
     # The end
 
     def release(self) -> None:
-        """Close the sockets, then the store; a call in another thread ends. More than once is fine.
+        """Close the sockets, then the store; a call in another thread ends. A second call does nothing.
 
         Raises:
             StorageError: the last commit failed; everything is released all the same.

@@ -1,4 +1,4 @@
-"""What `Client` and `AsyncClient` share: how they are opened, and the calls that never wait for the service."""
+"""Share the opening, and the calls that never wait for the service, between `Client` and `AsyncClient`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pubsub.security.opening import ClientKeys
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
-"""How long `close` waits for the last acknowledgements to be answered."""
+"""Longest wait of `close` for answers to the last acknowledgements."""
 
 
 def make_settings(
@@ -56,10 +56,12 @@ def make_settings(
     timeout: float | None,
     key_file: Path | str | None = None,
 ) -> ClientSettings:
-    """What a caller named; for the rest `settings`, and without these what commands would take.
+    """Combine the caller's arguments, then `settings`, then the sources that commands use.
+
+    The environment, the configuration file and the defaults count only without `settings`.
 
     Raises:
-        CallerError: an argument is of a wrong type.
+        CallerError: an argument has a wrong type.
         ConfigurationError: a value is not allowed, here or in the environment or the configuration file.
     """
     named: dict[str, Any] = {}
@@ -67,7 +69,7 @@ def make_settings(
         named["proxies"] = list(check_proxies(proxies))
     if proxies_file is not None:
         if proxies is not None:
-            raise CallerError("proxies and proxies_file both say where the proxies are; name one of them")
+            raise CallerError("proxies and proxies_file both name the proxies; give only one of them")
         named["proxies_file"] = check_path("proxies_file", proxies_file)
     if directory is not None:
         named["directory"] = check_path("directory", directory)
@@ -85,12 +87,12 @@ def make_settings(
     found = load(ClientSettings, named, environment={}, file=os.devnull, origin="this program").settings
     fields = {"proxies" if name == "proxies_file" else name for name in named}
     if proxies_file is not None or ("proxies" in fields and found.proxies != settings.proxies):
-        fields.add("proxy_keys")  # Those of the settings are of other proxies.
+        fields.add("proxy_keys")  # The keys in `settings` belong to other proxies.
     return replace(settings, **{name: getattr(found, name) for name in fields})
 
 
 class ClientBase:
-    """An open client, and what is done at once. Arguments as `Client`'s."""
+    """An open client, and the calls that return at once. Arguments as for `Client`."""
 
     def __init__(
         self,
@@ -120,13 +122,13 @@ class ClientBase:
         try:
             self._held = Reopening(partial(Session, name, made, **options, record=recorder), self._opened, opened)
         except BaseException:
-            for session in opened:  # Also one that was struck when all of it was open, and that nobody has.
+            for session in opened:  # A signal may interrupt even after all is open; no caller holds that session.
                 session.give_up()
             raise
 
     @staticmethod
     def _opened(calls: Calls) -> Any:
-        """Add to the calls of a session everything that only this kind of client has."""
+        """Build the objects that only this kind of client adds to the calls of a session."""
 
     @property
     def _calls(self) -> Calls:
@@ -143,85 +145,118 @@ class ClientBase:
 
     @property
     def settings(self) -> ClientSettings:
-        """What it may do."""
+        """The settings in use."""
         return self._held.calls.session.settings
 
     @property
     def path(self) -> Path:
-        """The file of its state."""
+        """The state file."""
         return Path(self._held.calls.session.store.path)
 
     @property
     def record_problem(self) -> str:
-        """Why the record lacks something at present; "" where it does not, or there is none."""
+        """The reason why the record is incomplete at present; "" if it is complete, or there is no record."""
         recorder = self._held.calls.session.recorder
         return "" if recorder is None else recorder.problem
 
     @property
     def publisher_id(self) -> str:
-        """Who its messages come from, as subscribers see it: `client ID/store ID`."""
+        """The source of this client's messages as subscribers see it, `client ID/store ID`."""
         return f"{self._session.name}/{self._session.core.publisher}"
 
     def discard(self, topic: str) -> int:
-        """Give up every unfinished put on a topic; those in doubt may have been taken all the same.
+        """Give up every unfinished put on a topic; the server may have stored those in doubt already.
 
         Args:
-            topic: `$calls.NAME` for calls of a service: waiting for their replies ends by `CallDiscarded`.
+            topic: the topic; `$calls.NAME` for calls of a service. Waits for the replies of those end by
+                `CallDiscarded`.
 
         Returns:
-            How many messages those were.
+            The number of messages given up.
+
+        Raises:
+            InvalidName: the topic is not allowed.
+            StorageError: the disk refused the write.
         """
         return guarded(self._session, self._calls.discard, topic)
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """One commit of the client's database around a `with` block: rows of the caller's own, and any number of puts.
+        """Open one commit of the client's database around a `with` block: the caller's own rows and any number of puts.
 
-        Either all of it happens, once, or, where the block raises or the process ends, none. It is fsynced before any
-        of its puts is sent. Other threads wait; the block must not call this client but for
-        `put(…, transaction=…)` and `put_many(…, transaction=…)`, and await nothing else where it is `AsyncClient`'s.
+        All of it happens once, or nothing of it if the block raises or the process ends. The commit is fsynced before
+        any of its puts is sent. Other threads wait. Inside the block, only `put(…, transaction=…)` and `put_many(…,
+        transaction=…)` of this client are allowed. In a block of an `AsyncClient`, await nothing else.
+
+        Returns:
+            A context manager that yields the `Transaction`.
+
+        Raises:
+            CallerError: the client is closed, or this thread is inside a transaction already.
+            StorageError: the commit failed; nothing of it happened.
         """
         return self._calls.puts.transaction()
 
     def unfinished(self, topic: str) -> int:
-        """How many messages on a topic are put and not known to be on the server's disk."""
+        """Count the messages put on a topic without the server's confirmation that they are on its disk."""
         return guarded(self._session, self._calls.puts.unfinished, topic)
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
-        """By topic: `on`, whether it is wanted; `settled`, whether the service confirmed that; `position`."""
+        """Return the state of each subscription.
+
+        Returns:
+            A dict for each topic. Its `on` is True if the subscription is wanted, `settled` is True if the service
+            confirmed that, and `position` is the place of the last message taken.
+        """
         return guarded(self._session, self._calls.subscribing.subscriptions)
 
     def dead_letters(self, topic: str | None = None) -> list[DeadLetter]:
-        """Messages that a handler failed on too often, and ranges that were lost; of one topic or of all."""
+        """Return messages on which a handler failed too often, and ranges of lost messages.
+
+        Args:
+            topic: only those of this topic; None: all.
+        """
         return guarded(self._session, dead_letters, self._session, topic)
 
     def calls(self) -> list[CallState]:
-        """The calls that are kept, oldest first: those that wait, and those whose replies have come."""
+        """Return the calls that are kept, oldest first: waiting calls, and calls with a reply."""
         return guarded(self._session, self._calls.calling.calls)
 
     def forget(self, call: str) -> None:
-        """Keep a call no more; a reply that comes later is dropped, and its ID may be another call's.
+        """Stop keeping a call: a later reply is dropped, and another call may use the ID.
+
+        Args:
+            call: ID of the call.
 
         Raises:
-            NoSuchCall: none of that ID is kept.
+            NoSuchCall: no call with that ID is kept.
         """
         guarded(self._session, self._calls.calling.forget, call)
 
     def export(self, directory: Path | str) -> Path:
-        """Write the state as files, `client_{id}/{topic}/last_get_id|last_put_counter`; the directory of the client.
+        """Write the state as files, `client_{id}/{topic}/last_get_id|last_put_counter`.
 
         The layout is that of Pires et al., section 5.1.
 
+        Args:
+            directory: parent of the new directory.
+
+        Returns:
+            The new directory.
+
         Raises:
-            CallerError: it is there already, or cannot be written.
+            CallerError: the new directory exists already, or cannot be written.
             StorageError: the disk is full or fails.
         """
         return guarded(self._session, export_client, self._session, check_path("directory", directory))
 
     def renew(self, *, keep: bool = True) -> None:
-        """Make a state directory that was copied usable again: as another publisher, subscribed anew.
+        """Make a copied state directory usable again: as another publisher, with new subscriptions.
 
         Args:
-            keep: the unfinished puts, which may be on the server already; False: discard them.
+            keep: keep the unfinished puts, which may be on the server already; False: discard them.
+
+        Raises:
+            StorageError: the disk refused the write.
         """
         guarded(self._session, self._calls.renew, keep=keep)
 

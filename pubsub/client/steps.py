@@ -1,10 +1,10 @@
-"""Steps of a session, and what becomes of one that an exception cuts off wherever it strikes.
+"""Run the steps of a session, and detect a step that an exception interrupted at any point.
 
-A signal handler that raises (Ctrl-C is one) does so between any two instructions of the main thread: behind a commit
-and before the memory has taken note of it, or between taking a lock and the `try` that gives it back. So a step says
-that it has begun and, last, that it has ended. Only its orderly end takes that back: by its last line, by one of our
-own errors, or by an error of the caller's own block once that is rolled back. Who then finds a step begun and nobody
-within knows that one was cut off, and refuses: the disk counts, and the client opens itself again from there.
+A signal handler that raises (Ctrl-C is one) does so between any two instructions of the main thread. This may be after
+a commit but before memory knows of it, or between taking a lock and the `try` that releases it. So a step records its
+beginning and, last, its end. Only an orderly end clears the record: its last line, one of our own errors, or an error
+of the caller's own block after its rollback. A thread that later finds a begun step with no thread inside knows that an
+exception interrupted it, and refuses. The disk then counts, and the client opens itself again from the disk.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def guarded(
     *arguments: Parameters.args,
     **named: Parameters.kwargs,
 ) -> Returned:
-    """Call a function which takes the session's lock, and give back what it holds where an exception leaves it."""
+    """Call a function that takes the session's lock, and release the lock if an exception leaves the function."""
     held = session.held_here
     try:
         return function(*arguments, **named)
@@ -48,32 +48,32 @@ guards(guarded)
 
 
 class Timer(Protocol):
-    """Something that wants to be looked at when its time has come: a publisher with an open batch.
+    """An object with a deadline, such as a publisher with an open batch.
 
     Attributes:
-        topic: the publisher's.
+        topic: the publisher's topic.
     """
 
     topic: str
 
     def deadline(self) -> float:
-        """When, on the monotonic clock; infinity: not at all."""
+        """Return the time of the next `tick` on the monotonic clock; infinity: none."""
 
     def tick(self, now: float) -> None:
-        """Do it. Called without the session's lock, and must not wait for another thread."""
+        """Do the due work. The session's lock is not held, and the call must not wait for another thread."""
 
     def finish(self) -> int:
-        """The client is about to be closed: put what is held, and hold no more. How many messages those were."""
+        """Put all held messages before the client closes, hold no more, and return their number."""
 
     def give_back(self) -> None:
-        """An exception came from anywhere: hold no lock."""
+        """Release all locks of this thread, after an exception that may come from anywhere."""
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that made it: be of no use."""
+        """Become useless in a child process."""
 
 
 class Step:
-    """A step as a `with` block: made once for a session, since it holds nothing of its own."""
+    """A step as a `with` block: one object for each session, since it holds no state of its own."""
 
     __slots__ = ("_session",)
 
@@ -88,25 +88,27 @@ class Step:
 
 
 class Steps:
-    """The one lock of a session, and the steps that are made under it.
+    """The one lock of a session, and the steps under it.
 
     Args:
         name: the client ID.
 
     Attributes:
-        lock: orders everything.
-        owner: the thread that is inside a transaction; transaction: which one.
-        handlers: threads that run a plain handler whose transaction has not begun yet.
-        midway: the thread whose step has begun and has not ended; 0: none. If that thread does not hold the lock, the
-            step was cut off.
-        torn: that was found out, of a step or of the Messenger: every call raises Interrupted, but for `close`, and
-            the client opens itself again (`pubsub.client.reopening`).
-        closed: every call raises; inherited: what, in a child of the process that opened it.
-        reopens: it is closed because its client opens itself again.
-        block: stands for the caller's `with` block whose transaction is open; None: there is none.
-        timers: what wants to be looked at when its time has come.
-        watchers: called whenever something may have come about that is waited for.
-        settings: the client's.
+        lock: orders all work of the session.
+        owner: the thread inside a transaction.
+        transaction: this transaction.
+        handlers: threads in a plain handler with a transaction that has not begun.
+        midway: the thread with a step that has begun and not ended; 0: none. If that thread does not hold the lock, an
+            exception interrupted the step.
+        torn: an interrupted step, or an interrupted Messenger, was detected. Every call except `close` raises
+            Interrupted, and the client opens itself again (`pubsub.client.reopening`).
+        closed: every call raises.
+        inherited: the error of every call, in a child of the process that opened the client.
+        reopens: closed because its client opens itself again.
+        block: mark of the caller's `with` block with an open transaction; None: no such block.
+        timers: objects with deadlines.
+        watchers: called whenever a condition that a coroutine waits for may be met.
+        settings: the client's settings.
     """
 
     settings: ClientSettings
@@ -127,44 +129,44 @@ class Steps:
         self._step = Step(self)
 
     def release_driver(self) -> None:
-        """Have what drives the sockets be free of this thread, too, and tell who waits where a step was cut off."""
+        """Stop driving the sockets on this thread, and wake waiting callers if a step was interrupted."""
 
     @property
     def held_here(self) -> bool:
-        """Whether this thread has the lock: a call that begins then, in a signal's handler, is not to give it back."""
+        """True if this thread has the lock. A call that begins then, in a signal handler, must not release it."""
         return holds(self.lock)
 
     @property
     def drives(self) -> bool:
-        """Whether this thread drives the sockets."""
         return False
 
     @property
     def busy_here(self) -> bool:
-        """Whether this thread is in the midst of something with this client."""
+        """True if this thread is inside a call of this client."""
         return self.held_here or self.drives
 
     def check_may_wait(self) -> None:
-        """See that this thread may wait for an answer: not in a signal's handler that interrupted a call that waits.
+        """Check that this thread may wait: not in a signal handler that interrupted a waiting call.
 
         Raises:
-            CallerError: it may not.
+            CallerError: it may not wait.
         """
         if self.drives:
-            raise CallerError(f"this thread is in the midst of another call of client {self.name}")
+            raise CallerError(f"this thread is already inside another call of client {self.name}")
 
     def entered(self) -> Step:
-        """Hold the lock for a call: a `with` block. Raises as `enter`."""
+        """Hold the lock for a call, in a `with` block. Raises as `enter`."""
         return self._step
 
     def enter(self) -> None:
-        """Take the lock for a step, as a call does; `leave` ends it.
+        """Take the lock for a step of a call; `leave` ends the step.
 
-        A step that does not reach its end, because a signal raised something in it, leaves `midway` behind: then the
-        memory may be ahead of the disk or behind it, and nobody gets in any more.
+        A step that a signal's exception interrupts leaves `midway` set. Memory may then be ahead of the disk or behind
+        it, so no further step may begin.
 
         Raises:
-            CallerError: the client is closed, or this thread is inside a transaction; Interrupted: a step was cut off.
+            CallerError: the client is closed, or this thread is inside a transaction.
+            Interrupted: a step was interrupted.
         """
         self.lock.acquire()
         if self.midway or self.torn or self.closed or self.handlers:
@@ -172,7 +174,7 @@ class Steps:
         self.midway = threading.get_ident()
 
     def enter_if_free(self) -> bool:
-        """As `enter`, where no other thread has the lock; whether it has not."""
+        """Enter as `enter` if no other thread has the lock; return True in this case."""
         if not self.lock.acquire(blocking=False):
             return False
         if self.midway or self.torn or self.closed or self.handlers:
@@ -188,33 +190,34 @@ class Steps:
         self.lock.release()
         self.check_outside()
         self.check_open()
-        if holds(self.lock):  # A signal handler called: where it lets this error out, the step within it is cut off.
-            self._nested = CallerError(f"this thread is in the midst of another call of client {self.name}")
+        if holds(self.lock):  # A signal handler made this call. If it raises this error, the outer step is interrupted.
+            self._nested = CallerError(f"this thread is already inside another call of client {self.name}")
             raise self._nested
         self.torn = True
         self.check_whole()
 
     def leave(self, error: BaseException | None = None) -> None:
-        """End a step, by `error` where that is not None: one of ours, or one that was let pass, leaves all sound."""
+        """End a step. An `error` of ours, or one that was let pass, is an orderly end."""
         if error is None or error is self._passing or (isinstance(error, PubsubError) and error is not self._nested):
             self.midway, self._passing, self._nested = 0, _NOTHING, _NOTHING
         self.lock.release()
 
     def let_pass(self, error: BaseException) -> None:
-        """The caller's own code raised this, and what it had done is rolled back: the step ends by it in good order."""
+        """Mark an error of the caller's own code, after its rollback, as an orderly end of the step."""
         self._passing = error
 
     def passes(self, error: BaseException) -> bool:
-        """Whether it was let pass."""
+        """Return True if the error was let pass."""
         return error is self._passing
 
     def recover(self, *, block: bool = False, handled: bool = False) -> None:
-        """An exception leaves the client: give back what this thread still holds, wherever it struck.
+        """Release everything that this thread still holds, because an exception from anywhere leaves the client.
 
         Args:
-            block: it leaves the block of a transaction; else a transaction of this thread keeps the lock.
-            handled: it leaves the call that ran the handlers, so nobody will end a handler's transaction any more: only
-                that of a caller's own block keeps the lock.
+            block: the exception leaves the block of a transaction; otherwise a transaction of this thread keeps the
+                lock.
+            handled: the exception leaves the call that ran the handlers, so no code will end a handler's transaction
+                any more: only the transaction of a caller's own block keeps the lock.
         """
         if not block:
             if within_guard():
@@ -228,10 +231,10 @@ class Steps:
             self.look()
 
     def give_back(self) -> None:
-        """Have the locks be free of this thread, and see whether the step within was cut off."""
+        """Release the locks of this thread, and detect if its step was interrupted."""
         for timer in tuple(self.timers):
             timer.give_back()
-        # A thread within a step holds the lock. Where the lock is free, the thread that began this step was cut off.
+        # A thread in a step holds the lock. If the lock is free, the thread that began this step was interrupted.
         here = holds(self.lock) or self.midway == threading.get_ident()
         if not here and not (self.midway and self.lock.acquire(blocking=False)):
             return
@@ -240,52 +243,48 @@ class Steps:
         release_all(self.lock)
 
     def enter_alone(self) -> None:
-        """A step was cut off: let this thread, and no other, go on. The lock is held."""
+        """Let only this thread continue after an interrupted step. The lock is held."""
         self.torn, self._mender = True, threading.get_ident()
         self.midway, self.owner, self.transaction = 0, None, None
 
     def look(self) -> None:
-        """Have coroutines that wait look whether it is over."""
+        """Let waiting coroutines check their conditions."""
         for watcher in tuple(self.watchers):
             watcher()
 
     def struck(self) -> None:
-        """The Messenger was interrupted in the midst of something (it is our driver): nothing is sent any more."""
+        """Handle an interruption of the Messenger, which drives the sockets: nothing is sent any more."""
         self.torn = True
         self.look()
 
     @property
     def over(self) -> bool:
-        """Whether nothing more will come: it is closed, or a step was cut off."""
+        """True if the client is closed, or a step was interrupted."""
         return self.closed or self.torn
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether nothing more will come, or a step was cut off and nobody found out yet. Between steps, lock held."""
+        """True if closed, or a step was interrupted, detected or not. For use between steps, under the lock."""
         return self.over or self.midway != 0
 
     def check_free(self) -> None:
-        """See that a call may begin which takes no lock now, and waits later.
-
-        Raises:
-            As `enter`.
-        """
+        """Check that a call may begin that takes no lock now and waits later. Raises as `enter`."""
         if self.closed or self.torn or self.handlers or self.held_here:
             self.enter()
             self.leave()
         self.check_may_wait()
 
     def check_whole(self) -> None:
-        """See that no step was cut off.
+        """Check that no step was interrupted.
 
         Raises:
-            Interrupted: one was.
+            Interrupted: a step was.
         """
         if self.torn:
             raise Interrupted(f"client {self.name}")
 
     def check_outside(self) -> None:
-        """See that this thread is not inside a transaction, which may put by the transaction only.
+        """Check that this thread is not inside a transaction, where only puts by the transaction are allowed.
 
         Raises:
             CallerError: it is.
@@ -294,14 +293,15 @@ class Steps:
         if here in self.handlers or (self.owner == here and self.held_here):
             raise CallerError(
                 "this thread is inside a transaction or a handler of the same client; "
-                "there only put(…, transaction=…) is possible, and it goes out with the commit"
+                "only put(…, transaction=…) is possible there, and the commit sends it"
             )
 
     def check_open(self) -> None:
-        """See that it is.
+        """Check that the client is open.
 
         Raises:
-            CallerError: it is closed; AfterFork: it is the parent's.
+            CallerError: it is closed.
+            AfterFork: the parent process opened it.
         """
         if self.closed:
             if self.reopens and self.inherited is None:
@@ -309,12 +309,12 @@ class Steps:
             raise self.inherited or CallerError(f"client {self.name} is closed")
 
     def cut_off(self) -> bool:
-        """Whether a step was cut off, found out already or not."""
+        """Release the locks of this thread, and return True if a step was interrupted, detected before or now."""
         self.give_back()
         return self.torn
 
     def found_cut_off(self) -> bool:
-        """Whether a step was cut off, and this thread is in none: then the client can be opened again."""
+        """Return True if a step was interrupted and this thread is in none: then the client can be opened again."""
         if self.inherited is not None or (self.closed and not self.reopens):
             return False
         return not self.held_here and self.cut_off()

@@ -1,4 +1,4 @@
-"""A session's connections to its proxies: messages out, by the token of their answer, and answers in."""
+"""Connect a session to its proxies: send messages, and queue answers by their tokens."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from pubsub.security.opening import ClientKeys
 
 _NOBODY: Final = "key"
-"""Why it is denied where nobody is authorized by the name that our key had when it entered (`security.access.Why.KEY`).
+"""Reason of a denial if the key was accepted at the connection but is no longer authorized (`security.access.Why.KEY`).
 
-Who is connected stays who it was: where its line was mended since, it is let in by another connection only.
+A connection keeps its identity: after a change of the access list only a new connection gets the new rights.
 """
 
 NEWS_SECONDS: Final = 2.0
-"""A proxy that refuses for so long while another one does not is written down, once."""
+"""Time after which the refusal of one proxy is logged, once, if another proxy accepts."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -36,17 +36,17 @@ class Wire:
 
     Args:
         name: the client ID, for the log.
-        messenger: connects.
+        messenger: makes the connections.
         proxies: their addresses.
-        counters: where what cannot be decoded is counted.
-        keys: the client's and the proxies'; None: there are none.
+        counters: counts undecodable answers.
+        keys: the client's and the proxies' keys; None: no keys.
 
     Attributes:
-        inbox: answers that came, with the tokens of what they answer.
-        doors: of proxies, by their index, why they do not let us in, each time that they do not; "" when they do again.
+        inbox: answers with their tokens.
+        doors: refusals of proxies, by index, with their text; "" when a proxy accepts again.
 
     Raises:
-        ConfigurationError: that is not an address.
+        ConfigurationError: an address is not valid.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Wire:
         self.doors: deque[tuple[int, str]] = deque()
         self._registered: dict[int, int] = {}
         self._refusing: dict[int, tuple[str, float]] = {}
-        """What each proxy that refuses says, and since when; when that was written down, it is no news any more."""
+        """Text and first time of each proxy's refusal; infinity as the time after it was logged."""
         self._peers = [self._connect(proxy, index, keys) for index, proxy in enumerate(proxies)]
 
     def _connect(self, proxy: str, index: int, keys: ClientKeys | None) -> Peer:
@@ -77,12 +77,12 @@ class Wire:
         return self._messenger.connect(proxy, curve=curve, told=told)
 
     def knock(self) -> None:
-        """Have proxies that refuse asked again at once."""
+        """Ask refusing proxies again at once."""
         for peer in self._peers:
             self._messenger.hurry(peer)
 
     def look_at_doors(self, core: ClientCore, now: float) -> None:
-        """Have the core know which proxies refused us, or let us in again. The session's lock is held."""
+        """Pass refusals and acceptances of proxies to the core. The session's lock is held."""
         while self.doors:
             proxy, text = self.doors.popleft()
             if not text:
@@ -92,13 +92,14 @@ class Wire:
             if self._refusing.get(proxy, ("", 0.0))[0] != text:
                 self._refusing[proxy] = text, now
             refused(core, proxy, text, now)
-            # Who was authorized just now is refused until each proxy has looked. Where all refuse, the calls say so.
+            # A client that was just authorized is refused until each proxy has read its access list, so wait before
+            # logging. If all refuse, the calls raise it.
             if now - self._refusing[proxy][1] >= NEWS_SECONDS and not core.doors.closed:
                 self._refusing[proxy] = text, float("inf")
                 _log.warning("client %s: %s", self._name, text)
 
     def send(self, token: int, proxy: int, message: Message) -> None:
-        """Send a message to a proxy, whose answer comes in under `token`."""
+        """Send a message to a proxy; its answer comes under `token`."""
         head, body = encode(message)
         try:
             self._registered[token] = self._messenger.send(
@@ -108,7 +109,7 @@ class Wire:
             _log.warning("client %s: %s", self._name, error)
 
     def forget(self, tokens: list[int]) -> None:
-        """Answers to these are of no use any more; the list is emptied."""
+        """Stop expecting answers to these tokens; the list is emptied."""
         for token in tokens:
             if (registered := self._registered.pop(token, None)) is not None:
                 self._messenger.forget(registered)

@@ -1,12 +1,12 @@
-"""Where `get` of the command line writes messages: before their position is committed, so that none is lost unwritten.
+"""Write the messages of the command `get` before their position is committed, so that none is lost unwritten.
 
-To a stream (a pipe, a terminal, a device) each message is written at least once: a batch is written and flushed, then
-its position is committed, and a process that is killed in between writes that batch again.
+To a stream (a pipe, a terminal, a device) each message is written at least once. A batch is written and flushed, and
+then its position is committed. A process that is killed in between writes that batch again.
 
-Into a file each message is written exactly once. A part file beside it grows by a batch, is fsynced, and one commit
-then holds both the position and how long the part file is. When nothing more is to come it gets the file's name. A
-process that is killed leaves the part file and that row behind; the next `get` of the client cuts off what was not
-committed and gives it its name.
+Into a file each message is written exactly once. A part file beside it grows by a batch and is fsynced. One commit then
+holds both the position and the length of the part file. At the end the part file gets the name of the file. A process
+that is killed leaves the part file and that row behind. The next `get` of the client truncates the part file to the
+committed length and renames it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _TABLE: Final = (
 
 
 class StreamTarget:
-    """Writes to what is open already, or cannot be renamed: standard output, a pipe, a device.
+    """Writes to an open stream, or to a path that cannot be renamed: standard output, a pipe, a device.
 
     Args:
-        stream: where.
-        path: its name in complaints; None: it complains by itself.
+        stream: the stream.
+        path: its name in errors; None: errors are raised unchanged.
     """
 
     fsync = False
@@ -75,9 +75,9 @@ class FileTarget:
         self._size = 0
 
     def write(self, contents: bytes, transaction: Transaction) -> None:
-        """Append and fsync, and have the commit that follows say how long the part file is.
+        """Append and fsync, and store the length of the part file in the commit that follows.
 
-        Where a commit fails nothing may be written any more: what is behind the committed length is cut off.
+        After a failed commit nothing may be written any more, because the part beyond the committed length is cut off.
         """
         with file_errors(self.part):
             if self._stream is None:
@@ -91,7 +91,7 @@ class FileTarget:
         transaction.execute("insert or replace into pubsub_files values (?, ?, ?)", row)
 
     def finish(self, client: Client) -> None:
-        """Give the part file its name where a batch of it was committed, which the store knows; else remove it."""
+        """Rename the part file if a batch of it was committed, which the store knows; otherwise remove it."""
         if self._stream is None:
             return
         self._stream.close()
@@ -102,7 +102,7 @@ class FileTarget:
 
 @contextmanager
 def file_target(path: Path, client: Client) -> Iterator[StreamTarget | FileTarget]:
-    """Somewhere to write to by a file's name; the file appears, or is replaced, when the block has ended.
+    """Open a target by a file's name; the file appears, or is replaced, at the end of the block.
 
     Raises:
         CallerError, StorageError: it cannot be written.
@@ -131,13 +131,13 @@ def file_target(path: Path, client: Client) -> Iterator[StreamTarget | FileTarge
 
 
 def finish_interrupted(client: Client) -> list[Path]:
-    """Complete the files of which a `get` of this client has committed a part.
+    """Complete the files of which an earlier `get` of this client has committed a part.
 
     Returns:
-        Which files those are; each is complete now.
+        These files, each complete now.
 
     Raises:
-        CallerError, StorageError: one cannot be completed; it is tried again the next time.
+        CallerError, StorageError: one cannot be completed; the next call tries again.
     """
     session = client._session
     with session.entered():
@@ -148,7 +148,8 @@ def finish_interrupted(client: Client) -> list[Path]:
     done = []
     for stored, part, size in found:
         path = Path(os.fsdecode(stored))
-        # One that had its name already and was not taken away yet must not be replaced by the very get that made it.
+        # A file that already has its name and is still there counts as done too: the `get` that made it, repeated, must
+        # not replace it.
         if _rename(path, Path(os.fsdecode(part)), size) or os.path.lexists(path):
             done.append(path)
         with client.transaction() as transaction:
@@ -157,7 +158,7 @@ def finish_interrupted(client: Client) -> list[Path]:
 
 
 def _stored(path: Path) -> str | bytes:
-    """A path as the database takes it: bytes where its name is no text in UTF-8."""
+    """Return a path as the database stores it: bytes if its name is not valid UTF-8."""
     try:
         str(path).encode()
     except UnicodeEncodeError:
@@ -166,9 +167,9 @@ def _stored(path: Path) -> str | bytes:
 
 
 def _rename(path: Path, part: Path, size: int) -> bool:
-    """Give a part file its name; False where it has it already, and only its row was left."""
+    """Rename a part file to its final name; False if that was done already and only its row was left."""
     with file_errors(part):
-        path.parent.stat()  # Where the directory cannot be looked at, a file that seems missing may be there.
+        path.parent.stat()  # If the directory cannot be read, a file that seems missing may exist.
         try:
             stream = part.open("r+b")
         except FileNotFoundError:
@@ -184,7 +185,7 @@ def _rename(path: Path, part: Path, size: int) -> bool:
 
 
 def _write(stream: IO[bytes], contents: bytes) -> None:
-    """All of it, though a stream without a buffer may take less at a time."""
+    """Write all of it, also to an unbuffered stream that takes less at a time."""
     rest = memoryview(contents)
     while rest:
         rest = rest[stream.write(rest) :]

@@ -1,4 +1,4 @@
-"""Settings of every role: defaults, files, environment, and where things live."""
+"""Offer the settings of every role: defaults, files, environment, and default locations."""
 
 from pubsub.config.addresses import ProxyAddress, read_proxies, write_proxies
 from pubsub.config.loading import Loaded, load

@@ -1,4 +1,4 @@
-"""ZeroMQ addresses and the proxies file: checked here, before a socket can fail on them with less to say."""
+"""Check ZeroMQ addresses and the proxies file, so that errors say more than a failing socket would."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from pubsub.errors import ConfigurationError, InvalidKey
 from pubsub.security.keys import PUBLIC, SECRET, format_public, parse_public
 
 PROXY_KEYS_MAX: Final = 4
-"""Keys of one proxy in a proxies file: the one that it has, and those it had or will have."""
+"""Most keys of one proxy in a proxies file: its present key, and earlier or later ones."""
 
 IPC_PATH_MAX: Final = 107
-"""Bytes of a Unix socket's path, by the kernel."""
+"""Longest path of a Unix socket in bytes, a limit of the kernel."""
 
 ADDRESS_RULE: Final = "tcp://HOST:PORT, ipc://PATH or inproc://NAME"
-HTTP_ADDRESS_RULE: Final = "HOST:PORT, as 127.0.0.1:9400; an IPv6 address in brackets; port 0: one that is free"
+HTTP_ADDRESS_RULE: Final = "HOST:PORT, such as 127.0.0.1:9400; an IPv6 address in brackets; port 0: any free port"
 
 _EVERYWHERE: Final = frozenset({"*", "0.0.0.0", "::"})  # noqa: S104  named to refuse it
 
 
 def check_address(text: object, *, bind: bool = False) -> str:
-    """The address itself, with `tcp://` before a bare HOST:PORT.
+    """Return the address, with `tcp://` before a bare HOST:PORT.
 
     Args:
         text: the address.
-        bind: it is to listen on: then the port may be 0 (any free one) and the host `*` (every interface).
+        bind: True for an address to listen on: the port may then be 0 (any free one) and the host `*` (every
+            interface).
 
     Raises:
-        ValueError: it is no address; the text says what is allowed.
+        ValueError: it is not an address; the text names the allowed forms.
     """
     if not isinstance(text, str):
         raise ValueError(ADDRESS_RULE)
@@ -52,10 +53,10 @@ def check_address(text: object, *, bind: bool = False) -> str:
 
 
 def check_http_address(text: object) -> str:
-    """The address to serve HTTP at: HOST:PORT, as it is.
+    """Return the address for serving HTTP, HOST:PORT, unchanged.
 
     Raises:
-        ValueError: it is none; the text says what is allowed.
+        ValueError: it is not one; the text names the allowed forms.
     """
     try:
         split_place(text.strip() if isinstance(text, str) else "")
@@ -66,7 +67,7 @@ def check_http_address(text: object) -> str:
 
 
 def listens_everywhere(address: str) -> bool:
-    """Whether `address` names no host that others could connect to."""
+    """Return True if the address names no host that others could connect to."""
     try:
         return address.startswith("tcp://") and _split_tcp(address)[0] in _EVERYWHERE
     except ValueError:
@@ -74,7 +75,7 @@ def listens_everywhere(address: str) -> bool:
 
 
 def _split_tcp(address: str) -> tuple[str, int]:
-    """Host and port of `tcp://HOST:PORT`, the port `*` being 0."""
+    """Split `tcp://HOST:PORT` into host and port; the port `*` is 0."""
     place = address.removeprefix("tcp://")
     return split_place(f"{place.removesuffix('*')}0" if place.endswith(":*") else place)
 
@@ -96,9 +97,9 @@ class ProxyAddress:
     """One line of the proxies file.
 
     Attributes:
-        clients: where clients connect.
-        servers: where servers connect; the same unless the line has a second address.
-        keys: the proxy's public keys, 32 bytes each, to be tried in turn; none where the cluster has no keys.
+        clients: address for clients.
+        servers: address for servers; the same unless the line has a second address.
+        keys: the proxy's public keys, 32 bytes each, to try in turn; () if the cluster has no keys.
     """
 
     clients: str
@@ -107,14 +108,15 @@ class ProxyAddress:
 
 
 def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
-    """The proxies of a proxies file: one a line, `#` begins a comment.
+    """Read a proxies file: one proxy a line; `#` begins a comment.
 
-    A line holds the address of the proxy; one with two addresses names the clients' side and the servers' side. Behind
-    them stands the proxy's public key, `pk_…`, or several with commas between. In a file with keys each line has one:
-    whoever connects trusts no other, and a line without a key would have it speak to anybody at that address.
+    A line has the address of the proxy, or two addresses: for clients and for servers. After them comes the proxy's
+    public key, `pk_…`, or several keys separated by commas. In a file with keys, each line must have one. A line
+    without a key would make its readers trust any process at that address.
 
     Raises:
-        ConfigurationError: it cannot be read, names none or too many, or a line is wrong (which, and what is allowed).
+        ConfigurationError: the file cannot be read, names no proxies or too many, or has a wrong line; the text names
+            the line and the allowed forms.
     """
     try:
         text = without_mark(path.read_bytes()).decode()
@@ -142,14 +144,14 @@ def read_proxies(path: Path) -> tuple[ProxyAddress, ...]:
 
 
 def write_proxies(path: Path, proxies: Iterable[ProxyAddress]) -> None:
-    """Writes a proxies file that `read_proxies` reads, at once: who reads it meanwhile sees the old one or the new one.
+    """Write a proxies file in one step: a reader sees either the old file or the new one.
 
     Raises:
-        ConfigurationError: it cannot be written; then it is as it was.
+        ConfigurationError: it cannot be written, and is unchanged.
     """
-    from pubsub.security.files import replace_file  # noqa: PLC0415  what only reads a proxies file needs none of it
+    from pubsub.security.files import replace_file  # noqa: PLC0415  not needed to read a proxies file
 
-    lines = ["# one proxy a line; where there are two addresses, the first is for clients and the second for servers"]
+    lines = ["# one proxy a line; of two addresses, the first is for clients and the second for servers"]
     for proxy in proxies:
         words = [proxy.clients] if proxy.clients == proxy.servers else [proxy.clients, proxy.servers]
         lines.append(" ".join([*words, *([",".join(map(format_public, proxy.keys))] if proxy.keys else [])]))
@@ -157,7 +159,7 @@ def write_proxies(path: Path, proxies: Iterable[ProxyAddress]) -> None:
 
 
 def _parse_proxy(words: list[str]) -> ProxyAddress:
-    """The proxy of a line's words; raises ValueError with what is allowed."""
+    """Parse the words of a line; raise ValueError with the allowed forms."""
     keys = words[-1].split(",") if words[-1].startswith((PUBLIC, SECRET)) else []
     addresses = words[:-1] if keys else words
     if not 0 < len(addresses) <= 2:
@@ -167,10 +169,10 @@ def _parse_proxy(words: list[str]) -> ProxyAddress:
 
 
 def parse_keys(text: str) -> tuple[bytes, ...]:
-    """The public keys of one proxy, 32 bytes each; the text has commas between them.
+    """Return the public keys of one proxy, 32 bytes each, from a text with commas between them.
 
     Raises:
-        ValueError: they are none, or too many; the text says what is allowed, and repeats no secret key.
+        ValueError: a key is not valid, or there are too many; the text names the allowed forms, and never a secret key.
     """
     keys = text.split(",")
     if len(keys) > PROXY_KEYS_MAX or len(set(keys)) < len(keys):
@@ -182,7 +184,7 @@ def parse_keys(text: str) -> tuple[bytes, ...]:
 
 
 def _check_keys(path: Path, found: dict[int, ProxyAddress]) -> None:
-    """See that all lines have keys or none has, and no two the same."""
+    """Check that all lines have keys or none has, and no key is in two lines."""
     if not any(proxy.keys for proxy in found.values()):
         return
     owners: dict[bytes, int] = {}

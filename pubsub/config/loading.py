@@ -1,12 +1,12 @@
-"""Settings from four places: flag, else environment, else TOML file, else default; each value knows which.
+"""Load settings from four sources: flag, then environment, then TOML file, then default; each value knows its source.
 
-A setting has one name everywhere. `retention_hold_seconds` of a server is `--retention-hold-seconds`,
-`PUBSUB_SERVER_RETENTION_HOLD_SECONDS`, and `retention_hold_seconds` under `[server]` in the file. What every process
-of a cluster shares (`heartbeat_seconds`, `liveness`, `proxies_file`, `authorized`) may also be said once: as
-`PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are named by `proxies` or by `proxies_file`: the nearer place wins,
-and a place names only one of them.
+A setting has the same name everywhere. `retention_hold_seconds` of a server is `--retention-hold-seconds`,
+`PUBSUB_SERVER_RETENTION_HOLD_SECONDS`, and `retention_hold_seconds` under `[server]` in the file. Settings shared by
+every process of a cluster (`heartbeat_seconds`, `liveness`, `proxies_file`, `authorized`) may also be given once: as
+`PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are given by `proxies` or by `proxies_file`. The nearer source wins,
+and a source must give only one of them.
 
-Every bad value ends as one ConfigurationError: the setting, the value, where it came from, what is allowed.
+Every bad value raises one ConfigurationError with the setting, the value, its source and the allowed values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ ROLES: Final[Mapping[str, type[ProxySettings] | type[ServerSettings] | type[Clie
     "server": ServerSettings,
     "client": ClientSettings,
 }
-"""Name of each role, as in the file's tables and the environment's names -> its settings."""
+"""Settings of each role, by the role's name in tables of the file and in environment variables."""
 
 SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {"proxies_file", "authorized"})
 """Settings that may be given once for all roles."""
@@ -44,14 +44,14 @@ FLAGS: Final[Mapping[str, str]] = {
     "proxy_keys": "--proxy-key",
     "key_file": "--key",
 }
-"""Settings whose flag has another name than theirs."""
+"""Settings with a flag of another name."""
 
 CONFIG_VARIABLE: Final = "PUBSUB_CONFIG"
 
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """One value, not yet checked, and where it came from."""
+    """One value, not checked yet, with its source."""
 
     value: object
     origin: str
@@ -63,7 +63,7 @@ class Loaded(Generic[S]):
 
     Attributes:
         settings: all values, checked.
-        origins: setting -> "--dir", "PUBSUB_SERVER_DIRECTORY", "/etc/pubsub.toml [server]" or "default".
+        origins: source of each setting: "--dir", "PUBSUB_SERVER_DIRECTORY", "/etc/pubsub.toml [server]" or "default".
     """
 
     settings: S
@@ -78,14 +78,17 @@ def load(
     file: Path | str | None = None,
     origin: str = "",
 ) -> Loaded[S]:
-    """Reads a role's settings.
+    """Read a role's settings.
 
     Args:
         role: ProxySettings, ServerSettings or ClientSettings.
-        flags: setting -> what the command line, or a program, said; None and () mean nothing. `proxies_file` too.
-        environment: None: this process's.
-        file: the TOML file; None: what PUBSUB_CONFIG names, else the user's config.toml if there is one.
-        origin: where `flags` come from; "": the command line.
+        flags: settings from the command line or from a program, including `proxies_file`; None and () mean not given.
+        environment: environment variables; None: this process's.
+        file: the TOML file; None: the file named by PUBSUB_CONFIG, otherwise the user's config.toml if it exists.
+        origin: source of `flags`; "": the command line.
+
+    Returns:
+        The settings, with their sources.
 
     Raises:
         ConfigurationError: a value is not allowed, or a setting without default is not given.
@@ -96,7 +99,7 @@ def load(
             raise _unset(role_name(role), setting)
     try:
         settings: S = role(**values)
-    except SettingRefused as error:  # By a rule that needs more than one setting.
+    except SettingRefused as error:  # A rule about more than one setting.
         origin = origins[error.setting]
         raise SettingRefused(error.role, error.setting, error.value, error.allowed, origin) from None
     return Loaded(settings, origins)
@@ -109,7 +112,7 @@ def survey(
     environment: Mapping[str, str] | None = None,
     file: Path | str | None = None,
 ) -> list[tuple[str, object, str]]:
-    """(setting, value, where it came from) of a role, for a person; a setting that must still be given is "not set".
+    """List (setting, value, source) of a role for a person; a setting that must still be given is "not set".
 
     Raises:
         ConfigurationError: a value is not allowed.
@@ -128,7 +131,7 @@ def _collect(
     file: Path | str | None,
     origin: str = "",
 ) -> tuple[dict[str, Any], dict[str, str]]:
-    """Every setting's value (MISSING: it has no default and was not given) and origin."""
+    """Return the value and the source of every setting; MISSING: it has no default and was not given."""
     name = role_name(role)
     places = [
         _from_flags(name, flags, origin),
@@ -149,20 +152,20 @@ def _collect(
 
 
 def role_name(role: type[S]) -> str:
-    """The role whose settings these are: "proxy", "server" or "client"."""
+    """Return the name of a role: "proxy", "server" or "client"."""
     return role.role
 
 
 def flag_name(role: str, setting: str) -> str:
-    """The flag of a setting: "--retention-hold-seconds"; some have a shorter one."""
+    """Return the flag of a setting, such as "--retention-hold-seconds"; some have a shorter one."""
     return FLAGS.get(setting, "--" + setting.replace("_", "-"))
 
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
-    """Names that look like a role's settings but are none: probably misspelt.
+    """Return names that look like a role's settings but are none, and are probably misspelt.
 
-    They are no error, since orchestrators put variables of their own beside ours (a service called `pubsub-server`
-    makes PUBSUB_SERVER_PORT); `pubsub config show` lists them.
+    They are not an error, since orchestrators set similar variables of their own (a service named `pubsub-server`
+    causes PUBSUB_SERVER_PORT). `pubsub config show` lists them.
     """
     known = {
         variable
@@ -175,7 +178,7 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
 
 
 def configuration_path(file: Path | str | None, environment: Mapping[str, str]) -> tuple[Path, bool]:
-    """The TOML file to read, and whether someone named it (then it must exist)."""
+    """Return the TOML file to read, and True if a user named it, so that it must exist."""
     if file is not None:
         return expanded(file), True
     if environment.get(CONFIG_VARIABLE):
@@ -243,8 +246,8 @@ def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dic
 
 
 def _find(field: Field[Any], places: list[dict[str, Given]]) -> Given | None:
-    """What the nearest place says of a setting; proxies, with their keys, may be said as a file."""
-    nearer = False  # A file that is farther away than addresses is of other proxies than those.
+    """Return the value of a setting from the nearest source; for proxies and their keys a file may give it."""
+    nearer = False  # A file from a farther source lists other proxies than nearer addresses.
     for place in places:
         found = place.get(field.name)
         listed = place.get("proxies_file") if field.name in {"proxies", "proxy_keys"} and not nearer else None
@@ -266,7 +269,7 @@ class _ProxiesFile:
     given: Given
 
     def value(self, role: str, setting: str) -> tuple[str, ...]:
-        """The addresses of its proxies, or their keys."""
+        """Return the addresses of its proxies, or their keys."""
         proxies = self._read(role)
         if setting == "proxies":
             return tuple(proxy.servers if role == "server" else proxy.clients for proxy in proxies)
@@ -303,4 +306,4 @@ def _unset(role: str, setting: str) -> ConfigurationError:
     places = f"{flag_name(role, setting)}, {_variables(role, setting)[0]} or {setting} under [{role}]"
     if setting == "proxies":
         places = f"{places}; or a proxies file: --proxies-file, PUBSUB_PROXIES_FILE or proxies_file under [cluster]"
-    return ConfigurationError(f"{role} {setting} is not set; say it by {places}")
+    return ConfigurationError(f"{role} {setting} is not set; set it by {places}")

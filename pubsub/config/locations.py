@@ -1,4 +1,4 @@
-"""Where files live when nobody says otherwise: the operating system's places, by platformdirs."""
+"""Define default locations of files: the operating system's places, by platformdirs."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ from pathlib import Path
 from typing import Final
 
 APPLICATION: Final = "pirate-pubsub"
-"""The folder's name in each place; the distribution's, since `pubsub` is another project's import name too."""
+"""Name of the folder in each place. It is the distribution's name, since another project also has the import name
+`pubsub`.
+"""
 
 
 def configuration_file() -> Path:
-    """The TOML file that is read when neither --config nor PUBSUB_CONFIG names one; it need not exist."""
+    """Return the TOML file to read if neither --config nor PUBSUB_CONFIG names one; it need not exist."""
     import platformdirs  # noqa: PLC0415  5 ms of a small command, only where it is needed
 
     return platformdirs.user_config_path(APPLICATION) / "config.toml"
 
 
 def state_directory(role: str, name: str) -> Path:
-    """Where a role's durable state lives by default.
+    """Return the default directory of a role's durable state.
 
     Args:
         role: "client" or "proxy".

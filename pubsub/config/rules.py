@@ -1,7 +1,8 @@
-"""What each setting may be: one rule a name, for every role and wherever the value came from.
+"""Define one rule for each setting, for every role and every source of the value.
 
-A rule turns what a flag or an environment variable (text) or a TOML file (text, number, truth value, list) gave into
-the setting's value, or raises ValueError with what is allowed. Its help is the setting's help on the command line.
+A rule converts a value, or raises ValueError with the allowed values. The value is text from a flag or an environment
+variable, or a text, number, truth value or list from a TOML file. A rule's help is the setting's help on the command
+line.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ class Rule:
     """One setting.
 
     Attributes:
-        parse: from what was given to the value; raises ValueError with what is allowed.
-        help: what it is, for a person.
-        optional: "" or "none" given means None.
+        parse: converts a given value; raises ValueError with the allowed values.
+        help: description for a person.
+        optional: "" or "none" means None.
     """
 
     parse: Callable[[object], object]
@@ -49,10 +50,10 @@ class Rule:
     optional: bool = False
 
     def value(self, given: object) -> object:
-        """The value.
+        """Convert a given value.
 
         Raises:
-            ValueError: it is not allowed; the text says what is.
+            ValueError: it is not allowed; the text names the allowed values.
         """
         if self.optional and isinstance(given, str) and given.strip().lower() in {"", "none"}:
             return None
@@ -92,7 +93,7 @@ def _size(least: int, most: int = NUMBER_MAX) -> Callable[[object], int]:
         if isinstance(given, str) and (match := _SIZE.fullmatch(given.strip())):
             given = int(match[1].replace("_", "")) * _UNITS[match[2]]
         if not isinstance(given, int) or isinstance(given, bool) or not least <= given <= most:
-            raise ValueError(f"bytes from {least:,} to {most:,}, as 1048576 or 1 MiB (KiB, MiB, GiB, TiB)")
+            raise ValueError(f"bytes from {least:,} to {most:,}, such as 1048576 or 1 MiB (KiB, MiB, GiB, TiB)")
         return given
 
     return parse
@@ -117,7 +118,7 @@ def _bound(given: object) -> str:
 
 
 def _addresses(given: object) -> tuple[str, ...]:
-    """Text separates addresses by commas or spaces."""
+    """Parse addresses; in a text, commas or spaces separate them."""
     words = given.replace(",", " ").split() if isinstance(given, str) else given
     if not isinstance(words, list | tuple) or not 0 < len(words) <= PROXIES_MAX:
         raise ValueError(f"1-{PROXIES_MAX} addresses")
@@ -128,7 +129,7 @@ def _addresses(given: object) -> tuple[str, ...]:
 
 
 def _proxy_keys(given: object) -> tuple[str, ...]:
-    """Text separates proxies by spaces, and keys of one proxy by commas."""
+    """Parse keys; in a text, spaces separate proxies and commas separate the keys of one proxy."""
     words = given.split() if isinstance(given, str) else given
     if (
         not isinstance(words, list | tuple)
@@ -154,69 +155,67 @@ def _path_of(given: object) -> Path:
     if not isinstance(given, str) or not given.strip() or "\0" in given:
         raise ValueError("a path")
     if without_secrets(given) != given:
-        raise ValueError("a path; a secret key is kept in a file, and the file is named")
+        raise ValueError("a path; put the secret key into a file, and name the file")
     return Path(given)
 
 
 _count: Final = _whole(1, 10**9, "entries")
 
 RULES: Final[Mapping[str, Rule]] = {
-    "heartbeat_seconds": Rule(_seconds(0.01, 3600), "Between heartbeats on an idle link."),
+    "heartbeat_seconds": Rule(_seconds(0.01, 3600), "Time between heartbeats on an idle connection."),
     "liveness": Rule(_whole(1, 1000, "heartbeats"), "Heartbeats missed in a row after which a peer counts as dead."),
     "id": Rule(_id, "Its name: 1-64 of A-Z a-z 0-9 . _ -"),
     "bind": Rule(_bound, "Address to listen on; port 0 takes a free one."),
-    "servers": Rule(_bound, "Address for servers; without it they connect where clients do.", optional=True),
-    "advertise": Rule(check_address, "Address that others are told; without it the one listened on.", optional=True),
+    "servers": Rule(_bound, "Address for servers; none: the address for clients.", optional=True),
+    "advertise": Rule(check_address, "Address to announce to others; none: the one listened on.", optional=True),
     "proxies": Rule(_addresses, "Address of a proxy; once for each."),
     "proxy_keys": Rule(_proxy_keys, "Public key of a proxy, pk_…; once for each, in the order of the proxies."),
-    "key_file": Rule(_path, "File of its secret key; without it the usual one, where there is one.", optional=True),
-    "authorized": Rule(_path, "File of the keys that may enter, and what they may do.", optional=True),
+    "key_file": Rule(_path, "File of its secret key; none: the usual file, if it exists.", optional=True),
+    "authorized": Rule(_path, "Access list: file of the accepted keys and their rights.", optional=True),
     "audit_file": Rule(
-        _path, "Where to write down who entered, was refused or operated; none: nowhere.", optional=True
+        _path, "File for entries, refusals, denials and operators' actions; none: no such file.", optional=True
     ),
-    "insecure": Rule(_truth, "Listen without keys, also where others than this host can connect."),
+    "insecure": Rule(_truth, "Listen without keys, also on an address that other hosts can reach."),
     "metrics": Rule(
         check_http_address,
-        "HOST:PORT to tell metrics over HTTP; port 0 takes a free one; none: nowhere.",
+        "HOST:PORT to serve metrics over HTTP; port 0 takes a free one; none: no metrics.",
         optional=True,
     ),
-    "directory": Rule(_path, "Where its durable state lives."),
+    "directory": Rule(_path, "Directory of its durable state."),
     "startup_wait_seconds": Rule(
-        _seconds(0, 3600), "After its start it assigns no topic for so long; none: one full liveness.", optional=True
+        _seconds(0, 3600), "Time after its start without assigning topics; none: one full liveness.", optional=True
     ),
-    "announce_seconds": Rule(_seconds(0.05, 3600), "Between full announcements."),
-    "retention_hold_seconds": Rule(_seconds(0, 10**9), "A record stays at least so long, subscribers or not."),
-    "skew_seconds": Rule(_seconds(0, 3600), "Bound on the difference of two servers' clocks."),
-    "backlog_bytes_max": Rule(_size(1), "Bytes waiting in one topic beyond which puts are answered full."),
-    "history_bytes_max": Rule(_size(1), "Consumed bytes of one topic that stay while it is not whole."),
-    "store_bytes_max": Rule(_size(0), "Bytes of the database beyond which the disk counts as full; 0: the disk's own."),
+    "announce_seconds": Rule(_seconds(0.05, 3600), "Time between full announcements."),
+    "retention_hold_seconds": Rule(_seconds(0, 10**9), "Least time that a record stays, with or without subscribers."),
+    "skew_seconds": Rule(_seconds(0, 3600), "Largest difference between two servers' clocks."),
+    "backlog_bytes_max": Rule(_size(1), "Bytes waiting in one topic above which puts are answered full."),
+    "history_bytes_max": Rule(_size(1), "Consumed bytes of one topic that stay while it may have several owners."),
+    "store_bytes_max": Rule(_size(0), "Database bytes above which the disk counts as full; 0: the disk's own limit."),
     "reserve_bytes": Rule(_size(0, 2**40), "Disk space kept for acknowledgements when it is full."),
-    "memory_bytes_max": Rule(_size(0), "Bytes of the process beyond which all connections are made anew; 0: no limit."),
-    "standby_of": Rule(
-        check_address, "Address of the server of this ID that it is to be the standby of.", optional=True
-    ),
+    "memory_bytes_max": Rule(_size(0), "Bytes of the process above which all connections are made anew; 0: no limit."),
+    "standby_of": Rule(check_address, "Address of the server with this ID, to start as its standby.", optional=True),
     "standby_stream_bytes_max": Rule(_size(2**20), "Bytes of the newest changes kept for a standby that was away."),
-    "standby_heartbeat_seconds": Rule(_seconds(0.01, 3600), "Between heartbeats of a server and its standby."),
+    "standby_heartbeat_seconds": Rule(_seconds(0.01, 3600), "Time between heartbeats of a server and its standby."),
     "topics_max": Rule(_count, "Topics; one more is answered full."),
     "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
-    "publishers_max": Rule(_count, "Publishers remembered per topic; one more is answered full."),
+    "publishers_max": Rule(_count, "Publishers remembered per topic; a put of one more is answered full."),
     "subscribers_max": Rule(_count, "Subscribers per topic."),
     "answer_records_max": Rule(_whole(1, 65_536, "records"), "Records of one answer to a get."),
     "answer_bytes_max": Rule(_size(1, 16 * 2**20), "Bytes of one answer to a get; a record that is larger goes alone."),
     "wait_seconds_max": Rule(_seconds(0, 3600), "Longest wait of one get at the server."),
-    "timeout_seconds": Rule(_seconds(0, 10**9), "Patience of one call."),
-    "try_seconds": Rule(_seconds(0.001, 3600), "Patience of the first try; it doubles with each round."),
+    "timeout_seconds": Rule(_seconds(0, 10**9), "Default time-out of a call."),
+    "try_seconds": Rule(_seconds(0.001, 3600), "Wait for an answer to the first try; it doubles with each round."),
     "tries": Rule(_whole(1, 1000, "tries"), "Tries at one proxy before the next."),
-    "witness": Rule(_truth, "Vote on who is primary of a server with a standby, and route nothing."),
-    "power_safe": Rule(_truth, "Bring each put to the disk before it is sent."),
+    "witness": Rule(_truth, "Vote on the primary of servers with a standby, and route no messages."),
+    "power_safe": Rule(_truth, "Fsync each put before it is sent."),
     "outbox_bytes_max": Rule(_size(1024), "Bytes of unfinished puts that are kept."),
     "window": Rule(_whole(1, 4096, "batches"), "Put batches in flight per topic."),
-    "prefetch_records": Rule(_whole(1, 65_536, "records"), "Records asked for ahead of the application."),
-    "prefetch_bytes": Rule(_size(1024, 16 * 2**20), "Bytes asked for ahead of the application."),
+    "prefetch_records": Rule(_whole(1, 65_536, "records"), "Records requested ahead of the application."),
+    "prefetch_bytes": Rule(_size(1024, 16 * 2**20), "Bytes requested ahead of the application."),
     "handler_attempts": Rule(_whole(1, 10**6, "attempts"), "Failures after which a message is a dead letter."),
     "publisher_records": Rule(_whole(1, 65_536, "records"), "Records that close a publisher's batch."),
     "publisher_bytes": Rule(_size(1, 15 * 2**20), "Bytes that close a publisher's batch."),
     "linger_seconds": Rule(_seconds(0, 3600), "Age that closes a publisher's batch."),
-    "record": Rule(_path, "Where to write down what is put, taken and subscribed to; none: nowhere.", optional=True),
+    "record": Rule(_path, "Record of puts, received messages and subscriptions; none: no record.", optional=True),
 }
 """Every setting of every role, by name."""

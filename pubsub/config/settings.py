@@ -1,8 +1,7 @@
-"""What each role can be told, with its defaults and units; the limits that an operator may change are here too.
+"""Define the settings of each role, with defaults and units, including the limits that an operator may change.
 
-Every object of these classes holds only what `pubsub.config.rules` allows, whether a command read its values or a
-program named them: a value is taken as the configuration file takes it ("64 MiB" is 67108864), or refused in the same
-words.
+Every object of these classes holds only values that `pubsub.config.rules` allows, whether a command or a program gave
+them. A value is converted as in the configuration file ("64 MiB" is 67108864), or rejected with the same text.
 """
 
 from __future__ import annotations
@@ -42,16 +41,16 @@ class RoleSettings:
         self._check_together()
 
     def _check_together(self) -> None:
-        """Rules that need more than one setting."""
+        """Check rules about more than one setting."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LivenessSettings(RoleSettings):
-    """What every process of a cluster shares.
+    """The settings that proxies and servers share.
 
     Attributes:
-        heartbeat_seconds: between heartbeats on an idle link.
-        liveness: heartbeats missed in a row after which a peer counts as dead.
+        heartbeat_seconds: time between heartbeats on an idle connection.
+        liveness: number of consecutive missed heartbeats after which a peer counts as dead.
     """
 
     heartbeat_seconds: float = 1.0
@@ -65,23 +64,23 @@ class LivenessSettings(RoleSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ProxySettings(LivenessSettings):
-    """A proxy.
+    """The settings of a proxy.
 
     Attributes:
         id: its name.
-        bind: where clients connect.
-        servers: where servers connect; None: at `bind` too.
-        directory: where its routes file lives.
-        startup_wait_seconds: it assigns no topic for so long after its start; None: one full liveness.
-        topics_max: topics that it routes; one more is answered `full`.
-        servers_max: servers that may announce themselves.
-        memory_bytes_max: of the process, beyond which it closes all connections and listens anew; 0: none.
-        key_file: holds its secret key; None: `key` in its directory, where there is one.
-        authorized: file of the keys that may enter, and what they may do; needed with a key.
-        audit_file: where who entered, was refused, was denied or operated is written down; None: nowhere.
-        insecure: it may listen without keys where others than this host reach it.
-        witness: it votes in the registers of stores with a standby, and routes nothing.
-        metrics: HOST:PORT where it tells its metrics; None: nowhere.
+        bind: address for clients.
+        servers: address for servers; None: `bind` too.
+        directory: directory of its routes file.
+        startup_wait_seconds: time after its start in which it assigns no topic; None: one full liveness.
+        topics_max: most topics it routes; a request about one more is answered `full`.
+        servers_max: most servers that may announce themselves.
+        memory_bytes_max: memory of the process above which it closes all connections and listens anew; 0: no limit.
+        key_file: file with its secret key; None: `key` in its directory, if that file exists.
+        authorized: access list, the file of accepted keys and their rights; required with a key.
+        audit_file: file for entries, rejections, denials and operators' actions; None: no such file.
+        insecure: allow it to listen without keys on an address that other hosts can reach.
+        witness: vote in the registers of servers with a standby, and route no messages.
+        metrics: HOST:PORT at which it serves its metrics; None: none.
     """
 
     role: ClassVar[str] = "proxy"
@@ -104,32 +103,32 @@ class ProxySettings(LivenessSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSettings(LivenessSettings):
-    """A server.
+    """The settings of a server.
 
     Attributes:
         id: its name.
-        bind: where other servers connect; port 0: one that is free, and after a restart the same, if it still is.
-        advertise: the address it tells them; None: what it is bound to.
-        proxies: the addresses of all proxies' server side.
-        proxy_keys: their public keys, as text, in the same order; () where they have none.
-        directory: where its store lives; one server at a time.
-        announce_seconds: between periodic announcements.
-        retention_hold_seconds: a record stays at least so long after it was put, subscribers or not.
-        skew_seconds: bound on the difference of two servers' clocks.
-        backlog_bytes_max: bytes of one topic beyond which puts are answered `full`.
-        history_bytes_max: consumed bytes of one topic that stay while it is not whole.
-        store_bytes_max: bytes of the database beyond which the disk counts as full; 0: the disk's own limit.
+        bind: address for other servers; port 0: a free port, kept over a restart if it is still free.
+        advertise: address to announce to them; None: the bound address.
+        proxies: addresses of all proxies' server side.
+        proxy_keys: public keys of the proxies, as text, in the same order; () if they have none.
+        directory: directory of its store; one server at a time.
+        announce_seconds: time between periodic announcements.
+        retention_hold_seconds: least time for which a record stays after its put, with or without subscribers.
+        skew_seconds: largest difference between two servers' clocks.
+        backlog_bytes_max: bytes of one topic above which puts are answered `full`.
+        history_bytes_max: consumed bytes of one topic that stay while it may have several owners.
+        store_bytes_max: database bytes above which the disk counts as full; 0: the disk's own limit.
         reserve_bytes: space kept free on the disk for acknowledgements when it is full.
-        publishers_max: publishers per topic that are remembered; one more is answered `full`.
-        subscribers_max: subscribers per topic.
-        topics_max: topics it holds.
-        answer_records_max, answer_bytes_max: of one answer to a GET.
-        wait_seconds_max: of a long poll.
-        memory_bytes_max: of the process, beyond which it closes all connections and opens them anew; 0: none.
-        standby_of: where the other member of the same server is, for a member that begins; None: a server of its own.
-        standby_stream_bytes_max: of the newest changes that are kept for a member that was away.
-        standby_heartbeat_seconds: between heartbeats of the members' own link.
-        key_file, authorized, audit_file, insecure, metrics: as a proxy's.
+        publishers_max: remembered publishers for each topic; a put of one more is answered `full`.
+        subscribers_max: most subscribers for each topic.
+        topics_max: most topics it holds.
+        answer_records_max, answer_bytes_max: size limits of one answer to a GET.
+        wait_seconds_max: longest long poll.
+        memory_bytes_max: memory of the process above which it closes all connections and opens them anew; 0: no limit.
+        standby_of: address of the other member of the same server, for a member that starts; None: a server of its own.
+        standby_stream_bytes_max: newest changes kept for a member that was away.
+        standby_heartbeat_seconds: time between heartbeats on the connection of the two members.
+        key_file, authorized, audit_file, insecure, metrics: as for a proxy.
     """
 
     role: ClassVar[str] = "server"
@@ -170,29 +169,29 @@ class ServerSettings(LivenessSettings):
             allowed = f"at least twice skew_seconds and one full liveness, {least:g} s"
             raise SettingRefused(self.role, "retention_hold_seconds", self.retention_hold_seconds, allowed)
         if listens_everywhere(self.bind) and self.advertise is None:
-            allowed = "a host that others can connect to; or name one beside it by advertise (--advertise)"
+            allowed = "a host that others can connect to; or give such a host by advertise (--advertise)"
             raise SettingRefused(self.role, "bind", self.bind, allowed)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClientSettings(RoleSettings):
-    """A client.
+    """The settings of a client.
 
     Attributes:
-        proxies: the addresses of the proxies' client side, tried in this order.
-        proxy_keys: their public keys, as text, in the same order; () where they have none.
-        key_file: holds its secret key; None: `ID.key` beside its state, where there is one.
-        directory: where its state lives; None: under the user's data directory, by client ID.
-        timeout_seconds: of a call, where the call names none.
-        try_seconds: patience of the first try; it doubles with each round over the proxies.
-        tries: at one proxy before the next.
+        proxies: addresses of the proxies' client side, tried in this order.
+        proxy_keys: public keys of the proxies, as text, in the same order; () if they have none.
+        key_file: file with its secret key; None: `ID.key` beside its state, if that file exists.
+        directory: state directory; None: under the user's data directory, by client ID.
+        timeout_seconds: default time-out of a call.
+        try_seconds: wait for an answer to the first try; it doubles with each round over the proxies.
+        tries: tries at one proxy before the next.
         power_safe: fsync the outbox row before every send.
-        outbox_bytes_max: unfinished puts that are kept; one more raises.
-        window: put batches in flight per topic.
-        prefetch_records, prefetch_bytes: what is asked for ahead of the application.
-        handler_attempts: a handler that fails so often on one message sends it to the dead letters.
-        publisher_records, publisher_bytes, linger_seconds: when `publisher()` closes a batch.
-        record: file to write down what it puts, takes and subscribes to; None: nowhere.
+        outbox_bytes_max: most bytes of unfinished puts; a put above this raises TooLarge.
+        window: put batches in flight for each topic.
+        prefetch_records, prefetch_bytes: amount requested ahead of the application.
+        handler_attempts: failed attempts on one message after which it moves to the dead letters.
+        publisher_records, publisher_bytes, linger_seconds: limits at which `publisher()` closes a batch.
+        record: file for the record of puts, received messages and subscriptions; None: no record.
     """
 
     role: ClassVar[str] = "client"
@@ -220,6 +219,6 @@ class ClientSettings(RoleSettings):
 
 
 def _check_proxy_keys(role: str, proxies: tuple[str, ...], keys: tuple[str, ...]) -> None:
-    """See that all proxies have a key, or none has: who connects to one without would trust whoever answers there."""
+    """Check that all proxies have a key or none has, since a connection without a key would trust any process there."""
     if keys and len(keys) != len(proxies):
         raise SettingRefused(role, "proxy_keys", keys, f"one for each of the {len(proxies)} proxies, in their order")

@@ -1,4 +1,4 @@
-"""Makes `rig` importable: tests are imported one by one, not as packages. A service for commands, and a cluster."""
+"""Make `rig` importable, since tests are imported one by one and not as packages, and offer a service and a cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A proxy and a server on threads; the proxy's address."""
+    """Run a proxy and a server on threads; return the proxy's address."""
     directory = tmp_path_factory.mktemp("service")
     proxy = ProxyProcess(
         ProxySettings(id="p1", bind="tcp://127.0.0.1:0", directory=directory / "p1", startup_wait_seconds=0)
@@ -60,7 +60,7 @@ def client(cluster: Embedded) -> Iterator[Client]:
 
 @pytest.fixture
 def nowhere() -> str:
-    """An address where nobody is."""
+    """An address without a process behind it."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"tcp://127.0.0.1:{sock.getsockname()[1]}"

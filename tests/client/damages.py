@@ -1,14 +1,14 @@
-"""Damaged state files of clients, by the thousand: what opening says of each, beside what the client does with it then.
+"""Open clients on thousands of damaged state files, and check both the opening and the client's behaviour after it.
 
     .venv/bin/python -m tests.client.damages --count 1000
     .venv/bin/python -m tests.client.damages --count 1000 --mishaps
 
-A state file is made once, with every kind of row of ours and a table of the application's: a closed client's, and a
-killed one's beside its write-ahead log. Each seed damages one place of a copy, or does to it what environments do
-(`tests.mishaps`), and a client is opened on it. Where that succeeds everything is done that needs no proxy: all is
-read, puts are kept, others given up, the application's table is written along, and it is closed and opened again. No
-page of ours may be found damaged after the opening, and each body that would be sent is what was put, or its checksum
-says that it is not, for which its server refuses it.
+A state file is made once, with every kind of row of ours and a table of the application. It exists in two versions: of
+a closed client, and of a killed one with its write-ahead log. Each seed damages one place of a copy, or applies a
+mishap of an environment (`tests.mishaps`), and opens a client on the copy. If that succeeds, the test does everything
+that needs no proxy: it reads all, makes and discards puts, writes the application's table, closes and opens again.
+After the opening no page of ours may be damaged. Each body to be sent must be the original, or its checksum must show
+the damage, so that its server refuses it.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ SAME_MOMENT = ("memory of another boot", "journal of another file", "moved away,
 
 @dataclass
 class Made:
-    """The state that is damaged.
+    """The undamaged state.
 
     Attributes:
-        earlier, closed, killed: names and contents of the files: of a client in the middle of its life, of one that was
-            closed, and of one that was killed.
-        bodies: what was put, by counter.
-        pages: numbers of the closed one's pages, by their kind.
+        earlier, closed, killed: names and contents of the files: of a client in mid-life, of a closed one, and of a
+            killed one.
+        bodies: bodies of the puts, by counter.
+        pages: numbers of the closed client's pages, by their kind.
     """
 
     earlier: dict[str, bytes]
@@ -61,17 +61,16 @@ class Made:
 
     @property
     def generations(self) -> Generations:
-        """The same as `tests.mishaps` has it."""
+        """The states in the form of `tests.mishaps`."""
         return Generations(FILE, PAGE_BYTES, self.earlier, self.closed, self.killed)
 
 
 def opened(directory: Path) -> Client:
-    """The client, whose proxy is nowhere."""
+    """Open the client, with no process at its proxy's address."""
     return Client("c", proxies=["tcp://127.0.0.1:9"], directory=directory)
 
 
 def make(directory: Path) -> Made:
-    """Fill a state file."""
     client = opened(directory)
     for number in range(60):
         client.put(TOPICS[number % 12], (b"body-%d " % number) * (2_000 if number % 9 == 0 else 20), wait=False)
@@ -127,7 +126,7 @@ def _kinds(path: Path) -> dict[str, list[int]]:
 
 
 def damage(made: Made, directory: Path, seed: int) -> str:
-    """Write a copy of the state into a directory, with one damage; what it is."""
+    """Write a copy of the state into a directory, with one damage; return its description."""
     random = Random(seed)
     kinds = [*made.pages, "log", "cut"]
     kind = kinds[seed % len(kinds)]
@@ -154,26 +153,26 @@ def damage(made: Made, directory: Path, seed: int) -> str:
 
 
 def mishap(made: Made, directory: Path, seed: int) -> str:
-    """Write a copy of the state into a directory, to which something happened; what."""
+    """Write a copy of the state into a directory, after a mishap; return its description."""
     return befall(made.generations, directory, seed)
 
 
 def used(made: Made, directory: Path, *, may_be_earlier: bool = False) -> str:
-    """Open a client on a state file, and do everything: what opening said, "" where it succeeded.
+    """Open a client on a state file, and do everything; return the error of the opening, "" if there was none.
 
     Args:
-        may_be_earlier: some of it may be of a time before most puts, which no file says of itself.
+        may_be_earlier: part of the state may be from before most puts, which no file can show by itself.
 
     Raises:
-        AssertionError: something else came of it.
-        PubsubError: it ended later.
+        AssertionError: a wrong result.
+        PubsubError: a later failure.
     """
     try:
         client = opened(directory)
     except StorageError as error:
         return type(error).__name__
     missing = made.bodies.keys() - {counter for counter, *_ in client._session.store.rows()}
-    # The last commit may be torn; and what is no frame at the very end of the log may as well lie behind its end.
+    # The last commit may be incomplete, and damaged bytes at the very end of the log may count as beyond its end.
     assert may_be_earlier or len(missing) <= 2, f"{len(missing)} puts are gone without a word"
     for _ in range(2):
         with contextlib.closing(client):
@@ -198,7 +197,7 @@ def _see_bodies(made: Made, client: Client) -> None:
 
 
 def _write_along(client: Client, *, may_be_foreign: bool) -> None:
-    """The application's table may be damaged: then its transaction fails, and nothing else does."""
+    """Write the application's table; if that table is damaged, only this transaction may fail."""
     try:
         if may_be_foreign and client._session.store.db.pragma("integrity_check") != "ok":
             return  # Pages of the application may be ours as well: to write to them is to damage ours.
@@ -212,13 +211,13 @@ def _write_along(client: Client, *, may_be_foreign: bool) -> None:
 def tried(
     made: Made, directory: Path, seed: int, spoiled: Callable[[Made, Path, int], str] = damage
 ) -> tuple[str, str, str]:
-    """One seed: the damage, what opening said, and what was wrong."""
+    """Run one seed: return the damage, the error of the opening, and the fault found."""
     what = spoiled(made, directory, seed)
     try:
         return what, used(made, directory, may_be_earlier=spoiled is mishap and what not in SAME_MOMENT) or "opened", ""
     except PubsubError as error:
         return what, "", f"it ended after it was opened: {type(error).__name__}: {error}"
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is a finding
+    except Exception as error:  # noqa: BLE001 - any exception is a finding
         return what, "", f"{type(error).__name__}: {error}"
     finally:
         shutil.rmtree(directory)
@@ -226,7 +225,7 @@ def tried(
 
 @contextlib.contextmanager
 def workshop() -> Iterator[tuple[Made, Path]]:
-    """The state, and a directory for copies of it."""
+    """Yield the state, and a directory for copies of it."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as place:
         yield make(Path(place) / "made"), Path(place) / "copy"

@@ -1,6 +1,6 @@
-"""Handlers as the type checker sees them: it refuses one for asyncio where a plain one is called.
+"""Show handlers to the type checker, which must refuse one for asyncio where a plain one is needed.
 
-`scripts/test` checks this file with the types. Nothing runs it: an ignored error that is no error any more is one.
+`scripts/test` checks this file with the types, and nothing runs it. An ignored error that is no longer an error fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A cluster with keys, each process on a thread: proxies that may know different clients, and a server."""
+"""Run a cluster with keys on threads: proxies with different access lists, and a server."""
 
 from __future__ import annotations
 
@@ -25,17 +25,16 @@ LOCALHOST = "tcp://127.0.0.1:0"
 
 @cache
 def pair(name: str) -> Pair:
-    """The pair of somebody: the same each time."""
+    """Return the key pair of a name: the same each time."""
     return new_pair()
 
 
 def public(name: str) -> str:
-    """The text of somebody's public key."""
     return format_public(pair(name).public)
 
 
 def line(role: str, name: str, *rights: str, key: str = "") -> str:
-    """A line of the file of who is authorized."""
+    """Build a line of the access list."""
     return " ".join([role, name, public(key or name), *rights])
 
 
@@ -49,7 +48,7 @@ def source(*lines: str) -> InMemory:
 
 
 def wait_until(condition: Callable[[], object], seconds: float = SECONDS) -> None:
-    """Poll until it has come true."""
+    """Poll until a condition is true."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "the condition did not come true in time"
@@ -57,7 +56,7 @@ def wait_until(condition: Callable[[], object], seconds: float = SECONDS) -> Non
 
 
 class Proxy:
-    """One proxy with a key, or without."""
+    """One proxy, with or without a key."""
 
     def __init__(
         self, directory: Path, name: str, *lines: str, bind: str = LOCALHOST, servers: str = LOCALHOST, key: str = ""
@@ -79,13 +78,13 @@ class Proxy:
         return self.process.bind
 
     def authorize(self, *lines: str) -> None:
-        """Other lines; the proxy goes by them when this returns."""
+        """Replace the access list; the proxy uses it when this returns."""
         self.source.authorized = source(*lines).authorized
         self.process.hang_up()
         wait_until(lambda: not self.source.changed())
 
     def count(self, name: str) -> int:
-        """A counter of those who come, or of what they are denied."""
+        """Return a counter of connections or denials."""
         entrance = self.process._entrance
         assert entrance is not None
         return int(entrance.gate.access.counters[name] or entrance.gate.counters[name])
@@ -97,8 +96,6 @@ class Proxy:
 
 
 class Keyed:
-    """Proxies and a server."""
-
     def __init__(self, directory: Path, proxies: int = 1) -> None:
         self.directory = directory
         self.proxies = [Proxy(directory, f"p{number + 1}", EVERYTHING, BOB) for number in range(proxies)]
@@ -118,12 +115,12 @@ class Keyed:
         return self.proxies[0]
 
     def authorize(self, *lines: str) -> None:
-        """Other lines at every proxy."""
+        """Replace the access list of every proxy."""
         for proxy in self.proxies:
             proxy.authorize(*lines)
 
     def settings(self, **named: Any) -> dict[str, Any]:
-        """What a client is opened with, but its keys."""
+        """The settings of a client, without its keys."""
         addresses = tuple(proxy.address for proxy in self.proxies)
         named = {"proxies": addresses, "directory": self.directory / "clients", "timeout_seconds": SECONDS} | named
         return {"settings": ClientSettings(**named)}
@@ -132,7 +129,7 @@ class Keyed:
         return ClientKeys(pair(key or name), tuple((pair(proxy.key).public,) for proxy in self.proxies))
 
     def client(self, name: str = "alice", *, key: str = "", **named: Any) -> Client:
-        """A client with the key that it is named after, or another one."""
+        """Open a client with the key of its own name, or with another key."""
         return Client(name, keys=self.keys(name, key), **self.settings(**named))
 
     def async_client(self, name: str = "alice", *, key: str = "", **named: Any) -> AsyncClient:

@@ -1,4 +1,4 @@
-"""What tests do with a client that is open at a real proxy and a real server."""
+"""Help tests with an open client at a real proxy and a real server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PATIENCE = 60.0
 
 
 def kill(client: Client) -> None:
-    """What a SIGKILL leaves: nothing is sent and nothing is written any more."""
+    """Leave the client as SIGKILL would: it sends and writes nothing more."""
     session = client._session
     session._messenger.close()
     with session.lock:
@@ -43,7 +43,7 @@ def bodies(client: Client, topic: str, expected: int, timeout: float = PATIENCE)
 
 
 def nothing(client: Client, topic: str) -> bool:
-    """Whether nothing comes; asked again where the machine was too busy for the server to say so in time."""
+    """Return True if no message comes; ask again if the machine was too busy for an answer of the server."""
     deadline = time.monotonic() + PATIENCE
     while True:
         try:

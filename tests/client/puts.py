@@ -1,4 +1,4 @@
-"""An outbox as the tests fill it, and answers to what it sends."""
+"""Fill an outbox for tests, and build answers to its messages."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def flying(outbox: Outbox, *counts: int, until: float = 30.0) -> tuple[Chain, li
 
 
 def sent(chain: Chain, now: float) -> list[Row]:
-    """The rows that are sent now, whatever message each is in."""
+    """Return the rows sent now, from all messages."""
     return [row for message in chain.sendable(now) for row in message]

@@ -1,4 +1,4 @@
-"""A client core on a table: time is set by hand, commits succeed at once, and what is sent lies in a list."""
+"""Drive a client core by hand: the test sets the time, commits succeed at once, and sent messages go to a list."""
 
 from __future__ import annotations
 
@@ -20,8 +20,6 @@ PUBLISHER = "p/00000000000000cc"
 
 
 class Rig:
-    """One core and the time."""
-
     def __init__(self, cuts: int = 0, proxies: int = 2) -> None:
         self.now = 100.0
         self.committed: list[Change] = []
@@ -35,7 +33,7 @@ class Rig:
         self.core = ClientCore(settings, numbers, cuts, lambda topic: {}, lambda: 5.0)
 
     def turn(self) -> list[Outgoing]:
-        """Tick, commit what is due, send: what was sent now."""
+        """Tick, commit due changes, and return the messages sent now."""
         self.core.tick(self.now)
         due, self.core.due = self.core.due, []
         for one in due:
@@ -51,17 +49,17 @@ class Rig:
         return out
 
     def later(self, seconds: float) -> list[Outgoing]:
-        """The time passes."""
+        """Let time pass."""
         self.now += seconds
         return self.turn()
 
     def answer(self, outgoing: Outgoing, status: Status) -> list[Outgoing]:
-        """An answer comes in."""
+        """Deliver an answer."""
         self.core.receive(outgoing.token, status, self.now)
         return self.turn()
 
     def put(self, *counts: int, topic: str = "t", seconds: float = 30.0, size: int = 1) -> list[Row]:
-        """A put of batches with so many records of `size` bytes."""
+        """Put batches with so many records of `size` bytes."""
         draft = Draft(self.core.outbox)
         for count in counts:
             draft.add(topic, [bytes(size)] * count)
@@ -70,7 +68,7 @@ class Rig:
         return draft.rows
 
     def intend(self, on: bool = True, *, insists: bool = True, seconds: float = 30.0) -> tuple[Subscription, Outgoing]:
-        """A call of subscribe or unsubscribe, and its first transmission."""
+        """Call subscribe or unsubscribe; return the first transmission."""
         sub = self.core.subscription("t")
         sub.intended(on)
         sub.intent.insists = {self} if insists else set()
@@ -79,19 +77,19 @@ class Rig:
         return sub, out
 
     def subscribed(self, offset: int = 0) -> Subscription:
-        """A settled subscription on which nobody waits."""
+        """Return a settled subscription without waiting calls."""
         sub, out = self.intend()
         self.answer(out, settled(out.message, (LOG, offset)))
         self.core.flights.forgotten.clear()
         return sub
 
     def wants(self, sub: Subscription, seconds: float = 30.0) -> list[Outgoing]:
-        """A call waits for messages."""
+        """Let a call wait for messages."""
         self.core.want(sub, self.now + seconds, self.now)
         return self.turn()
 
     def take(self, sub: Subscription, most: int, *, fsynced: bool = False) -> Taking | Loss:
-        """A call takes, and its commit succeeds."""
+        """Take messages, with a successful commit."""
         taking = sub.take(most)
         if isinstance(taking, Taking):
             sub.took(taking)
@@ -100,12 +98,12 @@ class Rig:
 
 
 def settled(message: Message, position: Position | None) -> Status:
-    """The answer that confirms an intent."""
+    """Build the answer that confirms an intent."""
     return Status("s1", Outcome.SUCCESS, position=position, number=message.number, opening=message.opening, log=LOG)  # type: ignore[union-attr]
 
 
 def records(first: int, counters: list[int], publisher: str = PUBLISHER, log: str = LOG) -> Status:
-    """An answer with a record a counter, each its own batch, from offset `first`."""
+    """Build an answer with one record for each counter, each its own batch, from offset `first`."""
     builder = RecordsBuilder()
     for place, counter in enumerate(counters):
         builder.add(log, first + place, publisher, counter, 1, encode_batch([b"%d" % counter]), 0, 1)
@@ -115,7 +113,7 @@ def records(first: int, counters: list[int], publisher: str = PUBLISHER, log: st
 
 
 def batch(first: int, counter: int, count: int) -> Status:
-    """An answer with one run of records."""
+    """Build an answer with one run of records."""
     builder = RecordsBuilder()
     bodies = [b"%d" % (counter + place) for place in range(count)]
     builder.add(LOG, first, PUBLISHER, counter, 1, encode_batch(bodies), 0, count)
@@ -126,5 +124,4 @@ def batch(first: int, counter: int, count: int) -> Status:
 
 
 def status(outcome: Outcome, **fields: object) -> Status:
-    """Any answer."""
     return Status("s1", outcome, **fields)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What tests of services share: an effect that can be counted, and a worker that serves meanwhile."""
+"""Share helpers of service tests: an effect that can be counted, and a worker on another thread."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pubsub.errors import Unavailable
 
 
 def effect(request: Request, transaction: Transaction) -> bytes:
-    """Does what can be counted, and says so."""
+    """Do something that can be counted, and reply with it."""
     transaction.execute("insert into done values (?, ?)", (request.id, request.body))
     if request.body == b"bad":
         raise ValueError("bad call")
@@ -21,7 +21,7 @@ def effect(request: Request, transaction: Transaction) -> bytes:
 
 @contextmanager
 def served(worker: Client, service: str, handler: Any = effect, **named: Any) -> Iterator[None]:
-    """While another thread serves; the worker is open again afterwards."""
+    """Run the block while another thread serves; the worker is open again afterwards."""
     over = threading.Event()
 
     def serve() -> None:

@@ -1,4 +1,4 @@
-"""Raises an exception in the client's code at a chosen instruction, as a signal's handler does between any two."""
+"""Raise an exception in the client's code at a chosen instruction, as a signal handler may between any two."""
 
 from __future__ import annotations
 
@@ -20,17 +20,18 @@ FOLDERS = tuple(str(Path(package.__file__ or "").parent) for package in (pubsub.
 sys._getframe().f_trace_opcodes = True
 
 LINES = sys.version_info >= (3, 13)
-"""Python 3.13 does not tell of all instructions of a function by itself, least when it is called for the first time. So
-there the beginnings of its lines count, too."""
+"""Count the beginnings of lines too: Python 3.13 does not report all instructions of a function, least of all at its
+first call.
+"""
 
 
 class Strike(BaseException):
-    """What the handler of a signal raises."""
+    """The exception of the signal handler."""
 
 
 @cache
 def _checked(code: CodeType) -> frozenset[int]:
-    """The instructions before which the interpreter may look for signals: behind a call, a beginning, a jump back."""
+    """Return the instructions at which the interpreter may check for signals: after calls, at starts and jumps back."""
     found, before = set(), ""
     for instruction in dis.get_instructions(code):
         if before.startswith(("CALL", "RESUME", "JUMP_BACKWARD", "PRECALL")):
@@ -44,10 +45,10 @@ class Striker:
     """Counts the instructions of the client's code on this thread, and raises at the chosen one.
 
     Args:
-        at: which, from 1; 0: none.
-        everywhere: at all instructions, where else at those only where the interpreter looks for signals.
-        kind: what is raised.
-        within: the only function whose own instructions count; None: all of the client's.
+        at: number of the instruction, from 1; 0: none.
+        everywhere: count all instructions; otherwise only those at which the interpreter checks for signals.
+        kind: the exception to raise.
+        within: count only the instructions of this function; None: of all the client's code.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Striker:
         self._code = None if within is None else within.__code__
 
     def run(self, call: Callable[[], Any]) -> Any:
-        """Make a call under it."""
+        """Make a call under the striker."""
         before = sys.gettrace()
         sys.settrace(self.enter)
         try:
@@ -72,7 +73,7 @@ class Striker:
             sys.settrace(before)
 
     def enter(self, frame: FrameType, event: str, argument: Any) -> Any:
-        """What `sys.settrace` takes."""
+        """The callback of `sys.settrace`."""
         if not frame.f_code.co_filename.startswith(FOLDERS) or self._code not in {None, frame.f_code}:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, LINES and self._code is not None

@@ -1,4 +1,4 @@
-"""Clients that write and read while somebody strikes them, and whether all is as it should be at the end."""
+"""Interrupt clients again and again while they write and read, and check the result at the end."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pubsub.embedded import Embedded
 from tests.client.opened import PATIENCE
 
 END = "end"
-"""Put last: what is not here before it does not come."""
+"""Body of the last message: a message that is not here before it never comes."""
 
 
 def until_end(client: Client, topic: str, end: str) -> list[str]:
-    """The bodies of all that comes before one, and of what is here behind it."""
+    """Return the bodies of all messages before the last one, and of those that are here after it."""
     bodies: list[str] = []
     for message in client.messages(topic, timeout=PATIENCE):
         if message.body.decode() == end:
@@ -24,7 +24,7 @@ def until_end(client: Client, topic: str, end: str) -> list[str]:
 
 
 class Writing:
-    """A client that puts, struck again and again, and a reader that nobody strikes."""
+    """A client that puts and is interrupted again and again, and a reader without interruptions."""
 
     def __init__(self, cluster: Embedded, name: str) -> None:
         self.cluster, self.name, self.topic = cluster, name, f"t-{name}"
@@ -39,7 +39,7 @@ class Writing:
         self.together: list[tuple[str, ...]] = []
 
     def bodies(self, count: int) -> list[bytes]:
-        """Fresh ones, which may arrive from now on."""
+        """Return fresh bodies, which may arrive from now on."""
         made = [f"{self.number + index}" for index in range(count)]
         self.number += count
         self.tried.update(made)
@@ -71,7 +71,7 @@ class Writing:
                 self.sure.add(body.decode())  # Its ticket is here; only a process that is killed loses it.
 
     def again(self) -> None:
-        """Go on with the same client."""
+        """Continue with the same client."""
         self.put()
 
     def check(self) -> None:
@@ -90,7 +90,7 @@ class Writing:
 
 
 class Reading:
-    """A client that takes, struck again and again, of what another puts."""
+    """A client that receives and is interrupted again and again, and an uninterrupted writer."""
 
     EACH = 4
 
@@ -136,7 +136,7 @@ class Reading:
                     break
 
     def again(self) -> None:
-        """Go on with the same client."""
+        """Continue with the same client."""
         self.client.put(f"{self.topic}-other", b"still here", timeout=PATIENCE)
         self._supply()
 
@@ -157,7 +157,7 @@ class Reading:
             self.writer.put(self.topic, END.encode(), timeout=PATIENCE)
             self.seen.extend(until_end(self.client, self.topic, END))
             assert len(set(self.seen)) == len(self.seen), "twice"
-            # Each call that was struck may have taken and not returned; nothing else is missing.
+            # Each interrupted call may have taken messages without returning them. Nothing else may be missing.
             each = {"get": 1, "get_many": self.EACH * 2, "messages": 1}[kind]
             missing = set(self.put) - set(self.seen)
             assert len(missing) <= each * self.strikes, "lost"

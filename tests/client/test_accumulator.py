@@ -1,4 +1,4 @@
-"""Puts of many callers of one client at a real proxy and server: shared rows, and to each caller its own."""
+"""Puts of many callers of one client at a real proxy and server: shared rows, and a separate result for each caller."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(cluster: Embedded, work: Callable[[AsyncClient], Coroutine[Any, Any, Non
 
 
 def rows_of(client: Client | AsyncClient, monkeypatch: pytest.MonkeyPatch) -> list[RowAdded]:
-    """The rows that are written from now on."""
+    """Collect the rows that are written from now on."""
     store, found = client._session.store, list[RowAdded]()
     commit = store.commit
 
@@ -45,7 +45,7 @@ def rows_of(client: Client | AsyncClient, monkeypatch: pytest.MonkeyPatch) -> li
 
 
 def hold(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have whoever drives the sockets write no group because its time is over: the machine may be slow."""
+    """Stop due groups from being written by the thread that drives the sockets, since the machine may be slow."""
     monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
 
 
@@ -79,13 +79,13 @@ def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
 
 
 def until_closed(client: Client, topic: str, body: bytes) -> None:
-    """A put that nobody answers."""
+    """Put a message that gets no answer."""
     with pytest.raises(CallerError, match="closed"):
         client.put(topic, body, timeout=2 * PATIENCE)
 
 
 def fill(client: Client, topic: str) -> list[threading.Thread]:
-    """Have as many messages in flight as may be."""
+    """Fill the limit of messages in flight."""
     threads: list[threading.Thread] = []
     while len(threads) < MESSAGES_MAX:
         threads.append(threading.Thread(target=until_closed, args=(client, topic, b"flies")))
@@ -118,12 +118,12 @@ PUTS: dict[str, Callable[[Client, str], object]] = {
 def test_who_puts_in_the_midst_of_a_call_that_waits_is_refused_with_nothing_written(
     client: Client, topic: str, call: str
 ) -> None:
-    """As a signal's handler does: its thread drives the sockets, and cannot wait for an answer."""
+    """A signal handler does this: its thread drives the sockets, and cannot wait for an answer."""
     session, refused = client._session, list[CallerError]()
 
     def put() -> bool:
         if session._messenger.driven_here and not refused:
-            with pytest.raises(CallerError, match="midst of another call") as raised:
+            with pytest.raises(CallerError, match="inside another call") as raised:
                 PUTS[call](client, topic)
             refused.append(raised.value)
         return bool(refused)
@@ -233,7 +233,7 @@ def test_each_caller_has_its_own_time_out(nowhere: str, tmp_path: Path, topic: s
 
             first = asyncio.create_task(putter.put(topic, b"x", timeout=PATIENCE))
             await asyncio.gather(put(0.2), put(0.0), put(0.1))
-            assert not first.done(), "it has more time than those who were in its group"
+            assert not first.done(), "it has more time than the others in its group"
             first.cancel()
 
     asyncio.run(work())

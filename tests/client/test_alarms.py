@@ -1,4 +1,4 @@
-"""Alarms as time-outs of puts: nothing acknowledged is lost or doubled, and the client goes on after each."""
+"""Alarms as time-outs of puts: nothing acknowledged is lost or doubled, and the client continues after each."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ from tests.client.struck import END, until_end
 
 PUTS: Final = 400
 ALARM_PUTS: Final = (0.1, 18.0)
-"""When an alarm rings, in times of a put. Most puts succeed before: about one in ten is struck."""
+"""Times until an alarm, as multiples of a put's time. Most puts succeed before: about one in ten is interrupted."""
 MEASURED: Final = 10
-"""Puts whose median is the time of one, measured again after as many under alarms."""
+"""Number of puts for the median time of one, measured again after as many under alarms."""
 
 
 class Alarm(Exception):
-    """What the handler raises."""
+    """The exception of the signal handler."""
 
 
 class Alarms:
-    """Calls that an alarm cuts off."""
+    """Calls that an alarm interrupts."""
 
     armed = False
 
     def ring(self, *_: object) -> None:
-        """The signal's handler. It raises within the call alone: an alarm may ring as that returns."""
+        """The signal handler. It raises only within the call, since an alarm may come as the call returns."""
         if self.armed:
             self.armed = False
             raise Alarm
 
     def put(self, client: Client, topic: str, body: bytes, seconds: float) -> bool:
-        """Put, cut off after so long; whether it was acknowledged."""
+        """Put with an alarm after so long; return True if the put was acknowledged."""
         try:
             self.armed = True
             signal.setitimer(signal.ITIMER_REAL, seconds)
@@ -64,7 +64,7 @@ def alarms() -> Iterator[Alarms]:
 
 
 def seconds_of_a_put(client: Client, topic: str) -> float:
-    """The median of a few that no alarm cuts off, beside whatever else the machine does."""
+    """Return the median time of a few puts without alarms, on a machine that may be busy."""
     took = []
     for _ in range(MEASURED):
         before = time.perf_counter()

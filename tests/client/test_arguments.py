@@ -259,7 +259,7 @@ class TestProxies:
         assert self.settings().timeout_seconds == 7.0
         monkeypatch.setenv("PUBSUB_CLIENT_PROXIES", "127.0.0.1:6,127.0.0.1:7")
         assert self.settings().proxies == ("tcp://127.0.0.1:6", "tcp://127.0.0.1:7")
-        # What the program names wins, and the rest is taken as before; with settings nothing else is looked at.
+        # Arguments of the program win, and the rest comes from the usual sources; with `settings`, only from there.
         found = self.settings(proxies=["tcp://127.0.0.1:8"])
         assert (found.proxies, found.timeout_seconds) == (("tcp://127.0.0.1:8",), 7.0)
         assert self.settings(settings=ClientSettings()) == ClientSettings()

@@ -1,4 +1,4 @@
-"""What coroutines wait for: each is woken by what it waits for, or at its own deadline, by one alarm for all."""
+"""Waiting coroutines: each is woken by its condition or at its own deadline, with one alarm for all."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from pubsub.client.session import Session
 
 
 class Clocked:
-    """What of a session `Awaited` uses."""
+    """The parts of a session that `Awaited` uses."""
 
     def __init__(self) -> None:
         self.watchers: list[Callable[[], None]] = []
         self.strikes = 0
-        """How often the next looks at the clock are struck."""
+        """Number of next clock readings that are interrupted."""
 
     @property
     def now(self) -> float:
@@ -149,7 +149,7 @@ def test_an_exception_that_strikes_as_an_alarm_is_set_or_rings_leaves_nobody_wai
 
 @pytest.mark.parametrize("places", range(1, 12))
 def test_an_exception_that_strikes_anywhere_as_an_alarm_rings_delays_it_by_two_seconds_at_most(places: int) -> None:
-    """An event loop logs what strikes in a callback, and goes on."""
+    """An event loop logs an exception in a callback, and continues."""
     waits, session = awaited()
 
     async def main() -> None:

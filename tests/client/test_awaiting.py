@@ -1,4 +1,4 @@
-"""Handlers of the client for asyncio: awaited or plain, each message's effect once, and nobody kept out meanwhile."""
+"""Handlers of the asyncio client, awaited or plain: each message's effect happens once, and no user is blocked."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def topic() -> str:
 def run(
     cluster: Embedded, topic: str, work: Callable[[AsyncClient], Coroutine[Any, Any, None]], *bodies: bytes
 ) -> None:
-    """Run `work` with a client that is subscribed, finds those messages, and has a table `seen`."""
+    """Run `work` with a subscribed client that finds these messages and has a table `seen`."""
 
     async def main() -> None:
         async with cluster.async_client(
@@ -134,7 +134,7 @@ def test_what_a_handler_awaits_keeps_nobody_out(cluster: Embedded, topic: str) -
         assert message is not None
         with client.transaction() as transaction:
             transaction.execute("insert into seen values (?)", (message.body,))
-        # What is in hand is nobody else's, and neither is what comes behind it.
+        # No other call gets the message in hand, or a later one.
         assert await client.get(topic, timeout=0.05) is None
         getting = asyncio.create_task(client.get(topic, timeout=10.0))
         await asyncio.sleep(0)
@@ -318,7 +318,7 @@ def test_a_handler_that_takes_from_its_own_topic_is_told_at_once(cluster: Embedd
         async def takes(message: Message, transaction: Transaction) -> None:
             await client.get(topic)
 
-        with pytest.raises(CallerError, match="in hand"):
+        with pytest.raises(CallerError, match="return from it"):
             await client.process(topic, takes, timeout=10.0)
         assert await client.process(topic, write, timeout=10.0) == 2
 

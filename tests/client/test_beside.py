@@ -1,4 +1,4 @@
-"""One call of a client beside another: what each of them may rely on, whatever the other one does just then."""
+"""Concurrent calls of one client: the guarantees of each hold during any other."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.client.opened import names
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """What a call returns on another thread."""
+    """Run a call on another thread, and return its result."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()
@@ -141,7 +141,7 @@ def test_an_attempt_that_begins_while_the_client_is_closed_does_not_count(cluste
             await asyncio.wait([task])
         return bool(tasks)
 
-    # On a busy machine what was taken is acknowledged before the client closes, which then waits for nothing.
+    # On a busy machine messages are acknowledged before the close, which then waits for nothing.
     tried = [f"client{next(names)}" for _ in range(20)]
     name = next(name for name in tried if asyncio.run(closed_meanwhile(name)))
     with cluster.client(name) as again:

@@ -1,4 +1,4 @@
-"""What requests and replies say, and the table of calls: what is kept, what is forgotten, what is refused."""
+"""The encoding of requests and replies, and the table of calls: kept, forgotten and refused calls."""
 
 from __future__ import annotations
 
@@ -79,9 +79,9 @@ def test_a_request_that_cannot_be_is_refused(wrong: dict[str, bytes]) -> None:
 
 
 def test_a_reply_goes_to_the_sender_and_to_nobody_else() -> None:
-    """A request that names another client's topic would have the worker put there what it never asked for."""
+    """Otherwise a request that names another client's topic would make the worker put a message there."""
     forged = calling.request_headers("victim", "c", {}, None)
-    with pytest.raises(DecodeError, match="go elsewhere"):
+    with pytest.raises(DecodeError, match="of another client"):
         calling.read_request(message(forged, sender="mallory"))
 
 

@@ -1,4 +1,4 @@
-"""The lines of docs/clients.md, *Calls that happen once*, run and print what they say."""
+"""The examples of docs/clients.md, *Calls that happen once*, run and print the output shown there."""
 
 from __future__ import annotations
 

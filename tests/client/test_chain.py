@@ -99,7 +99,7 @@ def test_moved_names_the_new_log() -> None:
     outbox = make()
     chain, _ = flying(outbox, 1)
     outbox.answered(chain, status(Outcome.MOVED, log=OTHER), chain.generation, 0, 0.01)
-    assert chain.log != OTHER, "only a log that has acknowledged what is done is named as ours"
+    assert chain.log != OTHER, "only a log with all finished rows is named as ours"
 
 
 def test_nothing_is_sent_after_the_calls_own_time_out_and_the_rows_are_kept() -> None:

@@ -1,4 +1,4 @@
-"""A client whose state is copied, opened twice or set back, at a real proxy and a real server."""
+"""A client with a state that is copied, opened twice or set back, at a real proxy and a real server."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, t
 
 
 def lose_place(client: Client, topic: str) -> None:
-    """The service says that what was to come next is gone with its log."""
+    """Let the service report that the log with the next messages is gone."""
     session = client._session
     with session.lock:
         session.core.due.append(Due(*session.core.subscriptions[topic].place_lost(Status("s1", Outcome.GONE), 0.0)))
@@ -99,7 +99,7 @@ def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: 
     client.subscribe(topic)
     lose_place(client, topic)
     kill(client)
-    for _ in range(2):  # It was not told, or died of what it was told.
+    for _ in range(2):  # It was not told, or ended by the error.
         client = cluster.client(name)
         with pytest.raises(DataLoss, match="given up"):
             client.get(topic, timeout=5.0)
@@ -167,7 +167,7 @@ def test_what_was_told_as_lost_is_passed_for_good_though_the_process_ends(cluste
     log, last = sub.cursor.position
     with cluster.client("putter" + topic) as putter:
         putter.put_many(topic, [b"lost", b"lost too"])
-        with client._session.lock:  # What the answer does that says so.
+        with client._session.lock:  # The same change that such an answer makes.
             sub.prefetch.lose(Loss((log, last + 1), (log, last + 2)))
         with pytest.raises(DataLoss):
             client.get(topic, timeout=5.0)
@@ -321,7 +321,7 @@ def test_a_call_to_subscribe_that_was_ended_goes_above_nobody_later(
             patch.setattr(here._session._wire, "send", lambda *message: None)  # The network is down.
             flow = here._calls.subscribing.intend(topic, True, 30.0)
             next(flow)
-            flow.close()  # As where it is cancelled, or struck by Ctrl-C.
+            flow.close()  # As after a cancellation or Ctrl-C.
         with cluster.client(name, directory=tmp_path) as there:
             there.subscribe(topic)
             there.put(topic, b"x")

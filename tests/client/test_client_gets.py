@@ -38,7 +38,7 @@ def test_get_without_a_subscription_says_so_at_once(client: Client, topic: str) 
 def test_what_comes_just_as_a_call_ends_is_taken_by_it(
     cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between its look at what is there, and that at whether the service has answered."""
+    """The message comes after the call's check for messages, and before its check for an answer of the service."""
     client.subscribe(topic)
     session, gets = client._session, client._calls.gets
     sub = session.core.subscriptions[topic]
@@ -278,7 +278,7 @@ def test_iterating_hands_out_every_message_and_gives_the_rest_back(cluster: Embe
         client.put_many(topic, [b"%d" % number for number in range(100)])
         iterator = client.messages(topic, timeout=5.0)
         assert [next(iterator).body for _ in range(3)] == [b"0", b"1", b"2"]
-        got = client.get(topic, timeout=5.0)  # Another call within the loop takes what comes next.
+        got = client.get(topic, timeout=5.0)  # Another call within the loop takes the next message.
         assert got is not None
         assert got.body == b"3"
         assert next(iterator).body == b"4"
@@ -294,7 +294,7 @@ def test_iterating_hands_out_every_message_and_gives_the_rest_back(cluster: Embe
 
 
 def elsewhere(call: Callable[[], Any]) -> Any:
-    """What a call returns on another thread."""
+    """Run a call on another thread, and return its result."""
     found: list[Any] = []
     thread = threading.Thread(target=lambda: found.append(call()))
     thread.start()

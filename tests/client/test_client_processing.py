@@ -1,4 +1,4 @@
-"""Handlers of a client at a real proxy and a real server: their effects happen once, also where they fail."""
+"""Handlers of a client at a real proxy and a real server: their effects happen once, also after failures."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_a_ticket_shows_how_far_its_message_is(client: Client, topic: str) -> No
 
 @pytest.mark.parametrize("many", [False, True])
 def test_who_puts_and_does_not_wait_takes_the_answers_himself(cluster: Embedded, topic: str, many: bool) -> None:
-    """After somebody drove the sockets the Messenger's thread leaves them alone; here for as long as the test lasts."""
+    """After another thread drove the sockets, the Messenger's thread leaves them alone; here for the whole test."""
     with cluster.client(f"going{topic}") as client:
         client.put(topic, b"first")
         turn = client._session._messenger._loop.turn
@@ -408,7 +408,7 @@ def test_who_finds_no_room_is_told_how_long_that_very_call_waited(tmp_path: Path
 def test_puts_of_an_event_loop_leave_the_sockets_to_the_messengers_thread(
     cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For a while after somebody drove them it would not take what the coroutines wait for."""
+    """If another thread drove the sockets, the Messenger's thread would not take answers for a while."""
 
     async def work() -> None:
         async with cluster.async_client(f"loop{topic}") as client:

@@ -1,4 +1,4 @@
-"""`pubsub client …` against a proxy and a server: what is printed, what is written, what the exit code says."""
+"""`pubsub client …` against a proxy and a server: printed and written output, and exit codes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Run = Callable[..., int]
 
 @pytest.fixture
 def run(service: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `pubsub client ARGUMENTS`, its state in a directory of the test's own."""
+    """Run `pubsub client ARGUMENTS`, with its state in a directory of the test."""
     monkeypatch.setenv("PUBSUB_CLIENT_PROXIES", service)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "none"))
@@ -257,7 +257,7 @@ def test_a_mistyped_client_is_told_and_not_made(
     capsys.readouterr()
     assert run("alcie", *arguments, *named) == 20
     captured = capsys.readouterr()
-    text = f"there is no client alcie in {place} (there are: alice, carol); its first subscribe or put makes it\n"
+    text = f"there is no client alcie in {place} (there are: alice, carol); its first subscribe or put creates it\n"
     assert (captured.out, captured.err) == ("", f"pubsub: error: {text}")
     assert sorted(tmp_path.rglob("*")) == before
 
@@ -290,7 +290,7 @@ def test_renew_makes_another_publisher(run: Run, topic: str, capsys: pytest.Capt
 
 
 def test_a_small_put_imports_only_what_it_needs(service: str, topic: str, tmp_path: Path) -> None:
-    """Most of what a small put takes from start to exit is imports; its time is measured, never tested."""
+    """Imports take most of the time of a small put; their number is tested, and never the time."""
     (tmp_path / "body").write_bytes(b"x" * 100)
     place = ["--proxy", service, "--dir", str(tmp_path / "state")]
     command = [sys.executable, "-X", "importtime", "-m", "pubsub", "client", "c", "put", topic, str(tmp_path / "body")]

@@ -1,4 +1,4 @@
-"""A subscription outlives the state directory that made it: a new directory of the client's goes on with it."""
+"""A subscription outlives the state directory that made it: a new directory of the client continues it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pubsub.protocol.names import Start
 from tests.client.opened import bodies, eventually, kill, names, nothing
 from tests.client.rig import LOG, OTHER, Rig, records, settled, status
 
-# What is sent
+# Sent messages
 
 
 def continues(message: object) -> bool:
@@ -85,12 +85,12 @@ def test_one_line_says_why_messages_are_doubtful(caplog: pytest.LogCaptureFixtur
         rig.answer(out, answer)
         rig.subscribed()
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "goes on with its subscription to t" in line
+    assert "continues its subscription to t" in line
     assert "doubtful" in line
 
 
 def intents(client: Client, topic: str) -> tuple[bool, bool, bool]:
-    """On, settled and fresh, in memory; and the store says the same."""
+    """Return on, settled and fresh, after checking that memory and store agree."""
     sub = client._session.core.subscriptions[topic]
     (stored,) = [row[1:4] for row in client._session.store.subscriptions() if row[0] == topic]
     assert stored == (sub.intent.on, sub.intent.settled, sub.intent.fresh)
@@ -155,7 +155,7 @@ def test_a_first_subscribe_that_waits_says_what_may_be_and_what_does_not_wait(no
 def test_what_an_iteration_has_not_handed_out_is_not_lost_where_another_directory_took_over(
     client: Client, topic: str, tmp_path: Path, cluster: Embedded
 ) -> None:
-    """It counts as taken, so that it would be dropped when it comes once more."""
+    """Otherwise such a message counts as taken, and is dropped as a duplicate."""
     client.subscribe(topic)
     client.put_many(topic, [b"1", b"2", b"3"])
     flow = client.messages(topic, timeout=60.0)
@@ -169,7 +169,7 @@ def test_what_an_iteration_has_not_handed_out_is_not_lost_where_another_director
 
 
 def superseded(client: Client, topic: str) -> bool:
-    """Whether it was told, by a GET that nobody waited for."""
+    """Return True if a GET without a waiting call reported it."""
     session = client._session
     with session.entered():
         sub = session.core.subscriptions[topic]
@@ -236,7 +236,7 @@ def begin(client: Client, topic: str, start: Start, timeout: float = 30.0) -> No
 
 def test_one_that_begins_before_the_end_gets_all_of_it_again_and_each_once(cluster: Embedded, topic: str) -> None:
     with cluster.client(f"client{next(names)}") as keeper, cluster.client(f"client{next(names)}") as client:
-        keeper.subscribe(topic)  # What it has not acknowledged stays.
+        keeper.subscribe(topic)  # Messages that it has not acknowledged stay on the server.
         client.subscribe(topic)
         for body in (b"1", b"2", b"3"):
             client.put(topic, body)

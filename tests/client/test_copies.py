@@ -1,4 +1,4 @@
-"""What a client's state holds while another process has it open."""
+"""Reading a client's state while another process has it open."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bury(store: Store, number: int) -> None:
 
 
 def _hold(path: str, orders: object, busy: bool) -> None:
-    """A process that has the file: it says how many letters it has buried, and with `busy` buries on and on."""
+    """Run a process that has the file open and prints its number of dead letters; `busy`: it writes on."""
     store = Store(Path(path))
     for number in range(3):
         bury(store, number)

@@ -1,4 +1,4 @@
-"""The client's core, of puts and subscriptions: every answer in every state, with time as an argument."""
+"""The client's core for puts and subscriptions: every answer in every state, with time as an argument."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that
 
 
 def second_put() -> tuple[Rig, Row, Row, Outgoing]:
-    """A put that LOG has acknowledged, and one behind it that is on its way."""
+    """A put that LOG has acknowledged, and a later one in flight."""
     rig = Rig()
     (done,) = rig.put(1)
     (out,) = rig.turn()
@@ -157,7 +157,7 @@ def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> Non
 
 
 def test_a_put_names_the_log_that_was_given_up_until_the_commit_that_begins_the_chain_anew_succeeds() -> None:
-    """Without it no server could say again that it is gone: the put would be a gap for ever."""
+    """Without the name no server could report again that the log is gone, and the put would be a gap permanently."""
     rig, done, row, out = second_put()
     rig.core.receive(out.token, status(Outcome.GONE, log=OTHER), rig.now)
     rig.core.due.clear()  # The disk is full.
@@ -192,7 +192,7 @@ def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew()
 
 
 def test_only_the_oldest_put_names_the_log_to_avoid() -> None:
-    """There a gap proves that the log lacks what it acknowledged; the others may have overtaken one that was lost."""
+    """For the oldest put a gap proves that the log lacks acknowledged puts; later puts may overtake a lost one."""
     rig = Rig()
     (done,) = rig.put(1)
     (out,) = rig.turn()
@@ -361,7 +361,7 @@ def test_an_answer_from_before_the_call_does_not_say_that_a_subscription_is_stil
     (waiting,) = rig.answer(asked, status(Outcome.EMPTY, log=LOG))
     assert not sub.intent.unchecked
     assert isinstance(waiting.message, Get)
-    assert waiting.message.records_max  # Who waited goes on waiting.
+    assert waiting.message.records_max  # The waiting call still waits.
 
 
 def test_a_question_whether_a_subscription_is_known_is_asked_again_until_its_call_gives_up() -> None:
@@ -405,7 +405,7 @@ def test_a_put_that_is_tried_for_days_waits_for_a_bounded_number_of_answers() ->
     for _ in range(500):
         rig.later(5.1)
     assert len(rig.core.flights) <= 100
-    # What a Messenger keeps for an answer is given up with it: it has room for so many, whoever they are for.
+    # The Messenger drops its state for an answer too: its room for answers is limited over all requests.
     assert len(rig.core.flights) + len(rig.core.flights.forgotten) == len(rig.sent)
     rig.answer(rig.sent[-1], status(Outcome.SUCCESS, last=row.last, log=LOG))
     assert (row.state, len(rig.core.flights)) == (DONE, 0)

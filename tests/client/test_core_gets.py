@@ -1,4 +1,4 @@
-"""The client's core, of getting and acknowledging: every answer in every state, with time as an argument."""
+"""The client's core for gets and acknowledgements: every answer in every state, with time as an argument."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_an_answer_to_a_get_does_not_confirm_an_unsubscription_that_was_not_sent
     rig.committed.clear()
     sub.intended(False)
     rig.core.settle(sub, rig.now + 30.0)
-    (out,) = rig.answer(get, records(1, [1]))  # It had come before: a turn takes what is here, then it sends.
+    (out,) = rig.answer(get, records(1, [1]))  # The answer came before: a turn takes answers first, then it sends.
     assert isinstance(out.message, Unsubscribe)
     assert (sub.intent.settled, rig.committed) == (False, [])
     rig.answer(out, settled(out.message, None))
@@ -215,7 +215,7 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     assert buried.first == f"{LOG}.5"
     assert isinstance(again.message, Subscribe)
     assert not again.message.continues
-    assert not sub.has_news  # Who is told goes on and puts: that has to arrive, so the subscription is there first.
+    assert not sub.has_news  # The application may put after the error and must receive that put, so subscribe first.
     rig.answer(again, settled(again.message, (OTHER, 0)))
     assert sub.cursor.position == (OTHER, 0)
     assert isinstance(sub.losses.tell(), DataLoss)

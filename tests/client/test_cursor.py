@@ -1,4 +1,4 @@
-"""Where a client stands in a topic: places, counters taken, attempts."""
+"""A client's place in a topic: positions, taken counters, attempts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOG = "a" * 16
 
 
 class Loading:
-    """The store's counters, and how often they were asked for."""
+    """The store's counters, and the number of reads."""
 
     def __init__(self) -> None:
         self.times = 0

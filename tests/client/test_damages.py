@@ -1,4 +1,4 @@
-"""Damaged state files: opening says so, or everything works; and a second opening leaves the lock to the first."""
+"""Damaged state files: the opening reports them, or everything works; a second opening keeps the first one's lock."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_damaged_page_of_the_applications_is_its_own_matter(bench: tuple[Made,
 
 @pytest.mark.parametrize("place", [3, 32 + 24 + 10])
 def test_commits_of_this_boot_do_not_go_without_a_word(bench: tuple[Made, Path], tmp_path: Path, place: int) -> None:
-    """Each was kept for its caller; and numbers that were given out would be given out again."""
+    """Each message was kept for its caller, and used numbers would be used again."""
     copied(bench[0].killed, tmp_path)
     spoil(tmp_path / LOG, place, b"\xee")
     with pytest.raises(StoreDamaged, match="-wal cannot be read to its end"):
@@ -84,7 +84,7 @@ def test_after_another_boot_the_last_commits_may_be_gone(bench: tuple[Made, Path
 def test_a_state_that_was_emptied_is_refused_and_an_empty_directory_is_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What waits in it, and what was taken, would be forgotten without a word."""
+    """Otherwise the outbox and the taken counters would be forgotten without an error."""
     opened(tmp_path).close()
     path = tmp_path / FILE
     path.write_bytes(b"")
@@ -105,7 +105,7 @@ def test_a_state_that_was_emptied_is_refused_and_an_empty_directory_is_not(
 
 
 class Failing(apsw.VFS):
-    """The operating system's, of which no fsync succeeds while `fails` is set."""
+    """The operating system's file system, with failing fsyncs while `fails` is set."""
 
     def __init__(self) -> None:
         self.fails = False
@@ -116,7 +116,7 @@ class Failing(apsw.VFS):
 
 
 class FailingFile(apsw.VFSFile):
-    """A file of it."""
+    """A file of this file system."""
 
     def __init__(self, disk: Failing, name: Any, flags: list[int]) -> None:
         super().__init__("unix", name, flags)
@@ -132,7 +132,7 @@ class FailingFile(apsw.VFSFile):
 def test_commits_that_failed_one_after_the_other_are_not_taken_for_commits_that_were_lost(
     tmp_path: Path, heals: bool
 ) -> None:
-    """Each is written over the one before, and leaves what the next one, which is shorter, does not reach."""
+    """Each overwrites the previous one, and leaves a rest that the next, shorter one does not reach."""
     disk = Failing()
     store = Store(tmp_path / FILE, "this boot")
     store.commit([row(1, 10)], fsync=True)
@@ -177,7 +177,7 @@ def test_a_file_whose_format_is_gone_is_not_taken_for_a_new_one(bench: tuple[Mad
 
 
 def locks(directory: Path) -> list[str]:
-    """The locks of processes on the files of a directory, as the system has them."""
+    """Return the locks of processes on the files of a directory, as the system lists them."""
     inodes = {str(file.stat().st_ino) for file in directory.iterdir()}
     lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     return sorted(line.split(": ", 1)[1] for line in lines if line.split()[5].rpartition(":")[2] in inodes)
@@ -187,7 +187,7 @@ def locks(directory: Path) -> list[str]:
 def test_a_second_opening_in_the_same_process_leaves_the_first_its_lock(
     tmp_path: Path, kind: Callable[[Path], Any]
 ) -> None:
-    """A process has one lock on a file, and closing any descriptor of the file gives it up."""
+    """A process has one lock on a file, and releases it by closing any descriptor of the file."""
     first = kind(tmp_path)
     before = locks(tmp_path)
     assert before

@@ -73,7 +73,7 @@ class World:
         self.rig.sent.clear()
 
     def restart(self, position: Position | None, counters: dict[str, int]) -> None:
-        """What opening the store makes of what is on the disk."""
+        """Load the state as the opening of a store would."""
         number, floor, now = self.sub.intent.number, self.rig.core.numbers.highest, self.rig.now
         self.rig = Rig(proxies=1)
         self.rig.now = now
@@ -104,10 +104,10 @@ class World:
         elif event < 0.85:
             self.take()
         elif event < 0.87 and self.sub.intent.settled:
-            self.restart(self.sub.cursor.position, self.sub.cursor.taken)  # A kill: what was committed is there.
+            self.restart(self.sub.cursor.position, self.sub.cursor.taken)  # A kill: all commits are there.
         elif event < 0.88 and self.sub.intent.settled:
             count, position = self.fsynced
-            if position is not None:  # A power cut: what was fsynced is there, and the rest is taken again.
+            if position is not None:  # A power cut: all fsynced commits are there, and the rest is taken again.
                 del self.taken[count:]
                 self.restart(position, {PUBLISHER: position[1]})
         else:
@@ -137,7 +137,7 @@ class World:
 
 
 def explore(seed: int, loss: float) -> None:
-    """One run; it raises where a rule is broken."""
+    """Run once; raise if a rule is broken."""
     world = World(seed, loss)
     for _ in range(400):
         world.step()

@@ -1,4 +1,4 @@
-"""Proxies that refuse: left out of turn, asked again, and what is said of them; the core alone."""
+"""Refusing proxies in the core alone: skipped in the rotation, asked again, and reported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pubsub.protocol import Get, Outcome
 
 
 def said(doors: Doors) -> str:
-    """What a call ends with; "" where it does not."""
+    """Return the error of a call; "" if there is none."""
     try:
         doors.check()
     except NotLetIn as error:

@@ -1,4 +1,4 @@
-"""An error of a client says why nobody answers, and names commands that find the same client."""
+"""An error of a client gives the reason for a missing answer, and names commands that find the same client."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ KEY = "pk_zQ0pOjV5cFTRTbFZxyNpfpzhEJAK2d8pkyRUWQAOnSs"
 
 @pytest.fixture
 def closed() -> Iterator[str]:
-    """An address where nobody listens."""
+    """Return an address without a listener."""
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         yield f"tcp://127.0.0.1:{bound.getsockname()[1]}"

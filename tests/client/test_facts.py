@@ -1,4 +1,4 @@
-"""A message as `get` writes it."""
+"""The format of a message as `get` writes it."""
 
 from __future__ import annotations
 

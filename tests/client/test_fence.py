@@ -1,4 +1,4 @@
-"""Which answers count, what was thrown away, and which holder is asked."""
+"""Accepted and ignored answers, dropped records, and the choice of the server."""
 
 from __future__ import annotations
 

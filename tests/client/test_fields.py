@@ -1,4 +1,4 @@
-"""No field of what a client keeps can be forgotten: each leaves its mark in the store."""
+"""No field of a durable change can be forgotten: each leaves its mark in the store."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ALIKE = {
 
 
 def dump(path: Path, changes: list[c.Change]) -> list[Any]:
-    """Every row of a store after these changes, but for what is random of a new one."""
+    """Return every row of a store after these changes, without the random values of a new store."""
     store = Store(path / "billing.db")
     statement = "insert into pubsub_calls (id, topic, request, named, made) values (?, '$calls.t', x'00', 1, 1.0)"
     store.db.executemany(statement, [("a",), ("b",)])

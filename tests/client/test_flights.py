@@ -1,4 +1,4 @@
-"""What was sent and may still be answered."""
+"""Transmissions that may still be answered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pubsub client ID get`: what is taken when its output fails, its reader goes, or it is killed."""
+"""`pubsub client ID get`: the taken messages if its output fails, its reader goes, or it is killed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.timeout(90)
 
 
 class Shell:
-    """Commands of one client, its state in a directory of the test's own, on a topic of its own."""
+    """Commands of one client, with its state in a directory of the test, on a topic of its own."""
 
     def __init__(self, service: str, directory: Path, topic: str) -> None:
         self.topic, self.directory = topic, directory
@@ -61,7 +61,7 @@ def bodies(first: int = 0, last: int = MESSAGES) -> list[bytes]:
 
 @pytest.fixture
 def shell(service: str, tmp_path: Path, request: pytest.FixtureRequest) -> Shell:
-    """Subscribed, with MESSAGES waiting."""
+    """A subscribed client with MESSAGES waiting."""
     made = Shell(service, tmp_path, f"t{next(NUMBERS)}")
     with made.client() as client:
         client.subscribe(made.topic)
@@ -100,11 +100,11 @@ def test_what_a_reader_has_not_been_given_is_for_the_next_get(shell: Shell) -> N
     )
     assert process.stdout is not None
     read = [process.stdout.readline() for _ in range(3)]
-    process.stdout.close()  # A pipe holds 64 KiB, and a reader's buffer some: far less than what waits.
+    process.stdout.close()  # A pipe holds 64 KiB, and a reader's buffer some: far less than the backlog.
     assert process.wait(60) == 141
     assert [line[:-1] for line in read] == bodies()[:3]
     rest = shell.rest()
-    assert rest[-13:] == large[-13:], "what cannot have fitted into the pipe"
+    assert rest[-13:] == large[-13:], "more than the pipe can have held"
     everything = bodies() + large
     assert rest == everything[len(everything) - len(rest) :]
     assert (len(everything) - len(rest)) % 7 == 0, "whole batches were taken"
@@ -196,7 +196,7 @@ sys.exit(main())
 def test_each_message_is_in_one_file_once_wherever_get_is_killed(
     shell: Shell, tmp_path: Path, place: str, again: str
 ) -> None:
-    """Files are moved away when they are there, as a program would that works on them."""
+    """Files are moved away when they appear, as by a program that works on them."""
     found: list[bytes] = []
 
     def collect() -> None:
@@ -280,9 +280,9 @@ def test_a_file_that_a_killed_get_had_just_named_is_not_replaced_by_the_same_get
 
 
 def test_a_service_that_answers_late_is_no_unreachable_one(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The patience with an empty topic is over before any answer can have come: the service is asked again.
+    """The wait for a message ends before any answer can come, so the service is asked again.
 
-    It is over before the service is asked, too, as where the machine is busy: each look at the clock takes longer.
+    The wait even ends before the service is asked, as on a busy machine: each reading of the clock takes longer.
     """
     looks = itertools.count()
     slow = SimpleNamespace(monotonic=lambda: time.monotonic() + 1e-3 * next(looks))
@@ -295,7 +295,7 @@ def test_a_service_that_answers_late_is_no_unreachable_one(shell: Shell, monkeyp
 
 @pytest.mark.slow
 def test_what_was_taken_before_a_failure_is_in_the_file(shell: Shell, tmp_path: Path) -> None:
-    """The limit of a file's size stands for a disk that fills up in the midst."""
+    """A limit of the file's size stands for a disk that fills up during the command."""
     import resource
 
     def limit() -> None:
@@ -384,7 +384,7 @@ def test_standard_output_by_its_name_under_dev_is_standard_output(shell: Shell, 
 
 
 def test_a_file_whose_name_is_no_text_gets_every_message_once(shell: Shell, tmp_path: Path) -> None:
-    out = tmp_path / os.fsdecode(b"caf\xe9")  # As who wrote it in Latin-1 has it.
+    out = tmp_path / os.fsdecode(b"caf\xe9")  # A name in Latin-1.
     assert shell.in_process("--out", out, "--count", "20", "--batch", "7") == 0
     assert out.read_bytes().splitlines() == bodies(last=20)
     with shell.client() as client, client.transaction() as transaction:

@@ -1,4 +1,4 @@
-"""Groups: each share is taken or withdrawn, never both; when a group is due; how its rows are cut."""
+"""Groups: each share is taken or withdrawn, never both; due times; and the division into rows."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_who_opens_a_group_where_nothing_is_in_flight_writes_it_and_who_comes_la
     assert groups.join(chain, share(), 5.0) is True
     assert groups.join(chain, share(), 5.0) is False
     assert groups.due(5.0) == []
-    assert groups.due(5.0 + HOLD_SECONDS) == ["t"], "where it is not written by who opened it"
+    assert groups.due(5.0 + HOLD_SECONDS) == ["t"], "if its opener does not write it"
 
 
 def test_a_group_is_held_while_as_many_messages_as_may_are_in_flight_and_no_longer_than_that() -> None:
@@ -136,7 +136,7 @@ def test_a_batch_ends_at_a_limit() -> None:
 
 
 def test_records_with_something_beside_them_do_not_drag_along_those_before() -> None:
-    """A server of an earlier release refuses the batch with them; alone the plain ones would have been taken."""
+    """A server of an earlier release refuses a batch with keys or headers; plain records alone are accepted."""
     plain, keyed, headed = share(b"p"), share(b"k", key=b"key"), share(b"h", headers=b"head")
     assert cut(plain, plain, keyed, plain, headed) == [
         Contents([b"p", b"p"]),

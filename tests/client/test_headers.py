@@ -1,4 +1,4 @@
-"""Keys and headers: what is put with a message comes with it, whichever way it takes."""
+"""Keys and headers stay with their message on every path."""
 
 from __future__ import annotations
 

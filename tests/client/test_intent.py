@@ -1,4 +1,4 @@
-"""What the application wants of a topic: when it is to be made durable, when it is asked for, when it is settled."""
+"""The application's wish for a topic: the times at which it becomes durable, is asked for, and is settled."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pubsub.client.core.intent import Intent
 
 @pytest.fixture
 def intent() -> Intent:
-    """On and confirmed, under the number 7."""
+    """An intent that is on, and confirmed under the number 7."""
     made = Intent()
     made.change(True, fresh=False)
     made.asked = 7
@@ -31,13 +31,13 @@ def test_it_is_asked_for_until_it_is_settled(intent: Intent) -> None:
     intent.ask_until(3.0)
     assert intent.asking(4.9, wanted=False)
     assert not intent.asking(5.0, wanted=False)
-    assert intent.asking(5.0, wanted=True), "who waits for messages waits for it too"
+    assert intent.asking(5.0, wanted=True), "a call that waits for messages waits for it too"
     intent.insists.add("call")
     intent.settle(9)
     assert (intent.settled, intent.number, intent.subscribed, intent.insists) == (True, 9, False, set())
     assert not intent.asking(1.0, wanted=True)
     intent.change(True, fresh=False)
-    assert not intent.asking(1.0, wanted=False), "what was asked for before is over"
+    assert not intent.asking(1.0, wanted=False), "the earlier request is over"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_fresh_one_covers_a_further_wish_for_a_fresh_one(intent: Intent) -> No
 def test_a_wish_to_begin_elsewhere_is_made_durable(intent: Intent) -> None:
     intent.change(True, fresh=True, start="earliest")
     assert not intent.differs(True, fresh=True, start="earliest")
-    assert not intent.differs(True, fresh=False), "who only wants to be subscribed will be"
+    assert not intent.differs(True, fresh=False), "a call that only wants to be subscribed will be"
     assert intent.differs(True, fresh=True)
     assert intent.differs(True, fresh=True, start=7)
     intent.change(True, fresh=True)

@@ -1,4 +1,4 @@
-"""What a signal raises, anywhere within the client: nothing is lost, nothing happens twice, nothing hangs."""
+"""Exceptions of signal handlers anywhere within the client: nothing is lost, nothing happens twice, nothing hangs."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from pubsub.errors import CallerError, InDoubt, Interrupted, StoreInUse, Unavail
 from tests.client.opened import PATIENCE, names
 
 SAMPLE = 25
-"""Places struck per call; all of them: python tests/client/test_interrupts.py"""
+"""Interrupted places for each call. For all places run: python tests/client/test_interrupts.py"""
 
 
-# What strikes within a `__del__` the interpreter only prints.
+# The interpreter only prints an exception within a `__del__`.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
@@ -84,7 +84,7 @@ def test_a_call_that_is_struck_anywhere_loses_nothing_and_does_nothing_twice(clu
 
 
 def test_a_client_whose_opening_is_struck_anywhere_can_be_opened(cluster: Embedded) -> None:
-    """Nobody has the one that was struck, so nobody could close it."""
+    """No caller has the interrupted client, so none could close it."""
     cluster.client("measured").close()
     made: list[Client] = []
     count = strike(lambda: made.append(cluster.client("measured")), 0).count
@@ -138,12 +138,12 @@ def test_a_coroutines_call_that_is_struck_anywhere_loses_nothing(cluster: Embedd
         runner.run(under(counted, call(client)))
         assert counted.count > 10  # Python 3.13 shows a tracer far fewer places of a coroutine than 3.11 does.
         for at in places(counted.count, SAMPLE, 2):
-            # What strikes within a callback asyncio only logs: the call that it was to wake ends when its time is over.
+            # asyncio only logs an exception in a callback: the call that it should wake ends at its deadline.
             with suppress(Strike, Interrupted, InDoubt, Unavailable):
                 runner.run(under(Striker(at), call(client, 2.0)))
             try:
                 runner.run(call(client))
-            except CallerError as error:  # Still in the transaction at whose very end it struck.
+            except CallerError as error:  # Still in the transaction, interrupted at its very end.
                 refused.extend([error] if isinstance(error, Interrupted) else [])
                 runner.run(client.close())
                 client = runner.run(opened())
@@ -174,7 +174,7 @@ HANDLING = {
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("function", HANDLING)
 def test_a_coroutines_handling_that_is_struck_anywhere_keeps_nobody_out(cluster: Embedded, function: str) -> None:
-    """The client goes on, and each message has its effect once."""
+    """The client continues, and each message has its effect once."""
     struck: list[str] = []
 
     async def handle(message: Message, transaction: Transaction) -> None:
@@ -285,7 +285,7 @@ def test_calls_of_other_threads_end_where_a_step_is_cut_off(cluster: Embedded, m
 def test_what_strikes_behind_a_handlers_commit_is_what_its_caller_gets(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The message is let go then, in a step that finds the one before cut off."""
+    """The message is then released in a step, which finds the earlier step interrupted."""
 
     async def work() -> None:
         async with cluster.async_client("behind") as client:
@@ -321,7 +321,7 @@ def test_a_client_that_is_closed_within_its_transaction_rolls_it_back(cluster: E
 
 
 async def under(striker: Striker, call: Coroutine[Any, Any, object]) -> None:
-    """Await a call on an event loop whose thread is struck."""
+    """Await a call on an event loop with an interrupted thread."""
     before = sys.gettrace()
     sys.settrace(striker.enter)
     try:

@@ -1,4 +1,4 @@
-"""`pubsub client …` against proxies with keys: exit codes, one line each, and no secret anywhere."""
+"""`pubsub client …` against proxies with keys: exit codes, one line each, and never a secret."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Keyed]:
 
 @pytest.fixture
 def clients(tmp_path: Path) -> Path:
-    """Where clients have their states and keys."""
+    """Directory of the clients' states and keys."""
     directory = tmp_path / "clients"
     for name in ("alice", "bob", "stranger"):
         make_key_file(directory / f"{name}.key", pair(name).secret)
@@ -38,7 +38,7 @@ def clients(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(cluster: Keyed, clients: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Runs `pubsub client ARGUMENTS` with the usual key file, and the proxies from their file."""
+    """Run `pubsub client ARGUMENTS` with the usual key file, and the proxies from their file."""
     cluster.authorize(EVERYTHING, BOB)
     write_proxies(
         tmp_path / "proxies", [ProxyAddress(cluster.proxy.address, cluster.proxy.process.servers, (pair("p1").public,))]
@@ -151,7 +151,7 @@ def test_where_one_refuses_and_the_other_is_away_both_are_named(
 
 
 def test_a_process_says_no_more_than_that(run: Run, clients: Path) -> None:
-    """As a person sees it: warnings, tracebacks and what is said at the interpreter's end included."""
+    """The full output of a real process, with warnings, tracebacks and output at the interpreter's end."""
     command = [sys.executable, "-W", "always", "-m", "pubsub", "client", "stranger", "put", "t", "body"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 21

@@ -1,4 +1,4 @@
-"""Where a client's keys come from, and what is refused before anything is opened."""
+"""Sources of a client's keys, and rejections before anything is opened."""
 
 from __future__ import annotations
 

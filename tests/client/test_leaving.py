@@ -1,4 +1,4 @@
-"""Clients, publishers and clusters that nobody closes: said, their state freed, and what was put not lost."""
+"""Clients, publishers and clusters that the application does not close: a warning, a free state, and no lost put."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_an_async_client_that_is_collected_says_so_and_frees_its_state(cluster: 
 def test_a_client_in_a_circle_is_closed_by_the_garbage_collection_wherever_that_runs(
     cluster: Embedded, name: str
 ) -> None:
-    """Even within a callback of its own, on the thread that drives its sockets."""
+    """The collection may run within a callback of the client, on the thread that drives its sockets."""
     client = cluster.client(name)
     session = client._session
     circle = [client]

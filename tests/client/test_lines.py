@@ -1,4 +1,4 @@
-"""`put --lines` that ends early says how many lines were put, and that is how many arrive."""
+"""`put --lines` that ends early reports the number of lines put, and exactly these arrive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a GET may be held, and when the next one goes out."""
+"""The time for which a GET may be held, and the time of the next one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS, WAIT_SECONDS, WAIT
 
 @pytest.fixture
 def poll() -> LongPoll:
-    """Sent at 10 s, to be held for a second."""
+    """A GET sent at 10 s, which may be held for a second."""
     made = LongPoll()
     made.sent(10.0, WAIT_SECONDS, asks=True)
     return made

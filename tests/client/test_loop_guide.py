@@ -1,4 +1,4 @@
-"""The loops of docs/how-to/consume.md run as programs of their own: they take, and end at SIGTERM."""
+"""The loops of docs/how-to/consume.md run as programs: they receive, and end at SIGTERM."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOOPS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 
 
 def waiting(broker: Broker) -> int | None:
-    """How many messages the loop's subscriber has not acknowledged; None before it is subscribed to both topics."""
+    """Return the backlog of the loop's subscriber; None before it is subscribed to both topics."""
     topics = json.loads(bytes(broker.link.ask(Report("spark", "s1")).body))["topics"]
     held = [topics.get(topic, {}).get("subscribers", {}).get("billing") for topic in ("orders", "refunds")]
     return None if None in held else sum(one["waiting"] for one in held)

@@ -1,4 +1,4 @@
-"""Losses that the application is to be told of: each once, and again where that was not made durable."""
+"""Losses for the application: each is raised once, and again if that was not made durable."""
 
 from __future__ import annotations
 

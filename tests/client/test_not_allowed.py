@@ -1,4 +1,4 @@
-"""What a client has no right to ends at once, is kept, and goes on from there when it has the right: real proxies."""
+"""A request without the right ends at once, is kept, and continues once the right is there, at real proxies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster(tmp_path: Path) -> Iterator[Keyed]:
 
 
 def denied(call: Callable[[], object]) -> NotAllowed:
-    """The error of a call that is denied at once."""
+    """Return the error of a call that is denied at once."""
     begun = time.monotonic()
     with pytest.raises(NotAllowed) as error:
         call()
@@ -38,7 +38,7 @@ def denied(call: Callable[[], object]) -> NotAllowed:
 
 
 def taken(client: Client, topic: str, count: int) -> list[bytes]:
-    """The next messages, and that there is no other."""
+    """Return the next messages, and check that there is no other."""
     found = [message.body for _ in range(count) if (message := client.get(topic)) is not None]
     assert nothing(client, topic)
     return found
@@ -136,7 +136,7 @@ def test_a_publisher_is_told_by_put_where_it_is_crowded_and_by_flush(cluster: Ke
             nonlocal put
             for _ in range(100):
                 publisher.put(b"%d" % (put + 1))
-                put += 1  # What raises has not taken the message.
+                put += 1  # A put that raises has not taken the message.
 
         denied(fill)
         denied(publisher.flush)
@@ -175,7 +175,7 @@ def test_a_subscriber_without_the_right_keeps_its_place(cluster: Keyed) -> None:
                 bob.put("orders", b"%d" % number)
             found = [alice.get("orders").body for _ in range(2)]  # type: ignore[union-attr]
             cluster.authorize(NOTHING, BOB)
-            while True:  # What is here already was handed out while there was the right.
+            while True:  # Messages that are here already came while there was the right.
                 try:
                     found.append(alice.get("orders").body)  # type: ignore[union-attr]
                 except NotAllowed:
@@ -246,7 +246,7 @@ def test_a_key_that_is_revoked_while_it_is_connected_is_denied(cluster: Keyed) -
 
 
 def test_who_was_let_in_under_another_id_by_a_mistake_goes_on_when_it_is_mended(cluster: Keyed) -> None:
-    """Who is connected stays who it was when it entered: so the connection is made anew."""
+    """A connection keeps the identity from its handshake, so the connection is made anew."""
     cluster.authorize(line("client", "alise", "put=*", key="alice"))
     with cluster.client() as alice:
         with pytest.raises(NotAllowed, match="this key is alise's, not alice's"):

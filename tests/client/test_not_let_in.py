@@ -1,4 +1,4 @@
-"""Calls of a client that no proxy lets in, that one of two does not, and that is let in later: with real proxies."""
+"""Calls of a client that all proxies refuse, that one of two refuses, and that is accepted later, with real proxies."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pubsub.security.opening import ClientKeys
 from tests.client.opened import nothing
 
 AT_ONCE = 10.0
-"""Seconds that are far less than any time-out here, and far more than a refusal takes."""
+"""Seconds: far less than any time-out here, and far more than a refusal takes."""
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def unknown(cluster: Keyed, client: str) -> str:
 
 
 def refused(call: Callable[[], object]) -> str:
-    """What a call says that is refused at once."""
+    """Return the error of a call that is refused at once."""
     begun = time.monotonic()
     with pytest.raises(NotLetIn) as error:
         call()
@@ -184,7 +184,7 @@ NEXT: dict[str, Callable[[Client], object]] = {
 
 @pytest.mark.parametrize("call", NEXT)
 def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, directory: Path, call: str) -> None:
-    """It is not waited for the next time that the connection would be tried by itself, which may be half a minute."""
+    """The call does not wait for the Messenger's next attempt to connect, which may be half a minute away."""
     name = "dave"
     cluster.authorize(EVERYTHING, BOB)
     with cluster.client(name, directory=directory) as dave:
@@ -266,7 +266,7 @@ def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Pat
             assert first.count("denied") == 0
             first.authorize(EVERYTHING, BOB)
             wait_until(lambda: not core.doors.shut)
-            second.authorize(BOB)  # What is connected is denied there; a connection would be refused.
+            second.authorize(BOB)  # An open connection is denied there; a new one would be refused.
             second.stop()
             cluster.proxies.remove(second)
             alice.put("t", b"20", timeout=SECONDS)
@@ -274,7 +274,7 @@ def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Pat
 
 
 def test_a_proxy_that_starts_anew_with_the_next_of_its_keys_is_followed_without_an_error(tmp_path: Path) -> None:
-    """The server, whose proxies file names both keys too, is beside the point: a put waits until it is there."""
+    """The server, with both keys in its proxies file too, does not matter here: a put waits until it is there."""
     with keyed(tmp_path, proxies=2) as cluster:
         first, second = cluster.proxies
         both = (pair("p1").public, pair("p1-next").public)

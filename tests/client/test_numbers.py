@@ -55,13 +55,13 @@ def test_a_clock_that_went_back_gives_no_number_twice() -> None:
 
 
 def test_two_copies_whose_clocks_are_behind_part_ways() -> None:
-    """Under the same milliseconds nothing would tell the puts of one from those that a power cut took of the other."""
+    """With equal milliseconds, puts of one copy would look like puts of the other that a power cut destroyed."""
     ours, theirs = (make(stored=5_000_000, milliseconds=3, seed=seed)[1] for seed in (1, 2))
     assert ours != theirs
 
 
 def test_opened_again_at_once_it_stays_near_the_clock() -> None:
-    """What an older copy of the directory puts a little later goes above what was put here (seed 2340000039)."""
+    """Numbers that an older copy uses a little later must be above the numbers used here (seed 2340000039)."""
     stored = 1_000_000
     for opening in range(1, NEAR_MAX):
         _, saved = make(stored=stored)

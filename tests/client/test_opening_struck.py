@@ -1,4 +1,4 @@
-"""An opening that a signal's exception cuts off at any instruction leaves nothing open, at once and for good."""
+"""An opening that a signal's exception interrupts at any instruction leaves nothing open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.client.striking import Strike, Striker
 def test_the_name_is_free_again_wherever_an_opening_is_struck(
     cluster: Embedded, within: FunctionType, known: bool
 ) -> None:
-    """The exception is kept, as a debugger or a logger does, and with it all that its frames hold."""
+    """The exception is kept, as by a debugger or a logger, and with it all objects in its frames."""
     kept: list[Strike] = []
     at, name = 0, f"{within.__qualname__}-{known}".replace(".", "-")
     while True:
@@ -39,4 +39,4 @@ def test_the_name_is_free_again_wherever_an_opening_is_struck(
             cluster.client(named).close()
         except Exception as error:
             raise AssertionError(f"{at}: {striker.place}") from error
-    assert len(kept) >= 5  # Fewer instructions are told of by later Pythons.
+    assert len(kept) >= 5  # Later Pythons report fewer instructions.

@@ -1,4 +1,4 @@
-"""The outbox: numbers, drafts, discards, power cuts, and all that a network may do to what it sends."""
+"""The outbox: numbers, drafts, discards, power cuts, and all that a network may do to its messages."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_draft_that_is_not_accepted_leaves_no_gap_in_the_chain() -> None:
 
 
 def test_what_is_put_behind_batches_that_were_taken_out_again_follows_what_is_left() -> None:
-    """A transaction of which one put was too large goes on."""
+    """A transaction continues after one of its puts was too large."""
     outbox = make(bytes_max=1000)
     (before,) = put(outbox, 1)
     draft = Draft(outbox)
@@ -143,7 +143,7 @@ def test_behind_a_put_of_before_the_start_a_power_cut_may_have_taken_others(
     (row,) = put(outbox, 1)
     assert (outbox.evidence(chain, 14) == "") == lost
     outbox.numbers.reopen()
-    assert outbox.evidence(chain, row.last + 1), "behind what was made since nothing is lost"
+    assert outbox.evidence(chain, row.last + 1), "after a row made since, nothing is lost"
 
 
 # Discarding
@@ -209,7 +209,7 @@ def test_a_marked_put_of_before_another_power_cut_does_not_clear_that_one() -> N
     stored = chain.rows[0]
     sent(chain, 0.0)
     assert outbox.answered(chain, status(Outcome.DUPLICATE, 12), chain.generation, 0, 0.0) == [stored]
-    assert put(outbox, 1)[0].whole == 3, "what was put behind it may be lost, and known elsewhere"
+    assert put(outbox, 1)[0].whole == 3, "later puts may be lost here, and known elsewhere"
 
 
 def test_a_topic_that_the_power_cut_may_have_forgotten_is_marked_too() -> None:
@@ -331,7 +331,7 @@ def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_wher
     again.discard("t")
     again.discarded("t")
     (fifth,) = put(again, 1)
-    assert (fifth.previous, fifth.whole) == (third.last, 0), "what this life has not heard of is not done"
+    assert (fifth.previous, fifth.whole) == (third.last, 0), "a row without an answer since the start is not done"
 
 
 def test_one_row_of_an_earlier_life_with_one_message_in_it_may_be_done_as_any_other() -> None:

@@ -1,4 +1,4 @@
-"""What was received and not taken yet: in order, parted where a call asks for less, and given back as it was."""
+"""Received records that are not taken yet: in order, divided if a call asks for fewer, and given back unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pubsub.protocol import Records
 
 
 def filled(*counts: int) -> Prefetch:
-    """Batches of so many records each, one behind the other."""
+    """Build batches with so many records each, one after the other."""
     prefetch, offset = Prefetch(), 1
     for count in counts:
         prefetch.add(Records(bytes(batch(offset, offset, count).body)))

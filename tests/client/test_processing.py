@@ -1,4 +1,4 @@
-"""What `Client.process` takes as a handler, and what it refuses before or after calling it."""
+"""Handlers that `Client.process` accepts, and those that it rejects before or after a call."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_what_is_seen_only_after_the_call_is_rolled_back_and_counts_as_no_attemp
 
 def ends_it(message: Message, transaction: Transaction) -> None:
     transaction.execute("insert into seen values (?); commit", (message.body,))
-    raise AssertionError("what ended the transaction has to say so")
+    raise AssertionError("the statement that ended the transaction must raise")
 
 
 def swallows_that(message: Message, transaction: Transaction) -> None:
@@ -190,7 +190,7 @@ def test_an_interrupt_leaves_no_call_waiting(client: Client, topic: str) -> None
 def test_what_was_received_is_looked_at_under_the_lock_only(
     client: Client, topic: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that drives the sockets adds to it at any time."""
+    """The thread that drives the sockets adds records at any time."""
     calls: list[tuple[str, bool]] = []
 
     def watched(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
@@ -215,7 +215,7 @@ def test_what_was_received_is_looked_at_under_the_lock_only(
 
 
 def test_a_constraint_that_is_looked_at_at_the_end_is_the_handlers_failure(client: Client, topic: str) -> None:
-    """It counts as one, so a message that breaks it each time comes to the dead letters and holds up no other."""
+    """It counts as a failed attempt, so a message that always breaks the constraint moves to the dead letters."""
     with client.transaction() as transaction:
         transaction.execute("create table parents (name text primary key)")
         transaction.execute(
@@ -241,6 +241,6 @@ def test_a_constraint_that_is_looked_at_at_the_end_is_the_handlers_failure(clien
 def test_an_attempt_that_succeeded_is_not_taken_back(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It would be a commit more for each call, and the count of the next message would be lost."""
+    """Otherwise each call would need a further commit, and would lose the count of the next message."""
     monkeypatch.setattr(Processing, "uncount", lambda *_: pytest.fail("taken back"))
     assert client.process(topic, lambda *_: None, max=1) == 1

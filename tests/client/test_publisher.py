@@ -44,7 +44,7 @@ def eventually(done: Callable[[], bool], seconds: float = 10.0) -> None:
 
 
 def batches(client: Client, topic: str, expected: int) -> list[int]:
-    """How many records each put batch held."""
+    """Return the number of records in each put batch."""
     sizes: list[int] = []
     while sum(sizes) < expected:
         batch = client.get_many(topic, timeout=5.0)
@@ -146,7 +146,7 @@ def test_a_publisher_nobody_answers_waits_at_its_window_and_is_in_doubt_at_its_e
         most = 2 * alone.settings.window
         for _ in range(most):
             publisher.put(b"x")
-        for _ in range(2):  # As who puts once more what was not taken.
+        for _ in range(2):  # As a caller that repeats a rejected put.
             with pytest.raises(Unavailable) as none:
                 publisher.put(b"y")
             assert type(none.value) is Unavailable

@@ -1,4 +1,4 @@
-"""What a client writes down, against a real proxy and a real server."""
+"""The record of a client, against a real proxy and a real server."""
 
 from __future__ import annotations
 

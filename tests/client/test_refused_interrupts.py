@@ -1,4 +1,4 @@
-"""A client that is refused, or denied: interrupted anywhere, forked, collected, and none the worse for it."""
+"""A refused or denied client stays sound when interrupted anywhere, forked or collected."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_secret
 
 SAMPLE = 12
-"""Places struck in a call."""
+"""Interrupted places in a call."""
 
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
@@ -108,7 +108,7 @@ def test_a_client_that_nobody_closes_while_it_is_refused_is_told_and_closed(clus
 def _in_use(cluster: Keyed) -> bool:
     try:
         cluster.client().close()
-    except Exception:  # noqa: BLE001 - whatever keeps it.
+    except Exception:  # noqa: BLE001 - any error means that it is in use.
         return True
     return False
 

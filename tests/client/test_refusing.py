@@ -1,4 +1,4 @@
-"""A proxy that refuses for a moment, as one that has not looked yet who is authorized, is nothing to tell a person."""
+"""A proxy that refuses for a moment, before it has read its access list, causes no message to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client of which a step was cut off goes on with its next call, from what is on its disk."""
+"""A client with an interrupted step continues with its next call, from the state on disk."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from tests.client.opened import PATIENCE, bodies, names, nothing
 
 
 class Struck(BaseException):
-    """What the handler of a signal raises."""
+    """The exception of the signal handler."""
 
 
 def strike_commit(session: Session, *, committed: bool) -> None:
-    """The next commit of a put is cut off, before it or behind it."""
+    """Interrupt the next commit of a put, before or after it."""
     commit = session.store.commit
 
     def struck(changes: Any, **named: Any) -> bool:
@@ -40,7 +40,7 @@ def strike_commit(session: Session, *, committed: bool) -> None:
 
 
 def cut_off(client: Client, topic: str, *, committed: bool = False) -> None:
-    """Have a put of the client end in the midst of its commit."""
+    """Interrupt a put of the client in its commit."""
     strike_commit(client._held.calls.session, committed=committed)
     with pytest.raises(Struck):
         client.put(topic, b"struck", wait=False)
@@ -105,7 +105,7 @@ def test_a_put_that_was_cut_off_goes_out_once_where_it_was_committed(
 def test_a_publisher_goes_on_with_its_open_batch(
     cluster: Embedded, name: str, topic: str, committed: bool, closes: bool
 ) -> None:
-    """The batch that was cut off holds what it held; what is put behind it is in the next one."""
+    """The interrupted batch keeps its messages; later puts are in the next one."""
     with cluster.client(f"{name}r") as reader:
         reader.subscribe(topic)
         client = cluster.client(name)
@@ -131,7 +131,7 @@ def test_a_publisher_goes_on_with_its_open_batch(
 
 
 def test_a_publisher_that_was_left_is_put_once(cluster: Embedded, name: str, topic: str) -> None:
-    """Nobody can add to its batch any more: the session that is opened again looks after it."""
+    """No caller can add to its batch any more; the reopened session sends it."""
     with cluster.client(f"{name}r") as reader, cluster.client(name) as client:
         reader.subscribe(topic)
         publisher = client.publisher(topic, linger=60.0)
@@ -195,7 +195,7 @@ def test_a_call_that_found_the_session_of_before_is_told_that_it_was_cut_off(
 def test_threads_that_use_it_are_told_that_a_step_was_cut_off_or_go_on(
     cluster: Embedded, name: str, topic: str
 ) -> None:
-    """None of them is told that the client is closed, though its session was."""
+    """None of them gets the error of a closed client, although its session was closed."""
     told: list[BaseException] = []
     over = threading.Event()
     with cluster.client(name) as client:
@@ -246,7 +246,7 @@ def test_a_coroutines_client_goes_on(cluster: Embedded, name: str, topic: str) -
 
 
 def once(client: Client, topic: str, strike: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A handler's message is struck; with the same client it has its effect once, and the attempt does not count."""
+    """Interrupt a handler's message; the same client then has its effect once, and the attempt does not count."""
     effects: list[bytes] = []
 
     def handle(message: Message, transaction: Transaction) -> None:
@@ -314,7 +314,7 @@ def test_calls_that_wait_for_the_topic_are_woken_when_a_batch_is_over(
 
 
 def test_a_thread_finds_its_own_step_cut_off_while_another_one_has_the_lock(cluster: Embedded, name: str) -> None:
-    """The thread that drives the sockets takes it to find the same; a call that began then raised Interrupted."""
+    """The thread that drives the sockets takes the lock to find the same; a call that began then raised Interrupted."""
     with cluster.client(name) as client:
         session, has_it, over = client._session, threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Answers that deny: what each ends, what it keeps, and what it must not undo; the core alone."""
+"""Denials in the core alone: the requests they end, the state they keep, and the state they must not undo."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO = status(Outcome.DENIED, reason="right", body=b"client c may not put to t")
 
 
 def sent(rig: Rig) -> list[int]:
-    """The counters of the puts that were sent, in order."""
+    """Return the counters of the sent puts, in order."""
     return [one.message.counter for one in rig.sent if isinstance(one.message, Put)]
 
 
@@ -59,7 +59,7 @@ def test_a_denial_of_an_earlier_call_does_not_end_the_next_one() -> None:
 
 
 def test_a_put_that_was_taken_by_an_earlier_try_is_neither_forgotten_nor_doubled() -> None:
-    """The first try is taken and its answer dropped, because the rights changed; the second one is denied."""
+    """The first try is stored and its answer dropped, because the rights changed; the second try is denied."""
     rig = Rig()
     (row,) = rig.put(1)
     (taken,) = rig.turn()
@@ -100,7 +100,7 @@ def test_a_put_that_was_given_up_after_a_denial_begins_the_chain_where_it_was() 
 
 @given(st.lists(st.sampled_from(["deny", "take", "lose", "put", "flush", "wait"]), max_size=30))
 def test_whatever_is_denied_when_each_put_is_taken_once_and_in_order(steps: list[str]) -> None:
-    """A server that takes what its log lacks, and a proxy that denies, or loses the answer, at any time."""
+    """The server accepts puts missing in its log; a proxy denies, or loses the answer, at any time."""
     rig = Rig()
     log: list[int] = []
     answered: set[int] = set()
@@ -123,7 +123,7 @@ def test_whatever_is_denied_when_each_put_is_taken_once_and_in_order(steps: list
                 rig.answer(out, status(outcome, last=log[-1] if log else 0, log=LOG))
 
     rows = []
-    # At the end nothing is denied or lost; each round one answer, or what was given up as lost, is tried anew.
+    # At the end nothing is denied or lost; each round handles one answer, or retries a lost request.
     for step in [*steps, "flush", *["take", "wait"] * (len(steps) + 3)]:
         if step == "put":
             rows += rig.put(1)

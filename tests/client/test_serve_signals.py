@@ -1,4 +1,4 @@
-"""`pubsub client ID serve|call|replies` as processes: signals in mid handler, a reader that goes, and nobody there."""
+"""`pubsub client ID serve|call|replies` as processes: signals during a handler, a reader that goes, and no worker."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def alive(pid: int) -> bool:
 
 
 def make(service: str, body: str, place: list[str], call: str = "c1") -> None:
-    """Makes a call; on a machine that is busy the first thing, a subscription, may take more than a wait."""
+    """Make a call; on a busy machine its first part, a subscription, may take longer than a wait."""
     words = ["c", "call", service, body, "--id", call, "--wait", "1", *place]
     eventually(lambda: main(words) == 30, PATIENCE_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Calls at a real proxy and a real server: each happens once, whoever is killed, cancelled or full meanwhile."""
+"""Calls at a real proxy and a real server: each happens once, through kills, cancellations and full disks."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_after_its_deadline_no_worker_begins_a_call(client: Client, worker: Clie
     with pytest.raises(CallKept):
         client.call(service, b"late", deadline=0.2, timeout=0.3, id="late")
     with served(worker, service):
-        with pytest.raises(CallExpired, match="deadline had passed") as caught:
+        with pytest.raises(CallExpired, match="deadline passed") as caught:
             client.reply("late", timeout=20.0)
         assert caught.value.exit_code == 32
         assert client.call(service, b"in time", deadline=600.0).body == b"re:in time"
@@ -165,7 +165,7 @@ def test_a_reply_that_was_not_sent_in_time_goes_out_while_the_worker_waits(
         call = client.request(service, b"a")
         worker.serve(service, effect, timeout=20.0, max=1)
         session = worker._session
-        with session.lock:  # As if nobody had answered for longer than the worker's time-out.
+        with session.lock:  # As if no answer had come for longer than the worker's time-out.
             for chain in session.core.outbox.chains.values():
                 chain.until = float("-inf")
         worker.serve(service, effect, timeout=0.5)

@@ -1,4 +1,4 @@
-"""Calls whose requests are discarded: waiting for them ends clearly, and a reply that comes all the same is kept."""
+"""Calls with a discarded request: waiting for them ends with a clear error, and a later reply is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a key needs to call and to serve, and what who lacks a right is told: real proxies that ask for keys."""
+"""The rights for calling and serving, and the errors without them, at real proxies with keys."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def authorize(cluster: Keyed, alice: tuple[str, ...] = CALLS, bob: tuple[str, ..
 
 @pytest.fixture
 def pair(cluster: Keyed) -> Iterator[tuple[Client, Client]]:
-    """A caller and a worker with the rights that calls need, and no others."""
+    """Yield a caller and a worker with exactly the rights that calls need."""
     authorize(cluster)
     with cluster.client("alice") as alice, cluster.client("bob") as bob:
         yield alice, bob

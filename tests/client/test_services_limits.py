@@ -1,4 +1,4 @@
-"""What bounds calls, and what each mistake says: one line, and nothing is lost by it."""
+"""Limits of calls, and the one-line error for each mistake, which loses nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker beside everything else that a client does, and what ends it: disk, fork, cancellation, Ctrl-C."""
+"""A worker beside other uses of its client, and the events that end it: disk, fork, cancellation, Ctrl-C."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_two_threads_that_serve_share_the_calls(client: Client, worker: Client, 
 def test_who_waits_is_told_of_a_reply_that_another_thread_has_stored(
     client: Client, worker: Client, service: str
 ) -> None:
-    """Else it would find out when its time is over. The waiting one is driven by hand, so that it stores nothing."""
+    """Otherwise it would notice only at its deadline. The waiting call is driven by hand, so that it stores nothing."""
     worker.serve(service, effect, timeout=0)
     for call in ("a", "b"):
         client.request(service, call.encode(), id=call)

@@ -1,4 +1,4 @@
-"""A caller and a worker that a signal strikes anywhere: each call happens once, and has one reply."""
+"""A caller and a worker that signals interrupt anywhere: each call happens once, and has one reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`process` of several topics: turns, and a loop that lives through a busy machine; at a real proxy and server."""
+"""`process` of several topics at a real proxy and server: turns, and a loop that survives a busy machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.spark.broker import Broker
 
 @pytest.fixture
 def topics(client: Client) -> list[str]:
-    """Three that the client is subscribed to."""
+    """Three subscribed topics."""
     made = [f"topic{next(names)}" for _ in "abc"]
     for topic in made:
         client.subscribe(topic)
@@ -28,7 +28,7 @@ def topics(client: Client) -> list[str]:
 
 
 class Heard:
-    """A handler that notes which topics' messages it was given."""
+    """A handler that records the topic of each message."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []
@@ -38,7 +38,7 @@ class Heard:
 
 
 def here(client: Client, topics: list[str]) -> None:
-    """Wait until the client holds something of each of these topics."""
+    """Wait until the client holds a message of each of these topics."""
     for topic in topics:
         assert client.process(topic, lambda message, transaction: None, timeout=PATIENCE, max=1) == 1
 
@@ -120,8 +120,8 @@ def test_a_handler_that_fails_on_one_topic_keeps_no_other_one_waiting(client: Cl
         ([], CallerError, "1 to 1,000 topics"),
         (["a"] * (TOPICS_MAX + 1), CallerError, "1,001 are named"),
         (["a", "b", "a"], CallerError, "named twice"),
-        ({"a"}, CallerError, "a list of texts, not set"),
-        (b"a", CallerError, "a list of texts, not bytes"),
+        ({"a"}, CallerError, "a list of strings, not set"),
+        (b"a", CallerError, "a list of strings, not bytes"),
         (["a", 5], InvalidName, "not int"),
         (["$calls.a"], CallerError, "a topic of calls"),
         (["never"], NotSubscribed, "never"),

@@ -1,4 +1,4 @@
-"""Groups whose callers are struck, cancelled or gone in their midst: the others have their own answers all the same."""
+"""Groups with callers that are interrupted, cancelled or gone: the other callers still get their own answers."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from tests.client.opened import PATIENCE, eventually, names
 
 
 def waiting(client: Client, topic: str) -> int:
-    """How many callers have joined the open group of a topic."""
+    """Return the number of callers in the open group of a topic."""
     return len(client._session.core.groups._waiting.get(topic, ()))
 
 
 def with_company(client: Client, topic: str, company: Callable[[], None], count: int) -> list[threading.Thread]:
-    """The next who opens a group has so many others in it before he goes on."""
+    """Let the next caller that opens a group get so many companions before it continues."""
     puts, threads = client._calls.puts, [threading.Thread(target=company) for _ in range(count)]
 
     def soon(write: Callable[[], None]) -> None:
@@ -53,7 +53,7 @@ def with_company(client: Client, topic: str, company: Callable[[], None], count:
 def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_to_have_it_written(
     cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever drives the sockets was asleep before the group was due, and knows of no time to write it."""
+    """The thread that drives the sockets slept before the group was due, and knows of no time to write it."""
     monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
     with cluster.client(f"client{next(names)}") as client:
         session, over = client._session, threading.Event()
@@ -84,7 +84,7 @@ def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_t
 
 
 def test_who_takes_an_answer_for_another_wakes_him_though_he_drives_the_sockets(nowhere: str, tmp_path: Path) -> None:
-    """A put takes the answers that are here, and the one who drives may have looked before it was done with them."""
+    """A put takes the answers that are here, and the driving thread may have checked before the put was done."""
     with Client("c", proxies=[nowhere], directory=tmp_path) as client:
         session, over = client._session, threading.Event()
         sleeper = threading.Thread(target=session.wait, args=(over.is_set, session.now + PATIENCE))
@@ -215,7 +215,7 @@ def test_tasks_that_are_cancelled_at_any_time_have_put_once_or_not_at_all_and_th
 def test_a_call_of_a_signal_handler_whose_error_it_lets_out_has_nothing_written_twice(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error is one of ours; it does not say that nothing was written, nor that the step came to its end."""
+    """The error is one of ours; it does not show that nothing was written, or that the step ended."""
     monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
 
     def quietly(client: Client) -> None:

@@ -1,4 +1,4 @@
-"""A signal's handler that uses the client in the midst of one of its calls: refused, and the call goes on."""
+"""A signal handler that uses the client during one of its calls: refused, and the outer call continues."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_a_signals_handler_that_calls_the_client_within_its_step_is_refused(
 
         def handler(*arguments: Any) -> None:
             monkeypatch.undo()
-            with pytest.raises(CallerError, match="in the midst of another call"):
+            with pytest.raises(CallerError, match="inside another call"):
                 client.put("nested", b"inner")
             refused.append(True)
             enter(*arguments)
@@ -45,7 +45,7 @@ def test_a_signals_handler_that_asks_as_a_transaction_ends_leaves_it_its_lock(
 
         def handler(**named: Any) -> None:
             monkeypatch.undo()
-            with pytest.raises(CallerError, match="in the midst of another call"):
+            with pytest.raises(CallerError, match="inside another call"):
                 client.unfinished("asked")
             follow(**named)
 
@@ -75,7 +75,7 @@ def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock
 
             def struck(*arguments: Any, **named: Any) -> bool:
                 monkeypatch.undo()
-                with pytest.raises(CallerError, match="in the midst of another call"):
+                with pytest.raises(CallerError, match="inside another call"):
                     client.unfinished("asking")
                 return commit(*arguments, **named)
 
@@ -114,7 +114,7 @@ def test_a_signals_handler_that_waits_as_its_thread_takes_the_turn_is_refused_at
             taken = takes(*arguments)
             if taken:
                 monkeypatch.undo()
-                with pytest.raises(CallerError, match="in the midst of another call of client taking"):
+                with pytest.raises(CallerError, match="inside another call of client taking"):
                     inner(client)
                 other.put("taken", b"outer")
             return taken
@@ -128,7 +128,7 @@ def test_a_signals_handler_that_waits_as_its_thread_takes_the_turn_is_refused_at
 
 
 def within(function: Callable[..., object], line: str, handler: Callable[[], object]) -> Callable[..., Any]:
-    """What `sys.settrace` takes: calls a signal's handler once, before a line of a function."""
+    """The callback of `sys.settrace`: run a signal handler once, before a line of a function."""
     code, called = cast(FunctionType, function).__code__, False
 
     def step(frame: FrameType, event: str, argument: Any) -> Any:
@@ -157,7 +157,7 @@ def test_a_signals_handler_that_uses_a_publisher_within_its_put_is_refused_and_n
         with client.publisher(topic, linger=60.0) as publisher:
 
             def handler() -> None:
-                with pytest.raises(CallerError, match="in the midst of another call of the publisher"):
+                with pytest.raises(CallerError, match="inside another call of the publisher"):
                     inner(publisher)
                 refused.append(True)
 

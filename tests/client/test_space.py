@@ -1,4 +1,4 @@
-"""A client on a disk that is small, or full: it goes on as soon as it can, and never jams for want of a checkpoint."""
+"""A client on a small or full disk: it continues as soon as it can, and never blocks for lack of a checkpoint."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ MIB = 1 << 20
 
 
 class SmallDisk(apsw.VFS):
-    """The operating system's, with a limit on the bytes of all files in one folder.
+    """The operating system's file system, with a limit on the bytes of all files in one folder.
 
     Attributes:
         size: the limit.
-        others: bytes that others have taken of it.
+        others: bytes that other files take of it.
     """
 
     def __init__(self, folder: Path, size: int) -> None:
@@ -39,7 +39,7 @@ class SmallDisk(apsw.VFS):
 
 
 class SmallFile(apsw.VFSFile):
-    """A file of it."""
+    """A file of this file system."""
 
     def __init__(self, disk: SmallDisk, name: Any, flags: list[int]) -> None:
         super().__init__("unix", name, flags)
@@ -54,7 +54,7 @@ class SmallFile(apsw.VFSFile):
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallDisk]:
-    """One of 4 MiB, which clients of this process see."""
+    """A disk of 4 MiB for the clients of this process."""
     made = SmallDisk(tmp_path, 4 * MIB)
     monkeypatch.setattr(pubsub.client.storage.space, "free_bytes", lambda _: made.free())
     yield made
@@ -88,7 +88,7 @@ def test_the_log_of_a_client_on_an_ample_disk_is_moved_seldom(tmp_path: Path) ->
 
 
 def fill(store: Store) -> int:
-    """Put until there is no space; how many it took."""
+    """Put until there is no space; return the number of puts."""
     counter = 0
     while True:
         try:

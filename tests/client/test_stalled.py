@@ -1,4 +1,4 @@
-"""A machine that is too busy for a call to ask in its time: the call does not take that for an answer."""
+"""A machine too busy for a call to ask the service in time: the call does not report an empty topic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pubsub.errors import Unavailable
 
 
 class Stalled(SystemClock):
-    """A clock of a machine that is busy with something else for a while."""
+    """The clock of a machine that is busy with other work for a while."""
 
     seconds = 0.0
 

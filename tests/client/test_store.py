@@ -1,4 +1,4 @@
-"""The client's state on the disk, and what SQLite does with it."""
+"""The client's state on disk, and its use of SQLite."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def row(counter: int, topic: str = "t", body: bytes = b"body") -> c.RowAdded:
 
 
 def crash(store: Store) -> None:
-    """What a kill leaves: nothing is written any more."""
+    """Leave the state as a kill would: nothing more is written."""
     store.db.close()
 
 
@@ -60,7 +60,7 @@ def test_the_milliseconds_of_numbers_are_fsynced_before_any_is_given_out(path: P
 def test_a_directory_that_cannot_be_brought_to_the_disk_is_said_and_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """One that may be written and not listed, say, or a file system that syncs no directory."""
+    """Examples: a directory that may be written and not listed, or a file system that syncs no directory."""
     really = getattr(os, step)
 
     def refused(first: int | Path, *more: int) -> int:

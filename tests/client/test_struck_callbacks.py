@@ -1,4 +1,4 @@
-"""What a signal raises within a callback of the thread that drives: the caller gets it, as anywhere else."""
+"""Exceptions of signal handlers within a callback of the driving thread: the caller gets them, as anywhere else."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.client.opened import PATIENCE, names
 
 
 class Alarm(Exception):
-    """What the signal's handler raises: a time-out of the application, and no BaseException."""
+    """The exception of the signal handler: a time-out of the application, which is an `Exception`."""
 
 
 def struck(call: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
-    """A function that is struck as it begins, or as it ends; on the main thread, which alone handles signals."""
+    """Run a function that is interrupted at its beginning or end, on the main thread, which alone handles signals."""
 
     def strikes(*arguments: Any, **named: Any) -> Any:
         main = threading.current_thread() is threading.main_thread()
@@ -33,7 +33,7 @@ def struck(call: Callable[..., Any], *, before: bool) -> Callable[..., Any]:
 
 
 def put_on(client: Client, topic: str) -> None:
-    """Put until one is struck: another thread may drive when an answer comes, and then that put is not."""
+    """Put until one is interrupted: if another thread drives when an answer comes, that put is not."""
     while True:
         client.put(topic, b"x", timeout=PATIENCE)
 
@@ -76,7 +76,7 @@ def test_a_strike_within_a_turn_reaches_the_caller_and_the_client_goes_on(
 def test_a_strike_within_a_timer_leaves_no_lock_taken(
     writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
-    """As it ends the timer has the lock, as where an exception strikes between taking it and the `with` block."""
+    """The timer has the lock at its end, as if an exception came between taking the lock and the `with` block."""
     session = writer._session
 
     class Due:
@@ -91,7 +91,7 @@ def test_a_strike_within_a_timer_leaves_no_lock_taken(
             return float("-inf")
 
         def give_back(self) -> None:
-            """It has none."""
+            """This timer has none."""
 
     with writer:
         session.timers.append(Due())  # type: ignore[arg-type]

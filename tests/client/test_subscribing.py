@@ -1,4 +1,4 @@
-"""Subscribing where something else happens at the same moment: each case is brought about, none is waited for."""
+"""Subscribing during another event: the test causes each case and waits for none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.client.opened import PATIENCE
 
 
 def over(flow: Flow[None]) -> bool:
-    """Whether a call whose deadline has passed ends by that, and raises nothing."""
+    """Return True if a call after its deadline ends by that, and raises nothing."""
     try:
         flow.send(False)
     except StopIteration:

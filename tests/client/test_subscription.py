@@ -1,4 +1,4 @@
-"""Taking from the prefetch: positions, what was taken before, chunks, attempts."""
+"""Taking from the prefetch: positions, duplicates, chunks, attempts."""
 
 from __future__ import annotations
 

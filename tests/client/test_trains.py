@@ -1,4 +1,4 @@
-"""Trains of a client: which rows go together, and what their one answer says of each."""
+"""Trains of a client: the choice of rows, and the meaning of their one answer for each."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from pubsub.protocol.train import ROW_BYTES, split_train
 
 
 def message(outgoing: Outgoing) -> Put:
-    """What goes over the wire."""
+    """Return the PUT as it goes over the wire."""
     made = outgoing.complete(lambda counter: pytest.fail("every batch is in memory"))
     assert isinstance(made, Put)
     return made
 
 
 def waiting(*counts: int, window: int = 256) -> tuple[Chain, list[Row]]:
-    """A chain on which rows wait for one of as many messages as may be in flight."""
+    """A chain with rows that wait, because the limit of messages is in flight."""
     outbox = make(window=window)
     flying = []
     for _ in range(MESSAGES_MAX):

@@ -163,7 +163,7 @@ def test_a_key_in_a_proxies_file_that_cannot_be_is_one_line(tmp_path: Path, text
 
 
 def test_a_proxies_file_is_replaced_at_once(tmp_path: Path) -> None:
-    """Who reads it while it is written sees the whole old one, also through a link; its mode stays."""
+    """A concurrent reader sees the complete old file, also through a link; its mode stays."""
     path, link = tmp_path / "proxies", tmp_path / "link"
     write_proxies(path, [ProxyAddress("tcp://h:1", "tcp://h:1")])
     path.chmod(0o640)

@@ -113,10 +113,10 @@ def test_a_proxy_lives_in_the_users_data_directory_by_its_id(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("role", "flags", "missing"),
     [
-        (ServerSettings, {"proxies": SERVER["proxies"], "directory": "d"}, "server id is not set; say it by --id"),
+        (ServerSettings, {"proxies": SERVER["proxies"], "directory": "d"}, "server id is not set; set it by --id"),
         (ServerSettings, {"id": "s1", "directory": "d"}, "--proxies-file"),
-        (ServerSettings, {"id": "s1", "proxies": SERVER["proxies"]}, "server directory is not set; say it by --dir"),
-        (ProxySettings, {"id": "p1"}, "proxy bind is not set; say it by --bind, PUBSUB_PROXY_BIND or bind under"),
+        (ServerSettings, {"id": "s1", "proxies": SERVER["proxies"]}, "server directory is not set; set it by --dir"),
+        (ProxySettings, {"id": "p1"}, "proxy bind is not set; set it by --bind, PUBSUB_PROXY_BIND or bind under"),
     ],
 )
 def test_a_setting_without_default_says_how_to_give_it(role: type, flags: dict[str, object], missing: str) -> None:

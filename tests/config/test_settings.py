@@ -93,4 +93,4 @@ def test_an_embedded_cluster_refuses_what_is_not_its_settings(tmp_path: Path) ->
     with pytest.raises(CallerError, match=r"^server is a function"):
         embedded(tmp_path, server=5)  # type: ignore[arg-type]
     with embedded(tmp_path, proxy=lambda settings: replace(settings, topics_max=3)):
-        pass  # What failed before has left nothing that is in use.
+        pass  # The failed opening has left nothing in use.

@@ -218,7 +218,7 @@ def test_what_was_staged_before_a_key_was_revoked_is_published_once_after_it_is_
         more = pa.record_batch({"value": pa.array([b"x" * 1000] * 30_000, pa.binary())})
         broker.revoke(spark)
         until(lambda: refusal_of(broker, spark) is not None, "the key is out")
-        with pytest.raises(NotAllowed, match="any more; to let it in: pubsub keys authorize client spark pk_"):
+        with pytest.raises(NotAllowed, match="any more; to authorize the key: pubsub keys authorize client spark pk_"):
             late.write(more)
     with pytest.raises(NotLetIn):
         publish(options, staged, 1)

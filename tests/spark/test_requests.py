@@ -81,7 +81,7 @@ def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: 
     with pytest.raises(NotAllowed, match="alice's, not etl's; name the one whose key it is by option clientId"):
         link.ask(Read("etl", "orders", None))
     proxy.answer = denies("key", b"this key is not authorized any more")
-    with pytest.raises(NotAllowed, match="any more; to let it in: pubsub keys authorize client etl pk_"):
+    with pytest.raises(NotAllowed, match="any more; to authorize the key: pubsub keys authorize client etl pk_"):
         link.ask(Read("etl", "orders", None))
 
 

@@ -1,1 +1,1 @@
-"""The client's rules, without a socket, a thread, a file or a clock."""
+"""Hold the client's rules, without sockets, threads, files and clocks."""

@@ -1,8 +1,8 @@
-"""Calls as messages: what a request and a reply say beside their bodies (docs/clients.md, *Calls that happen once*).
+"""Encode calls as messages: the headers of requests and replies (docs/clients.md, *Calls that happen once*).
 
-A request is a message of the service's topic, a reply one of the caller's. The call's ID is in both, so that a reply
-finds its call however late it comes. A reply goes to its caller's own topic and to no other that a request may name:
-else whoever may call a service could have its worker put anything anywhere.
+A request is a message of the service's topic; a reply is a message of the caller's topic. Both carry the call's ID, so
+a reply finds its call however late it comes. A reply goes only to the topic of its caller, never to a topic that the
+request names. Otherwise a client with the right to call a service could make its worker put messages to any topic.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pubsub.protocol.batch import decode_blocks
 from pubsub.protocol.names import is_id, is_service_topic, reply_topic, service_topic
 
 RESERVED: Final = "pubsub-"
-"""How the names of our own headers begin."""
+"""Prefix of the headers that calls use themselves."""
 
 ID: Final = "pubsub-call"
 REPLY_TO: Final = "pubsub-reply-to"
@@ -30,22 +30,22 @@ DEADLINE: Final = "pubsub-deadline"
 OUTCOME: Final = "pubsub-outcome"
 
 WAITING, DONE, FAILED, EXPIRED, DISCARDED = "waiting", "done", "failed", "expired", "discarded"
-"""What has become of a call. One that is discarded may have been taken before: a reply that comes is kept."""
+"""Outcomes of a call. A worker may have taken a discarded call before, so a later reply is kept."""
 
 ERROR_CHARACTERS_MAX: Final = 1_000
-"""Of what an error reply says."""
+"""Longest text of an error reply."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call as its worker's handler sees it.
+    """A call as the worker's handler receives it.
 
     Attributes:
-        id: the call's, made or named by its caller.
-        caller: the caller's client ID.
-        body, key, headers: what the caller gave.
-        deadline: when no worker begins it any more, in seconds since 1970 by the caller's clock; None: never.
-        message: as it came.
+        id: ID of the call.
+        caller: client ID of the caller.
+        body, key, headers: as given by the caller.
+        deadline: time from which no worker begins the call, in seconds since 1970 by the caller's clock; None: never.
+        message: the received message.
     """
 
     id: str
@@ -58,23 +58,23 @@ class Request:
 
     @property
     def reply_topic(self) -> str:
-        """Where its reply goes."""
+        """Topic of the reply."""
         return reply_topic(self.caller)
 
     @property
     def doubtful(self) -> bool:
-        """Whether a worker that lost its state directory may have processed the call, as `Message.doubtful`."""
+        """True if a worker that lost its state directory may have processed the call, as `Message.doubtful`."""
         return self.message.doubtful
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a call.
+    """The result of a call.
 
     Attributes:
-        id: the call's.
-        service: that was called.
-        body: what the handler returned.
+        id: ID of the call.
+        service: name of the service.
+        body: the handler's return value.
     """
 
     id: str
@@ -87,14 +87,15 @@ class CallState:
     """A call as its client keeps it.
 
     Attributes:
-        id, service: which.
-        made: when, in seconds since 1970.
-        deadline: seconds since 1970 by this client's clock; None: none.
-        outcome: waiting, done, failed, expired or discarded.
-        body: of the reply, or what its error says; None while there is none.
-        answered: when the reply was stored here, in seconds since 1970; None while there is none.
-        told: whether the reply was handed over to somebody, or the request discarded, so that it may be forgotten when
-            there is no room.
+        id: ID of the call.
+        service: name of the service.
+        made: time of the call, in seconds since 1970.
+        deadline: in seconds since 1970 by this client's clock; None: none.
+        outcome: `waiting`, `done`, `failed`, `expired` or `discarded`.
+        body: body of the reply, or the text of its error; None while there is no reply.
+        answered: time at which the reply was stored here, in seconds since 1970; None while there is no reply.
+        told: True if the reply was handed over or the request discarded, so that the call may be forgotten to make
+            room.
     """
 
     id: str
@@ -107,10 +108,11 @@ class CallState:
     told: bool
 
     def reply(self) -> Reply:
-        """The reply.
+        """Return the reply.
 
         Raises:
-            CallFailed, CallExpired: it says so. CallDiscarded: there is none.
+            CallFailed, CallExpired: the reply is an error.
+            CallDiscarded: the request was discarded.
         """
         if self.outcome == DISCARDED:
             raise CallDiscarded(self.service, self.id)
@@ -122,11 +124,11 @@ class CallState:
 
 
 def check_service(service: str, part: int = 0, parts: int = 1) -> None:
-    """See that a service may have this name, and its workers share its calls so.
+    """Check a service's name and a worker's share of its calls.
 
     Raises:
-        InvalidName: it is no ID.
-        CallerError: the part is none.
+        InvalidName: the name is not an ID.
+        CallerError: `part` or `parts` is out of range.
     """
     check_id("service", service)
     for name, value, low, high in (("parts", parts, 1, SERVICE_PARTS_MAX), ("part", part, 0, max(0, parts - 1))):
@@ -135,10 +137,10 @@ def check_service(service: str, part: int = 0, parts: int = 1) -> None:
 
 
 def check_own_headers(headers: Mapping[str, bytes] | None) -> None:
-    """See that a caller's headers leave ours alone.
+    """Reject a caller's headers with our reserved prefix.
 
     Raises:
-        InvalidName: one begins as ours do.
+        InvalidName: a header name has the prefix.
     """
     for name in headers or ():
         if isinstance(name, str) and name.startswith(RESERVED):
@@ -146,12 +148,12 @@ def check_own_headers(headers: Mapping[str, bytes] | None) -> None:
 
 
 def topic_of(service: str, key: bytes, parts: int) -> str:
-    """Where a call is put: to the part that its key says, where workers share a service."""
+    """Return the topic of a call; if workers share the service, the call's key selects the part."""
     return service_topic(service, crc32(key) % parts, parts)
 
 
 def fingerprint(topic: str, body: bytes, key: bytes, headers: Mapping[str, bytes]) -> bytes:
-    """By which a call that is made again under its ID is told from another one; of two deadlines the first counts."""
+    """Hash a request, to tell a repeat under an ID from a different call. A repeat may have another deadline."""
     digest = sha256()
     for part in (topic.encode(), body, key, encode_headers(headers)):
         digest.update(len(part).to_bytes(8, "little") + part)
@@ -159,7 +161,7 @@ def fingerprint(topic: str, body: bytes, key: bytes, headers: Mapping[str, bytes
 
 
 def request_headers(caller: str, call: str, headers: Mapping[str, bytes], deadline: float | None) -> dict[str, bytes]:
-    """A request's headers: the caller's own, and ours; `deadline` in seconds since 1970."""
+    """Add our headers to the caller's; `deadline` is in seconds since 1970."""
     ours = {ID: call.encode("ascii"), REPLY_TO: reply_topic(caller).encode("ascii")}
     if deadline is not None:
         ours[DEADLINE] = b"%d" % max(0, int(deadline * 1000))
@@ -167,16 +169,16 @@ def request_headers(caller: str, call: str, headers: Mapping[str, bytes], deadli
 
 
 def requested(batches: Iterable[bytes]) -> list[str]:
-    """The calls whose requests are in batches that this client has put on a service's topic."""
+    """Return the IDs of all calls requested in batches that this client has put on a service's topic."""
     found = [decode_headers(block).get(ID) for batch in batches for block in decode_blocks(batch)]
     return [call.decode("ascii") for call in found if call is not None]
 
 
 def read_request(message: Message) -> Request:
-    """The call that a message of a service's topic is.
+    """Decode a message of a service's topic as a call.
 
     Raises:
-        DecodeError: it is none, or its reply would go to somebody else than who made it.
+        DecodeError: the message is not a request, or names a reply topic other than its sender's.
     """
     headers = message.headers
     ours = {name: headers.pop(name, None) for name in (ID, REPLY_TO, DEADLINE)}
@@ -185,37 +187,37 @@ def read_request(message: Message) -> Request:
     if call is None or not is_id(call):
         raise DecodeError("a request without the ID of a call")
     if reply_to != reply_topic(caller):
-        raise DecodeError(f"a request of {caller} whose reply would go elsewhere")
+        raise DecodeError(f"a request of {caller} with a reply topic of another client")
     if deadline is not None and not (deadline.isdecimal() and len(deadline) <= 15):
-        raise DecodeError("a request whose deadline is no number")
+        raise DecodeError("a request with a deadline that is not a number")
     until = None if deadline is None else int(deadline) / 1000
     return Request(call, caller, message.body, message.key, headers, until, message)
 
 
 def reply_headers(call: str, outcome: str) -> dict[str, bytes]:
-    """A reply's headers."""
+    """Encode a reply's headers: the call's ID and one of the outcomes DONE, FAILED and EXPIRED."""
     return {ID: call.encode("ascii"), OUTCOME: outcome.encode("ascii")}
 
 
 def read_reply(message: Message) -> tuple[str, str]:
-    """The ID and the outcome of the call that a message of a caller's topic is a reply to.
+    """Decode a message of a caller's topic as a reply; return the ID and the outcome of the call.
 
     Raises:
-        DecodeError: it is none.
+        DecodeError: the message is not a reply.
     """
     headers = message.headers
     call = headers.get(ID, b"").decode("ascii", "replace")
     outcome = headers.get(OUTCOME, b"").decode("ascii", "replace")
     if not is_id(call) or outcome not in {DONE, FAILED, EXPIRED}:
-        raise DecodeError("a message that is no reply")
+        raise DecodeError("a message that is not a reply")
     return call, outcome
 
 
 def error_body(text: str) -> bytes:
-    """The body of an error reply."""
+    """Encode the text of an error reply, cut to ERROR_CHARACTERS_MAX characters."""
     return text[:ERROR_CHARACTERS_MAX].encode("utf-8", "replace")
 
 
 def service_of(topic: str) -> str:
-    """The service whose topic this is; "" where it is none's."""
+    """Return the service with this topic; "" if it is not a service's topic."""
     return topic.partition(".")[2].partition(":")[0] if is_service_topic(topic) else ""

@@ -1,14 +1,16 @@
-"""The puts of one publisher on one topic that are not finished, in order (docs/architecture.md, *Put: the chain*).
+"""Keep the unfinished puts of one publisher on one topic, in order (docs/architecture.md, *Put: the chain*).
 
-Batches are sent in order, a window of them at a time. An answer tells the highest counter, `last`, that the log holds:
-every row up to it is finished, whichever transmission the answer belongs to, however late it comes, and whatever it
-says of the rest. A gap means that a row before was lost on the way: the chain goes back to the row after `last`, once
-for each value of it; where that does not help, this holder cannot be the right one and another is asked. A row ends by
-success or by `discard`, by nothing else.
+Batches are sent in order, a window at a time. An answer names the highest counter in the log, `last`. Every row up to
+`last` is finished, for any transmission, however late the answer is, and in spite of its outcome for later rows.
 
-While MESSAGES_MAX messages are in flight light rows wait, and go together when one of them is answered: a train. One
-that is refused is sent again row by row, since the server may be of a release without trains; after a while trains are
-tried again. Rows wait for nothing but that: whenever all are to be sent anew, no message counts as in flight any more.
+A gap means that an earlier row was lost on the way. The chain then goes back to the row after `last`, once for each
+value of `last`. If the gap stays, this server cannot be the right one, and the chain asks another. A row ends only by
+success or by `discard`.
+
+While MESSAGES_MAX messages are in flight, light rows wait. They then go together when one of the messages is answered:
+a train. A refused train is sent again row by row, since an older server may not support trains; after a while the chain
+tries trains again. When all rows are to be sent anew, no message counts as in flight, so rows never wait for a lost
+message.
 """
 
 from __future__ import annotations
@@ -25,19 +27,19 @@ from pubsub.protocol import Outcome, Status
 from pubsub.protocol.train import ROW_BYTES
 
 UNSURE: Final = -1
-"""In place of a power cut: below all of them."""
+"""Value in place of a number of power cuts, below all of them."""
 
 WINDOW_BYTES: Final = 8 * 1024 * 1024
-"""Bytes of batches in flight per topic; one batch is always allowed."""
+"""Bytes of batches in flight for each topic; one batch is always allowed."""
 
 MESSAGES_MAX: Final = 2
-"""Messages with light rows in flight per topic; one is taken in while the server commits the other."""
+"""Messages with light rows in flight for each topic: the server commits one while it receives the other."""
 
 LIGHT_BYTES: Final = 16 * 1024
-"""Bytes of a row up to which it goes with others: to copy a larger one costs more than a message."""
+"""Largest row, in bytes, that shares a message: to copy a larger row costs more than a message of its own."""
 
 SINGLY_SECONDS: Final = 60.0
-"""How long rows go one by one after a train was refused: the server is of an earlier release, until it is upgraded."""
+"""Time for which rows go one by one after a refused train: an older server refuses trains until it is upgraded."""
 
 UNFINISHED, DONE, DISCARDED = 0, 1, 2
 
@@ -46,15 +48,15 @@ class Row:
     """One put batch in the outbox.
 
     Attributes:
-        counter, count, last: of its first record, how many there are, and of its last one.
+        counter, count, last: counter of its first record, number of records, and counter of the last record.
         previous: the chain's counter before it; 0: none.
-        whole: 0, or marked: taken only while no other server holds any of the topic; then one more than the power cuts
-            that the client had come through when it was made.
+        whole: 0, or a mark: a server accepts the row only while no other server holds any of the topic. The mark is one
+            more than the number of power cuts in the client's history when the row was made.
         body: the encoded batch; None: it is on the disk only.
-        size: of the body in bytes.
+        size: bytes of the body.
         state: UNFINISHED, DONE or DISCARDED.
-        held: committed and not fsynced yet though it must be; not to be sent.
-        tokens: of its transmissions that may still be answered.
+        held: True if the row is committed but must be fsynced before it is sent.
+        tokens: tokens of its transmissions that may still be answered.
     """
 
     __slots__ = (
@@ -72,37 +74,39 @@ class Row:
         self.tokens: list[int] = []
 
     def loaded(self, stored: Row) -> Row:
-        """Be as the store has it: nothing of it is on its way."""
+        """Reset to the stored values after a reopening; no transmission is in flight."""
         self.previous, self.whole, self.body, self.held, self.tokens = stored.previous, stored.whole, None, False, []
         return self
 
     def added(self) -> RowAdded:
-        """What the commit is to hold for it."""
         return RowAdded(
             self.topic, self.counter, self.previous, self.count, self.whole, self.checksum, self.body or b""
         )
 
     @property
     def light(self) -> bool:
-        """Whether it may go with others; what is marked is asked about by itself."""
+        """True if the row may share a message; a marked row is sent alone."""
         return self.size <= LIGHT_BYTES and not self.whole
 
 
 class Chain:
-    """The unfinished rows of one topic, in order, and how far they are sent.
+    """The unfinished rows of one topic, in order, and the state of their transmission.
 
     Attributes:
         previous: the last counter that was not discarded: the `previous` of the next row.
-        finished: the last counter of the newest row that is done.
-        cleared: the power cut up to which a put marked `whole` has succeeded; UNSURE: the next one is to be marked.
-        loaded: the last counter that an earlier life of the client left: rows up to there may be done for all we know.
-        log: the log that has all that is done, of those that answered; avoid: one whose holder could not serve us.
+        finished: last counter of the newest finished row.
+        cleared: number of the power cut up to which a put marked `whole` has succeeded; UNSURE: the next put must be
+            marked.
+        loaded: last counter from before the present start of the client: rows up to there may be finished already.
+        log: the log with all finished rows, among those that answered.
+        avoid: a log at a server that could not accept these rows.
         size: bytes of the rows.
-        sent: how many rows from the front are in flight.
-        messages: the counter with which each of the messages ends that they are in.
-        generation: rises whenever rows are sent anew; a gap or a retry answers only for its own generation.
-        until: nothing is sent after it: the latest deadline of the calls that wait.
-        trouble: what to tell them at their deadline; failure: what to raise at once, until somebody puts or flushes.
+        sent: number of rows in flight, from the front.
+        messages: the last counter of each message in flight.
+        generation: rises whenever rows are sent anew; a gap or a retry counts only for its own generation.
+        until: latest deadline of the waiting calls; nothing is sent after it.
+        trouble: cause to report at the deadline.
+        failure: error to raise at once, until the next put or flush.
     """
 
     def __init__(self, topic: str, retries: Retries, window: int) -> None:
@@ -123,31 +127,30 @@ class Chain:
 
     @property
     def crowded(self) -> bool:
-        """Whether twice a window is unfinished: who does not wait for his puts has to wait for room."""
+        """True if two windows are unfinished: a caller that does not wait for its puts must now wait for room."""
         return len(self.rows) >= 2 * self._window or self.size >= 2 * WINDOW_BYTES
 
     @property
     def roomy(self) -> bool:
-        """Whether there is room again for more than one or two: who waited for it then puts many at once."""
+        """True if there is room for many more puts, so that a caller that waited for room can put many at once."""
         return len(self.rows) <= self._window and self.size <= WINDOW_BYTES
 
     @property
     def is_busy(self) -> bool:
-        """Whether as many messages are in flight as light rows may be in: an answer will have the next one sent."""
+        """True if light rows must wait: MESSAGES_MAX messages are in flight, and an answer will cause the next one."""
         return len(self.messages) >= MESSAGES_MAX and self.until != float("-inf")
 
     def holds_back(self, row: Row) -> bool:
-        """Whether its last row certainly cannot be sent now: an answer, or the next try, will have it sent."""
+        """Return True if the last row certainly cannot be sent now, but will be after an answer or at the next try."""
         waits = self.is_busy and row.light and self._singly_until == float("-inf")
         return waits or self._pausing or self.sent >= self._allowed
 
     def add(self, row: Row) -> None:
-        """One more row at the end."""
         self.rows.append(row)
         self.size += row.size
 
     def wake(self, until: float, proxy: int) -> None:
-        """Somebody waits until `until`: finish what is here, in order."""
+        """Send the rows, in order, for a call that waits until `until`."""
         if self.until == float("-inf"):
             self.retries.renew(proxy)
             self._allowed, self._pausing, self.trouble = self._window, False, ""
@@ -156,7 +159,7 @@ class Chain:
         self.until = max(self.until, until)
 
     def sendable(self, now: float) -> list[list[Row]]:
-        """The rows to send now, those of each message together; they count as in flight from here on."""
+        """Return the rows to send now, grouped by message; they count as in flight from here on."""
         out: list[list[Row]] = []
         if self._pausing or now >= self.until:
             return out
@@ -171,11 +174,11 @@ class Chain:
         return out
 
     def _next_message(self, end: int, *, singly: bool) -> list[Row]:
-        """The rows of the next message; none where they have to wait.
+        """Return the rows of the next message; an empty list if they must wait.
 
         Args:
-            end: the place of the first row that may not be in flight now.
-            singly: whether each goes alone.
+            end: index of the first row that may not be in flight now.
+            singly: True if each row goes alone.
         """
         first = self.rows[self.sent]
         room = WINDOW_BYTES - self._flying
@@ -194,19 +197,19 @@ class Chain:
         return out
 
     def fail(self, error: PubsubError) -> None:
-        """The service says that it cannot be: who waits is told, and nothing is sent until somebody puts or flushes."""
+        """Stop sending after a rejection: waiting calls get the error, and the next put or flush starts again."""
         self.failure = error
         self.until, self.deadline = float("-inf"), None
 
     def answered(self, status: Status, generation: int, proxy: int, now: float) -> list[Row]:
-        """Take an answer to one of its rows.
+        """Handle an answer to one of the rows.
 
         Returns:
-            The rows that are done by it.
+            The rows that it finishes.
         """
         outcome, current = status.outcome, generation == self.generation
         successful = outcome in {Outcome.SUCCESS, Outcome.DUPLICATE}
-        # A train that ended early was taken up to `last` all the same.
+        # The server has stored a train that ended early up to `last`.
         reached = bool(self.rows) and self.rows[0].last <= status.last
         done = self._progress(status, proxy, now) if successful or reached else []
         if successful or not current or not self.rows:
@@ -233,8 +236,8 @@ class Chain:
             done.append(row)
         while self.messages and self.messages[0] <= self.finished:
             self.messages.popleft()
-        # A late answer from a log that lacks what another one acknowledged since is no reason to go there: a log
-        # that is named as ours, and lacks the put before, is taken for an older copy of itself.
+        # Ignore the log of a late answer that lacks later acknowledged puts: a server treats a log that we name, and
+        # that lacks the previous put, as an older copy of itself.
         if status.log and status.last >= self.finished:
             self.log = status.log
         if done:
@@ -256,34 +259,34 @@ class Chain:
             self._pause(now)
 
     def _go_singly(self, now: float) -> None:
-        """A train was refused: at once the same row by row, of which each is told for itself."""
+        """Send the rows of a refused train again at once, row by row, so that each gets its own answer."""
         self._singly_until = now + SINGLY_SECONDS
         self.send_anew()
         self.deadline = now + self.retries.patience
 
     def send_anew(self) -> None:
-        """All rows are to be sent, whether they were before or not."""
+        """Mark all rows as not sent."""
         self.sent = self._flying = 0
         self.messages.clear()
         self.generation += 1
 
     def _pause(self, now: float) -> None:
-        """Nothing more in this try; the next one begins when its time is over."""
+        """Stop this try; the next one begins at its deadline."""
         self._pausing = True
         self.send_anew()
         if self.deadline is None:
             self.deadline = now + self.retries.patience
 
     def try_now(self) -> None:
-        """The present try comes to nothing, or is waited for no longer: begin anew at once."""
+        """Abandon the present try and begin the next one at once."""
         self._pausing, self.deadline = False, None
         self.send_anew()
 
     def tick(self, now: float) -> bool:
-        """Begin the next try where the present one is over; stop where nobody waits any more.
+        """Begin the next try if the present one is over; stop if no caller waits any more.
 
         Returns:
-            Whether a try came to nothing.
+            True if a try failed.
         """
         if self.rows and now >= self.until and self.until != float("-inf"):
             self.until = float("-inf")
@@ -296,30 +299,29 @@ class Chain:
         return False
 
     def next_deadline(self) -> float | None:
-        """When `tick` has something to do."""
+        """Return the time at which `tick` has work."""
         if self.until == float("-inf"):
             return None
         return self.until if self.deadline is None else min(self.until, self.deadline)
 
     def unchain(self) -> Row | None:
-        """The log was given up: the oldest row, which is to begin the chain anew; `unchained` follows the commit.
+        """Return the oldest row, to begin the chain anew after its log was given up; `unchained` follows the commit.
 
-        Until then the log is named as before: by it a server finds out, and says again, that it was given up.
-
-        None where it does already, or there is none.
+        Until then requests still name that log: from the name a server detects again that the log was given up. The
+        result is None if that row begins the chain already, or there is no row.
         """
         self.send_anew()
         self._pausing = False
         return self.rows[0] if self.rows and self.rows[0].previous else None
 
     def unchained(self, row: Row) -> None:
-        """The commit that makes this row begin the chain succeeded."""
+        """Accept the commit that lets this row begin the chain."""
         row.previous = 0
         if self.rows and self.rows[0] is row:
             self.log = ""
 
     def renew(self) -> None:
-        """Another publisher from now on: the oldest row begins the chain, and no power cut took anything of it."""
+        """Continue as another publisher: the oldest row begins the chain, without marks of earlier power cuts."""
         self.finished = self.cleared = 0
         for row in self.rows:
             row.whole = 0

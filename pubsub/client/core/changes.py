@@ -1,7 +1,7 @@
-"""What the client makes durable, as values: the core says what changes, the store applies it in one transaction.
+"""Represent durable changes as values: the core decides a change, and the store applies it in one transaction.
 
-`FSYNC` names those that must be on the disk, not only in the kernel, before anything that follows from them is sent
-(docs/architecture.md, *Put: the chain*). All others survive the process; an fsync that comes later covers them.
+`FSYNC` names the changes that must be on the disk, not only in the kernel, before anything that follows from them is
+sent (docs/architecture.md, *Put: the chain*). All others survive the end of the process, and a later fsync covers them.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ class RowsRemoved:
 
 @dataclass(slots=True)
 class RowUnchained:
-    """The oldest unfinished batch of a topic whose log was given up begins the chain anew."""
+    """The oldest unfinished batch of a topic begins the chain anew, because the log was given up."""
 
     counter: int
 
 
 @dataclass(slots=True)
 class ChainMoved:
-    """What a topic's chain is when no row of it is left in the outbox.
+    """The state of a topic's chain without rows in the outbox.
 
     Attributes:
         previous: the last counter that was not discarded.
-        cleared: the power cut up to which a marked put has succeeded.
+        cleared: number of the power cut up to which a marked put has succeeded.
         log: the log that answered last.
     """
 
@@ -59,11 +59,11 @@ class ChainMoved:
 
 @dataclass(slots=True)
 class Intended:
-    """The user wants to be subscribed to a topic, or not to be; the service has not confirmed it.
+    """The application wants to be subscribed to a topic or not; the service has not confirmed it.
 
     Attributes:
-        fresh: a new subscription is to begin at `start`, whatever the service has under the client's ID.
-        start: anywhere but at the end: what was taken before is to come again, so no counter of it is kept.
+        fresh: the new subscription begins at `start`, in place of any subscription of this client ID at the service.
+        start: for any start but the end, earlier messages must come again, so the store drops their counters.
     """
 
     topic: str
@@ -84,7 +84,7 @@ class Confirmed:
 
 @dataclass(slots=True)
 class Taken:
-    """The application has everything up to this position; `counters` are the last ones by publisher."""
+    """The application has all messages up to this position; `counters` are the last ones by publisher."""
 
     topic: str
     position: Position
@@ -93,7 +93,7 @@ class Taken:
 
 @dataclass(slots=True)
 class Tried:
-    """A handler is about to see this message for the n-th time."""
+    """A handler is about to process this message for the n-th time, n = `attempts`."""
 
     topic: str
     position: Position
@@ -102,19 +102,19 @@ class Tried:
 
 @dataclass(slots=True)
 class CallsDiscarded:
-    """Calls whose requests leave the outbox undone. Those that have a reply keep it."""
+    """Calls end because their requests leave the outbox unfinished. Calls with a reply keep the reply."""
 
     calls: Sequence[str]
 
 
 @dataclass(slots=True)
 class Buried:
-    """A message, or a range that is lost, goes to the dead letters. Of a range the user is still to be told.
+    """A message or a range of lost messages moves to the dead letters. The application must still learn of a range.
 
     Attributes:
         first, last: positions as text, `log.offset`.
         at: seconds since 1970.
-        key, headers: of the message, these as its batch has them.
+        headers: encoded as in the message's batch.
     """
 
     topic: str
@@ -133,7 +133,7 @@ class Buried:
 
 @dataclass(slots=True)
 class Told:
-    """The user was told of the oldest losses on a topic, so many of them."""
+    """The application learned of the oldest `count` losses on a topic."""
 
     topic: str
     count: int
@@ -162,4 +162,4 @@ Change = (
 )
 
 FSYNC: Final = frozenset({Intended, Confirmed, Buried, Renewed, RowUnchained})
-"""Changes whose commit is fsynced whatever the client's settings are."""
+"""Changes with an fsynced commit under any settings."""

@@ -1,4 +1,4 @@
-"""What the iterator `messages()` has taken and is handing out, while other calls may want what is left of it."""
+"""Share the taken messages of a `messages()` iteration between the iteration and other calls."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ from pubsub.protocol import Position
 
 
 class Chunk:
-    """Messages that are taken and are being handed out one by one, while other threads may want what is left of them.
+    """Messages that are taken and yielded one by one, while other threads may take the rest.
 
-    The first of them counts as handed out from the start, so that an iteration gets on however many others call. For
-    each of the others there is a token, and whoever draws that has the message: the iteration, which hands it out, or
-    a call that stops the chunk, which gives it back. Drawing one is a single step of the interpreter, without a lock.
+    The first message counts as yielded from the start, so an iteration proceeds however many other calls there are.
+    Each other message has a token, and a message belongs to the party that draws its token. This is either the
+    iteration, which yields the message, or a call that stops the chunk, which gives it back. Drawing a token is a
+    single step of the interpreter and needs no lock.
 
     Attributes:
-        total: how many there are.
-        recorded: its place in the client's record, where there is one.
-        before, counters: position and last counters taken as they were.
-        after: the position with all of it taken, and with what was left out behind its last message.
+        total: number of messages.
+        recorded: its place in the client's record, if there is one.
+        before, counters: position and last taken counters before the chunk.
+        after: the position with the whole chunk taken, including records skipped after its last message.
     """
 
     __slots__ = ("_left", "_tokens", "after", "before", "counters", "pieces", "recorded", "rest", "total")
@@ -38,21 +39,21 @@ class Chunk:
         self.rest: list[RunSlice] = []
 
     def claims(self) -> Iterator[None]:
-        """One item for each message that may be handed out; it counts as handed out then."""
+        """Yield one item for each message that may be yielded; the message then counts as yielded."""
         return chain((None,), self._tokens)
 
     def stop(self) -> None:
-        """Hand out nothing more. The session's lock is held."""
-        # One bytecode step: what a signal raises strikes before it or after it, and never in the midst.
+        """Yield no more. The session's lock is held."""
+        # One bytecode step: an exception of a signal handler comes before or after it, never within.
         self._left.extend(self._tokens)
 
     @property
     def handed(self) -> int:
-        """How many were handed out."""
+        """Number of yielded messages."""
         return self.total - len(self._left) - length_hint(self._tokens)
 
     def give_back(self, topic: str) -> Taken:
-        """What takes back all that it has not handed out, once it is stopped; `rest` is that then."""
+        """Return the change that gives back the messages not yielded by a stopped chunk, and set `rest` to them."""
         handed, position, taken = self.handed, self.before, dict(self.counters)
         self.rest = []
         for piece in self.pieces:
@@ -68,5 +69,5 @@ class Chunk:
 
     @property
     def over(self) -> bool:
-        """Whether nothing more of it is handed out."""
+        """True if no more messages will be yielded."""
         return not length_hint(self._tokens)

@@ -1,9 +1,11 @@
-"""The client without its sockets, its disk and its clock: what each call and each answer does, and what is to be sent.
+"""Decide, without sockets, disk and clock, how a client reacts to each call and each answer.
 
-The shell (`session`) feeds it calls, decoded answers and `now`, and asks for four things in this order: `due`, changes
-that must be committed before anything that follows from them is sent; then `wants_sync`; then `outgoing`, the messages
-to send; then `deadline`, when `tick` has something to do. What a call changes is planned first (`Draft`, `Taking`, an
-intent), committed by the shell, and only then accepted here: memory never runs ahead of the disk.
+The shell (`session`) passes in calls, decoded answers and `now`, and then uses four results in this order: `due`,
+`wants_sync`, `outgoing`, `deadline`. The changes in `due` must be committed before anything that follows from them is
+sent.
+
+A call's change is planned first (`Draft`, `Taking`, an intent), committed by the shell, and accepted here only then. So
+memory never runs ahead of the disk.
 """
 
 from __future__ import annotations
@@ -32,26 +34,28 @@ from pubsub.protocol import Get, Message, Outcome, Position, Status, format_posi
 from pubsub.protocol.names import Start
 
 SYNC_SECONDS: Final = 0.05
-"""What was taken is fsynced, and so may be acknowledged, at the latest so long after it."""
+"""Longest time from taking messages to the fsync that allows their acknowledgement."""
 
 TRANSMISSIONS_MAX: Final = 64
-"""Of one put so many transmissions may still be answered; an answer to an earlier one is of no use any more."""
+"""Number of latest transmissions of one put with accepted answers; an answer to an earlier one is of no use."""
 
 ASKED_MAX: Final = 16
-"""Of one intent so many transmissions are heard of: the last one counts, the others say that the service is slow."""
+"""Number of latest transmissions of one intent with useful answers: the last one counts, the others show a slow
+service.
+"""
 
 IDLE: Final = float("-inf")
 
 CONTINUED: Final = (
-    "client %s goes on with its subscription to %s from another state directory: messages that were handed out to that"
-    " one and not acknowledged are marked doubtful, since they may have been processed"
+    "client %s continues its subscription to %s from another state directory: messages delivered there without an"
+    " acknowledgement are marked doubtful, since they may have been processed already"
 )
 _log: Final = logging.getLogger("pubsub.client")
 
 
 @dataclass(frozen=True, kw_only=True)
 class CoreSettings:
-    """What the core needs to know of a client's settings; units as in `ClientSettings`."""
+    """The client's settings that the core uses; units as in `ClientSettings`."""
 
     client: str
     path: str
@@ -66,22 +70,20 @@ class CoreSettings:
 
 
 class ClientCore:
-    """One open client.
+    """The decisions of one open client.
 
     Args:
-        settings: what it may do.
-        numbers: its allocator.
-        cuts: power cuts that its state came through.
-        load_taken: gives a topic's last counters taken, by publisher.
-        wall: gives seconds since 1970, for the dead letters.
+        cuts: number of power cuts in the history of this state.
+        load_taken: returns a topic's last taken counters by publisher.
+        wall: returns seconds since 1970, for the dead letters.
 
     Attributes:
-        due: to be committed, oldest first.
-        wants_sync: all that was committed is to be fsynced.
-        flights: what was sent and may still be answered.
-        groups: what callers are about to put together.
-        doors: which proxies refuse this client.
-        copied: set where an answer shows that a copy of this state was used elsewhere.
+        due: changes to commit, oldest first.
+        wants_sync: True if all commits so far are to be fsynced.
+        flights: transmissions that may still be answered.
+        groups: open batches that callers share.
+        doors: proxies that refuse this client.
+        copied: the error to raise, if an answer has shown that a copy of this state was used elsewhere.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class ClientCore:
     def load_subscriptions(
         self, rows: Iterable[tuple[str, bool, bool, bool, int, str, Position | None, Any, int]]
     ) -> None:
-        """What the store holds, as `Store.subscriptions` gives it."""
+        """Load subscriptions in the form of `Store.subscriptions`."""
         for topic, wanted, settled, fresh, number, log, position, tried, attempts in rows:
             sub = self.subscription(topic)
             sub.intent.load(wanted, settled, fresh, number)
@@ -124,17 +126,17 @@ class ClientCore:
             sub.cursor.load(position, tried, attempts)  # Opening the store fsynced it.
 
     def load_starts(self, rows: Iterable[tuple[str, Start]]) -> None:
-        """Where fresh subscriptions begin, as `Store.starts` gives it."""
+        """Load the start positions of fresh subscriptions in the form of `Store.starts`."""
         for topic, start in rows:
             self.subscription(topic).intent.start = start
 
     def load_losses(self, rows: Iterable[tuple[str, str, str, str]]) -> None:
-        """What the user was not told of before, as `Store.untold` gives it."""
+        """Load the losses that the application has not learned of, in the form of `Store.untold`."""
         for topic, first, last, reason in rows:
             self.subscription(topic).losses.add(DataLoss(topic, first, last, reason))
 
     def subscription(self, topic: str) -> Subscription:
-        """A topic's subscription; a new one, off, where there is none."""
+        """Return a topic's subscription, and make one that is off if there is none."""
         found = self.subscriptions.get(topic)
         if found is None:
             found = Subscription(self.settings.client, topic, self._retries(), self._load_taken)
@@ -144,13 +146,13 @@ class ClientCore:
     # Calls
 
     def finish(self, topic: str, until: float) -> Chain:
-        """Send what is unfinished on a topic, in order, until `until`."""
+        """Send the unfinished puts of a topic, in order, until `until`."""
         if self.doors.closed:
             self.doors.called = True
         return self.outbox.wake(topic, until, self.proxy)
 
     def settle(self, sub: Subscription, until: float) -> None:
-        """Ask for an intent to be settled until `until`."""
+        """Ask the service to settle an intent, until `until`."""
         ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
@@ -158,27 +160,27 @@ class ClientCore:
         self._awake[sub.topic] = sub
 
     def check(self, sub: Subscription, until: float) -> None:
-        """Ask until `until` whether the service knows a settled subscription; `unchecked` says when it does."""
+        """Ask the service until `until` if it knows a settled subscription; `unchecked` is True until it answers."""
         ask_again(self.doors, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.intent.check_for(until)
-        sub.deadline = None  # The answer to what is in flight may be older than the call.
+        sub.deadline = None  # The answer to the request in flight may be older than the call.
         self._awake[sub.topic] = sub
 
     def want(self, sub: Subscription, until: float, now: float) -> None:
-        """A call waits for messages until `until`; it counts itself in `sub.waiting`, and out again."""
+        """Ask for messages for a call that waits until `until`. The call must decrement `sub.waiting` at its end."""
         ask_again(self.doors, sub)
         if not sub.wanted(now) and sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.until = max(sub.until, until) if sub.wanted(now) else until
         sub.waiting += 1
         if sub.intent.settled and sub.parked_beyond(until, now):
-            sub.deadline = None  # The server may hold that GET for longer than this call waits: ask anew.
+            sub.deadline = None  # The server may hold that GET for longer than this call waits, so send another one.
         self._awake[sub.topic] = sub
 
     def moved(self, sub: Subscription, now: float, *, fsynced: bool) -> None:
-        """A commit that moved a subscription's position succeeded."""
+        """Record that a commit moved a subscription's position."""
         self._awake[sub.topic] = sub
         self._unsynced[sub.topic] = sub
         if fsynced:
@@ -187,7 +189,7 @@ class ClientCore:
             self._sync_at = now + SYNC_SECONDS
 
     def synced(self) -> None:
-        """An fsync covered every commit so far: it may be acknowledged, and what waited for it may be sent."""
+        """Record an fsync of all commits so far: they may be acknowledged, and held messages may be sent."""
         for topic, sub in self._unsynced.items():
             sub.synced()
             self._awake[topic] = sub
@@ -196,7 +198,7 @@ class ClientCore:
         self.outbox.release()
 
     def acknowledge(self, now: float) -> list[Subscription]:
-        """Acknowledge all that is safe, for the last time; the subscriptions whose service is known to be there."""
+        """Acknowledge all safe positions for the last time; return the subscriptions with a responsive server."""
         out = []
         for sub in self._awake.values():
             sub.waiting = 0
@@ -206,7 +208,7 @@ class ClientCore:
         return out
 
     def renewed(self, publisher: str, wanted: Iterable[Subscription]) -> None:
-        """The state is another publisher's from now on, and its subscriptions are to be made anew."""
+        """Continue as another publisher, and subscribe anew to the topics of `wanted`."""
         self.publisher, self.copied = publisher, None
         self.flights.forget(self.flights.of_puts())
         self.outbox.renewed()
@@ -216,7 +218,7 @@ class ClientCore:
     # Answers
 
     def receive(self, token: int, status: Status, now: float) -> None:
-        """Take the answer to the message that was sent with `token`; one that is not waited for any more is ignored."""
+        """Handle the answer to the message sent with `token`; ignore an answer that is no longer expected."""
         flight = self.flights.landed(token)
         if flight is None:
             return
@@ -241,7 +243,7 @@ class ClientCore:
             self.copied = StateCopied(self.settings.client, self.settings.path, evidence)
             chain.until, chain.deadline = IDLE, None
             return
-        # Of a train that is refused it is not known which row is meant, or whether the server knows trains at all.
+        # A refused train does not tell which row is at fault, or whether the server supports trains at all.
         ends = status.outcome is not Outcome.SUCCESS and not (train and status.outcome is Outcome.REFUSED)
         if ends and generation == chain.generation and self._put_ended(chain, status):
             return
@@ -253,7 +255,7 @@ class ClientCore:
             self.groups.answered(chain.topic)
 
     def _put_ended(self, chain: Chain, status: Status) -> bool:
-        """Whether an answer ends what is sent of a chain, for now or in this log."""
+        """Stop the sending of a chain, for now or in this log, if the answer demands that; return True in this case."""
         if status.outcome is Outcome.GONE:
             chain.trouble = "the log was given up"
             if (first := chain.unchain()) is not None:
@@ -277,7 +279,7 @@ class ClientCore:
             self._retry_later(sub, status, now)
 
     def _intent_superseded(self, sub: Subscription, status: Status) -> None:
-        """A higher number is known there: only a call of the user's goes above it, once."""
+        """Handle a higher number at the service: one call of the application may go above it, once."""
         if not sub.intent.insists:
             sub.failure = Superseded(self.settings.client, sub.topic)
             return
@@ -327,7 +329,7 @@ class ClientCore:
     # Sending
 
     def outgoing(self, now: float) -> list[Outgoing]:
-        """What is to be sent now; it counts as sent."""
+        """Return the messages to send now, and count them as sent."""
         out: list[Outgoing] = []
         if self.outbox.active and self.copied is None:
             self._send_puts(out, now)
@@ -343,7 +345,7 @@ class ClientCore:
             for rows in chain.sendable(now):
                 last, proxy = rows[-1], chain.retries.proxy
                 message = put_message(self.settings.client, self.publisher, chain, rows)
-                # The answer is waited for until the last one is done, whatever became of those before it.
+                # The answer is expected until the last row is done, even if earlier rows are done before.
                 token = self.flights.add(chain, last, chain.generation, proxy, train=len(rows) > 1)
                 self.flights.keep(last.tokens, token, TRANSMISSIONS_MAX)
                 out.append(Outgoing(token, proxy, message, rows))
@@ -391,7 +393,7 @@ class ClientCore:
     # Time
 
     def tick(self, now: float) -> None:
-        """Do what is due at `now`."""
+        """Handle expired deadlines."""
         if self.doors.called:
             self.doors.knock(now)
         for chain in self.outbox.active.values():
@@ -406,7 +408,7 @@ class ClientCore:
             self.wants_sync = True
 
     def deadline(self) -> float | None:
-        """When `tick` or `outgoing` has something to do; None: not before the next call or answer."""
+        """Return the next time at which `tick` or `outgoing` has work; None: not before the next call or answer."""
         times = [at for chain in self.outbox.active.values() if (at := chain.next_deadline()) is not None]
         for sub in self._awake.values():
             times += [at for at in (sub.deadline, sub.acknowledge_at()) if at is not None]
@@ -416,7 +418,7 @@ class ClientCore:
 
 
 def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, now: float) -> None:
-    """The commit of an intent that is confirmed succeeded."""
+    """Accept a confirmed intent after its commit."""
     sub.confirmed(change)
     sub.heard = now
     sub.retries.restart(proxy)
@@ -425,16 +427,16 @@ def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, n
 
 
 def _answered_late(sub: Subscription, flight: Flight, now: float) -> None:
-    """An earlier transmission of an intent was answered, which counts no more: the service is there, and slow.
+    """Extend the try after an answer to an earlier transmission of an intent: the service is there, and slow.
 
-    Where each try were given less than it takes, none would ever count. So the last one is given twice as long.
+    If each try were shorter than the answer takes, no answer would ever count. So the last try gets twice that time.
     """
     if sub.deadline is not None and not sub.intent.settled and flight.proxy == sub.retries.proxy:
         sub.deadline = max(sub.deadline, now + min(2 * (now - flight.at), TRY_SECONDS_MAX))
 
 
 def _asleep(sub: Subscription, now: float) -> bool:
-    """Whether nothing is to be done for a subscription before the next call or answer."""
+    """Return True if a subscription needs nothing before the next call or answer."""
     return not (
         sub.deadline is not None
         or sub.wanted(now)

@@ -1,4 +1,4 @@
-"""What the core has the shell do: messages to send, and changes to commit first."""
+"""Define the core's orders to the shell: messages to send, and changes to commit first."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Outgoing:
     Attributes:
         token: comes back with the answer.
         proxy: index of the proxy.
-        message: what; `complete` puts into it what of its rows is on the disk only.
-        rows: of a put: one, or those of a train.
+        message: the message; `complete` adds the bodies that are on the disk only.
+        rows: rows of a put: one, or those of a train.
     """
 
     token: int
@@ -27,10 +27,10 @@ class Outgoing:
     rows: Sequence[Row] = ()
 
     def complete(self, load: Callable[[int], bytes]) -> Message:
-        """The message as it is to be sent.
+        """Return the message with all bodies.
 
         Args:
-            load: gives the batch that is on the disk under a counter.
+            load: returns the batch stored under a counter.
         """
         message = self.message
         if isinstance(message, Put) and (message.rows or self.rows[0].body is None):
@@ -41,7 +41,7 @@ class Outgoing:
 
 @dataclass(slots=True)
 class Due:
-    """Changes to commit, and what is true once they are."""
+    """Changes to commit, and a function to call after the commit."""
 
     changes: list[Change]
     then: Callable[[], None] = field(default=lambda: None)

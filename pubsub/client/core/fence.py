@@ -1,15 +1,16 @@
-"""What keeps answers out that are not about a subscription as it is now, and requests away from a wrong holder."""
+"""Keep out answers about an earlier state of a subscription, and keep requests away from a wrong server."""
 
 from __future__ import annotations
 
 
 class Fence:
-    """Around one subscription.
+    """The fence around one subscription.
 
     Attributes:
-        log: the log that answered last; avoid: one whose holder does not know this subscription. Requests name both.
-        generation: rises with every request; an answer counts only while this is what it was.
-        emptied: how often everything that was here was thrown away. What was taken in hand before is not ours then.
+        log: the log that answered last; requests name it.
+        avoid: a log at a server that does not know this subscription; requests name it.
+        generation: rises with every request; an answer counts only for the present value.
+        emptied: number of times that all received records were dropped; records taken before that are no longer valid.
     """
 
     def __init__(self, log: str = "") -> None:
@@ -17,27 +18,26 @@ class Fence:
         self.generation = self.emptied = 0
 
     def raise_for_request(self) -> int:
-        """A request goes out: answers to those before count no more; the generation of its own answer."""
+        """Begin a request: return the generation of its answer; answers to earlier requests no longer count."""
         self.generation += 1
         return self.generation
 
     def empty(self) -> None:
-        """Everything that was here is thrown away: no answer to an earlier request counts."""
+        """Drop all received records, and ignore answers to earlier requests."""
         self.generation += 1
         self.emptied += 1
 
     def admits(self, generation: int) -> bool:
-        """Whether an answer of this generation counts."""
         return generation == self.generation
 
     def answered(self, log: str) -> None:
-        """A holder has answered that knows the subscription. `log`: its log, where it says it."""
+        """Record an answer from a server that knows the subscription. `log`: its log, if the answer names it."""
         self.log, self.avoid = log or self.log, ""
 
     def shun(self, log: str) -> None:
-        """The holder of this log does not know the subscription."""
+        """Avoid the server of this log, which does not know the subscription."""
         self.avoid = log
 
     def follow(self, log: str) -> None:
-        """The topic went to the holder of this log, where the answer says it."""
+        """Follow the topic to the server of this log, if the answer names one."""
         self.log = log or self.log

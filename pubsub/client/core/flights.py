@@ -1,4 +1,4 @@
-"""What was sent and may still be answered, by the token under which the answer comes."""
+"""Keep transmissions that may still be answered, by the token of the answer."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ class Flight(NamedTuple):
     """One transmission.
 
     Attributes:
-        target: whose it is; row: of a chain, the put that was sent, or the last one of a train.
-        generation: the target's at that time.
-        proxy: index of the proxy it went to.
-        train: whether other rows were sent with it.
-        at: when it was sent, on the monotonic clock in seconds; only of subscriptions.
+        target: the chain or the subscription that sent it.
+        row: for a chain, the sent row, or the last row of a train.
+        generation: the target's generation at that time.
+        proxy: index of the proxy.
+        train: True if it contains other rows too.
+        at: time of sending on the monotonic clock, in seconds; for subscriptions only.
     """
 
     target: Chain | Subscription
@@ -31,7 +32,7 @@ class Flights:
     """Transmissions that may still be answered.
 
     Attributes:
-        forgotten: tokens whose answers are of no use any more; whoever reads it clears it.
+        forgotten: tokens with useless answers; the code that reads the list clears it.
     """
 
     def __init__(self) -> None:
@@ -52,32 +53,31 @@ class Flights:
         train: bool = False,
         at: float = 0.0,
     ) -> int:
-        """A message is sent; the token for its answer."""
+        """Record a transmission and return the token of its answer."""
         self._token += 1
         self._flights[self._token] = Flight(target, row, generation, proxy, train, at)
         return self._token
 
     def keep(self, tokens: list[int], token: int, most: int) -> None:
-        """Put a token to those of the same request, and wait for the oldest no more where they are more than `most`."""
+        """Add a token to those of the same request, and forget the oldest above `most`."""
         tokens.append(token)
         if len(tokens) > most:
             older, tokens[:] = tokens[:-most], tokens[-most:]
             self.forget(older)
 
     def get(self, token: int) -> Flight | None:
-        """The transmission with this token; None: it is not waited for."""
+        """Return the transmission with this token, or None if its answer is not expected."""
         return self._flights.get(token)
 
     def landed(self, token: int) -> Flight | None:
-        """Its answer is here; None: it is not waited for any more."""
+        """Remove and return the transmission with this token, or None if its answer is no longer expected."""
         return self._flights.pop(token, None)
 
     def of_puts(self) -> list[int]:
-        """The tokens of all puts."""
         return [token for token, flight in self._flights.items() if isinstance(flight.target, Chain)]
 
     def forget(self, tokens: list[int]) -> None:
-        """Nobody waits for these any more; the list is emptied."""
+        """Stop expecting answers to these tokens; the list is emptied."""
         for token in tokens:
             if self._flights.pop(token, None) is not None:
                 self.forgotten.append(token)

@@ -1,8 +1,8 @@
-"""Groups: callers who put at the same time to the same topic share one row (docs/architecture.md, *Groups*).
+"""Let callers that put to the same topic at the same time share one row (docs/architecture.md, *Groups*).
 
-What a caller puts is a share. It waits in its topic's queue until the group is written; whoever writes it takes out all
-that wait there, and a caller who gives up takes out its own. Both are one operation of a deque, which Python makes
-without giving another thread its turn, so a share is taken by one of the two and nobody needs a lock to join.
+A `Share` is one caller's record. It waits in the open batch of its topic until the batch is written. The writer takes
+all records out of the queue, and a caller that gives up takes out its own. Both are one operation of a deque, during
+which Python runs no other thread. So only one of the two gets a record, and joining needs no lock.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pubsub.client.core.chain import Chain, Row
 from pubsub.errors import PubsubError
 
 HOLD_SECONDS: Final = 0.002
-"""While a row of its topic is in flight a group is held so long at most: then it is written, whoever answers."""
+"""Longest time for which an open batch waits for an answer while a row of its topic is in flight."""
 
 _NEVER: Final = float("inf")
 
@@ -25,11 +25,11 @@ class Share:
     """One caller's record.
 
     Attributes:
-        body, key, headers: what; headers as `encode_headers` writes them.
-        size: bytes that it adds to a batch, but for the tables.
-        until: how long its caller waits.
-        row, index: the row that holds it, and where; None until the group is written.
-        error: why it could not be written; nothing of it was.
+        headers: as encoded by `encode_headers`.
+        size: bytes that it adds to a batch, without the tables.
+        until: deadline of its caller.
+        row, index: the row with the record, and its place there; None until the open batch is written.
+        error: the cause if it could not be written; nothing of it was.
     """
 
     __slots__ = ("body", "error", "headers", "index", "key", "row", "size", "until")
@@ -43,42 +43,39 @@ class Share:
 
     @property
     def contents(self) -> Contents:
-        """It as a batch of its own."""
         return Contents((self.body,), (self.key,) if self.key else (), (self.headers,) if self.headers else ())
 
 
 class Groups:
-    """The open groups of a client, one a topic."""
-
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Share]] = {}
         self._due: dict[str, float] = {}
-        """When each open group is to be written. A topic that has none may stand here, too."""
+        """Due times of open batches. A topic without an open batch may have an entry too."""
 
     def join(self, chain: Chain, share: Share, now: float) -> bool | None:
-        """Have a record put with those that wait already. From any thread.
+        """Add a record to the open batch of its topic. Any thread may call this.
 
         Returns:
-            Whether it opens a group that its caller has to write, since no answer will have it written; None: it opens
-            one that is held. False where the group was open before.
+            True if it opens a batch that its caller must write, since no answer will cause that. None if it opens a
+            batch that is held. False if the batch was open before.
         """
         topic = chain.topic
         queue = self._waiting.get(topic)
         if queue is None:
             queue = self._waiting.setdefault(topic, deque())
         queue.append(share)
-        # In this order: whoever takes the share out after this look takes out the time, too, or leaves one too many.
+        # In this order: a thread that takes the record out later also takes out the due time, or leaves one too many.
         opens = topic not in self._due
         if opens:
             self._due.setdefault(topic, now + HOLD_SECONDS)
         return (None if chain.is_busy else True) if opens else False
 
     def is_open(self, topic: str) -> bool:
-        """Whether somebody waits for others, or for an answer, to be written. From any thread."""
+        """Return True if a record waits for others or for an answer. Any thread may call this."""
         return topic in self._due
 
     def withdraw(self, topic: str, share: Share) -> bool:
-        """Its caller gives up; whether it was still here, and is not put then. From any thread."""
+        """Take out the record of a caller that gives up; True if it was still here and is not put. For any thread."""
         try:
             self._waiting[topic].remove(share)
         except (KeyError, ValueError):
@@ -86,44 +83,44 @@ class Groups:
         return True
 
     def take(self, topic: str) -> list[Share]:
-        """All that wait on a topic, in order; they are to be written now."""
+        """Take out all waiting records of a topic, in order, to write them now."""
         self._due.pop(topic, None)
         queue, taken = self._waiting.get(topic), []
         try:
             while queue is not None:
                 taken.append(queue.popleft())
         except IndexError:
-            pass  # Asking first whether there is one would not do: its caller may take it out meanwhile.
+            pass  # A check before `popleft` would not help: the record's caller may take it out in between.
         return taken
 
     def answered(self, topic: str) -> None:
-        """A row of a topic is done: what is held there is held no longer."""
+        """Make a held batch due, because a row of its topic is done."""
         if topic in self._due:
             self._due[topic] = -_NEVER
 
     def due(self, now: float) -> list[str]:
-        """The topics whose groups are to be written now."""
+        """Return the topics with an open batch to write now."""
         return [topic for topic, at in tuple(self._due.items()) if at <= now]
 
     def deadline(self) -> float:
-        """When the next group is to be written; infinity: there is none."""
+        """Return the time at which the next open batch is due; infinity if there is none."""
         return min(tuple(self._due.values())) if self._due else _NEVER
 
     @property
     def topics(self) -> list[str]:
-        """Where a group may be open."""
+        """Topics that may have an open batch."""
         return list(self._due)
 
 
 def batches(shares: Sequence[Share], records_max: int, bytes_max: int) -> Iterator[tuple[Contents, Sequence[Share]]]:
-    """Shares as batches of at most so many records and bytes, a larger record alone; those of each batch beside it.
+    """Yield records as batches within these limits, each with its shares; a larger record is a batch of its own.
 
-    Records with a key or headers, and all behind the first of them, are apart from the plain ones before it.
+    Plain records, up to the first with a key or headers, are in batches of their own.
     """
     start, size, plain = 0, 0, True
     for index, share in enumerate(shares):
         its = share.size
-        is_plain = its == len(share.body)  # A body and nothing else.
+        is_plain = its == len(share.body)  # Only a body.
         begins_others = plain and not is_plain
         if begins_others or size + its > bytes_max or index - start >= records_max:
             if index > start:

@@ -1,8 +1,8 @@
-"""What the application wants of one topic, and what the service has confirmed of it.
+"""Keep the application's wish for one topic, and its confirmation by the service.
 
-An intent is durable before anything is sent. While it is not settled, every call and every start asks again. Each
-transmission has a number of its own, and only the answer to the last one counts: so one subscription in the whole
-system has the number that the client holds (docs/architecture.md, *Subscribe and get*).
+An intent is durable before anything is sent. While it is not settled, every call and every start asks the service
+again. Each transmission has its own number, and only the answer to the last one counts. So only one subscription in the
+whole system has the number that the client holds (docs/architecture.md, *Subscribe and get*).
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ NEVER: Final = float("-inf")
 
 
 class Intent:
-    """On or off.
+    """The wish to be subscribed, or not to be.
 
     Attributes:
-        on: what the application wants; settled: whether the service has confirmed it.
-        fresh: it is to begin at `start`, and not to continue (docs/architecture.md, *Continuing*).
-        start: where a fresh one begins.
-        number: of the transmission that was confirmed; asked: of the last one that was sent.
-        insists: the application's calls that still want to replace a higher number elsewhere, which is done once.
-        settle_until: the service is asked for it until then, whoever waits.
+        on: the application's wish.
+        settled: True if the service has confirmed it.
+        fresh: the subscription begins at `start`, and does not continue an earlier one (docs/architecture.md,
+            *Continuing*).
+        start: start of a fresh subscription.
+        number: number of the confirmed transmission.
+        asked: number of the last transmission.
+        insists: calls of the application that may still replace a higher number elsewhere, which is done once.
+        settle_until: the service is asked to settle it until then, even if no call waits.
         check_until: the service is asked until then whether it knows a settled one.
     """
 
@@ -35,50 +38,50 @@ class Intent:
         self.settle_until = self.check_until = NEVER
 
     def load(self, on: bool, settled: bool, fresh: bool, number: int) -> None:
-        """This is in the store."""
+        """Load the stored state."""
         self.on, self.settled, self.fresh, self.number = on, settled, fresh, number
 
     def differs(self, on: bool, *, fresh: bool, start: Start = LATEST) -> bool:
-        """Whether a call that wants this has to make it durable; otherwise it waits for what was asked already."""
+        """Return True if a call with this wish must make it durable; otherwise it waits for the present request."""
         return self.on != on or self.settled or (fresh and not (self.fresh and self.start == start))
 
     def change(self, on: bool, *, fresh: bool, start: Start = LATEST) -> None:
-        """The application wants this from now on, and it is durable."""
+        """Accept a durable wish."""
         self.on, self.settled, self.fresh, self.start = on, False, fresh, start
 
     def settle(self, number: int) -> None:
-        """The service has confirmed it under this number."""
+        """Record the service's confirmation under this number."""
         self.settled, self.number, self.settle_until = True, number, NEVER
         self.insists.clear()
 
     @property
     def subscribed(self) -> bool:
-        """Whether it is on, and confirmed."""
+        """True if it is on and confirmed."""
         return self.on and self.settled
 
     def asking(self, now: float, *, wanted: bool) -> bool:
-        """Whether the service is to be asked for it. `wanted`: a call waits for messages."""
+        """Return True if the service should be asked to settle it. `wanted`: a call waits for messages."""
         return not self.settled and (wanted or now < self.settle_until)
 
     @property
     def unchecked(self) -> bool:
-        """Whether the service was asked if it knows a settled one, and has not answered."""
+        """True if the service was asked whether it knows a settled one, and has not answered."""
         return self.check_until != NEVER
 
     def checking(self, now: float) -> bool:
-        """Whether the service is to be asked if it knows a settled one."""
+        """Return True if the service should be asked whether it knows a settled one."""
         return self.subscribed and now < self.check_until
 
     def checked(self) -> None:
-        """There is nothing more to find out about a settled one."""
+        """Stop asking whether the service knows a settled one."""
         self.check_until = NEVER
 
     def ask_until(self, until: float) -> None:
-        """Ask the service for it until then, at least."""
+        """Ask the service to settle it at least until then."""
         self.settle_until = max(self.settle_until, until)
 
     def check_for(self, until: float) -> None:
-        """Ask the service until then, at least, whether it knows a settled one."""
+        """Ask the service at least until then whether it knows a settled one."""
         self.check_until = max(self.check_until, until)
 
     def stop_asking(self) -> None:

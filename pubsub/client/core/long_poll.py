@@ -1,7 +1,7 @@
-"""The GET that went out last: how long the server may hold it, and whether the next one is sent without a call.
+"""Time the GETs of a subscription: how long the server may hold one, and when the next one goes without a call.
 
-A GET that finds nothing is held twice as long the next time. An answer that brings something makes the next GET go out
-at once, so that its answer is made at the server while this one is handed out.
+The server may hold the GET after an empty answer twice as long. After an answer with records the next GET goes at once,
+so the server prepares its answer while the application reads the records.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from pubsub.client.core.intent import NEVER
 
 WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 10.0
-"""How long the server may hold a GET: doubling between these while nothing comes."""
+"""Limits of the time for which the server may hold a GET: it doubles from the one to the other while no records
+come.
+"""
 
 ACKNOWLEDGE_SECONDS: Final = 0.25
-"""A GET that is held at the server so long is sent anew where there is more to acknowledge."""
+"""Time after which a GET held at the server is replaced by a new one, if there is more to acknowledge."""
 
 
 class LongPoll:
-    """Of one subscription.
+    """The last GET of one subscription.
 
     Attributes:
-        hungry: the last answer brought something, so there may be more.
-        sent_at: when the last GET went out.
-        asks: it asked for records, and did not only acknowledge.
-        wait: seconds that the next one may be held where no call waits for less.
+        hungry: True if the last answer had records, so there may be more.
+        sent_at: time of the last GET.
+        asks: True if it asked for records, and did not only acknowledge.
+        wait: seconds for which the server may hold the next one, unless a call waits for less.
     """
 
     def __init__(self) -> None:
@@ -34,30 +36,29 @@ class LongPoll:
         self.wait = WAIT_SECONDS
 
     def sent(self, now: float, wait: float, *, asks: bool) -> None:
-        """A GET went out that may be held so long, in seconds."""
+        """Record a GET that the server may hold for `wait` seconds."""
         self.sent_at, self._held, self.asks = now, wait, asks
 
     def answered(self, *, empty: bool) -> None:
-        """It was answered."""
         self.hungry = not empty
         self.wait = min(2 * self.wait, WAIT_SECONDS_MAX) if empty and self._held else WAIT_SECONDS
 
     def unanswered(self) -> None:
-        """It was not answered in its time."""
+        """Record that the GET got no answer in time."""
         self.hungry = False
 
     def restart(self) -> None:
-        """Nothing of before counts."""
+        """Begin anew after the subscription changed."""
         self.hungry, self.wait = False, WAIT_SECONDS
 
     def stop(self) -> None:
-        """Ask for nothing more without a call, and acknowledge at once."""
+        """Send no GET for records without a call, and acknowledge at once."""
         self.hungry, self.sent_at = False, NEVER
 
     def held_beyond(self, until: float, now: float) -> bool:
-        """Whether the last GET was held for long, and may be for longer than until then."""
+        """Return True if the server has held the last GET for long, and may hold it beyond `until`."""
         return self.sent_at + WAIT_SECONDS < now and self.sent_at + self._held > until
 
     def acknowledge_at(self) -> float:
-        """When there is to be a GET again, if only to acknowledge."""
+        """Return the time of the next GET, if only to acknowledge."""
         return self.sent_at + ACKNOWLEDGE_SECONDS

@@ -1,7 +1,7 @@
-"""Losses on one topic that the application is to be told of, each by one call that raises it.
+"""Keep the losses on one topic until a call has raised each of them to the application.
 
-That it was told is made durable by the call after the one that raised, or at the end. So a process that dies on the way
-to its application tells it once more after its start.
+The call after the one that raised an error, or the close, makes durable that the application has it. So a process that
+ends before its application could handle the error raises it once more after the start.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pubsub.errors import DataLoss
 
 
 class Losses:
-    """Those of one topic, oldest first.
+    """The losses of one topic, oldest first.
 
     Attributes:
-        told: of how many the application was told, which the next call makes durable.
+        told: number of losses raised already, which the next call makes durable.
     """
 
     def __init__(self) -> None:
@@ -29,29 +29,28 @@ class Losses:
 
     @property
     def waiting(self) -> bool:
-        """Whether there is one that was not told."""
+        """True if a loss has not been raised."""
         return self.told < len(self._errors)
 
     def add(self, error: DataLoss) -> None:
-        """There is another one."""
         self._errors.append(error)
 
     def tell(self) -> DataLoss:
-        """The oldest one that was not told; it counts as told."""
+        """Return the oldest loss that has not been raised, and count it as raised."""
         self.told += 1
         return self._errors[self.told - 1]
 
     def forget(self, topic: str) -> list[Told]:
-        """What makes it durable that the application was told; `forgot` follows the commit."""
+        """Return the change that makes durable that losses were raised; `forgot` follows the commit."""
         return [Told(topic, self.told)] if self.told else []
 
     def forgot(self) -> None:
-        """The commit of `forget` succeeded."""
+        """Accept the commit of `forget`."""
         while self.told:
             self._errors.popleft()
             self.told -= 1
 
     def clear(self) -> None:
-        """Nobody is to be told."""
+        """Drop all losses without raising them."""
         self._errors.clear()
         self.told = 0

@@ -1,8 +1,8 @@
-"""What the application gets: messages, and batches of them that are built only as they are looked at.
+"""Represent received messages, and batches that build a message only at its first use.
 
 An answer of the service is one body with runs of records in it (`pubsub.protocol.records`). A `RunSlice` is a part of
-one run; a batch is a list of them; a `Message` is made when somebody asks for it. To take ten thousand
-records and count them makes none of them.
+one run, and a batch is a list of slices. A `Message` is built when the application reads it, so counting ten thousand
+received records builds none.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pubsub.protocol import Position, Run, decode_headers, format_position
 
 
 class RunSlice(NamedTuple):
-    """Records [start, stop) of a run, counted within it.
+    """Records [start, stop) of a run, as indexes within the run.
 
     Attributes:
-        doubtful: they were handed out before, to a state directory that did not acknowledge them.
+        doubtful: the records were delivered before, to a state directory that did not acknowledge them.
     """
 
     run: Run
@@ -40,7 +40,7 @@ class RunSlice(NamedTuple):
         return self.run.ends[self.stop - 1] - (self.run.ends[self.start - 1] if self.start else self.run.begin)
 
     def bodies(self) -> Iterator[bytes]:
-        """Every record's bytes, in order."""
+        """Yield the body of each record, in order."""
         run, data = self.run, self.data
         begin = run.ends[self.start - 1] if self.start else run.begin
         for end in run.ends[self.start : self.stop]:
@@ -52,10 +52,10 @@ class Message:
     """A message as it was put.
 
     Attributes:
-        topic: where.
-        body: what.
-        doubtful: it was handed out before, to a state directory of this client ID that did not acknowledge it: it may
-            have been processed. A handler with effects elsewhere looks there first.
+        topic: its topic.
+        body: its content.
+        doubtful: True if it was delivered before to a state directory of this client ID that did not acknowledge it. It
+            may have been processed already, so a handler with external effects checks those first.
     """
 
     __slots__ = ("_index", "_run", "body", "doubtful", "topic")
@@ -65,46 +65,46 @@ class Message:
 
     @property
     def position(self) -> Position:
-        """Its place: (log, offset)."""
+        """Its place in the topic: (log, offset)."""
         return self._run.log, self._run.offset + self._index
 
     @property
     def id(self) -> str:
-        """Its name for ever, `log.offset`."""
+        """Its permanent ID, `log.offset`."""
         return f"{self._run.log}.{self._run.offset + self._index}"
 
     @property
     def publisher(self) -> str:
-        """Who put it: `client ID/store ID`."""
+        """Its sender, `client ID/store ID`."""
         return self._run.publisher
 
     @property
     def counter(self) -> int:
-        """The publisher's number for it, as `put` returned it."""
+        """The publisher's number for it, as returned by `put`."""
         return self._run.counter + self._index
 
     @property
     def key(self) -> bytes:
-        """Its key, where it was put with one; else b""."""
+        """Its message key; b"" if it was put without one."""
         return self._run.keys[self._index] if self._run.keys else b""
 
     @property
     def headers(self) -> dict[str, bytes]:
-        """Its headers, in the order in which they were given; none where it was put without."""
+        """Its headers in the order of the put; empty if it was put without any."""
         return decode_headers(self.header_bytes)
 
     @property
     def header_bytes(self) -> bytes:
-        """Its headers as they stand in its batch."""
+        """Its headers as encoded in its batch."""
         return self._run.headers[self._index] if self._run.headers else b""
 
     @property
     def stamp(self) -> int:
-        """When the server took it: microseconds since 1970."""
+        """Its timestamp: the time at which the server accepted it, in microseconds since 1970."""
         return self._run.stamp
 
     def __eq__(self, other: object) -> bool:
-        """Whether it is the same message with the same contents, whenever either was taken."""
+        """Compare place and contents, whenever each message was received."""
         if not isinstance(other, Message):
             return NotImplemented
         return self._value() == other._value()
@@ -124,11 +124,11 @@ class Message:
 
 
 class Batch(Sequence[Message]):
-    """Messages that were taken together, in order, built as they are looked at.
+    """Messages received together, in order, each built at its use.
 
     Args:
-        topic: of all of them.
-        pieces: where they are.
+        topic: topic of all of them.
+        pieces: their records.
     """
 
     __slots__ = ("_length", "pieces", "topic")
@@ -141,7 +141,7 @@ class Batch(Sequence[Message]):
         return self._length
 
     def __eq__(self, other: object) -> bool:
-        """Whether it holds equal messages of the same topic, in the same order."""
+        """Compare topic, order and messages."""
         if not isinstance(other, Batch):
             return NotImplemented
         return self.topic == other.topic and len(self) == len(other) and all(map(eq, self, other))
@@ -174,7 +174,7 @@ class Batch(Sequence[Message]):
                 yield Message(topic, body, run, index, piece.doubtful)
 
     def bodies(self) -> list[bytes]:
-        """Only the bytes of all messages, which is faster than the messages."""
+        """Return only the bytes of all messages, which is faster than building the messages."""
         return [body for piece in self.pieces for body in piece.bodies()]
 
     def __repr__(self) -> str:

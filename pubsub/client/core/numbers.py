@@ -1,10 +1,10 @@
-"""The client's one allocator of 63-bit numbers (docs/architecture.md, *Numbers*).
+"""Allocate the client's 63-bit numbers (docs/architecture.md, *Numbers*).
 
 A number is 41 bits of milliseconds since 2020 and 22 bits of a count. The milliseconds are durable before the first
-number under them is given out, and the next ones are always above the stored ones, so no number is ever given out
-twice, whatever else a crash, a power cut or a clock takes away. The count starts at a random value in its lower half,
-so that two copies of one state directory that are opened in the same millisecond still part ways. Nothing else about
-numbers needs a disk: two million and more are given out per fsync.
+number with them is used, and later milliseconds are always above the stored ones. So no number is ever used twice, even
+after a crash, a power cut or a wrong clock. The count starts at a random value in its lower half. So two copies of one
+state directory get different numbers even if they are opened in the same millisecond. Nothing else about numbers needs
+a disk: one fsync covers at least two million numbers.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ COUNT_BITS: Final = 22
 COUNTS: Final = 1 << COUNT_BITS
 START_MAX: Final = 1 << 21
 BEHIND_MAX: Final = 1 << 12
-"""How many milliseconds numbers go on by at most, by chance, where the clock is behind them."""
+"""Largest random step, in milliseconds, of the next numbers if the clock is behind them."""
 
 NEAR_MAX: Final = 64
-"""Behind by so many milliseconds or fewer it is no wrong clock, but a client that was opened again at once."""
+"""Largest lag of the clock, in milliseconds, that counts as a quick reopening of the client, not as a wrong clock."""
 
 KNOWN_MAX: Final = 64
-"""Of so many milliseconds it is remembered that numbers were given out; each opening of a client takes new ones."""
+"""Number of remembered milliseconds; each opening of a client uses new ones."""
 
 
 def and_then(known: Sequence[int], milliseconds: int) -> list[int]:
-    """The milliseconds that are remembered when these are used, behind those that were known: the last KNOWN_MAX."""
+    """Append the milliseconds of new numbers to the known ones, and keep the last KNOWN_MAX."""
     return [*known, milliseconds][-KNOWN_MAX:]
 
 
 class Numbers:
-    """Gives out numbers that rise and are never given out again.
+    """Allocates rising numbers, and none of them twice.
 
     Args:
-        stored: the milliseconds that are durable from before; 0: none.
-        wall: gives seconds since 1970.
-        random: where the count's start comes from.
+        stored: the durable milliseconds of earlier numbers; 0: none.
+        wall: returns seconds since 1970.
+        random: source of the count's start.
         save: makes new milliseconds durable, fsynced, before it returns.
-        earlier: the milliseconds of earlier numbers, all of them from the first one on, up to `stored`.
+        earlier: the milliseconds of all earlier numbers from the first one on, up to `stored`.
 
     Attributes:
-        epoch: the session epoch, the first number since the client was opened (`opening` on the wire): of two clients
-            that are open with one name, the later one goes on.
+        epoch: the session epoch (`opening` on the wire), the first number since the client was opened. If two clients
+            with one name are open, the later one continues.
 
     Raises:
         StorageError: from `save`.
@@ -65,48 +65,49 @@ class Numbers:
     ) -> None:
         self._milliseconds, self._wall, self._random, self._save = stored, wall, random, save
         self.known = [*earlier] or [stored]
-        """All milliseconds that were used, from the first one here on."""
+        """All used milliseconds from the first one in this list on."""
         self._next = self._end = 0
         self.epoch = 0
         self.reopen()
 
     def reopen(self, above: int = 0) -> None:
-        """Take new milliseconds, so that every number to come is above `above`, and with them a new session epoch.
+        """Use new milliseconds, so that every later number is above `above`, and a new session epoch.
 
         Raises:
-            PubsubError: no number is above it; ConfigurationError: the clock is beyond all numbers.
+            PubsubError: no number above it is left.
+            ConfigurationError: the clock is beyond the largest number.
         """
         self._advance(above)
         self.epoch = self.take()
 
     def take(self, count: int = 1) -> int:
-        """The first of `count` numbers in a row that never cross into other milliseconds; at most START_MAX."""
+        """Return the first of `count` consecutive numbers with the same milliseconds; `count` is at most START_MAX."""
         self.ensure(count)
         first = self._next
         self._next += count
         return first
 
     def ensure(self, count: int) -> None:
-        """See that the next `count` numbers, at most START_MAX, need no disk."""
+        """Make sure that the next `count` numbers, at most START_MAX, need no disk write."""
         if self._next + count > self._end:
             self._advance(0)
 
     @property
     def highest(self) -> int:
-        """The largest number that was ever given out."""
+        """The largest number used so far."""
         return self._next - 1
 
     def never_gave(self, number: int) -> bool:
-        """Whether it is certain that this number was given out neither now nor by an earlier life of the client."""
+        """Return True if this number was certainly never used, neither now nor before the present start."""
         milliseconds = number >> COUNT_BITS
         return milliseconds > self.known[0] and milliseconds not in self.known
 
     def _advance(self, above: int) -> None:
         milliseconds = int((sound_wall(self._wall()) - EPOCH_SECONDS) * 1000)
         behind = self._milliseconds - milliseconds
-        if behind > NEAR_MAX:  # A copy of this state whose clock is behind too is to take others.
+        if behind > NEAR_MAX:  # A random step, because a copy of this state with a slow clock must get other numbers.
             milliseconds = self._milliseconds + 1 + self._random.randrange(BEHIND_MAX)
-        elif behind >= 0:  # Not far above the clock: what an older copy is given later has to be above it.
+        elif behind >= 0:  # A small step, because numbers that an older copy allocates later must be above it.
             milliseconds = self._milliseconds + 1
         milliseconds = max(milliseconds, (above >> COUNT_BITS) + 1)
         if milliseconds << COUNT_BITS > NUMBER_MAX - COUNTS:

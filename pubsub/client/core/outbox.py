@@ -1,8 +1,8 @@
-"""The outbox: what a client has put and the service has not acknowledged, a chain a topic (see `chain`).
+"""Keep the outbox: puts without the service's acknowledgement, one chain for each topic (see `chain`).
 
-A batch gets its counter and `previous`, the counter before it that was not discarded, in the commit of its outbox row;
-so the rows of a topic are a chain, and what a log holds of a publisher is always a prefix of it. `Draft` is what a
-commit is about to hold; nothing here changes until the commit has succeeded and it is accepted.
+A batch gets its counter and `previous`, the last counter before it that was not discarded, in the commit of its outbox
+row. So the rows of a topic form a chain, and the records of a publisher in a log are always a prefix of that chain. A
+`Draft` holds the rows of the next commit. The outbox changes only after the commit succeeds and the draft is accepted.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from pubsub.errors import TooLarge
 from pubsub.protocol import Status, encode_batch
 
 REMOVE_ROWS: Final = 64
-"""Finished rows that are taken out of the outbox together; sent again after a crash, they are recognised."""
+"""Finished rows that leave the outbox together. After a crash they may be sent again, and servers recognise them."""
 
 REMOVE_BYTES: Final = 4 * 1024 * 1024
-"""Their bytes beyond which they are not waited for."""
+"""Bytes of finished rows above which they leave the outbox earlier."""
 
 
 class Draft:
-    """Rows that a commit is about to hold.
+    """Rows of the next commit.
 
     Attributes:
-        outbox: whose they will be.
-        rows: in order.
+        outbox: the outbox that accepts them.
+        rows: the rows in order.
     """
 
     def __init__(self, outbox: Outbox) -> None:
@@ -43,11 +43,11 @@ class Draft:
     def add(
         self, topic: str, bodies: Sequence[bytes], keys: Sequence[bytes] = (), headers: Sequence[bytes] = ()
     ) -> Row:
-        """One more batch, of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes; arguments as of `Contents`.
+        """Add a batch of at most BATCH_RECORDS_MAX records and BATCH_BYTES_MAX bytes; arguments as for `Contents`.
 
         Raises:
-            TooLarge: the batch is, or the outbox would be.
-            StorageError: new numbers were needed and the disk refused.
+            TooLarge: the batch is too large, or the outbox would be.
+            StorageError: the disk refused to reserve new numbers.
         """
         chain = self.outbox.chain(topic)
         row = self.outbox.row(chain, bodies, keys, headers, previous=self._tails.get(topic), beside=self._bytes)
@@ -57,21 +57,20 @@ class Draft:
         return row
 
     def cut(self, count: int) -> None:
-        """Only the first `count` rows stay."""
+        """Keep only the first `count` rows."""
         self._bytes -= sum([row.size for row in self.rows[count:]])
         del self.rows[count:]
         self._tails = {row.topic: row.last for row in self.rows}
 
     def changes(self) -> list[Change]:
-        """What the commit is to hold for it."""
         return [row.added() for row in self.rows]
 
 
 def _cleared(chain: Chain) -> int:
-    """What is known of a chain of which all rows are discarded.
+    """Return `cleared` for a chain after the discard of all its rows.
 
-    An acknowledged row leaves the store a little later. One that an earlier life left may be such a row, and then what
-    is put next must not go where that is not: or a join would take it for known there.
+    An acknowledged row leaves the store a little later, so a row from before the present start may be acknowledged.
+    Then a later put must not go to a log without that row, because a merge would assume that the log holds it.
     """
     return UNSURE if chain.rows[0].counter <= chain.loaded else chain.cleared
 
@@ -80,14 +79,14 @@ class Outbox:
     """All chains of a client.
 
     Args:
-        numbers: where counters come from.
-        cuts: power cuts that this state came through.
+        numbers: source of counters.
+        cuts: number of power cuts in the history of this state.
         retries: makes the retries of a chain.
-        window: batches in flight per topic.
-        bytes_max: of unfinished rows.
+        window: batches in flight for each topic.
+        bytes_max: most bytes of unfinished rows.
 
     Attributes:
-        on_done: told the rows that are done; None: nobody wants to know.
+        on_done: called with finished rows; None: no call.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class Outbox:
         self.on_done: Callable[[Sequence[Row]], None] | None = None
 
     def chain(self, topic: str) -> Chain:
-        """The chain of a topic; a new one where nothing was put to it."""
+        """Return the chain of a topic, and make one if there is none."""
         found = self.chains.get(topic)
         if found is None:
             found = self.chains[topic] = Chain(topic, self._retries(), self._window)
@@ -116,10 +115,10 @@ class Outbox:
         rows: Iterable[tuple[int, str, int, int, int, int, int]],
         known: Mapping[int, Row] = MappingProxyType({}),
     ) -> None:
-        """Take over the store's chains (topic, previous, cleared, log) and rows, as `Store` gives them.
+        """Load the chains (topic, previous, cleared, log) and rows in the form of `Store`.
 
         Args:
-            known: by counter, rows that stand for those of the store, because callers look at them.
+            known: by counter, existing rows to use in place of the store's, because callers hold them.
         """
         for topic, previous, cleared, log in chains:
             chain = self.chain(topic)
@@ -143,13 +142,13 @@ class Outbox:
         previous: int | None = None,
         beside: int = 0,
     ) -> Row:
-        """One batch as a row that a commit is about to hold; `enter` follows that. Raises as `Draft.add`.
+        """Build a row for the next commit; `enter` follows the commit. Raises as `Draft.add`.
 
         Args:
-            chain: of its topic.
-            bodies, keys, headers: as of `Contents`.
-            previous: the counter before it, where that is of the same commit; None: the chain's.
-            beside: bytes of the rows that the same commit holds.
+            chain: the chain of its topic.
+            bodies, keys, headers: as for `Contents`.
+            previous: the counter before it, if that is in the same commit; None: the chain's.
+            beside: bytes of other rows in the same commit.
         """
         body = encode_batch(bodies, keys, headers)
         size = len(body)
@@ -161,13 +160,13 @@ class Outbox:
         return Row(chain.topic, counter, before, len(bodies), whole, crc32(body), body, size)
 
     def enter(self, chain: Chain, row: Row) -> None:
-        """The commit of a row succeeded."""
+        """Accept the commit of a row."""
         chain.add(row)
         chain.previous = row.last
         self.bytes += row.size
 
     def accept(self, draft: Draft, *, held: bool = False) -> None:
-        """The commit of a draft succeeded. `held`: its rows may be sent only after `release`, that is an fsync."""
+        """Accept the commit of a draft. `held`: its rows may be sent only after `release`, which follows an fsync."""
         for row in draft.rows:
             self.enter(self.chain(row.topic), row)
             row.held = held
@@ -175,13 +174,13 @@ class Outbox:
                 self._held.append(row)
 
     def release(self) -> None:
-        """An fsync covered every commit so far."""
+        """Allow the sending of held rows after an fsync of all commits so far."""
         for row in self._held:
             row.held = False
         self._held.clear()
 
     def wake(self, topic: str, until: float, proxy: int) -> Chain:
-        """Send what is unfinished on a topic until `until`."""
+        """Send the unfinished rows of a topic until `until`."""
         chain = self.chain(topic)
         if chain.rows:
             chain.wake(until, proxy)
@@ -189,7 +188,7 @@ class Outbox:
         return chain
 
     def answered(self, chain: Chain, status: Status, generation: int, proxy: int, now: float) -> list[Row]:
-        """Hand an answer to its chain; the rows that are done by it."""
+        """Pass an answer to its chain; return the rows that it finishes."""
         done = chain.answered(status, generation, proxy, now)
         for row in done:
             self.bytes -= row.size
@@ -203,11 +202,12 @@ class Outbox:
         return done
 
     def evidence(self, chain: Chain, last: int) -> str:
-        """Why an answer's `last` shows that a copy of this state was used elsewhere; "" where it does not.
+        """Return the evidence in an answer's `last` that a copy of this state was used elsewhere; "" if none.
 
-        What would finish rows here has to be the last counter of one of them, since they are all that was put since
-        the oldest. That it lies below other numbers of this client says nothing: a copy opened under an earlier clock
-        gives its puts numbers below those of the original's, and may go above these before the answer comes.
+        An answer finishes rows only up to the last counter of one of them, since the rows are all puts from the oldest
+        on. Any other `last` in this range was put by a copy. It proves nothing that `last` is below other numbers of
+        this client. A copy opened with a slow clock gives its puts lower numbers than the original's, and its numbers
+        may have risen above the original's before the answer comes.
         """
         never = f"{chain.topic} holds put {last}, which was never made here"
         if last > self.numbers.highest:
@@ -217,19 +217,22 @@ class Outbox:
         row = next((row for row in chain.rows if row.last >= last), None)
         if row is not None and row.counter <= last:
             return "" if row.last == last else f"{chain.topic} ends at put {last}, inside a batch made here"
-        # Between two rows, or behind them all: never put here, unless a power cut took the row since.
+        # Between two rows, or after all of them: never put here, unless a power cut destroyed the row since.
         before = chain.rows[-1] if row is None else chain.rows[chain.rows.index(row) - 1]
         return "" if self._cut_since(chain, before) and not self.numbers.never_gave(last) else never
 
     def _cut_since(self, chain: Chain, row: Row) -> bool:
-        """Whether a power cut came after a row was made, and may have taken those behind it.
+        """Return True if a power cut came after a row was made, and may have destroyed the rows after it.
 
-        One that is not marked was made before the first cut that its chain has not cleared.
+        A row without a mark was made before the first power cut that its chain has not cleared.
         """
         return row.last <= chain.loaded and self.cuts > (row.whole - 1 if row.whole else chain.cleared)
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
-        """What makes a topic's unfinished rows forgotten, fsynced; `discarded` follows the commit."""
+        """Return the changes that drop a topic's unfinished rows, and the rows; `discarded` follows the commit.
+
+        The commit must be fsynced.
+        """
         chain = self.chain(topic)
         rows = list(chain.rows)
         if not rows:
@@ -238,7 +241,7 @@ class Outbox:
         return [*self.removals(), removed, ChainMoved(topic, rows[0].previous, _cleared(chain), chain.log)], rows
 
     def discarded(self, topic: str) -> None:
-        """The commit of `discard` succeeded."""
+        """Accept the commit of `discard`."""
         chain = self.chain(topic)
         chain.cleared = _cleared(chain)
         chain.previous = chain.finished = chain.rows[0].previous
@@ -252,7 +255,7 @@ class Outbox:
         self.active.pop(topic, None)
 
     def removals(self) -> list[Change]:
-        """What takes finished rows out of the store; `removed` follows the commit."""
+        """Return the changes that remove finished rows from the store; `removed` follows the commit."""
         moved: list[Change] = [
             ChainMoved(chain.topic, chain.finished, chain.cleared, chain.log)
             for chain in {row.topic: self.chains[row.topic] for row in self._finished}.values()
@@ -260,33 +263,32 @@ class Outbox:
         return [RowsRemoved([row.counter for row in self._finished]), *moved] if moved else []
 
     def removed(self) -> None:
-        """The commit of `removals` succeeded."""
+        """Accept the commit of `removals`."""
         self._finished.clear()
         self._finished_bytes = 0
 
     @property
     def finished_rows(self) -> int:
-        """Rows that are done and still in the store."""
+        """Number of finished rows that are still in the store."""
         return len(self._finished)
 
     @property
     def is_untidy(self) -> bool:
-        """Whether so many are that they are worth a commit."""
+        """True if there are enough finished rows for a commit of their own."""
         return len(self._finished) >= REMOVE_ROWS or self._finished_bytes >= REMOVE_BYTES
 
     def renewal(self) -> list[Change]:
-        """What makes each chain begin anew, under a new publisher; `renewed` follows the commit."""
+        """Return the changes that begin each chain anew under a new publisher; `renewed` follows the commit."""
         return [RowUnchained(chain.rows[0].counter) for chain in self.chains.values() if chain.rows]
 
     def renewed(self) -> None:
-        """The commit of `renewal` succeeded: nothing is known of this publisher anywhere."""
+        """Accept the commit of `renewal`: no server knows the new publisher."""
         self.cuts = 0
         for chain in self.chains.values():
             chain.renew()
 
 
 def counters(rows: Sequence[Row]) -> Sequence[int]:
-    """The counters of the messages in outbox rows, in order."""
     if not rows:
         return range(0)
     if rows[-1].last - rows[0].counter == sum([row.count for row in rows]) - 1:

@@ -1,4 +1,4 @@
-"""What was received of a topic and not taken yet, in memory only: the end of the stream that a client holds."""
+"""Hold records that were received from a topic and not taken yet, in memory only."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pubsub.protocol import Position, Records
 
 @dataclass(slots=True)
 class Loss:
-    """A place in the stream where records cannot be handed out any more."""
+    """A place in the stream with lost records."""
 
     first: Position
     last: Position
@@ -21,14 +21,15 @@ class Loss:
 
 @dataclass(slots=True)
 class Taking:
-    """What a call takes off the prefetch once its commit has succeeded.
+    """A part of the prefetch that a call removes after its commit.
 
     Attributes:
-        pieces: what it hands out.
-        position: where the application is then; None: nothing moved.
-        counters: the last counters taken, of the publishers concerned.
-        items: how many items leave the prefetch; rest: what is left of the last of them.
-        records: how many records leave it, the dropped ones included.
+        pieces: the records for the application.
+        position: the application's position afterwards; None: unchanged.
+        counters: the last taken counters of the publishers concerned.
+        items: number of items that leave the prefetch.
+        rest: remainder of the last of these items.
+        records: number of records that leave, including skipped duplicates.
     """
 
     pieces: list[RunSlice]
@@ -40,15 +41,14 @@ class Taking:
     size: int
 
     def change(self, topic: str) -> list[Change]:
-        """What makes it durable."""
         return [] if self.position is None else [Taken(topic, self.position, self.counters)]
 
 
 class Prefetch:
-    """Records, and places where some are lost, in order.
+    """Received records and losses, in order.
 
     Attributes:
-        records, size: how many records are here, and their bytes.
+        records, size: number of records here, and their bytes.
     """
 
     def __init__(self) -> None:
@@ -60,31 +60,29 @@ class Prefetch:
 
     @property
     def last(self) -> Position:
-        """The position of the last one; only where there is one."""
+        """Position of the last item; there must be one."""
         return self._items[-1].last
 
     def add(self, records: Records, *, doubtful: bool = False) -> None:
-        """An answer brought these. `doubtful`: all of them were handed out before, to another state directory."""
+        """Append records. `doubtful`: all of them were delivered before, to another state directory."""
         for run in records.runs:
             self._items.append(RunSlice(run, records.data, 0, len(run.ends), doubtful))
         self.records += records.count
         self.size += records.size
 
     def lose(self, loss: Loss) -> None:
-        """An answer said that records are lost here."""
         self._items.append(loss)
 
     def clear(self) -> None:
-        """Forget all of it."""
         self._items.clear()
         self.records = self.size = 0
 
     def take(self, records_max: int, before: Mapping[str, int]) -> Taking | Loss:
-        """What the next `records_max` records are, without those taken before; nothing changes until `took`.
+        """Plan to take the next `records_max` records, or the loss in front; nothing changes until `took`.
 
         Args:
-            records_max: how many.
-            before: the last counter taken of each publisher.
+            records_max: most records to take.
+            before: the last taken counter of each publisher; records up to it are skipped as duplicates.
         """
         pieces: list[RunSlice] = []
         counters: dict[str, int] = {}
@@ -115,7 +113,7 @@ class Prefetch:
         return Taking(pieces, position, counters, items, rest, gone, size)
 
     def took(self, taking: Taking) -> None:
-        """It left."""
+        """Remove the records of a committed taking."""
         for _ in range(taking.items):
             self._items.popleft()
         if taking.rest is not None:
@@ -124,18 +122,18 @@ class Prefetch:
         self.size -= taking.size
 
     def pass_loss(self) -> None:
-        """The loss in front was told of."""
+        """Remove the loss in front."""
         self._items.popleft()
 
     def give_back(self, pieces: Sequence[RunSlice]) -> None:
-        """These are in front again, in order."""
+        """Put records back to the front, in order."""
         for piece in reversed(pieces):
             self._items.appendleft(piece)
             self.records += piece.stop - piece.start
             self.size += piece.size
 
     def following(self, taking: Taking) -> Position | None:
-        """The position of the record behind what is about to be taken, where it is here already."""
+        """Return the position of the record after a planned taking, if it is here already."""
         if taking.rest is not None:
             return taking.rest.run.log, taking.rest.run.offset + taking.rest.start
         for index, item in enumerate(self._items):

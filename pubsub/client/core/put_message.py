@@ -1,4 +1,4 @@
-"""The PUT of a row, or of several that go together (docs/architecture.md, *Trains*)."""
+"""Build the PUT of one row or of several rows together (docs/architecture.md, *Trains*)."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from pubsub.protocol.train import join_table
 
 
 def put_message(client: str, publisher: str, chain: Chain, rows: Sequence[Row]) -> Put:
-    """The message of rows that are sent now; the batches of a train, and one that is not in memory, are put in later.
+    """Build the message for rows that are sent now; bodies of a train, or on the disk only, are added later.
 
     Args:
-        client, publisher: the client's ID and its store's.
-        chain: whose rows they are, which says what is in flight with them.
+        client, publisher: the client's ID and its store's ID.
+        chain: the chain of the rows.
         rows: in order, at least one.
     """
     first = rows[0]
-    # Only the oldest row names what is to be avoided: a gap before it there shows that what was acknowledged is not
-    # there any more. Before the others there is a gap whenever one was lost on the way.
+    # Only the oldest row names a log to avoid: a gap before it shows that the log there lacks acknowledged puts. A gap
+    # before a later row may only mean that an earlier row was lost on the way.
     avoid = chain.avoid if first is chain.rows[0] else ""
     count, checksum, body, train = first.count, first.checksum, first.body or b"", 0
     if len(rows) > 1:

@@ -1,7 +1,7 @@
-"""Which proxy is asked next, and how long it is given.
+"""Choose the next proxy for a request, and the time for its answer.
 
-Three tries at a proxy, then the next one, around and around; the patience of a try doubles with each round
-(docs/architecture.md, *Answers*). It starts at the proxy that worked last.
+A request is tried three times at a proxy, then at the next one, around and around. The time for a try doubles with each
+round (docs/architecture.md, *Answers*). The first proxy is the one that answered last.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from typing import Final
 from pubsub.client.core.doors import Doors
 
 TRY_SECONDS_MAX: Final = 5.0
-"""A try is never given longer than this, so that a service that comes back is noticed."""
+"""Longest time for a try, so that the client notices a service that comes back."""
 
 
 class Retries:
     """The tries of one request.
 
     Args:
-        proxies: how many there are.
-        tries: at one proxy before the next.
-        seconds: patience of a try in the first round.
-        proxy: index of the first to ask.
-        doors: which of them refuse, and are left out while another does not.
+        proxies: number of proxies.
+        tries: tries at one proxy before the next.
+        seconds: time for a try in the first round.
+        proxy: index of the first proxy.
+        doors: the refusing proxies, which are skipped while another one accepts.
 
     Attributes:
-        proxy: whom to ask now.
-        failed: tries without an answer that settles the request.
+        proxy: index of the present proxy.
+        failed: number of tries without an answer that settles the request.
     """
 
     __slots__ = ("_doors", "_first", "_proxies", "_seconds", "_tries", "failed", "proxy")
@@ -37,12 +37,12 @@ class Retries:
         self.restart(proxy)
 
     def restart(self, proxy: int) -> None:
-        """Something worked: begin anew, at this proxy."""
+        """Begin anew at this proxy after a success."""
         self._first = self.proxy = proxy
         self.failed = 0
 
     def renew(self, proxy: int) -> None:
-        """A new call: patience begins anew, but what failed is not tried again first."""
+        """Begin the time for tries anew for a new call, but do not return to proxies that just failed."""
         if self.failed:
             self.failed %= self._tries * self._proxies
         else:
@@ -50,15 +50,15 @@ class Retries:
 
     @property
     def patience(self) -> float:
-        """Seconds that the present try is given."""
+        """Seconds for the present try."""
         rounds = min(self.failed // (self._tries * self._proxies), 30)
         return min(self._seconds * float(1 << rounds), max(TRY_SECONDS_MAX, self._seconds))
 
     def fail(self) -> None:
-        """The present try came to nothing."""
+        """Count a failed try."""
         self.failed += 1
         self.proxy = self._doors.open_from((self._first + self.failed // self._tries) % self._proxies)
 
     def refused(self) -> None:
-        """A proxy refuses: where it is the one to ask, another one is, with the patience that there was."""
+        """Move to a proxy that does not refuse; the time for a try stays."""
         self.proxy = self._doors.open_from(self.proxy)

@@ -1,7 +1,8 @@
-"""What is refused for good, or denied to this client: what it is told, and what becomes of what it asked for.
+"""Handle requests that the service refuses permanently or denies to this client.
 
-What is denied is ended at once, and kept: a put stays in the outbox, a subscription keeps its place and what is here of
-it. Nothing is asked for again by itself; the next call does that, and by then there may be the right.
+A denied request ends at once, and its state is kept: a put stays in the outbox, and a subscription keeps its position
+and its received records. The client does not repeat the request by itself. The next call does, because the client may
+have the right by then.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ _SPOKEN: Final = {
 
 
 def refusal(client: str, operation: str, topic: str, status: Status) -> Refused | NotAllowed:
-    """The error for a request that is refused or denied.
+    """Build the error for a refused or denied request.
 
     Args:
         client: the client ID.
-        operation, topic: what was asked for.
-        status: the answer. The body of one that denies is a sentence for a person.
+        operation, topic: of the request.
+        status: the answer. The body of a denial is a sentence for a person.
     """
     if status.outcome is Outcome.REFUSED:
         return Refused(operation, topic, status.reason.replace("_", " "))
@@ -37,14 +38,14 @@ def refusal(client: str, operation: str, topic: str, status: Status) -> Refused 
 
 
 def deny(sub: Subscription, error: PubsubError) -> None:
-    """What was asked for is not done. All that is here stays, and its place at the service too."""
+    """Stop a denied request, and keep the subscription's records and its position at the service."""
     sub.failure = error
     sub.intent.stop_asking()
     sub.timed_out()
 
 
 def ask_again(doors: Doors, sub: Subscription) -> None:
-    """A call asks for something: what was denied, or refused by all proxies, is asked for once more."""
+    """Allow a new request, for a call, after a denial or a refusal by all proxies."""
     if doors.closed:
         doors.called = True
     if isinstance(sub.failure, NotAllowed):

@@ -1,17 +1,17 @@
-"""What one client knows of its subscription to one topic (docs/architecture.md, *Subscribe and get*).
+"""Keep a client's state of its subscription to one topic (docs/architecture.md, *Subscribe and get*).
 
-It is composed of parts, each with one job and tested alone:
+It has these parts, each with one job and tested alone:
 
-    Intent    what the application wants, and what of that the service has confirmed
-    Cursor    where the application stands, and what it has taken
-    Prefetch  what was received behind that and not taken yet
-    LongPoll  the GET that went out last, and when the next one goes
-    Fence     which answers are not about the subscription as it is now
-    Losses    what the application is still to be told of
+    Intent    the application's wish, and its confirmation by the service
+    Cursor    the application's position, and the counters it has taken
+    Prefetch  records received after that position and not taken yet
+    LongPoll  the last GET, and the time of the next one
+    Fence     rejects answers about an earlier state of the subscription
+    Losses    losses that the application has not learned of yet
 
-Three places follow each other in the stream: safe ≤ position ≤ after. The first two are the cursor's. Everything up to
-`after` was received; the prefetch ends there. Handing out changes nothing at the server, and what is in memory only is
-fetched again after a crash.
+Three places follow each other in the stream: safe ≤ position ≤ after. The cursor keeps the first two. `after` is the
+last received position, at the end of the prefetch. Delivery changes nothing at the server, and records in memory only
+are fetched again after a crash.
 """
 
 from __future__ import annotations
@@ -35,25 +35,27 @@ from pubsub.protocol.names import LATEST, Start
 
 
 class Subscription:
-    """One topic's subscription, or the wish not to have one.
+    """The subscription of one topic, or the wish to have none.
 
     Args:
         client: the client ID.
         topic: the topic.
-        retries: of its requests.
-        load: gives a topic's last counters taken, by publisher; asked once, when they are needed.
+        retries: tries of its requests.
+        load: returns a topic's last taken counters by publisher; called once, at first use.
 
     Attributes:
         intent, cursor, prefetch, poll, fence, losses: its parts.
-        failure: what every call raises until the user does something about it; NotAllowed: until the next call asks.
-        until: the latest deadline of the calls that wait for messages; waiting: how many do.
-        deadline: when the request in flight counts as unanswered; None: there is none.
-        heard: when the service last answered a GET; trouble: why it did not.
-        drained: when the last GET was sent that found nothing, with nothing here either.
-        tokens: of the requests that may still be answered.
-        chunk: what an iteration is handing out.
-        busy: the next message is in the hand of a handler that may be awaiting (a weak reference to its task); nobody
-            else takes meanwhile.
+        failure: error of every call until the application acts on it; a NotAllowed only until the next call asks again.
+        until: latest deadline of the calls that wait for messages.
+        waiting: number of these calls.
+        deadline: time at which the request in flight counts as unanswered; None: no request is in flight.
+        heard: time of the last answer to a GET.
+        trouble: cause of a missing answer.
+        drained: time of the last GET that found no records while none were here either.
+        tokens: tokens of requests that may still be answered.
+        chunk: messages of an open iteration.
+        busy: set while a handler that may await has the next message (a weak reference to its task); no other call
+            takes messages then.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
@@ -76,18 +78,21 @@ class Subscription:
     # The intent
 
     def intend(self, on: bool, *, fresh: bool = False, start: Start = LATEST) -> Change:
-        """What makes an intent durable; `intended` follows the commit."""
+        """Return the change that makes an intent durable; `intended` follows the commit."""
         return Intended(self.topic, on, fresh, start)
 
     def leave_chunk(self) -> list[Taken]:
-        """What takes back all that an open iteration has not handed out: else it is dropped when it comes once more."""
+        """Return the change that gives back the messages that an open iteration has not yielded.
+
+        Without this change they would count as taken, and be dropped as duplicates if they come again.
+        """
         if self.chunk is None:
             return []
         self.chunk.stop()
         return [self.chunk.give_back(self.topic)] if self.chunk.handed < self.chunk.total else []
 
     def intended(self, on: bool, *, fresh: bool = False, start: Start = LATEST, left: Sequence[Taken] = ()) -> None:
-        """The commit of `intend`, and of what `leave_chunk` gave, succeeded: what was prefetched is gone with it."""
+        """Accept the commit of `intend` and of the changes from `leave_chunk`; this empties the prefetch."""
         for change in left:
             self.cursor.taken.update(change.counters)
         self.intent.change(on, fresh=fresh, start=start)
@@ -98,11 +103,11 @@ class Subscription:
         self._empty()
 
     def checking(self, now: float) -> bool:
-        """Whether the service is to be asked if it knows this subscription."""
+        """Return True if the service should be asked whether it knows this subscription."""
         return not self.failure and self.deadline is None and self.intent.checking(now)
 
     def ask(self, number: int, epoch: int) -> Subscribe | Unsubscribe:
-        """The next transmission of the intent; answers to those before count no more."""
+        """Build the next transmission of the intent; answers to earlier transmissions no longer count."""
         self.intent.asked = number
         facts = self.client, self.topic, number, epoch, self.fence.log, self.fence.avoid
         if not self.intent.on:
@@ -110,12 +115,12 @@ class Subscription:
         return Subscribe(*facts, start=self.intent.start, continues=int(not self.intent.fresh))
 
     def confirm(self, status: Status) -> Confirmed:
-        """What makes the answer to the last transmission durable; `confirmed` follows the commit."""
+        """Return the change that makes the answer to the last transmission durable; `confirmed` follows the commit."""
         position = status.position if self.intent.on else None
         return Confirmed(self.topic, self.intent.asked, position, status.log or self.fence.log)
 
     def confirmed(self, change: Confirmed) -> None:
-        """The commit of `confirm` succeeded."""
+        """Accept the commit of `confirm`."""
         self.intent.settle(change.number)
         self.fence.answered(change.log)
         self.cursor.begin(change.position)
@@ -125,33 +130,36 @@ class Subscription:
 
     @property
     def after(self) -> Position | None:
-        """The last position that was received."""
+        """The last received position."""
         return self.prefetch.last if self.prefetch else self.cursor.position
 
     @property
     def available(self) -> bool:
-        """Whether a call finds something at once."""
+        """True if a call finds a message or a loss at once."""
         return bool(self.prefetch)
 
     def wanted(self, now: float) -> bool:
-        """Whether a call waits for messages."""
+        """Return True if a call waits for messages."""
         return self.waiting > 0 and now < self.until
 
     def asking(self, now: float) -> bool:
-        """Whether the intent is to be asked for."""
+        """Return True if the intent should be sent to the service."""
         return self.failure is None and self.intent.asking(now, wanted=self.wanted(now))
 
     def hungry(self, now: float, records_max: int, bytes_max: int) -> bool:
-        """Whether a GET is to be sent: somebody waits, or the last answer brought something and there is room."""
+        """Return True if a GET for records should be sent.
+
+        That is so if a call waits, or if the last answer brought records and there is room for more.
+        """
         if not self.intent.subscribed or self.failure or self.deadline is not None:
             return False
         if not self.prefetch and self.wanted(now):
             return True
-        # While a full answer waits here to be handed out, the next one may already be made at the server.
+        # While a full answer waits for the application, the server may already prepare the next one.
         return self.poll.hungry and self.prefetch.records <= records_max and self.prefetch.size <= bytes_max
 
     def get(self, epoch: int, records_max: int, bytes_max: int, wait: float) -> Get:
-        """A GET for what comes after the prefetch; it acknowledges what is safe. `wait`: seconds."""
+        """Build a GET for the records after the prefetch, which acknowledges the safe position. `wait`: seconds."""
         after, safe = self.after, self.cursor.safe
         return Get(
             self.client, self.topic, safe, self.intent.number, epoch, after if after != safe else None,
@@ -159,23 +167,23 @@ class Subscription:
         )  # fmt: skip
 
     def asked_for_records(self, now: float, wait: float, *, records: bool = True) -> None:
-        """A GET went out. `records`: it asks for some, and does not only acknowledge."""
+        """Record a sent GET. `records`: it asks for records, and does not only acknowledge."""
         self.poll.sent(now, wait, asks=records)
         self.cursor.acknowledged = self.cursor.safe
         self.deadline = now + wait + self.retries.patience
 
     def wait_seconds(self, now: float) -> float:
-        """How long the server may hold the next GET; not at all where it is not known to be there."""
+        """Return the seconds for which the server may hold the next GET; 0 if the server has not answered lately."""
         if self.retries.failed or now - self.heard > WAIT_SECONDS_MAX:
             return 0.0
         return min(self.poll.wait, max(0.0, self.until - now)) if self.wanted(now) else self.poll.wait
 
     def parked_beyond(self, until: float, now: float) -> bool:
-        """Whether the GET in flight was held at the server for long, and may be for longer than a call waits."""
+        """Return True if the server has held the GET in flight for long, and may hold it beyond a call's deadline."""
         return self.deadline is not None and self.poll.held_beyond(until, now)
 
     def acknowledge_at(self) -> float | None:
-        """When what is safe is to be acknowledged, where no GET does it before; None: it is."""
+        """Return the time to acknowledge the safe position, if no GET does so earlier; None: nothing to acknowledge."""
         if not self.intent.subscribed or self.failure or self.cursor.safe == self.cursor.acknowledged:
             return None
         if self.deadline is not None and self.retries.failed:
@@ -183,10 +191,10 @@ class Subscription:
         return self.poll.acknowledge_at()
 
     def received(self, status: Status, now: float) -> bool:
-        """Records, a loss or nothing came for the GET in flight.
+        """Take records, a loss or an empty answer to the GET in flight.
 
         Returns:
-            False where the body is not what its header says; it counts as no answer.
+            False if the body does not match its header; the answer then does not count.
         """
         if status.outcome is Outcome.SUCCESS:
             body = bytes(status.body)
@@ -204,19 +212,19 @@ class Subscription:
         return True
 
     def stop_prefetching(self) -> None:
-        """Ask for nothing more, and acknowledge at once."""
+        """Ask for no more records, and acknowledge at once."""
         self.deadline = None
         self.poll.stop()
 
     def timed_out(self) -> None:
-        """The request in flight was not answered in its time."""
+        """Give up the request in flight."""
         self.deadline = None
         self.poll.unanswered()
 
     def fail(self, error: PubsubError) -> None:
-        """The service hands out nothing more to this client: what was prefetched is another's, or not to be trusted."""
+        """Stop the delivery by the service: the prefetched records belong to another directory, or are not reliable."""
         self.failure = error
-        # An iteration hands out what it has taken, or gives it back: the later directory gets that, with the mark.
+        # An iteration yields its taken messages or gives them back; the later directory gets those, marked doubtful.
         self._empty(but_chunk=isinstance(error, Superseded))
 
     def _empty(self, *, but_chunk: bool = False) -> None:
@@ -229,13 +237,13 @@ class Subscription:
         self.fence.empty()
 
     def place_lost(self, status: Status, at: float) -> tuple[list[Change], Callable[[], None]]:
-        """What was to come next is gone with its log. It goes on where the answer says, or is made anew.
+        """Handle the loss of the log after the present position: continue at the answer's place, or subscribe anew.
 
         Returns:
-            What makes that durable, and what is to be done when it is.
+            The changes to commit, and a function to call after the commit.
         """
         place = format_position(self.cursor.safe)
-        error = DataLoss(self.topic, place, place, "the log was given up; what followed in it is gone")
+        error = DataLoss(self.topic, place, place, "the log was given up; later records in it are gone")
         letter = Buried(self.topic, place, place, "", 0, 0, None, error.reason, 0, at)
         known = status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
@@ -252,29 +260,29 @@ class Subscription:
     # Taking
 
     def unheard_since(self, started: float) -> bool:
-        """Whether a call that began then can say nothing about the service."""
+        """Return True if a call that began at `started` has no evidence about the service."""
         return bool(self.retries.failed) or (self.heard < started and started - self.heard > WAIT_SECONDS_MAX)
 
     def take(self, records_max: int) -> Taking | Loss:
-        """What the next `records_max` records are, without those taken before; nothing changes until `took`."""
+        """Plan to take the next `records_max` records, without duplicates; nothing changes until `took`."""
         return self.prefetch.take(records_max, self.cursor.taken)
 
     def took(self, taking: Taking) -> None:
-        """The commit of a taking succeeded."""
+        """Accept the commit of a taking."""
         self.prefetch.took(taking)
         if taking.position is not None:
             self.cursor.reach(taking.position, taking.counters)
             self.cursor.attempted(None, 0)
 
     def bury(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
-        """What goes on behind a loss; `buried` follows the commit, and the error is for the user, once."""
+        """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
         error = DataLoss(self.topic, first, last, "the service cannot hand them out any more")
         letter = Buried(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 
     def buried(self, loss: Loss, error: DataLoss) -> None:
-        """The commit of `bury` succeeded."""
+        """Accept the commit of `bury`."""
         self.prefetch.pass_loss()
         self.cursor.reach(loss.last, {})
         self.losses.add(error)
@@ -283,40 +291,42 @@ class Subscription:
 
     @property
     def has_news(self) -> bool:
-        """Whether the next call is to tell of a loss.
+        """True if the next call must raise a loss.
 
-        Where a loss takes the subscription with it, that is made anew first: it begins where the service says, and
-        the user, once told, may rely on it that whatever is put from then on arrives. Told earlier, he might put
-        before it begins; and a process that ended meanwhile would have it made anew once more.
+        A loss of the whole subscription is raised only after the subscription is made again, for two reasons:
+
+        * The service decides the new start. The application may rely on receiving all messages put after the error, so
+          an earlier error would let it put messages before that start.
+        * After an earlier error, a process that ends in between would make the subscription once more.
         """
         return self.losses.waiting and not self.remaking
 
     @property
     def remaking(self) -> bool:
-        """Whether the subscription is being made anew, and nothing has failed that only the user can mend."""
+        """True while the subscription is made anew, unless only the application can correct its failure."""
         return self.intent.on and not self.intent.settled and isinstance(self.failure, NotAllowed | None)
 
     # Handing out one by one
 
     def begin_chunk(self, taking: Taking) -> Chunk:
-        """What is about to be taken, one message at least, will be handed out one by one; the rest may go back."""
+        """Take messages, at least one, for an iteration that yields them one by one; the rest may go back."""
         before = {publisher: self.cursor.taken.get(publisher, 0) for publisher in taking.counters}
         self.chunk = Chunk(taking.pieces, self.cursor.position, taking.position, before)
         return self.chunk
 
     def end_chunk(self) -> None:
-        """What was taken stays taken."""
+        """Stop the iteration; its taken messages stay taken."""
         if self.chunk is not None:
             self.chunk.stop()
             self.chunk = None
 
     def given_back(self, chunk: Chunk, change: Taken) -> None:
-        """The commit of what `Chunk.give_back` gave succeeded."""
-        if not isinstance(self.failure, Superseded):  # Otherwise it is another's by now.
+        """Accept the commit of the change from `Chunk.give_back`."""
+        if not isinstance(self.failure, Superseded):  # Otherwise the messages belong to another directory now.
             self.prefetch.give_back(chunk.rest)
         self.cursor.reach(change.position, change.counters)
         self.end_chunk()
 
     def synced(self) -> None:
-        """An fsync covered every commit so far: all but an open chunk may be acknowledged."""
+        """Record an fsync of all commits so far: all but an open chunk may be acknowledged."""
         self.cursor.sync(self.chunk.before if self.chunk is not None else self.cursor.position)

@@ -1,4 +1,4 @@
-"""What a client does when a proxy refuses it, or lets it in again (see `doors`)."""
+"""React to a proxy that refuses the client, or accepts it again (see `doors`)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from pubsub.client.core.core import ClientCore
 
 
 def refused(core: ClientCore, proxy: int, text: str, now: float) -> None:
-    """A proxy refuses; what was to go there goes to another one at once, if there is one.
+    """Record a refusal, and move requests for that proxy to another one at once, if one accepts.
 
     Args:
-        core: whose proxy it is.
-        proxy: its index.
-        text: why, and what to do.
+        core: the client's core.
+        proxy: index of the refusing proxy.
+        text: the cause and the remedy.
         now: the monotonic clock, in seconds.
     """
     core.doors.refused(proxy, text, now)
@@ -20,13 +20,13 @@ def refused(core: ClientCore, proxy: int, text: str, now: float) -> None:
 
 
 def let_in(core: ClientCore, proxy: int) -> None:
-    """Nothing stands against a proxy any more. Where no other one let us in, what waits goes there at once."""
+    """Record that a proxy accepts the client; if none did before, pending requests go to it at once."""
     if core.doors.opened(proxy):
         _choose_anew(core, None)
 
 
 def _choose_anew(core: ClientCore, proxy: int | None) -> None:
-    """Ask those proxies that do not refuse, in place of one; None: of any."""
+    """Move requests from a proxy, or from all proxies if `proxy` is None, to proxies that accept the client."""
     core.proxy = core.doors.open_from(core.proxy)
     for chain in core.outbox.chains.values():
         if proxy in {None, chain.retries.proxy}:

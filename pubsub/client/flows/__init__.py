@@ -1,1 +1,1 @@
-"""The client's calls, each one flow that a thread or an event loop drives."""
+"""Run the calls of a client: each is one flow."""

@@ -1,8 +1,8 @@
-"""The transaction of a handler: it begins with its first use.
+"""Begin the transaction of a handler at its first use.
 
-A client has one connection to its database, so an open transaction keeps all other threads and coroutines out. A
-handler may run for long; so its transaction begins with its first use. A handler that awaits must not wait for anything
-from then on: await first, then read and write. One that does wait is rolled back, and its `await` raises the reason.
+A client has one connection to its database, so an open transaction blocks all other threads and coroutines. A handler
+may run for long, so its transaction begins only with its first use. After that, a handler that awaits must not wait for
+anything: await first, then read and write. A handler that does wait is rolled back, and its `await` raises the reason.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from pubsub.errors import HandlerMisused
 
 
 class HandlerTransaction(Transaction):
-    """A handler's transaction: it begins with its first use.
+    """A handler's transaction, which begins with its first use.
 
     Args:
-        session: whose database it is.
-        changes: what is committed with the handler's own; asked at the end.
+        session: the session with the database.
+        changes: returns further changes for the commit; called at the end.
 
     Attributes:
-        problem: why it was rolled back while its handler ran; "" where it was not.
+        problem: cause of a rollback while the handler ran; "" if there was none.
     """
 
     def __init__(self, session: Session, changes: Callable[[], Sequence[Change]]) -> None:
@@ -38,14 +38,15 @@ class HandlerTransaction(Transaction):
 
     @property
     def begun(self) -> bool:
-        """Whether it keeps others out."""
+        """True if the transaction is open and blocks other users of the client."""
         return self._work is not None
 
     def check_open(self) -> None:
-        """See that it is, and begin it.
+        """Begin the transaction if it has not begun.
 
         Raises:
-            CallerError: it is over, or used on another thread than the handler's.
+            CallerError: it is over.
+            HandlerMisused: it was rolled back, or this is not the handler's thread.
         """
         if self.problem:
             raise HandlerMisused(self.problem)
@@ -54,7 +55,7 @@ class HandlerTransaction(Transaction):
         super().check_open()
         if self._work is None:
             session = self._session
-            session.handlers.discard(self._thread)  # From here on its thread is the owner of an open transaction.
+            session.handlers.discard(self._thread)  # From here on the thread owns an open transaction.
             session.enter()
             try:
                 self._work = Work(session, self._changes, fsync=False, transaction=self)
@@ -65,7 +66,7 @@ class HandlerTransaction(Transaction):
                 raise
 
     def commit(self, then: Callable[[], None]) -> None:
-        """Commit, and do `then` before anybody else has his turn.
+        """Commit, and call `then` before any other user of the client gets the lock.
 
         Raises:
             StorageError, CallerError: nothing of it happened.
@@ -82,11 +83,11 @@ class HandlerTransaction(Transaction):
         self._session.leave()
 
     def roll_back(self, problem: str = "", error: BaseException | None = None) -> None:
-        """End it without a trace, where it has begun.
+        """Undo everything, if it has begun.
 
         Args:
-            problem: what whoever goes on using it is told.
-            error: why it is ended; what SQLite said of the disk is raised as ours.
+            problem: error text for any later use.
+            error: cause of the rollback; an error of SQLite about the disk is raised as one of ours.
         """
         self.open, self.problem = False, self.problem or problem
         work, self._work = self._work, None
@@ -110,23 +111,23 @@ async def _awaited(awaitable: Awaitable[Any]) -> Any:
 
 
 class Yielding(Protocol):
-    """A transaction that must not be open while its handler waits for something."""
+    """A transaction that must not be open while its handler waits."""
 
     @property
     def begun(self) -> bool:
-        """Whether it keeps others out."""
+        """True if the transaction is open and blocks other users of the client."""
 
     def roll_back(self, problem: str = "") -> None:
-        """End it without a trace; whoever goes on using it is told the problem."""
+        """Undo everything; a later use raises the problem."""
 
 
 class Watched:
-    """Awaits something for a handler, and sees to it that its transaction does not stay open meanwhile.
+    """Await a handler's result, and roll its transaction back if the handler waits while it is open.
 
     Args:
-        awaitable: what the handler returned.
-        transaction: the handler's.
-        waits: called before it waits for the first time.
+        awaitable: the handler's result.
+        transaction: the handler's transaction.
+        waits: called before the first wait.
     """
 
     def __init__(self, awaitable: Awaitable[Any], transaction: Yielding, waits: Callable[[], None]) -> None:
@@ -145,8 +146,8 @@ class Watched:
                     return stop.value
                 if self._transaction.begun:
                     problem = (
-                        "the handler waited for something with its transaction open, which would have kept everybody "
-                        "else out of the client, so it was rolled back: await first, then use the transaction"
+                        "the handler waited with its transaction open, which would block all other users of the "
+                        "client, so it was rolled back: await first, then use the transaction"
                     )
                     self._transaction.roll_back(problem)
                     resume, value = handler.throw, HandlerMisused(problem)
@@ -157,7 +158,7 @@ class Watched:
                 try:
                     value = yield wanted
                     resume = handler.send
-                except BaseException as error:  # noqa: BLE001 - a cancellation too is the handler's to see.
+                except BaseException as error:  # noqa: BLE001 - the handler must get a cancellation too.
                     resume, value = handler.throw, error
         finally:
             handler.close()

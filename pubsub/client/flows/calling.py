@@ -1,8 +1,8 @@
-"""Calls: a request that is put once, and its reply, kept for whoever asks (docs/clients.md, *Calls that happen once*).
+"""Make calls: put a request once, and keep its reply under the call's ID (docs/clients.md, *Calls that happen once*).
 
-The request's row of the outbox and the call's own row are one commit, fsynced before the request is sent. Its reply is
-taken like any message, in one commit with the row that keeps it. So a caller that is killed at any time has the call
-and its reply afterwards, or has never called; and a call that is made again under its ID is the same one.
+The request's outbox row and the call's own row are one commit, fsynced before the request is sent. The reply is
+received like any message, in one commit with the row that keeps it. So a caller that is killed at any time has either
+the call and its reply afterwards, or no call. A call made again under its ID is the same call.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from pubsub.protocol import check_id
 from pubsub.protocol.names import reply_topic
 
 REPLIES_MAX: Final = 1_000
-"""Replies that are stored in one commit."""
+"""Most replies stored in one commit."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
 
 class Calling:
-    """The calls that call a service, on one session."""
+    """The calls of `Client` that call a service, on one session."""
 
     def __init__(self, session: Session, gets: Gets, subscribing: Subscribing) -> None:
         self.session = session
@@ -46,14 +46,14 @@ class Calling:
         self._topic = reply_topic(session.name)
         self._waiting: Counter[str] = Counter()
         self._arrived: set[str] = set()
-        """Calls that somebody waits for, and those of them whose replies were stored meanwhile."""
+        """`_waiting` counts the waiting callers of each call; `_arrived` has the calls of these with a stored reply."""
 
     @property
     def _table(self) -> CallTable:
         return CallTable(self.session.store.db)
 
     def call(self, service: str, body: bytes, timeout: float | None, *named: Any) -> Flow[Reply]:
-        """Make a call and wait for its reply; arguments as of `request`."""
+        """Make a call and wait for its reply; arguments as for `request`."""
         until = self.session.until(timeout)
         call = yield from self.request(service, body, timeout, *named)
         return (yield from self.reply(call, max(0.0, until - self.session.now)))
@@ -70,7 +70,7 @@ class Calling:
         parts: int,
         transaction: Transaction | None = None,
     ) -> Flow[str]:
-        """Make a call, and wait for nothing but, once, the subscription to replies; the call's ID."""
+        """Make a call and return its ID; it waits only for the first subscription to replies."""
         calling.check_service(service, 0, parts)
         calling.check_own_headers(headers)
         check_seconds("deadline", deadline)
@@ -110,17 +110,17 @@ class Calling:
             raise CallerError("the transaction is another client's")
         transaction.check_open()
         if not self._subscribed():
-            raise CallerError("a client's first call cannot be made in a transaction: it waits to be sent replies")
+            raise CallerError("a client's first call cannot be made in a transaction: it must wait for a subscription")
 
     def _subscribed(self) -> bool:
         sub = self.session.core.subscriptions.get(self._topic)
         return sub is not None and sub.intent.subscribed and isinstance(sub.failure, NotAllowed | None)
 
     def _is_known(self, call: str, topic: str, told_by: bytes) -> bool:
-        """Whether this very call was made before.
+        """Return True if this call was made before.
 
         Raises:
-            CallerError: another one was, under its ID.
+            CallerError: a different call was made under its ID.
         """
         found = self._table.find(call)
         known = found[1:] if found is not None else self._table.find_over(call)
@@ -142,7 +142,7 @@ class Calling:
                     topic = self._settled(call)
                     if isinstance(topic, Reply):
                         return topic
-                    if not asked:  # Once: what is denied, or refused, is not asked for again and again.
+                    if not asked:  # Once only, so that a denied or refused request is not repeated in a loop.
                         asked = True
                         self._send(topic, until)
                 chain = self.session.core.outbox.chain(topic)
@@ -154,7 +154,7 @@ class Calling:
                 try:
                     sub = yield from self._gets.available(self._topic, left, self._arrival(call, topic))
                 except Unavailable as error:
-                    trouble = error.reason or "nobody answered"
+                    trouble = error.reason or "no answer"
                     continue
                 if sub is not None:
                     with self.session.entered():
@@ -168,13 +168,13 @@ class Calling:
                 self._arrived.discard(call)
 
     def _send(self, topic: str, until: float) -> None:
-        """Have a request that is not taken yet go on its way. The lock is held."""
+        """Send a request that is not stored at a server yet. The lock is held."""
         if self.session.core.outbox.chain(topic).rows:
             self.session.core.finish(topic, until)
             self.session.follow()
 
     def _settled(self, call: str) -> Reply | str:
-        """The reply, where it is here; else the topic on which the request is."""
+        """Return the reply if it is here, otherwise the topic of the request."""
         session = self.session
         found = self._table.find(call)
         if found is None:
@@ -192,7 +192,7 @@ class Calling:
         return lambda: call in self._arrived or chain.failure is not None
 
     def _silent(self, call: str, topic: str, seconds: float, trouble: str) -> CallKept | CallDiscarded:
-        """What is raised where no reply came."""
+        """Build the error for a call without a reply."""
         with self.session.entered():
             found = self._table.find(call)
         if found is not None and found[0].outcome == DISCARDED:
@@ -218,25 +218,25 @@ class Calling:
                 if self._table.answer(transaction, call, outcome, message.body, now):
                     arrived.append(call)
                 else:
-                    _log.warning("a reply to call %s is dropped: no call of that ID waits for one", call)
+                    _log.warning("a reply to call %s is dropped: no call with that ID waits for one", call)
 
         self._gets.take_into(sub, REPLIES_MAX, sink, fsync=False)
         self._arrived.update(call for call in arrived if call in self._waiting)
         self.session.tell_waiting()
 
     def calls(self) -> list[CallState]:
-        """Every call that is kept, oldest first."""
+        """Return every kept call, oldest first."""
         with self.session.entered():
             return self._table.all()
 
     def forget(self, call: str) -> None:
-        """Keep a call no more; a reply that comes later is dropped, and its ID may be another call's."""
+        """Stop keeping a call: a later reply is dropped, and another call may use the ID."""
         check_id("call ID", call)
         with self.session.entered():
             with Work(self.session, lambda: (), fsync=True) as work:
                 found = self._table.forget(work, call)
             if not found:
                 raise NoSuchCall(self.session.name, call)
-            if call in self._waiting:  # Who waits for it is to look, and is told that it is not kept any more.
+            if call in self._waiting:  # Wake its waiting callers, which then raise NoSuchCall.
                 self._arrived.add(call)
         self.session.tell_waiting()

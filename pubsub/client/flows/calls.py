@@ -1,17 +1,17 @@
-"""What an application can ask of a client, each call written once as a flow (see `flow`).
+"""Collect the calls of a client, each written once as a flow (see `flow`).
 
-What is durable when (docs/architecture.md, *Put: the chain* and *Subscribe and get*):
+Order of commits, fsyncs and messages (docs/architecture.md, *Put: the chain* and *Subscribe and get*):
 
-    put                 its outbox row is committed before it is sent; fsynced too where the client is power_safe
+    put                 the outbox row is committed before it is sent, and fsynced if the client is power_safe
     transaction         one commit with the caller's rows, fsynced before any of its puts is sent
-    process             effect, puts and position in one commit; where it puts, fsynced before those are sent
-    request, call       the request and the call's own row are one commit, fsynced before it is sent
+    process             effect, puts and position in one commit, fsynced before its puts are sent
+    request, call       the request and the call's own row are one commit, fsynced before the request is sent
     serve               as process, with the reply
-    reply               the reply, its call's row and the position are one commit before it is returned
-    get, get_many       the position is committed before they return
-    hand_on             what the caller does with messages comes first, then the position is committed
-    subscribe, …        the intent is fsynced before the first transmission, the answer before the call returns
-    acknowledgements    cover only positions that an fsync has covered, at most SYNC_SECONDS after they were taken
+    reply               the reply, its call's row and the position are one commit before the return
+    get, get_many       the position is committed before the return
+    hand_on             the caller's work on the messages comes first, then the position is committed
+    subscribe, …        the intent is fsynced before the first transmission, the answer before the return
+    acknowledgements    cover only fsynced positions, at most SYNC_SECONDS after the messages were taken
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Calls:
     """The calls on one session.
 
     Attributes:
-        puts, subscribing, gets, calling: by what they do.
+        puts, subscribing, gets, calling: groups of calls by subject.
     """
 
     def __init__(self, session: Session) -> None:
@@ -52,7 +52,7 @@ class Calls:
         self.calling = Calling(session, self.gets, self.subscribing)
 
     def discard(self, topic: str) -> int:
-        """Give up every unfinished put on a topic, fsynced; how many messages those were."""
+        """Give up every unfinished put on a topic, fsynced; return the number of messages."""
         check_topic(topic)
         with self.session.entered():
             self.session.accumulator.close(topic)
@@ -64,7 +64,7 @@ class Calls:
             return sum([row.count for row in rows])
 
     def _discard(self, topic: str) -> list[Row]:
-        """Take a topic's unfinished rows out of the outbox, in one commit with the calls whose requests they are."""
+        """Remove a topic's unfinished rows from the outbox, in one commit with the calls requested in them."""
         session, outbox = self.session, self.session.core.outbox
         changes, rows = outbox.discard(topic)
         if rows:
@@ -78,18 +78,18 @@ class Calls:
         return rows
 
     def renew(self, *, keep: bool) -> None:
-        """Make the state directory another publisher, fsynced; `keep`: with its unfinished puts, else without."""
+        """Make the state directory another publisher, fsynced; keep its unfinished puts if `keep` is True."""
         check_truth("keep", keep)
         session = self.session
         core = session.core
         with session.entered():
-            core.numbers.reopen()  # First, since the disk may refuse that too: then nothing has happened.
+            core.numbers.reopen()  # First, since the disk may refuse this: then nothing has happened.
             for topic in [] if keep else [t for t, chain in core.outbox.chains.items() if chain.rows]:
                 self._discard(topic)
             store = secrets.token_hex(8)
             wanted = [sub for sub in core.subscriptions.values() if sub.intent.on]
-            # Finished rows that are still in the store leave it with this commit: the next start would take them for
-            # unfinished ones, and send them again under the new name.
+            # This commit also removes finished rows from the store. The next start would take them for unfinished
+            # ones, and send them again under the new publisher.
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
             session.commit(changes, fsync=True)
             core.renewed(store, wanted)
@@ -102,7 +102,7 @@ class Calls:
 
         Raises:
             CallerError: this thread is inside a transaction.
-            StorageError: a commit failed, by which what was taken and not handed out may be lost; all is released.
+            StorageError: a commit failed, so messages taken but not returned may be lost; all is released.
         """
         try:
             self.close_here()
@@ -116,7 +116,7 @@ class Calls:
             close(self.session, seconds, self.gets.close_chunks)
 
     def close_here(self) -> None:
-        """What was taken and not handed out is for the next start, and what publishers hold goes to the outbox."""
+        """Give back taken messages that were not returned, and move the open batches of publishers to the outbox."""
         session = self.session
         if session.closed:
             return
@@ -131,7 +131,7 @@ class Calls:
             self.gets.close_chunks()
 
     def close_batches(self) -> None:
-        """Publishers that were not closed: their open batches are put, and kept where there is no time to send them."""
+        """Put the open batches of publishers that were not closed; they are kept if there is no time to send them."""
         for timer in tuple(self.session.timers):
             try:
                 held = timer.finish()
@@ -142,8 +142,8 @@ class Calls:
             if held:
                 which = "the message" if held == 1 else f"the {held:,} messages"
                 text = (
-                    "client %s: a publisher on %s was not closed; %s in its open batch went to the outbox just now:"
-                    " sent at once, or at this client's next start. Use it in a with block, or call close()"
+                    "client %s: a publisher on %s was not closed; %s in its open batch went to the outbox just now, and"
+                    " will be sent at once or at this client's next start. Use it in a with block, or call close()"
                 )
                 _log.warning(text, self.session.name, timer.topic, which)
 

@@ -1,8 +1,8 @@
-"""Calls as flows: written once, driven by a thread or by asyncio.
+"""Define flows: each call is written once, and runs on a thread or on asyncio.
 
-A flow is a generator that does the work of one call and yields a `Wait` wherever it has to wait; it is sent whether
-what it waited for has come about before the deadline. `Client` drives a flow by driving the sockets, `AsyncClient` by
-awaiting a future, and neither knows what a put or a get is.
+A flow is a generator that does the work of one call and yields a `Wait` when it must wait. It is sent True if the
+condition was met before the deadline. `Client` drives the sockets during a wait, and `AsyncClient` awaits a future.
+Neither knows anything about puts and gets.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True)
 class Wait:
-    """Wait until `done()`, which takes no lock and changes nothing, or until `deadline`, on the monotonic clock."""
+    """A wait until `done()` or `deadline` (monotonic clock). `done` takes no lock and changes nothing."""
 
     done: Callable[[], bool]
     deadline: float

@@ -1,4 +1,7 @@
-"""Taking messages: waited for, committed as taken, and handed over (docs/architecture.md, *Subscribe and get*)."""
+"""Run the receiving calls (docs/architecture.md, *Subscribe and get*).
+
+They wait for messages, commit them as taken, and return them.
+"""
 
 from __future__ import annotations
 
@@ -21,42 +24,43 @@ from pubsub.errors import CallerError, Interrupted, NotSubscribed, PubsubError, 
 from pubsub.protocol import check_new_topic, check_topic
 
 RECEIVE_MAX: Final = 10_000
-"""Messages that `get_many` takes at most where the caller names no number."""
+"""Most messages that `get_many` takes if the caller names no number."""
 
 CHUNK_MAX: Final = 1_000
-"""Messages that the iterator takes at a time; a process that is killed while it iterates loses so many at most."""
+"""Messages that the iterator takes at a time; a process that is killed while it iterates loses at most so many."""
 
 
 def _is_ready(sub: Subscription) -> bool:
-    """Whether there is something to take."""
+    """Return True if a call can take something now."""
     return sub.intent.on and sub.available and not sub.busy
 
 
 def _ended(sub: Subscription) -> bool:
-    """Whether a wait for a subscription's messages ends though there are none."""
+    """Return True if a wait for messages must end without any."""
     return sub.failure is not None or sub.has_news or not sub.intent.on
 
 
 class Gets:
-    """The calls that take, on one session."""
+    """The receiving calls on one session."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
         self.served = ""
-        """The topic of several that had its turn last; the next turn is that of the one behind it."""
+        """The topic that had the last turn, of several; the next turn goes to the topic after it."""
         self._silence: dict[str, tuple[float, float]] = {}
-        """By topic: for how many seconds calls of `first_of` have waited without an answer, and until when."""
+        """By topic: the seconds for which calls of `first_of` waited without an answer, and the end of that wait."""
 
     def available(
         self, topic: str, timeout: float | None, also: Callable[[], bool] | None = None, started: float | None = None
     ) -> Flow[Subscription | None]:
-        """Wait until there is something to take on a topic; None where nothing came.
+        """Wait until there is something to take on a topic; None if nothing came.
 
         Args:
-            also: ends the wait too; given by who takes from the topics of calls, which are for nobody else.
-            started: when the call began, where that was before. One that was kept from asking until its time was over
-                needs an answer, too, to say that a topic is empty.
+            also: a further condition that ends the wait; only the calls of services, which take from their own topics,
+                give it.
+            started: time at which the call began, if that was earlier. A call that could not ask before its deadline
+                still needs an answer to report an empty topic.
 
         Raises:
             NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, NotLetIn, StorageError: see
@@ -84,9 +88,9 @@ class Gets:
                     yield Wait(lambda: done() or session.over, until)
                 if also is not None and also():
                     return None
-                over = session.now >= until  # Looked at once: what is over is either found empty or not known.
+                over = session.now >= until  # Read once, so that both uses below agree.
                 found = self._found(ready, started, until, over=over)
-                # Special case: another call took what this one was woken for. It waits on.
+                # Special case: another call took the messages that ended this wait. Wait again.
                 if found is not None or over:
                     if found is None and session.recorder is not None:
                         self._record_idle(ready)
@@ -96,7 +100,7 @@ class Gets:
                 ready.waiting -= 1
 
     def _subscription(self, topic: str) -> Subscription:
-        """The subscription to a topic, before a call takes of it. The lock is held."""
+        """Return the subscription of a topic and prepare it for a taking call. The lock is held."""
         session = self.session
         sub = self.core.subscriptions.get(check_topic(topic))
         if sub is None or not sub.intent.on:
@@ -111,9 +115,9 @@ class Gets:
         return sub
 
     def _want(self, sub: Subscription, until: float, started: float) -> None:
-        """Have a topic's messages asked for until `until`. The lock is held."""
+        """Ask for a topic's messages until `until`. The lock is held."""
         self.core.want(sub, until, started)
-        if not sub.intent.settled:  # Also for a call that looks and does not wait: the next one may find it settled.
+        if not sub.intent.settled:  # Also for a call that does not wait: the next one may find it settled.
             self.core.settle(sub, started + self.session.settings.timeout_seconds)
         try:
             self.session.turn()
@@ -122,16 +126,16 @@ class Gets:
             raise
 
     def first_of(self, topics: Sequence[str], started: float, until: float) -> Flow[list[Subscription]]:
-        """Wait until there is something to take on some topics; those that have something, or none.
+        """Wait until there is something to take on some topics; return the topics that have something, or none.
 
-        A wait that ends without an answer is no error by itself: the machine may be busy. It is one where an answer
-        said that the topic is not served, or where none came for the client's time-out, in however many calls.
+        A wait without an answer is not an error by itself, because the machine may be busy. It is an error if an answer
+        said that a topic is not served, or if none came for the client's time-out, in however many calls.
 
         Args:
-            started, until: when the call began, and its deadline, on the monotonic clock.
+            started, until: start and deadline of the call, on the monotonic clock.
 
         Raises:
-            As `available`.
+            PubsubError: as `available`.
         """
         session = self.session
         for topic in topics:
@@ -168,18 +172,18 @@ class Gets:
                         sub.waiting -= 1
 
     def ready(self, topics: Sequence[str]) -> list[Subscription]:
-        """The topics that have something to take, in the order of their turns."""
+        """Return the topics with something to take, in the order of their turns."""
         return self._in_turn([sub for topic in topics if _is_ready(sub := self.core.subscriptions[topic])])
 
     def _in_turn(self, subs: list[Subscription]) -> list[Subscription]:
-        """In the order of their names, those behind the topic that was served last first."""
+        """Sort by name, beginning after the topic that was served last."""
         return sorted(subs, key=lambda sub: (sub.topic <= self.served, sub.topic))
 
     def _was_heard(self, sub: Subscription, started: float, until: float) -> bool:
-        """Whether a call that waited from `started` to `until` knows that a topic has nothing.
+        """Return True if a call that waited from `started` to `until` knows that a topic is empty.
 
         Raises:
-            Unavailable: an answer said that the topic is not served, or there was none for too long.
+            Unavailable: an answer said that the topic is not served, or no answer came for too long.
         """
         if until <= started or sub.busy or (sub.intent.settled and not sub.unheard_since(started)):
             return True
@@ -197,7 +201,7 @@ class Gets:
                 session.recorder.idle(sub)
 
     def _found(self, sub: Subscription, started: float, until: float, *, over: bool) -> Subscription | None:
-        """What a call that waits from `started` to `until` has to say, whose time is `over` or not."""
+        """Return or raise the result of a call that waits from `started` to `until`; None: it waits on."""
         if sub.has_news:
             self._tell(sub)
         if sub.available and not sub.busy:
@@ -214,12 +218,12 @@ class Gets:
             return None
         if over and until > started and (not sub.intent.settled or sub.unheard_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
-        # What has been heard since the first look may have brought something.
+        # An answer since the first check may have brought messages.
         return sub if sub.available and not sub.busy else None
 
     def _tell(self, sub: Subscription) -> None:
         with self.session.entered():
-            if sub.has_news:  # Another thread may have been told of the loss meanwhile.
+            if sub.has_news:  # Another thread may have raised the loss meanwhile.
                 raise sub.losses.tell()
 
     def get_many(self, topic: str, most: int, timeout: float | None) -> Flow[Batch]:
@@ -239,10 +243,10 @@ class Gets:
     def hand_on(
         self, topic: str, most: int, sink: Callable[[Batch, Transaction], object], timeout: float | None, *, fsync: bool
     ) -> Flow[int]:
-        """Hand up to `most` messages to `sink` together; how many they were.
+        """Pass up to `most` messages to `sink` together, and return their number.
 
-        They are taken when it has returned, in one commit with the rows that it writes, fsynced or not. Where it
-        raises, none of it happened, and the same messages are there for the next call.
+        The messages count as taken after `sink` returns, in one commit with the rows that it writes, fsynced if asked.
+        If `sink` raises, nothing happened, and the next call gets the same messages.
         """
         started = self.session.now
         self.session.until(timeout, started)
@@ -257,7 +261,7 @@ class Gets:
     def take_into(
         self, sub: Subscription, most: int, sink: Callable[[Batch, Transaction], object], *, fsync: bool
     ) -> int:
-        """Take what is here as `hand_on` does; how many that was. The lock is held."""
+        """Take the messages that are here, as `hand_on`, and return their number. The lock is held."""
         session = self.session
         if sub.busy:
             return 0
@@ -278,7 +282,7 @@ class Gets:
         return len(batch)
 
     def get_chunk(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
-        """Take messages to hand out one by one; None where nothing came. `end_chunk` must follow."""
+        """Take messages for an iteration; None if nothing came. `end_chunk` must follow."""
         started = self.session.now
         self.session.until(timeout, started)
         while True:
@@ -291,7 +295,7 @@ class Gets:
                     return batch, sub.chunk
 
     def get_on(self, topic: str, timeout: float | None) -> Flow[tuple[Batch, Chunk] | None]:
-        """As `get_chunk`; without a time-out it goes on until something comes."""
+        """Take messages as `get_chunk`; without a time-out, wait until some come."""
         while True:
             try:
                 found = yield from self.get_chunk(topic, timeout)
@@ -303,7 +307,7 @@ class Gets:
                 return found
 
     def _take(self, sub: Subscription, most: int, *, chunk: bool = False) -> Batch:
-        """Commit and take; empty where all that was there had been taken before."""
+        """Commit and take messages; the batch is empty if all that were here are duplicates."""
         if sub.busy:
             return Batch(sub.topic)
         self.close_chunk(sub)
@@ -326,16 +330,16 @@ class Gets:
             if not chunk:
                 recorder.delivered(sub.topic, taking.pieces, handler=False)
             recorder.flush()
-        self.session.follow(only_send=True)  # They are taken: whatever fails now, the caller is given them.
+        self.session.follow(only_send=True)  # The messages are taken: the caller gets them even if sending fails.
         return Batch(sub.topic, taking.pieces)
 
     def end_chunk(self, topic: str, chunk: Chunk) -> None:
-        """Nothing more of a chunk is handed out: what is left of it is for the next call."""
+        """End an iteration; its messages that were not yielded go to the next call."""
         session = self.session
         with session.lock:
             chunk.stop()
             sub = self.core.subscriptions[topic]
-            # Inside a transaction of this thread nothing else can be committed: the next call gives back what is left.
+            # Inside a transaction of this thread nothing else can be committed: the next call gives back the rest.
             if not session.is_cut_off and sub.chunk is chunk and session.owner != get_ident():
                 with suppress(Interrupted), session.entered():
                     self.close_chunk(sub)
@@ -344,7 +348,7 @@ class Gets:
                 session.recorder.handed_out(chunk)
 
     def close_chunk(self, sub: Subscription) -> None:
-        """The iteration ended, or another call takes: what was not handed out goes back, whoever calls."""
+        """Give back the messages that an open iteration has not yielded, at its end or for another call."""
         chunk = sub.chunk
         if chunk is None:
             return
@@ -360,16 +364,16 @@ class Gets:
         self.core.moved(sub, self.session.now, fsynced=False)
 
     def close_chunks(self) -> None:
-        """The client is about to be closed."""
+        """Close all chunks before the client closes."""
         with self.session.entered():
             for sub in self.core.subscriptions.values():
                 self.close_chunk(sub)
 
     def bury_loss(self, sub: Subscription, loss: Loss) -> None:
-        """Go on behind a loss, keep it as a dead letter, and tell it. The lock is held.
+        """Continue after a loss, keep it as a dead letter, and raise it. The lock is held.
 
         Raises:
-            DataLoss: always, where the commit succeeds.
+            DataLoss: always, if the commit succeeds.
         """
         changes, error = sub.bury(loss, self.session.clock.wall())
         self.session.commit(changes)
@@ -381,6 +385,6 @@ class Gets:
         raise sub.losses.tell()
 
     def took(self, sub: Subscription, taking: Taking, *, fsynced: bool) -> None:
-        """The commit of a taking succeeded. The lock is held."""
+        """Accept the commit of a taking. The lock is held."""
         sub.took(taking)
         self.core.moved(sub, self.session.now, fsynced=fsynced)

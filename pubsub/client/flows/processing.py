@@ -1,9 +1,14 @@
-"""Handing messages to a handler: its effect, its puts and the position in one commit, or nothing of it.
+"""Pass messages to a handler: its effect, its puts and the position are one commit, or nothing happens.
 
-An attempt is counted before the handler runs, so that a message that ends the process every time is found out. It is
-taken back where the handler was at no fault: it was cancelled or interrupted (Ctrl-C, and whatever else is no
-`Exception`), is of a kind that a call does not run, or the disk failed. Until its handler has returned a message is in
-hand: other calls on its topic wait for it, and calls on other topics go on.
+An attempt is counted before the handler runs, so that a message that always ends the process is detected. The count is
+taken back if the handler was not at fault:
+
+* A cancellation or an interrupt ended it: Ctrl-C, or any other exception that is not an `Exception`.
+* The handler is of a kind that cannot run.
+* The disk failed.
+
+A message is in hand until its handler returns. During that time other calls on its topic wait, and calls on other
+topics continue.
 """
 
 from __future__ import annotations
@@ -35,32 +40,32 @@ from pubsub.errors import CallerError, HandlerMisused, Interrupted, PubsubError,
 from pubsub.protocol import Position
 
 Handler = Callable[[Message, Transaction], None]
-"""What `Client.process` calls: a plain function, whose result is not looked at."""
+"""Type of the handlers of `Client.process`: a plain function. Its result is ignored."""
 
 AsyncHandler = Callable[[Message, Transaction], Awaitable[None] | None]
-"""What `AsyncClient.process` calls: an `async def` function, or a plain one."""
+"""Type of the handlers of `AsyncClient.process`: an `async def` function, or a plain one."""
 
 PROCESS_MAX: Final = 1_000
-"""Messages that `process` takes at most where the caller names no number."""
+"""Most messages that `process` takes if the caller names no number."""
 
 HELD_SECONDS: Final = 0.01
-"""Puts of a handler wait so long for the fsync that covers those of the next messages too."""
+"""Longest time for which the puts of a handler wait for an fsync that also covers those of the next messages."""
 
 DISK_ERRORS: Final = (StorageError, apsw.FullError, apsw.IOError, apsw.CorruptError)
-"""What comes out of a handler where the disk failed, not the handler."""
+"""Errors out of a handler that the disk caused, not the handler."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
 
 @dataclass(slots=True)
 class Attempt:
-    """One message that is about to be handled.
+    """One attempt to handle a message.
 
     Attributes:
-        number: which attempt it is, from 1.
-        emptied: how often the prefetch had been thrown away; where it was since, the message is not ours any more.
-        following: the position of the message behind it, where that is here; its first attempt is counted ahead.
-        settled: it counts, or was taken back: nothing of it is left to do.
+        number: number of the attempt, from 1.
+        emptied: `Fence.emptied` at the start. If it has changed, the message no longer belongs to this client.
+        following: position of the next message if it is here; its first attempt is counted ahead.
+        settled: True if the attempt was counted or taken back, and needs no more work.
     """
 
     sub: Subscription
@@ -73,18 +78,19 @@ class Attempt:
 
 
 def check_handler(handler: object, *, awaits: bool) -> None:
-    """See that calling a handler runs it, as far as that can be seen before it is called.
+    """Check, before a call, that calling a handler would run it.
 
     Args:
         handler: a function, a partial, or an object with `__call__`.
-        awaits: whether what it returns is awaited.
+        awaits: True if its result is awaited.
 
     Raises:
-        CallerError: it cannot be called; HandlerMisused: nothing of it would run.
+        CallerError: it cannot be called.
+        HandlerMisused: a call would run none of its code.
     """
     if not callable(handler):
         raise CallerError(f"handler is a function of (message, transaction), not {type(handler).__name__}")
-    called = getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is looked at, not whether it is there.
+    called = getattr(type(handler), "__call__", None)  # noqa: B004 - the kind of function matters, not its presence.
     if inspect.isgeneratorfunction(handler) or inspect.isgeneratorfunction(called):
         raise HandlerMisused("handler is a generator function (it has a yield), so a call runs nothing of it")
     if inspect.isasyncgenfunction(handler) or inspect.isasyncgenfunction(called):
@@ -94,10 +100,10 @@ def check_handler(handler: object, *, awaits: bool) -> None:
 
 
 def check_result(result: object, *, awaits: bool) -> None:
-    """See that a handler ran when it was called; what did not is closed.
+    """Check, after a call, that the handler ran; close a coroutine that did not.
 
     Raises:
-        HandlerMisused: it has only returned what is still to run.
+        HandlerMisused: the handler returned an object that has yet to run.
     """
     if result is None:
         return
@@ -113,13 +119,13 @@ def check_result(result: object, *, awaits: bool) -> None:
 
 
 class Processing:
-    """The calls `process` on one session, for handlers that are plain functions, and for those that are awaited."""
+    """The call `process` on one session, for plain handlers and for handlers with an awaited result."""
 
     def __init__(self, session: Session, gets: Gets) -> None:
         self.session, self.gets = session, gets
 
     def process(self, topics: str | Sequence[str], handler: Handler, timeout: float | None, most: int) -> Flow[int]:
-        """Hand up to `most` messages to a handler, each in a transaction of its own; how many were taken."""
+        """Pass up to `most` messages to a handler, each in its own transaction; return the number taken."""
         check_handler(handler, awaits=False)
         check_count("max", most)
         named, started = check_topics(topics), self.session.now
@@ -133,7 +139,7 @@ class Processing:
                 return turns.taken
 
     def handle_batch(self, sub: Subscription, handler: Handler, most: int) -> int:
-        """Hand messages that are here to a plain handler, up to `most`; 0 where all had been taken before."""
+        """Pass up to `most` messages that are here to a plain handler; 0 if all of them are duplicates."""
         running = self.batch(sub, handler, most, _breathe, awaits=False)
         try:
             running.send(None)
@@ -151,21 +157,21 @@ class Processing:
         *,
         awaits: bool,
     ) -> int:
-        """Hand messages that are here to a handler, up to `most`; 0 where all had been taken before.
+        """Pass up to `most` messages that are here to a handler; 0 if all of them are duplicates.
 
         Args:
-            sub: where there is something.
-            handler: plain, or one that is awaited.
-            most: how many messages.
-            breathe: awaited between two of them.
-            awaits: the event loop's task runs it, which may await; otherwise this thread does.
+            sub: a subscription with something to take.
+            handler: a plain function, or one with a result to await.
+            most: most messages to take.
+            breathe: awaited between two messages.
+            awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
         """
         held_by: object = asyncio.current_task() if awaits else Hand(get_ident())
         ours, taken, found = ref(held_by), 0, None
         try:
             while taken < most:
                 with self.session.entered():
-                    if sub.busy is ours:  # The message before.
+                    if sub.busy is ours:  # From the previous message.
                         sub.busy = None
                         self.send_due()
                     found = None if sub.busy else self.begin(sub, first=not taken, more=taken + 1 < most)
@@ -181,12 +187,12 @@ class Processing:
                     self._let_go(sub)
                     await breathe()
         finally:
-            if sub.busy is ours:  # An exception struck anywhere since it was taken in hand.
+            if sub.busy is ours:  # An exception came at any point since the message was taken in hand.
                 try:
                     if isinstance(found, Attempt) and not found.settled:
                         self._uncount(found)
                 finally:
-                    sub.busy = None  # Here: another exception may strike as soon as anything is called.
+                    sub.busy = None  # Before any call: another exception may come within one.
                     self._let_go(sub)
             elif taken:
                 self.session.tell_waiting()
@@ -194,9 +200,9 @@ class Processing:
         return taken
 
     def _let_go(self, sub: Subscription) -> None:
-        """The message is in nobody's hand any more."""
+        """Mark that no message of the topic is in hand any more."""
         session = self.session
-        session.handlers.discard(get_ident())  # An exception may have struck just before that.
+        session.handlers.discard(get_ident())  # An exception may have come just before the handler's own discard.
         with session.lock:
             sub.busy = None
             if not session.is_cut_off:
@@ -208,12 +214,12 @@ class Processing:
         """Count an attempt at the next message. The lock is held.
 
         Args:
-            sub: where it is.
-            first: the call has taken none yet, so it raises what was lost in front.
-            more: the call may take another one behind it.
+            sub: its subscription.
+            first: True if the call has taken no message yet, so it may raise a loss in front.
+            more: True if the call may take another message after this one.
 
         Returns:
-            The attempt, or how many messages were taken without one; None where there is none.
+            The attempt, or the number of messages taken without one; None if there is no message.
         """
         if not sub.intent.on or not sub.available:
             return None
@@ -244,11 +250,11 @@ class Processing:
         return Attempt(sub, taking, message, number, sub.fence.emptied, following)
 
     def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
-        """Whether a message was taken without its handler. The lock is held."""
+        """Return True if a message was taken without its handler. The lock is held."""
         return False
 
     def _call(self, handler: AsyncHandler, message: Message, transaction: Transaction, *, awaits: bool) -> object:
-        """Call a handler. The thread of a plain one may put by its transaction only meanwhile."""
+        """Call a handler. While a plain handler runs, its thread may put only by its transaction."""
         if awaits:
             return handler(message, transaction)
         handlers = self.session.handlers
@@ -286,18 +292,18 @@ class Processing:
                 raise HandlerMisused(transaction.problem) from error
             return self._fail(attempt, error)
         except BaseException as error:
-            # Without an event loop this may be anywhere within the garbage collection, where nothing is committed.
+            # Without an event loop, a GeneratorExit comes from garbage collection, during which nothing may commit.
             attempt.settled = isinstance(error, GeneratorExit)
             transaction.roll_back()
             raise
         try:
             transaction.commit(lambda: self.handled(attempt))
-        except apsw.ConstraintError as error:  # One that is looked at when all ends, as a deferred foreign key.
+        except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
             return self._fail(attempt, error)
         return 1
 
     def _fail(self, attempt: Attempt, error: Exception) -> int:
-        """The handler is at fault, and its transaction is rolled back: as `failed`, where the message is still ours."""
+        """Handle the handler's error as `failed`, after the rollback, if the message still belongs to this client."""
         with self.session.lock:
             if self.session.is_cut_off or attempt.sub.fence.emptied != attempt.emptied:
                 raise error
@@ -312,14 +318,14 @@ class Processing:
                     self.uncount(attempt)
 
     def changes(self, attempt: Attempt) -> list[Change]:
-        """What is committed with the handler's own: the position, and an attempt at the message behind it."""
+        """Return the changes that commit with the handler's: the position, and an attempt at the next message."""
         following = attempt.following
         self.session.trying[attempt.sub.topic] = ((attempt.message.position, attempt.number), (following, 1))
         ahead: list[Change] = [Tried(attempt.sub.topic, following, 1)] if following is not None else []
         return [*attempt.taking.change(attempt.sub.topic), *ahead]
 
     def handled(self, attempt: Attempt) -> None:
-        """The handler's transaction is committed. The lock is held."""
+        """Accept the commit of a handler's transaction. The lock is held."""
         sub, attempt.settled = attempt.sub, True
         self.gets.took(sub, attempt.taking, fsynced=self.session.settings.power_safe)
         if self.session.recorder is not None:
@@ -328,10 +334,10 @@ class Processing:
             sub.cursor.attempted(attempt.following, 1, ahead=True)
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
-        """The handler raised, and its transaction is rolled back. The lock is held.
+        """Handle an exception of the handler, after the rollback. The lock is held.
 
         Returns:
-            1 where the message went to the dead letters; else the error is raised.
+            1 if the message went to the dead letters; otherwise the error is raised.
         """
         topic, message, number = attempt.sub.topic, attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
@@ -344,19 +350,19 @@ class Processing:
         return 1
 
     def uncount(self, attempt: Attempt) -> None:
-        """The attempt was not the handler's fault and does not count. The lock is held."""
+        """Take back the count of an attempt that was not the handler's fault. The lock is held."""
         sub, session = attempt.sub, self.session
         if session.closed or sub.fence.emptied != attempt.emptied:
             return
         try:
             session.commit([Tried(sub.topic, attempt.message.position, attempt.number - 1)])
         except PubsubError as error:
-            _log.warning("client %s: %s", session.name, error)  # It counts, then.
+            _log.warning("client %s: %s", session.name, error)  # The attempt then stays counted.
             return
         sub.cursor.attempted(attempt.message.position, attempt.number - 1)
 
     def bury(self, attempt: Attempt, error: str) -> None:
-        """Take a message to the dead letters. The lock is held."""
+        """Move a message to the dead letters. The lock is held."""
         sub, message, number = attempt.sub, attempt.message, attempt.number
         letter = Buried(
             sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
@@ -369,18 +375,18 @@ class Processing:
         _log.error("%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, number, error)
 
     def send_due(self) -> None:
-        """Send what is due, and what handlers put once it has waited for long enough. The lock is held."""
+        """Send all due messages, and the puts of handlers after HELD_SECONDS. The lock is held."""
         session = self.session
         if session.held_since is not None and session.now - session.held_since >= HELD_SECONDS:
             session.sync()
         session.send()
 
     def send_held(self) -> None:
-        """Fsync what handlers put, and send it; where the disk refuses, the next fsync does it."""
+        """Fsync and send the puts of handlers; if the disk refuses, the next fsync covers them."""
         session = self.session
         if session.over or (session.recorder is None and session.held_since is None):
             return
-        with suppress(CallerError), session.entered():  # The client was closed, or one of its steps cut off, meanwhile.
+        with suppress(CallerError), session.entered():  # The client was closed, or one of its steps interrupted.
             if session.recorder is not None:
                 session.recorder.flush()
             if session.held_since is not None:
@@ -392,10 +398,10 @@ class Processing:
 
 
 class Hand:
-    """A thread's hand, in which a message is.
+    """Mark of the thread that has a message in hand.
 
     Args:
-        thread: its number.
+        thread: the thread's number.
     """
 
     def __init__(self, thread: int) -> None:
@@ -403,4 +409,4 @@ class Hand:
 
 
 async def _breathe() -> None:
-    """Give nobody a turn: other threads have theirs anyway."""
+    """Do nothing: unlike coroutines, other threads run anyway."""

@@ -1,4 +1,7 @@
-"""Puts: written to the outbox, sent, and waited for (docs/architecture.md, *Put: the chain* and *Groups*)."""
+"""Run puts (docs/architecture.md, *Put: the chain* and *Groups*).
+
+They write messages to the outbox, send them, and wait for the server's answers.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ from pubsub.errors import CallerError, InDoubt, Refused, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
 
 _NONE: Final = b""
-"""The key of what has none, which most have: there is one empty `bytes`."""
+"""Key of a message without a key. There is one empty `bytes` object, so `is` finds the common case."""
 
 LOOK_SECONDS: Final = 0.0003
-"""Who puts and does not wait looks so often whether answers are here."""
+"""Poll interval for answers in puts that do not wait."""
 
 
 def _first_unfinished(awaited: Sequence[tuple[Chain, Row]]) -> Chain | None:
@@ -45,9 +48,10 @@ class Puts:
     """The calls that put, on one session.
 
     Attributes:
-        soon: has a group written when an event loop has turned, so that all who put in that turn are in it. None: by
-            whoever opens it, at once; and who finds nobody else puts alone.
-        look_at: when who puts and does not wait looks for answers again.
+        soon: schedules the writing of an open batch after the present turn of the event loop, so that all puts of that
+            turn share it. None: the caller that opens a batch writes it at once, and a caller without company puts
+            alone.
+        look_at: next time at which a put that does not wait polls for answers.
     """
 
     def __init__(self, session: Session) -> None:
@@ -57,10 +61,10 @@ class Puts:
         self.look_at = float("-inf")
 
     def check_put(self, topic: str) -> None:
-        """See that this client may put to a topic: one that it has put to before, or that may be made.
+        """Check that this client may put to a topic: a known topic, or one with an allowed name.
 
         Raises:
-            InvalidName: it may not.
+            InvalidName: the name is not allowed.
         """
         if check_topic(topic)[0] == "$":
             check_not_of_calls(topic)
@@ -68,28 +72,32 @@ class Puts:
             check_new_topic(topic)
 
     def known(self, topic: str) -> Chain | None:
-        """The chain of a topic that this client has put to before; None: it has not, or that is no topic."""
+        """Return the chain of a topic to which this client has put before; otherwise None."""
         chain = self.core.outbox.chains.get(topic) if type(topic) is str else None
         return chain if chain is not None and (chain.previous or chain.rows) else None
 
     def chain(self, topic: str) -> Chain:
-        """The chain of a topic, found or made between two steps: within one others look for it, or go through all."""
+        """Return the chain of a topic, and make one if needed.
+
+        The lock is needed because other threads iterate over the chains within a step.
+        """
         with self.session.lock:
             return self.core.outbox.chain(topic)
 
     def keep_going(self, chain: Chain, now: float) -> None:
-        """Who puts and does not wait takes the answers that are here, so that what is held goes out while it puts more.
+        """Take the answers that are here, so that waiting rows go out while a caller puts more without waiting.
 
-        Not on an event loop, since the Messenger's thread leaves the sockets alone for a while after somebody drove.
+        This is not done on an event loop, since the Messenger's thread leaves the sockets alone for a while after
+        another thread drove them.
         """
         if chain.is_busy and self.soon is None and now >= self.look_at:
             self.look_at = now + LOOK_SECONDS
             self.session.drive_once()
 
     def put(self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None) -> Flow[Ticket]:
-        """Put one message together with what others put to the topic at the same time, and wait for it.
+        """Put one message together with other puts to the topic at the same time, and wait for it.
 
-        What is not written yet when the call ends by an exception is not put.
+        If the call ends by an exception before the message is written, the message is not put.
         """
         chain = self.known(topic)
         if chain is None or topic[0] == "$":
@@ -107,7 +115,7 @@ class Puts:
         chain = chain or self.chain(topic)
         if self.soon is None and not (chain.is_busy or groups.is_open(topic)) and session.enter_if_free():
             try:
-                # Nobody else puts here at this moment.
+                # No other caller puts to this topic at this moment.
                 (share.row,) = session.accumulator.put(chain, (share.contents,), until)
             except BaseException as error:
                 session.leave(error)
@@ -118,51 +126,53 @@ class Puts:
                 self._join(chain, share, started)
             yield Wait(partial(self._is_over, chain, share), until)
             if share.row is None and share.error is None and not session.over:
-                self.write_group(topic)  # Its time is over, or nobody can be reached: it is kept.
+                self.write_group(topic)  # The call's time is over, or no proxy can be reached: keep the message.
         except BaseException:
             if share.row is None:
                 groups.withdraw(topic, share)
-                session.wake()  # It was to write the group, perhaps, and others are in it: who drives looks after that.
+                # This caller may have been the one to write the open batch for others; the driving thread takes over.
+                session.wake()
             raise
         return (yield from self._ended(chain, share, started))
 
     def _join(self, chain: Chain, share: Share, now: float) -> None:
-        """Have a record written with those that wait already, by this caller or by another one."""
+        """Let a record be written with others that wait already, by this caller or by another one."""
         session, topic = self.session, chain.topic
         opens = self.core.groups.join(chain, share, now)
         if opens is None:
-            session.wake()  # Who drives the sockets is to look after it in time.
+            session.wake()  # The thread that drives the sockets writes the open batch in time.
         elif opens and self.soon is not None:
             self.soon(partial(guarded, session, self.write_group, topic))
         elif opens:
             guarded(session, self.write_group, topic)
 
     def _is_over(self, chain: Chain, share: Share) -> bool:
-        """Whether a caller has nothing to wait for any more."""
+        """Return True if a caller has nothing more to wait for."""
         row = share.row
         if row is None:
             return share.error is not None or self.shut()
         return row.state != UNFINISHED or chain.failure is not None or self.shut()
 
     def write_group(self, topic: str) -> None:
-        """Write what waits on a topic, and send it; the callers are told what came of it."""
+        """Write and send the open batch of a topic; each caller finds its result in its `Share`."""
         try:
             with self.session.entered():
                 self.session.accumulator.close(topic)
         except CallerError:
-            pass  # The client was closed, or one of its steps cut off: each caller finds that out.
+            pass  # The client was closed, or one of its steps interrupted: each caller finds that out.
         except BaseException:
-            self.session.wake()  # An event loop only logs it, and nobody else was to write: who drives looks after it.
+            # An event loop only logs the exception, so the driving thread must write the open batch.
+            self.session.wake()
             raise
 
     def _ended(self, chain: Chain, share: Share, started: float) -> Flow[Ticket]:
-        """What a caller is told whose wait is over."""
+        """Return or raise the result of a put after its wait."""
         session = self.session
         if share.row is None and share.error is None:
             if self.core.groups.withdraw(chain.topic, share):
                 session.check_whole()
                 session.check_open()
-            with session.lock:  # Somebody has it in hand at this moment.
+            with session.lock:  # Another thread is writing the record at this moment.
                 pass
         if share.error is not None:
             raise share.error
@@ -176,11 +186,11 @@ class Puts:
     def put_now(
         self, topic: str, body: bytes, key: bytes, headers: Headers | None, timeout: float | None
     ) -> Ticket | None:
-        """Put one message and wait for nothing: what `put_many` does, without what only it needs.
+        """Put one message without waiting, as `put_many` with less work.
 
         Returns:
-            Its ticket; None where it takes the long way, with nothing written: to a topic that this client has not put
-            to before, or where there is no room.
+            Its ticket. None, with nothing written, if this client has not put to the topic before or there is no room.
+            The caller then uses `put_many`.
         """
         chain = self.known(topic)
         if chain is None or not chain.previous or chain.crowded:
@@ -208,14 +218,14 @@ class Puts:
         keys: Sequence[bytes] = (),
         headers: Sequence[Headers | None] = (),
     ) -> Flow[list[Row]]:
-        """Put messages in one commit; the rows they are in, done where `wait`."""
+        """Put messages in one commit; return their rows, which are done if `wait` is True."""
         contents = check_contents(bodies, keys, headers)
         return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
 
     def put_contents(
         self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
-        """As `put_many`, of what was checked already."""
+        """Put messages as `put_many`, after their arguments were checked."""
         self.check_put(topic)
         batches = split(contents)
         check_truth("wait", wait)
@@ -265,23 +275,24 @@ class Puts:
     def settle(
         self, chains: Sequence[Chain], until: float, row: Row | None = None, started: float | None = None
     ) -> Flow[None]:
-        """Wait until a row, or all rows that some chains have now, are finished; they are, in order.
+        """Wait until a row, or all present rows of some chains, are finished, in order.
 
         Args:
-            started: when the call began, where that was before.
+            started: time at which the call began, if that was earlier.
 
         Raises:
-            InDoubt: they are not in time; they are kept.
-            StateCopied, Refused: the service says that they cannot be. NotAllowed, NotLetIn: and that we may not.
+            InDoubt: some are not finished in time; they are kept.
+            StateCopied, Refused: the service rejected them.
+            NotAllowed, NotLetIn: the client lacks the right.
             CallerError: they were discarded meanwhile.
         """
         started = self.session.now if started is None else started
-        # Rows that other threads put meanwhile are waited for by those threads.
+        # Rows put by other threads meanwhile are not awaited here; those threads wait for them.
         lasts = [(chain, tuple(chain.rows)[-1:]) for chain in chains] if row is None else [(chains[0], (row,))]
         awaited = [(chain, last) for chain, rows in lasts for last in rows]
 
         def done() -> bool:
-            for chain, last in awaited:  # One topic that is refused keeps the others from nothing.
+            for chain, last in awaited:  # A refusal on one topic does not stop the others.
                 if last.state == UNFINISHED and chain.failure is None:
                     return self.shut()
             return True
@@ -293,10 +304,10 @@ class Puts:
             else:
                 in_time = yield Wait(done, until)
         if row is not None and row.state == DISCARDED:
-            raise CallerError(f"the put on {row.topic} was discarded while it was waited for")
+            raise CallerError(f"the put on {row.topic} was discarded during the call")
 
     def _raise(self, chain: Chain, seconds: float, *, in_time: bool) -> None:
-        """Say why a chain is not finished; nothing where it may be yet, because another call asked again meanwhile."""
+        """Raise the reason why a chain is not finished, unless another call has asked again and it may finish yet."""
         self._record_unfinished(chain)
         self.check(chain)
         if not in_time:
@@ -309,22 +320,22 @@ class Puts:
         if session.recorder is not None:
             with session.lock:
                 if not session.over:
-                    # What is denied may have been taken before.
+                    # A server may have stored a denied put at an earlier try.
                     session.recorder.unfinished(chain, "refused" if isinstance(chain.failure, Refused) else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
         return chain.failure is not None or self.shut()
 
     def shut(self) -> bool:
-        """Whether nothing can be finished on any topic."""
+        """Return True if no put can be finished on any topic."""
         core = self.core
         return core.copied is not None or core.doors.closed or self.session.over
 
     def check(self, chain: Chain) -> None:
-        """See that what is put on a topic can be finished.
+        """Check that puts on a topic can be finished.
 
         Raises:
-            StateCopied, Refused, NotAllowed, NotLetIn, Interrupted, CallerError: why it cannot be.
+            StateCopied, Refused, NotAllowed, NotLetIn, Interrupted, CallerError: the cause.
         """
         if self.core.copied is not None:
             raise self.core.copied
@@ -364,11 +375,10 @@ class Puts:
             yield from self.settle([chain], until)
 
     def unfinished(self, topic: str) -> int:
-        """How many messages on a topic are put and not finished."""
+        """Count the messages on a topic that are put and not finished."""
         with self.session.entered():
             self.session.accumulator.close(check_topic(topic))
             return sum([row.count for row in self.core.outbox.chain(check_topic(topic)).rows])
 
     def transaction(self) -> Block:
-        """One fsynced commit around the block."""
         return Block(self.session)

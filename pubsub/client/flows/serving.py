@@ -1,10 +1,13 @@
-"""Serving: a call's effect, its reply and the position in one commit (docs/clients.md, *Calls that happen once*).
+"""Serve calls: a call's effect, its reply and the position are one commit (docs/clients.md, *Calls that happen once*).
 
-A worker handles the calls of its service as `process` handles messages, one after another, and puts each reply in the
-handler's own transaction. What `process` would take to the dead letters is answered with an error, in one commit with
-the position too: when the handler has failed so often, or the process has ended in it so often. A call whose deadline
-has passed is answered so without the handler. So each call that is taken has one reply, and its effect happens once or,
-where the reply is an error, not at all.
+A worker handles the calls of its service as `process` handles messages, one at a time, and puts each reply in the
+handler's own transaction. Three cases get an error reply, in one commit with the position:
+
+* The handler failed too often.
+* The process ended in the handler too often.
+* The deadline has passed; the handler then does not run.
+
+So each call taken has one reply. Its effect happens once or, with an error reply, not at all.
 """
 
 from __future__ import annotations
@@ -34,19 +37,19 @@ from pubsub.protocol import encode_headers
 from pubsub.protocol.names import service_topic
 
 CallHandler = Callable[[Request, Transaction], bytes]
-"""What `Client.serve` calls: a plain function that returns the reply."""
+"""Type of the handlers of `Client.serve`: a plain function that returns the reply."""
 
 AsyncCallHandler = Callable[[Request, Transaction], Awaitable[bytes] | bytes]
-"""What `AsyncClient.serve` calls: an `async def` function, or a plain one."""
+"""Type of the handlers of `AsyncClient.serve`: an `async def` function, or a plain one."""
 
 SERVE_MAX: Final = 1_000
-"""Calls that are handled before it is looked anew whether replies are stuck."""
+"""Most calls handled between two checks for replies that could not be sent."""
 
 LOOK_SECONDS: Final = 5.0
-"""A worker without calls looks so often after replies that could not be sent yet."""
+"""Interval of these checks while no calls come."""
 
 PAUSE_SECONDS: Final = 0.1
-"""Before a call whose handler failed is tried again; it doubles with each try, up to PAUSE_SECONDS_MAX."""
+"""First pause before a failed call is tried again; it doubles with each try, up to PAUSE_SECONDS_MAX."""
 
 PAUSE_SECONDS_MAX: Final = 5.0
 
@@ -54,7 +57,7 @@ _log: Final = logging.getLogger("pubsub.client")
 
 
 class TryLater(PubsubError):
-    """A handler failed, and its call is to be tried again in a while."""
+    """A handler failed, and its call should be tried again after `seconds`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -62,10 +65,11 @@ class TryLater(PubsubError):
 
 
 class _Service(Processing):
-    """What a worker does with calls, whoever runs its handlers.
+    """The work on calls, for plain and for awaited handlers.
 
     Args:
-        service: its name; part, parts: which of the calls are this worker's, by their keys.
+        service: name of the service.
+        part, parts: this worker's share of the calls, by their keys.
     """
 
     def __init__(
@@ -77,21 +81,21 @@ class _Service(Processing):
         self._subscribing = subscribing
         self._looked = float("-inf")
         self.served = 0
-        """Calls that were taken, each with a reply."""
+        """Number of calls taken, each with a reply."""
 
     def begin_serving(self) -> Flow[None]:
         """Become the service's worker.
 
         Raises:
-            Unavailable: that is not confirmed; the reason says so where another client is.
+            Unavailable: the service did not confirm that; the reason names another worker if there is one.
         """
         yield from self._subscribing.begin(self.topic, self.session.settings.timeout_seconds)
 
     def next(self, until: float) -> Flow[Subscription | None]:
-        """Wait for a call, and look after replies that could not be sent yet; None where none came.
+        """Wait for a call, and retry replies that could not be sent; None if no call came.
 
         Raises:
-            StoreFull: the outbox is full of them.
+            StoreFull: unsent replies fill the outbox.
         """
         session = self.session
         while True:
@@ -109,11 +113,11 @@ class _Service(Processing):
                 return sub
 
     def left(self, most: int | None) -> int:
-        """How many calls may be handled before it is looked again."""
+        """Return the number of calls to handle before the next check."""
         return SERVE_MAX if most is None else min(SERVE_MAX, most - self.served)
 
     def _send_stuck(self) -> None:
-        """Replies that could not be sent in time, in this life or an earlier one, are tried again. The lock is held."""
+        """Retry replies that could not be sent in time, also those from before the present start. The lock is held."""
         session, now = self.session, self.session.now
         if now < self._looked + LOOK_SECONDS:
             return
@@ -124,17 +128,17 @@ class _Service(Processing):
         session.follow()
 
     def pause(self, seconds: float) -> Flow[None]:
-        """Let some time pass."""
+        """Wait for some seconds, unless the client closes."""
         session = self.session
         if not session.over:
             yield Wait(lambda: session.over, session.now + seconds)
         session.check_whole()
         session.check_open()
 
-    # What differs from messages
+    # Differences from messages
 
     def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
-        """Take what is no call to the dead letters, and answer a call whose deadline has passed."""
+        """Move a message that is not a call to the dead letters, and answer a call after its deadline with an error."""
         try:
             request = calling.read_request(message)
         except DecodeError as error:
@@ -142,11 +146,11 @@ class _Service(Processing):
             return True
         if request.deadline is None or self.session.clock.wall() < request.deadline:
             return False
-        self._answer(sub, taking, request, calling.EXPIRED, "its deadline had passed before a worker began it")
+        self._answer(sub, taking, request, calling.EXPIRED, "the deadline passed before a worker began the call")
         return True
 
     def failed(self, attempt: Attempt, error: Exception) -> int:
-        """The handler raised: it is tried again, or the error is the reply. The lock is held."""
+        """Handle an exception of the handler: try the call again, or reply with the error. The lock is held."""
         message, number = attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(attempt.sub.topic, None)
@@ -157,14 +161,14 @@ class _Service(Processing):
         return 1
 
     def bury(self, attempt: Attempt, error: str) -> None:
-        """The error is the reply. The lock is held."""
+        """Reply with the error. The lock is held."""
         request = calling.read_request(attempt.message)
         self._answer(attempt.sub, attempt.taking, request, calling.FAILED, error)
         _log.error("call %s of %s is answered with an error after %d attempts: %s", request.id, self.service,
                    attempt.number, error)  # fmt: skip
 
     def handled(self, attempt: Attempt) -> None:
-        """The handler's transaction is committed. The lock is held."""
+        """Count a call after the commit of its handler's transaction. The lock is held."""
         super().handled(attempt)
         self.served += 1
 
@@ -181,7 +185,8 @@ class _Service(Processing):
         """Put a reply in a transaction.
 
         Raises:
-            StoreFull: the outbox has no room for it; TooLarge: no batch has.
+            StoreFull: the outbox has no room for it.
+            TooLarge: it is too large for a batch.
         """
         block = encode_headers(calling.reply_headers(request.id, outcome))
         try:
@@ -193,17 +198,16 @@ class _Service(Processing):
             raise StoreFull(self.session.store.path, reason) from None
 
     def put_result(self, transaction: Transaction, request: Request, found: object) -> None:
-        """Put what a handler returned."""
         if not isinstance(found, bytes | bytearray | memoryview):
             raise CallerError(f"a handler of serve returns the reply as bytes, not {type(found).__name__}")
         self.put_reply(transaction, request, calling.DONE, bytes(found))
 
 
 class Serving(_Service):
-    """The call `serve`, for handlers that are plain functions."""
+    """The call `serve` for plain handlers."""
 
     def serve(self, handler: CallHandler, timeout: float | None, most: int | None) -> Flow[int]:
-        """Handle calls until none comes for `timeout` seconds; how many were taken."""
+        """Handle calls until none comes for `timeout` seconds; return the number taken."""
         if most is not None:
             check_count("max", most)
         session = self.session
@@ -220,7 +224,7 @@ class Serving(_Service):
         return self.served
 
     def wrapped(self, handler: CallHandler) -> Handler:
-        """The handler as `process` has one."""
+        """Adapt the handler to `process`."""
 
         def handle(message: Message, transaction: Transaction) -> None:
             request = calling.read_request(message)
@@ -232,10 +236,10 @@ class Serving(_Service):
 
 
 class AsyncServing(_Service):
-    """The call `serve` of a client for asyncio, on what `next` has found."""
+    """The call `serve` of an `AsyncClient`, which runs `next` itself."""
 
     def wrapped(self, handler: AsyncCallHandler) -> AsyncHandler:
-        """The handler as `process` has one."""
+        """Adapt the handler to `process`."""
 
         async def handle(message: Message, transaction: Transaction) -> None:
             request = calling.read_request(message)

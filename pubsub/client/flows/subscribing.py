@@ -1,13 +1,13 @@
-"""Subscribing and unsubscribing: the intent is durable, then the service is asked until it has confirmed it.
+"""Subscribe and unsubscribe: make the intent durable, then ask the service until it has confirmed the intent.
 
 An intent to be subscribed is of one of two kinds (docs/architecture.md, *Continuing*):
 
-    continue   the subscription that the service has under the client's ID goes on; where it has none, one is made
-    fresh      one is made that begins at the end, or earlier where the user asks for that
+    continue   continue the service's subscription of this client ID, or make one if there is none
+    fresh      make one that begins at the end, or at an earlier start that the application names
 
     this directory has no intent for the topic, or one that is on, confirmed or superseded   → continue
-    this directory has unsubscribed, answered or not; the log was given up; a renewal        → fresh
-    the user asks for it                                                                     → fresh
+    this directory has unsubscribed, confirmed or not; the log was given up; a renewal       → fresh
+    the application asks for it                                                              → fresh
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from pubsub.protocol import check_new_topic, check_topic, format_position
 from pubsub.protocol.names import LATEST, Start, is_reply_topic, service_topic
 
 NOT_WHOLE: Final = "topic is not known to be whole"
-"""A server's reason why it does not take a request that only a topic's sole owner may take."""
+"""A server's reason for rejecting a request that only the sole owner of a topic may accept."""
 
 NOT_CONTINUED: Final = (
     "a first subscribe from a state directory needs answers from most proxies: too many are down or have just started,"
-    " or the topic is split between servers; it goes on with the next call. fresh=True (--fresh) does not wait, and"
-    " drops what waits for this client ID"
+    " or the topic is split between servers; the next call continues. fresh=True (--fresh) does not wait, but drops"
+    " the backlog of this client ID"
 )
-"""What is behind that, for a subscription that is to be continued."""
+"""The meaning of that reason for a subscription that should continue."""
 
 
 class Subscribing:
@@ -48,7 +48,7 @@ class Subscribing:
         """Subscribe or unsubscribe, and wait until the service has confirmed it.
 
         Args:
-            fresh: begin anew, at `start`. Where that is not the end the subscription is always fresh.
+            fresh: begin anew, at `start`; implied by any `start` but the end.
         """
         fresh = fresh or start != LATEST
         check_truth("fresh", fresh)
@@ -63,19 +63,20 @@ class Subscribing:
         yield from self._intend(topic, on, until, timeout, fresh=fresh, start=start)
 
     def begin(self, topic: str, seconds: float) -> Flow[None]:
-        """Be subscribed to a topic of calls; where that is confirmed already, nothing is asked.
+        """Subscribe to a topic of calls; do nothing if that is confirmed already.
 
-        A confirmed one is never made anew, since what waits for it would be lost.
+        A confirmed subscription is never made anew, since its backlog would be lost.
 
         Raises:
-            As `Client.subscribe`; Superseded: this client was opened elsewhere later.
+            Superseded: this client was opened elsewhere later.
+            PubsubError: otherwise as `Client.subscribe`.
         """
-        # The calls that a lost directory made are lost with it, and nobody waits for their replies.
+        # Calls made by a lost directory are lost with it, so no caller waits for their replies.
         fresh = is_reply_topic(topic)
         yield from self._intend(topic, True, self.session.until(seconds), seconds, anew=False, fresh=fresh)
 
     def withdraw(self, service: str, part: int, parts: int, timeout: float | None) -> Flow[None]:
-        """Be a service's worker no more.
+        """Stop being a service's worker.
 
         Raises:
             NotSubscribed: this client never was.
@@ -89,7 +90,7 @@ class Subscribing:
         yield from self._intend(topic, False, self.session.until(timeout), timeout)
 
     def _still_subscribed(self, topic: str, until: float, timeout: float | None) -> Flow[bool]:
-        """Ask the service whether it knows a subscription that it has confirmed; False: it is to be made anew."""
+        """Ask the service whether it knows a confirmed subscription; False: the subscription must be made anew."""
         session = self.session
         with session.entered():
             session.check_may_wait()
@@ -118,7 +119,7 @@ class Subscribing:
     ) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
-            if not anew and self._is_confirmed(topic):  # Under the lock: another call may ask for it just now.
+            if not anew and self._is_confirmed(topic):  # Under the lock: another call may subscribe at this moment.
                 return
             session.check_may_wait()
             session.check_disk()
@@ -142,17 +143,17 @@ class Subscribing:
             session.turn()
         try:
             yield from self._wait(lambda: sub.intent.settled or sub.failure is not None or sub.intent.on != on, until)
-        finally:  # However the call ends: what is asked for later, because of another call, goes above nobody.
+        finally:  # After this call, later requests caused by other calls must not replace a higher number.
             sub.intent.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
     @staticmethod
     def _begins_at_the_end(sub: Subscription, *, known: bool) -> bool:
-        """Whether a new intent to be subscribed is to continue nothing; `known`: the directory has an intent."""
+        """Return True if a new intent to be subscribed continues nothing. `known`: the directory has an intent."""
         return known and not sub.intent.on
 
     def _is_confirmed(self, topic: str) -> bool:
-        """Whether a topic is subscribed to. Raises what every call does where that is no more. The lock is held."""
+        """Return True if a topic is subscribed; raise the error of a failed subscription. The lock is held."""
         sub = self.core.subscriptions.get(topic)
         if sub is None or not sub.intent.subscribed:
             return False
@@ -161,7 +162,7 @@ class Subscribing:
         return True
 
     def _wait(self, done: Callable[[], bool], until: float) -> Flow[None]:
-        """Wait until something has come about, or nothing can any more.
+        """Wait until `done()` is True, or the wait is useless.
 
         Raises:
             NotLetIn: all proxies refuse.
@@ -175,7 +176,8 @@ class Subscribing:
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
         session = self.session
         if sub.failure is None and sub.intent.on == on and (not sub.intent.settled or sub.intent.unchecked):
-            with session.entered():  # Who has the lock may be at a slow disk with the very answer: it counts.
+            # The thread with the lock may be writing this answer to a slow disk: wait for it, so that it counts.
+            with session.entered():
                 session.check_disk()
         if sub.failure is not None:
             raise sub.failure
@@ -190,7 +192,6 @@ class Subscribing:
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, reason)
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:
-        """Every subscription: wanted, settled, position."""
         with self.session.entered():
             return {
                 topic: {

@@ -1,4 +1,4 @@
-"""Several topics in one loop: each has its turn, so that one with a long backlog keeps no other one waiting for it."""
+"""Alternate between several topics in one loop, so that a topic with a long backlog does not delay the others."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from pubsub.errors import CallerError
 from pubsub.protocol import check_topic
 
 TURN_MAX: Final = 10
-"""Messages of one of several topics that are handled before the next topic has its turn."""
+"""Most messages of one topic before the next topic has its turn."""
 
 TOPICS_MAX: Final = 1_000
-"""Topics that one call of `process` takes from at most."""
+"""Most topics in one call of `process`."""
 
 
 def check_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
-    """The topics that a call names, one or several.
+    """Return the topics of a call as a tuple.
 
     Raises:
-        CallerError: they are none, too many, or one is named twice.
-        InvalidName: one is no topic.
+        CallerError: there are none or too many, or one is named twice.
+        InvalidName: a name is not allowed.
     """
     if isinstance(topics, str):
         return (topics,)
     if isinstance(topics, bytes) or not isinstance(topics, Sequence):
-        raise CallerError(f"topic is a text, or a list of texts, not {type(topics).__name__}")
+        raise CallerError(f"topic is a string, or a list of strings, not {type(topics).__name__}")
     named = tuple(map(check_topic, topics))
     if not 0 < len(named) <= TOPICS_MAX:
         raise CallerError(f"1 to {TOPICS_MAX:,} topics can be taken from at once; {len(named):,} are named")
@@ -37,16 +37,16 @@ def check_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class Turns:
-    """Whose turn it is, and for how many messages at most, until nothing is here or enough were taken.
+    """Yield topics in turn, each with its most messages, until no more messages are here or enough were taken.
 
     Args:
-        gets: keeps which topic was served last, from one call to the next.
-        topics: all that the call takes from.
-        ready: those of them that have something, in the order of their turns.
-        most: messages to take at most.
+        gets: keeps the topic served last, from one call to the next.
+        topics: all topics of the call.
+        ready: those with something to take, in the order of their turns.
+        most: most messages to take.
 
     Attributes:
-        taken: how many were; the caller adds to it in each turn.
+        taken: number of messages taken; the caller adds to it in each turn.
     """
 
     def __init__(self, gets: Gets, topics: Sequence[str], ready: Sequence[Subscription], most: int) -> None:

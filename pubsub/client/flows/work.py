@@ -1,4 +1,4 @@
-"""One commit around a `with` block: a handler's, and that of `transaction()`."""
+"""Make one commit around a `with` block, for handlers and for `transaction()`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from pubsub.client.storage.transaction import TRANSACTION_RECORDS_MAX, Transacti
 
 
 class Work:
-    """One commit around a `with` block: what it executes, its puts, and `changes()` asked at its end.
+    """One commit around a `with` block: its statements, its puts, and the result of `changes()`, called at its end.
 
-    The lock is held, in a step. What the block raises is let pass, once all is rolled back. It is no generator: one
-    that an exception kept from its end would go on when it is collected, in the midst of anything.
+    The lock is held, in a step. An exception of the block passes after the rollback. This class is not a generator: a
+    generator interrupted by an exception would resume at its garbage collection, in the middle of other work.
 
     Args:
-        session: whose commit it is.
-        changes: what else the commit holds.
-        fsync: it must survive a power cut.
-        transaction: what the block uses; None: it is made here.
+        session: the session that commits.
+        changes: returns further changes for the commit.
+        fsync: the commit must survive a power cut.
+        transaction: the block's transaction; None: a new one.
 
     Raises:
-        StorageError: it could not be committed; nothing of it happened.
+        StorageError: the commit failed; nothing of it happened.
     """
 
     def __init__(
@@ -73,7 +73,8 @@ class Work:
         try:
             session.store.end()
         except apsw.Error as failed:
-            # A constraint that is looked at when all ends, as a deferred foreign key: the caller's, and rolled back.
+            # A constraint checked at the commit, such as a deferred foreign key, is the caller's error. The commit is
+            # rolled back.
             if session.store.rolled_back:
                 session.let_pass(failed)
             raise
@@ -82,7 +83,7 @@ class Work:
         session.accept(transaction.draft, fsync=self._fsync)
 
     def _undo(self, error: BaseException) -> None:
-        """Roll back what the block, or the check behind it, did not bring to its end."""
+        """Roll back the block, or its end, after a failure."""
         session, transaction = self._session, self._transaction
         assert transaction is not None
         try:
@@ -110,7 +111,7 @@ class Block:
 
     def __enter__(self) -> Transaction:
         session = self._session
-        session.check_outside()  # One that is entered within itself is not the one to end what is open.
+        session.check_outside()  # A nested block must not end the outer one's transaction.
         try:
             session.enter()
             try:
@@ -119,7 +120,7 @@ class Block:
                 self._work = Work(session, lambda: (), fsync=True)
                 return self._work.__enter__()
             except BaseException as error:
-                session.block = None  # The block was not entered, so its collection has nothing to give back.
+                session.block = None  # The block was not entered, so `__del__` has nothing to release.
                 self.__class__ = Block
                 session.leave(error)
                 raise
@@ -130,7 +131,7 @@ class Block:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, *trace: object) -> None:
         session, work = self._session, self._work
         assert work is not None
-        if session.block is not self._token:  # The client was closed within the block, which is then rolled back.
+        if session.block is not self._token:  # The client was closed within the block, which rolled it back.
             if error is None:
                 session.check_open()
                 session.check_whole()
@@ -153,10 +154,10 @@ class Block:
 
 
 class _OpenBlock(Block):
-    """One that was not left yet. Only this one has a `__del__`, in which Python drops what a signal raises."""
+    """A block that was not left yet. Only this class has a `__del__`, since Python drops a signal's exception there."""
 
     def __del__(self) -> None:
-        # An exception struck between the entry and the first instruction within, or behind the last.
+        # A signal's exception came between the entry and the first instruction of the block, or after the last one.
         if self._session.block is self._token:
             self._session.recover(block=True)
 

@@ -1,1 +1,1 @@
-"""What the client keeps on disk."""
+"""Keep the client's state on disk."""

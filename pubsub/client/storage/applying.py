@@ -1,4 +1,4 @@
-"""What each change of a client does to the tables of its state file."""
+"""Apply each change of a client to the tables of its state file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls that a client keeps in its state file: those that wait, and replies for whoever asks by the call's ID."""
+"""Keep the calls of a client in its state file: waiting calls, and replies that can be read by the call's ID."""
 
 from __future__ import annotations
 
@@ -12,23 +12,19 @@ from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import TooLarge
 
 FORGET_ROWS = 100
-"""Calls that are forgotten together where there is no room."""
+"""Calls that are forgotten together to make room."""
 
 _COLUMNS = "id, topic, made, deadline, outcome, body, answered, told"
 
 
 class CallTable:
-    """The table of calls, of an open store. What changes it is done within a transaction of the client.
-
-    Args:
-        db: the connection to it.
-    """
+    """The table of calls in an open store. Changes run within a transaction of the client."""
 
     def __init__(self, db: apsw.Connection) -> None:
         self._db = db
 
     def find(self, call: str) -> tuple[CallState, str, bytes] | None:
-        """A call that is kept, by its ID, its topic and what it is told by from another; None where there is none."""
+        """Return a kept call, its topic and its fingerprint; None if there is none with this ID."""
         row = self._db.execute(
             f"select {_COLUMNS}, request from pubsub_calls left join pubsub_replies using (n) where id = ?",  # noqa: S608
             (call,),
@@ -36,12 +32,12 @@ class CallTable:
         return None if row is None else (_state(row[:-1]), row[1], row[-1])
 
     def find_over(self, call: str) -> tuple[str, bytes] | None:
-        """The topic of a named call whose reply was forgotten, and what it is told by; None where there is none."""
+        """Return topic and fingerprint of a named call with a forgotten reply; None if there is none."""
         row = self._db.execute("select topic, request from pubsub_calls_over where id = ?", (call,)).fetchone()
         return None if row is None else (row[0], row[1])
 
     def all(self) -> list[CallState]:
-        """Every call that is kept, oldest first."""
+        """Return every kept call, oldest first."""
         rows = self._db.execute(f"select {_COLUMNS} from pubsub_calls left join pubsub_replies using (n) order by n")  # noqa: S608
         return [_state(row) for row in rows]
 
@@ -56,13 +52,13 @@ class CallTable:
         *,
         named: bool,
     ) -> None:
-        """One more call.
+        """Add a call.
 
         Args:
-            named: whether somebody named it, who may name it again however much later.
+            named: True if the caller named it, so it may be repeated under its ID at any later time.
 
         Raises:
-            TooLarge: CALLS_MAX are kept, or their replies take CALL_REPLIES_BYTES_MAX, and none may be forgotten.
+            TooLarge: CALLS_MAX calls are kept, or their replies take CALL_REPLIES_BYTES_MAX, and none may be forgotten.
         """
         self._make_room(transaction)
         transaction.execute(
@@ -79,10 +75,10 @@ class CallTable:
                 transaction.execute("select n from pubsub_calls where told = 1 order by n limit ?", (FORGET_ROWS,))
             )
             if not oldest:
-                what = "number of calls whose replies nobody has taken"
+                what = "number of calls that wait or have unread replies"
                 if count >= CALLS_MAX:
                     raise TooLarge(what, count + 1, CALLS_MAX, "CALLS_MAX")
-                raise TooLarge("replies that nobody has taken", size, CALL_REPLIES_BYTES_MAX, "CALL_REPLIES_BYTES_MAX")
+                raise TooLarge("total of unread replies", size, CALL_REPLIES_BYTES_MAX, "CALL_REPLIES_BYTES_MAX")
             transaction.executemany(
                 "insert into pubsub_calls_over select id, topic, request from pubsub_calls where n = ? and named = 1",
                 oldest,
@@ -91,7 +87,7 @@ class CallTable:
             transaction.executemany("delete from pubsub_calls where n = ?", oldest)
 
     def answer(self, transaction: Transaction, call: str, outcome: str, body: bytes, at: float) -> bool:
-        """Keep the reply to a call, be its request discarded or not; False where none waits for it."""
+        """Keep the reply to a waiting or discarded call; return False if there is none."""
         row = transaction.execute(
             "update pubsub_calls set outcome = ?, size = ?, answered = ?, told = 0 where id = ? and outcome in (?, ?)"
             " returning n",
@@ -103,11 +99,11 @@ class CallTable:
         return True
 
     def tell(self, transaction: Transaction, call: str) -> None:
-        """A reply was handed over."""
+        """Mark a reply as handed over."""
         transaction.execute("update pubsub_calls set told = 1 where id = ?", (call,))
 
     def forget(self, transaction: Transaction, call: str) -> bool:
-        """Keep a call no more, not even its ID; whether there was one."""
+        """Drop a call with its ID; return True if there was one."""
         transaction.execute("delete from pubsub_replies where n = (select n from pubsub_calls where id = ?)", (call,))
         gone = [
             transaction.execute(f"delete from {table} where id = ? returning id", (call,)).fetchone()  # noqa: S608

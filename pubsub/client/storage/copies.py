@@ -1,9 +1,9 @@
-"""A client's state file as it is at this moment, although another process has it open: read from a copy.
+"""Read the present state file of a client that another process has open, from a copy.
 
-The process that has the file keeps every other one out of it (`locking_mode=EXCLUSIVE`). Its file and its write-ahead
-log are copied, and the copy is opened. The copy is the state after some commit if meanwhile no checkpoint wrote to the
-file, and the log was not begun anew. Otherwise it is copied again. A frame of the log that was copied in part fails its
-checksum, and counts as not written.
+The process with the file keeps every other one out of it (`locking_mode=EXCLUSIVE`). So its file and its write-ahead
+log are copied, and the copy is opened. The copy is the state after some commit if, during the copying, no checkpoint
+wrote to the file and the log did not start again. Otherwise it is copied again. A partly copied frame of the log fails
+its checksum, and counts as not written.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ from pubsub.client.storage.tables import FORMAT
 from pubsub.errors import THIS_PROCESS, StorageError, StoreInUse, StoreNewer
 
 SECONDS: Final = 10.0
-"""A file that is written to all the time is given up after so long."""
+"""Longest time for attempts to copy a file that is written to all the time."""
 
 SETTLED_SECONDS: Final = 0.05
-"""The file was not written to for so long when it is copied: within a tick of the clock no change would be seen."""
+"""Least time since the last write to the file: within a tick of the clock a further change would not be seen."""
 
 UNSOUND_MAX: Final = 3
-"""Copies that are not sound although nothing was written meanwhile, after which the file itself counts as damaged."""
+"""Number of damaged copies, without any writes in between, after which the file itself counts as damaged."""
 
 HEADER_BYTES: Final = 32
-"""Of the header of a write-ahead log, which says when that was begun anew."""
+"""Bytes of a log's header, which change when the log starts again."""
 
 _State = tuple[int, int, bytes]
 
 
 class Copied(Reading):
-    """A copy of a state file, opened to be read."""
+    """A copy of a state file, open for reading."""
 
     def __init__(self, path: Path) -> None:
         self.path = str(path)
@@ -52,14 +52,14 @@ class Copied(Reading):
 
 @contextmanager
 def copied(path: Path) -> Iterator[Copied]:
-    """The state of a client as it is now, while another process has it.
+    """Read the state of a client while another process has it open.
 
     Args:
-        path: of the state file.
+        path: the state file.
 
     Raises:
-        StoreInUse: this very process has it: to close a file that is open twice gives up the locks on it.
-        StorageError: it cannot be copied, or never was at rest; StoreNewer, StoreDamaged say why it cannot be read.
+        StoreInUse: this process has it open; to close a file that is open twice releases the locks on it.
+        StorageError: it cannot be copied, or was never at rest; StoreNewer and StoreDamaged: it cannot be read.
     """
     if os.path.realpath(path) in open_here:
         raise StoreInUse(str(path), THIS_PROCESS)
@@ -82,7 +82,7 @@ def copied(path: Path) -> Iterator[Copied]:
 
 
 def _copy(path: Path, target: Path) -> None:
-    """Copy file and log at a moment at which the one was not written to, nor the other begun anew."""
+    """Copy file and log at a moment without writes to the file and without a restart of the log."""
     log, copy = log_of(path), log_of(target)
     deadline, unsound = time.monotonic() + SECONDS, 0
     while True:
@@ -102,7 +102,7 @@ def _copy(path: Path, target: Path) -> None:
 
 
 def _state(path: Path, log: Path) -> _State:
-    """What differs where the file was written to, or its log begun anew."""
+    """Return values that differ after a write to the file or a restart of its log."""
     found = path.stat()
     try:
         with log.open("rb") as stream:
@@ -113,7 +113,7 @@ def _state(path: Path, log: Path) -> _State:
 
 
 def _damaged(path: Path) -> bool:
-    """Whether what is read of a copy is not sound."""
+    """Return True if a copy is damaged."""
     try:
         db = apsw.Connection(str(path))
         try:

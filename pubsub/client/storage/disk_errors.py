@@ -1,4 +1,4 @@
-"""What SQLite says of a client's state file, as the errors that a client raises."""
+"""Turn errors of SQLite about a client's state file into errors of the client."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import apsw
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse
 
 open_here: Final[set[str]] = set()
-"""The files that this process has open."""
+"""Files that this process has open."""
 
 
 @contextmanager
@@ -22,9 +22,9 @@ def storage_errors(path: str) -> Iterator[None]:
 
     Raises:
         StoreFull: no space is left.
-        StoreDamaged: the file is not a database, or a damaged one.
-        StoreInUse: another process has it.
-        StorageError: anything else that the disk refuses.
+        StoreDamaged: the file is not a database, or is damaged.
+        StoreInUse: another process has it open.
+        StorageError: any other error of the disk.
     """
     try:
         yield
@@ -40,7 +40,7 @@ def storage_errors(path: str) -> Iterator[None]:
 
 @contextmanager
 def row_errors(path: str) -> Iterator[None]:
-    """Turn what reading a row ends in that was never written into our error: SQLite gives what stands there.
+    """Turn errors from reading an overwritten row into ours, since SQLite returns such a row as it is.
 
     Raises:
         StoreDamaged: there is such a row.
@@ -48,7 +48,7 @@ def row_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (apsw.SQLError, ValueError, TypeError, KeyError, AttributeError) as error:
-        # A column's name may be another one, and a text be none.
+        # A damaged column name or a damaged text causes different kinds of errors.
         reason = str(error).split("\n", 1)[0][:200]
         raise StoreDamaged(path, f"is damaged ({reason}); restore it, or start with an empty directory") from None
 

@@ -1,4 +1,4 @@
-"""Where clients' states are, and which there are: a command for a client that is not there makes none by mistake."""
+"""Locate the state files of clients. A command for a client without state creates none by mistake."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _KEY_SUFFIX = ".key"
 
 
 def state_path(name: str, directory: Path | None) -> Path:
-    """The file of a client's state.
+    """Return the state file of a client.
 
     Args:
         name: the client ID.
-        directory: what its settings say; None: under the user's data directory, by client ID.
+        directory: the directory in its settings; None: under the user's data directory, by client ID.
     """
     return (state_directory("client", name) if directory is None else directory) / f"{name}{_SUFFIX}"
 
 
 def key_path(name: str, directory: Path | None) -> Path:
-    """The file of a client's key, where its settings name no other; arguments as for `state_path`."""
+    """Return the default key file of a client; arguments as for `state_path`."""
     return state_path(name, directory).with_name(name + _KEY_SUFFIX)
 
 
 def check_exists(name: str, directory: Path | None) -> None:
-    """See that a client is there, as far as its directory can be read; arguments as for `state_path`.
+    """Check that a client has a state file, if its directory can be read; arguments as for `state_path`.
 
     Raises:
-        InvalidName: that is no client ID.
-        NoSuchClient: it is not there.
+        InvalidName: the name is not a client ID.
+        NoSuchClient: there is no such file.
     """
     path = state_path(check_id("client ID", name), directory)
     try:
@@ -42,4 +42,4 @@ def check_exists(name: str, directory: Path | None) -> None:
         pattern = f"*{_SUFFIX}" if directory is not None else f"*/*{_SUFFIX}"
         raise NoSuchClient(name, str(shared), sorted(found.stem for found in shared.glob(pattern))) from None
     except OSError:
-        return  # Whoever opens it says why that is not possible.
+        return  # The opening of the file reports the cause.

@@ -1,4 +1,4 @@
-"""What a client's state file holds, read."""
+"""Read a client's state file."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ from pubsub.protocol.names import Start, parse_start
 
 
 class Reading:
-    """A state file that is open: what it holds.
+    """The content of an open state file.
 
     Attributes:
-        path: of the file; db: the connection to it.
+        path: the file.
+        db: the connection to it.
     """
 
     path: str
     db: apsw.Connection
 
     def state(self, key: str) -> Any:
-        """A value of the client's own: store, milliseconds, known, cuts, boot, clean."""
+        """Return one of the client's own values: store, milliseconds, known, cuts, boot, clean."""
         return self.db.execute("select value from pubsub_state where key = ?", (key,)).get
 
     def known_milliseconds(self) -> list[int]:
-        """The milliseconds of all numbers that were given out, from the first one here on; see `Numbers`."""
+        """Return the milliseconds of all used numbers, from the first remembered one on; see `Numbers`."""
         latest = self.state("milliseconds")
         known = [int(one) for one in str(self.state("known")).split(",") if one.isdecimal()]
-        return known if known[-1:] == [latest] else [latest]  # Where a release was at work that kept no list.
+        return known if known[-1:] == [latest] else [latest]  # An older release kept no list.
 
     def rows(self) -> Iterator[tuple[int, str, int, int, int, int, int]]:
-        """The outbox in order: counter, topic, previous, count, whole, checksum, bytes of the body."""
+        """Yield the outbox in order: counter, topic, previous, count, whole, checksum, bytes of the body."""
         yield from self.db.execute(
             "select counter, topic, previous, count, whole, checksum, length(body) from pubsub_outbox order by counter"
         )
 
     def has_row(self, counter: int) -> bool:
-        """Whether a row is in the outbox."""
         return bool(self.db.execute("select count(*) from pubsub_outbox where counter = ?", (counter,)).get)
 
     def body(self, counter: int) -> bytes:
-        """The batch of an outbox row.
+        """Return the batch of an outbox row.
 
         Raises:
             StorageError: it cannot be read.
@@ -56,11 +56,11 @@ class Reading:
         return body
 
     def chains(self) -> Iterator[tuple[str, int, int, str]]:
-        """Topic, previous counter, cleared power cut and log of each topic that was put to."""
+        """Yield topic, previous counter, cleared power cut and log of each topic with puts."""
         yield from self.db.execute("select topic, previous, cleared, log from pubsub_chains")
 
     def subscriptions(self) -> Iterator[tuple[str, bool, bool, bool, int, str, Position | None, Position | None, int]]:
-        """Topic, wanted, settled, fresh, number, log, last position, position tried and attempts of each one."""
+        """Yield topic, wanted, settled, fresh, number, log, last position, tried position and attempts of each."""
         for topic, wanted, settled, fresh, number, log, last_log, last, tried_log, tried, attempts in self.db.execute(
             "select topic, wanted, settled, fresh, number, log,"
             " last_log, last_offset, tried_log, tried_offset, attempts from pubsub_subscriptions"
@@ -69,16 +69,16 @@ class Reading:
             yield topic, bool(wanted), bool(settled), bool(fresh), number, log, position, (tried_log, tried), attempts
 
     def starts(self) -> Iterator[tuple[str, Start]]:
-        """Where the subscription to a topic begins, of those that do not begin at the end."""
+        """Yield each topic with a subscription that does not begin at the end, and its start."""
         for topic, start in self.db.execute("select topic, start from pubsub_starts"):
             yield topic, parse_start(start)
 
     def taken(self, topic: str) -> dict[str, int]:
-        """The last counter taken of each publisher of a topic."""
+        """Return the last taken counter of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
 
     def untold(self) -> list[tuple[str, str, str, str]]:
-        """Topic, first and last position and reason of each loss that the user was not told of, oldest first."""
+        """Return topic, first and last position and reason of each loss that was not raised yet, oldest first."""
         return list(
             self.db.execute(
                 "select topic, first, last, error from pubsub_dead_letters join pubsub_untold using (id, topic)"
@@ -87,9 +87,9 @@ class Reading:
         )
 
     def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
-        """The dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields.
+        """Return the dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields.
 
-        Key and headers of those that have neither are None.
+        Key and headers are None for a message without either.
         """
         return list(
             self.db.execute(

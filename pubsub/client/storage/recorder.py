@@ -1,21 +1,22 @@
-"""What a client writes down of what it does: puts, deliveries and subscriptions, one line of JSON each.
+"""Write the record of a client: puts, deliveries and subscriptions, as one JSON object a line.
 
-The record is for whoever wants to check the service from outside: `pubsub pipeline audit` joins the records of all
-clients and says what was lost, doubled, reordered or never put. So it has to be honest about what it can lack:
+The record allows a check of the service from outside: `pubsub pipeline audit` joins the records of all clients and
+reports messages that were lost, duplicated, reordered or never put. So the order of writes matters, and each kind of
+line has a rule about gaps:
 
-    put            written before its first transmission, so nobody can have a message that no record has
-    answered, …    what became of a put, written before its outbox row can go; a kill in between leaves it unfinished,
-                   and the next start of the client takes it up again
-    delivered      written after the commit that takes it, at the end of the call. A kill in between leaves deliveries
-                   out, so each start writes first what the client's state says was taken (`before`)
-    subscribing    when it was asked before the commit of the intent, when it was answered after that of the answer
+    put            written before its first transmission, so no delivered message is missing from the records
+    answered, …    outcome of a put, written before its outbox row can go; after a kill in between the put is
+                   unfinished, and the next start of the client writes it again
+    delivered      written after the commit that takes the message, at the end of the call. A kill in between leaves
+                   deliveries out, so each start first writes the taken counters of the client's state (`before`)
+    subscribing    asked: written before the commit of the intent; answered: after the commit of the answer
 
-Lines reach the operating system at once and survive SIGKILL from then on; they are not fsynced, so a power cut takes
-the last ones. Each line is whole in itself: client, session (a number that rises with each start), its place `n` in the
-session, and the time. Messages that follow each other are one line with their number.
+A line reaches the operating system at once, and survives SIGKILL from then on. Lines are not fsynced, so a power cut
+may destroy the last ones. Each line is complete in itself: client, session (a number that rises with each start), its
+place `n` in the session, and the time. Consecutive messages share one line with their number.
 
-A record that cannot be written, its disk full, keeps nobody from working: lines are kept in memory and tried again with
-the next ones. Beyond KEPT_BYTES_MAX lines are dropped, and once writing works again a `gap` says what is missing.
+A failed write, for example on a full disk, does not stop the client. Its lines are kept in memory and written with the
+next ones. Above KEPT_BYTES_MAX lines are dropped, and a `gap` line lists the missing ones when writing works again.
 """
 
 from __future__ import annotations
@@ -44,35 +45,35 @@ if TYPE_CHECKING:
     from pubsub.protocol import Position
 
 KEPT_BYTES_MAX: Final = 1024 * 1024
-"""Lines that cannot be written are kept up to here."""
+"""Most bytes of unwritten lines that are kept."""
 
 DRAINED_SECONDS: Final = 1.0
-"""A topic on which nothing comes is written down as drained at most so often, and once more at the end."""
+"""Least time between two `drained` lines of a topic without messages; one more is written at the end."""
 
 VERSION: Final = 1
 PARQUET: Final = ".parquet"
 _PARQUET_MODULE: Final = "pubsub.spark.records"
-"""Named, not imported: only a record in Parquet needs Arrow."""
+"""Imported at its first use, since only a Parquet record needs Arrow."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
 
 class RecordSink(Protocol):
-    """Where lines go."""
+    """A destination of lines."""
 
     def write(self, lines: bytes | bytearray) -> int:
-        """Take whole lines from the front of `lines`; how many bytes those are, at least one line.
+        """Write complete lines from the front of `lines`; return their number of bytes, at least one line.
 
         Raises:
-            OSError: not even one could be written.
+            OSError: not even one line could be written.
         """
 
     def close(self) -> None:
-        """No more come."""
+        """Close the sink; no more lines come."""
 
 
 class RecordFile:
-    """Appends lines to a file, which several clients and processes may share.
+    """Appends lines to a file that several clients and processes may share.
 
     Raises:
         StorageError: it cannot be opened.
@@ -88,14 +89,14 @@ class RecordFile:
         self._torn = self._ends_torn()
 
     def _ends_torn(self) -> bool:
-        """Whether the last line has no end: its writer was killed in it, or its disk was full."""
+        """Return True if the last line has no end, since its writer was killed or the disk was full."""
         found = os.fstat(self._file)
         if not stat.S_ISREG(found.st_mode) or not found.st_size:
             return False
         return os.pread(self._file, 1, found.st_size - 1) != b"\n"
 
     def write(self, lines: bytes | bytearray) -> int:
-        """Append them; see `RecordSink`."""
+        """Append lines; see `RecordSink`."""
         with self._lock:
             begin = b"\n" if self._torn else b""
             done = max(0, os.write(self._file, begin + lines if begin else lines) - len(begin))
@@ -106,18 +107,17 @@ class RecordFile:
         return whole
 
     def close(self) -> None:
-        """Close the file."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def open_record(path: Path | str) -> RecordSink:
-    """The record at a path: JSON lines, or Parquet where it ends in `.parquet`.
+    """Open the record at a path: JSON lines, or Parquet if the path ends in `.parquet`.
 
     Raises:
         StorageError: it cannot be opened.
-        ConfigurationError: it is to be Parquet and pyarrow is not installed.
+        ConfigurationError: Parquet is asked for, and pyarrow is not installed.
     """
     if Path(path).suffix != PARQUET:
         return RecordFile(path)
@@ -134,14 +134,14 @@ class Recorder:
     Args:
         name: the client ID.
         core: the client's core.
-        clock: where the time comes from.
+        clock: source of the time.
         boot: identifies this start of the operating system; times of one boot are of one clock.
-        sink: where the lines go.
-        owned: close it at the end.
+        sink: destination of the lines.
+        owned: close the sink at the end.
 
     Attributes:
-        missing: how many lines could not be written so far.
-        problem: why not; "" where none is missing.
+        missing: number of lines that are not written so far.
+        problem: cause; "" if none is missing.
     """
 
     def __init__(self, name: str, core: ClientCore, clock: Clock, boot: str, sink: RecordSink, *, owned: bool) -> None:
@@ -160,7 +160,7 @@ class Recorder:
 
     @property
     def missing(self) -> int:
-        """How many lines could not be written so far."""
+        """Number of lines that are not written so far."""
         return self._kept_lines + self._dropped
 
     @property
@@ -184,13 +184,13 @@ class Recorder:
     # The client's start and its state
 
     def opened(self) -> None:
-        """The client was opened: who it is, and what its state says of the time before."""
+        """Write the client's identity and the state from before this start."""
         self._line("open", version=VERSION, boot=self._boot, publisher=self._publisher)
         self._state()
         self.flush()
 
     def renewed(self) -> None:
-        """It is another publisher now."""
+        """Write the new publisher and the state."""
         self._line("renewed", publisher=self._publisher)
         self._state()
         self.flush()
@@ -215,21 +215,21 @@ class Recorder:
     # Puts
 
     def begun(self, rows: Sequence[Row]) -> None:
-        """Rows are in the outbox and not sent yet."""
+        """Write rows that are in the outbox and not sent yet."""
         self._puts("begun", rows)
         self.flush()
 
     def acknowledged(self, rows: Sequence[Row]) -> None:
-        """The service has them; `flush` must follow before their rows can leave the outbox."""
+        """Write rows that the service has; `flush` must follow before they can leave the outbox."""
         self._puts("acknowledged", rows)
 
     def discarded(self, rows: Sequence[Row]) -> None:
-        """They were given up."""
+        """Write discarded rows."""
         self._puts("discarded", rows)
         self.flush()
 
     def unfinished(self, chain: Chain, result: str) -> None:
-        """A call ended without an answer to what is on a chain: `in_doubt` or `refused`."""
+        """Write the rows of a chain after a call without success; `result` is `in_doubt` or `refused`."""
         self._puts(result, tuple(chain.rows))
         self.flush()
 
@@ -251,7 +251,7 @@ class Recorder:
     # Subscriptions
 
     def intending(self, changes: Iterable[Change]) -> None:
-        """These are about to be committed."""
+        """Write changes that are about to be committed."""
         for change in changes:
             if isinstance(change, Intended):
                 more = {"continues": True} if change.on and not change.fresh else {}
@@ -259,7 +259,7 @@ class Recorder:
                 self.flush()
 
     def committed(self, changes: Iterable[Change]) -> None:
-        """These are committed."""
+        """Write committed changes."""
         for change in changes:
             if isinstance(change, Confirmed):
                 on = self._core.subscriptions[change.topic].intent.on
@@ -267,7 +267,7 @@ class Recorder:
                 self.flush()
 
     def idle(self, sub: Subscription, *, last: bool = False) -> None:
-        """Nothing came; where the service has said that nothing is there, that is written, now and then."""
+        """Write, now and then, that the service has no messages for a waiting call."""
         at, written = self._drained.get(sub.topic, (float("-inf"), float("-inf")))
         now = self._clock.monotonic()
         if sub.drained > at and (last or now - written >= DRAINED_SECONDS):
@@ -277,13 +277,13 @@ class Recorder:
             self.flush()
 
     def lost(self, topic: str, loss: Loss) -> None:
-        """The service said that records are gone."""
+        """Write records that the service has lost."""
         self._line("loss", topic, log=loss.first[0], offset=loss.first[1])
 
     # Deliveries
 
     def delivered(self, topic: str, pieces: Sequence[RunSlice], *, handler: bool, result: str = "taken") -> None:
-        """Messages were taken; `flush` must follow at the end of the call."""
+        """Write taken messages; `flush` must follow at the end of the call."""
         for piece in pieces:
             self._delivery(topic, piece, piece.stop - piece.start, handler=handler, result=result)
 
@@ -314,7 +314,7 @@ class Recorder:
             self._lines[-1]["n"] = n
 
     def handing_out(self, topic: str, chunk: Chunk) -> None:
-        """Messages were taken that will be handed out one by one: their place in the session is here."""
+        """Reserve the place in the session of messages that will be yielded one by one."""
         if not chunk.pieces:
             return
         chunk.recorded = self._n + 1
@@ -322,7 +322,7 @@ class Recorder:
         self._chunks[chunk.recorded] = topic, chunk
 
     def handed_out(self, chunk: Chunk) -> None:
-        """No more of them will be; those that were are delivered."""
+        """Write the yielded messages of an ended iteration as delivered."""
         found = self._chunks.pop(chunk.recorded, None)
         if found is None:
             return
@@ -340,7 +340,7 @@ class Recorder:
     # Writing
 
     def flush(self) -> None:
-        """Write what there is to write. Where that fails it is kept, and said once."""
+        """Write all lines; lines that cannot be written are kept, and the failure is logged once."""
         if self._lines:
             self._keep(self._lines)
             self._lines = []
@@ -351,15 +351,15 @@ class Recorder:
                 done = self._sink.write(self._kept)
                 self._kept_lines -= self._kept.count(b"\n", 0, done)
                 del self._kept[:done]
-        except Exception as error:  # noqa: BLE001 - whatever a caller's sink raises must not fail the client.
+        except Exception as error:  # noqa: BLE001 - an error of the caller's sink must not fail the client.
             if not self.problem:
-                _log.warning("client %s: its record cannot be written, and is tried again: %s", self._name, error)
+                _log.warning("client %s: its record cannot be written, and will be tried again: %s", self._name, error)
             self.problem = str(error)
             return
         if self._dropped:
             self._say_what_is_missing()
         elif self.problem:
-            _log.warning("client %s: its record is written again, and whole", self._name)
+            _log.warning("client %s: its record is written again, and is complete", self._name)
             self.problem = ""
 
     def _keep(self, lines: Sequence[dict[str, Any]]) -> None:
@@ -388,7 +388,7 @@ class Recorder:
         self.flush()
 
     def close(self) -> None:
-        """The client is closed."""
+        """Write the end of the session."""
         for _, chunk in list(self._chunks.values()):
             self.handed_out(chunk)
         for chain in self._core.outbox.chains.values():

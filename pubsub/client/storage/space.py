@@ -1,8 +1,8 @@
-"""Room on a client's disk: how long its write-ahead log may get, and a reserve for when the disk is full.
+"""Manage the space on a client's disk: the length of its write-ahead log, and a reserve for a full disk.
 
-All that was committed stands in the log until a checkpoint moves it into the database; only then is the log written
-over. Where the disk is full no commit succeeds, so nothing would ever move. The reserve is as large as the log may get
-on a small disk: given back, it is what the database has to grow by, and from then on the log is written over.
+All commits stay in the log until a checkpoint moves them into the database; only then the log starts again. On a full
+disk no commit succeeds, so nothing would ever move. The reserve is as large as the longest log on a small disk. When it
+is released, the database can grow by its size, and from then on the log can start again.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ AMPLE_BYTES: Final = 128 * 1024 * 1024
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that this process may still write to the disk of a folder."""
+    """Return the bytes that this process may still write to the disk of a folder."""
     found = os.statvfs(folder)
     return found.f_bavail * found.f_frsize
 
 
 class Space:
-    """The room on the disk of a client's database.
+    """The space on the disk of a client's database.
 
     Args:
         database: its path.
-        ample_bytes: how long its log may get on a disk with ample space.
+        ample_bytes: longest log on a disk with ample space.
     """
 
     def __init__(self, database: Path, ample_bytes: int) -> None:
@@ -37,7 +37,7 @@ class Space:
         self._ample_bytes = ample_bytes
 
     def log_bytes_max(self) -> int:
-        """How long the write-ahead log may get before it is moved, as the disk is now."""
+        """Return the longest write-ahead log that the disk allows now."""
         try:
             free = free_bytes(self._folder)
         except OSError:
@@ -45,10 +45,10 @@ class Space:
         return self._ample_bytes if free >= AMPLE_BYTES else min(self._ample_bytes, RESERVE_BYTES)
 
     def make(self) -> bool:
-        """Take the reserve, where there is room for it and as much again; whether it is there."""
+        """Make the reserve if there is room for twice its size; return True if it is there."""
         try:
             if self._reserve.exists() and self._reserve.stat().st_size >= RESERVE_BYTES:
-                return True  # One that is smaller was being made when the process, or the host, ended.
+                return True  # A smaller one is incomplete: the process or the host ended while it was made.
             if free_bytes(self._folder) < 2 * RESERVE_BYTES:
                 return False
             with self._reserve.open("wb") as file:
@@ -59,7 +59,7 @@ class Space:
         return True
 
     def release(self) -> bool:
-        """Give the reserve back; whether there was one."""
+        """Release the reserve; return True if there was one."""
         try:
             self._reserve.unlink()
         except OSError:

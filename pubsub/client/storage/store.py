@@ -1,9 +1,9 @@
-"""The client's durable state: one SQLite file, one process at a time (docs/architecture.md, *Stores*).
+"""Keep the client's durable state: one SQLite file, one process at a time (docs/architecture.md, *Stores*).
 
-WAL with `synchronous=NORMAL`: a commit survives the process, and after a power cut what is found is an earlier, sound
-state. A commit that must survive a power cut too is made under FULL, which covers every commit before it. The lock of
-`locking_mode=EXCLUSIVE` keeps a second process out. Everything here named `pubsub_…` is the client's; the rest of the
-file belongs to the application, whose tables commit together with ours in `transaction` and `process`.
+The file uses WAL with `synchronous=NORMAL`. A commit survives the end of the process; after a power cut the file has an
+earlier, intact state. A commit that must survive a power cut too is made under FULL, which covers every commit before
+it. The lock of `locking_mode=EXCLUSIVE` keeps out other processes. Tables named `pubsub_…` are the client's. The rest
+of the file belongs to the application, and its tables commit together with ours in `transaction` and `process`.
 """
 
 from __future__ import annotations
@@ -33,32 +33,32 @@ from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
 CHECKPOINT_PAGES: Final = 4_000
-"""Pages of the WAL after which they are moved into the database; on a disk that is nearly full it is earlier."""
+"""Pages of the WAL above which they move into the database; earlier on a disk that is nearly full."""
 
 LOOK_PAGES: Final = 64
-"""Pages of the WAL after which it is looked anew how full the disk is."""
+"""Pages of the WAL between two checks of the free space."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
 
 class Store(Reading):
-    """The state of one client, opened.
+    """The open state of one client.
 
     Args:
-        path: the file; its directory is made where it is missing.
-        boot: identifies this start of the operating system; "" where that cannot be known.
-        power_safe: fsync every commit.
-        vfs: SQLite's file system, for one that is not the machine's; no other file is made or synced there.
-        opened: gets the store before its file is open, for a caller that an exception may strike before it has it.
+        path: the file; a missing directory is made.
+        boot: identifies this start of the operating system; "" if unknown.
+        vfs: SQLite's file system, if it is not the machine's; no other file is made or synced there.
+        opened: gets the store before its file is open, for a caller that an exception interrupts before it has the
+            store.
 
     Attributes:
-        failed: the disk refused the last commit, or was full; nothing may be built on what is here before one succeeds.
-        has_room: what failed last, for want of space, may succeed now.
-        rolled_back: the last `end` that failed has committed nothing, for sure.
-        commits: how many there were since it was opened.
+        failed: True if the disk refused the last commit or was full; later work needs a successful commit first.
+        has_room: True if the last commit failed for lack of space and may succeed now.
+        rolled_back: True if the last failed `end` has certainly committed nothing.
 
     Raises:
-        StorageError: the file or its directory cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
+        StorageError: the file or its directory cannot be used; the cause is in StoreInUse, StoreNewer, StoreDamaged,
+            StoreFull.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Store(Reading):
         self._checkpoints = True
         self._look_at = 0
         self._spent = False
-        """Whether the reserve is gone: nothing is put that the database would have to grow for."""
+        """True if the reserve is used up: a put that would make the database grow is refused."""
         self._folder = path.parent if vfs is None else None
         self._space = Space(path, CHECKPOINT_PAGES * PAGE_BYTES) if vfs is None else None
         try:
@@ -86,7 +86,7 @@ class Store(Reading):
                 self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
-        # Its own head is looked at before SQLite writes over it.
+        # Check the WAL's own header before SQLite overwrites it.
         if vfs is None:
             begin_file(path, PAGE_BYTES)
         self._headless = vfs is None and begins_damaged(log_of(path))
@@ -109,22 +109,22 @@ class Store(Reading):
             raise
 
     def _release(self) -> None:
-        """Close the file, as far as it is open. More than once is fine."""
+        """Close the file if it is open. A second call does nothing."""
         if hasattr(self, "db"):
             self.db.close()
-        if self._ours:  # Or it is open elsewhere in this process, which is why this one could not be opened.
+        if self._ours:  # Otherwise it is open elsewhere in this process, so this opening failed.
             open_here.discard(self._place)
             with suppress(OSError):
                 self._pid.unlink()
             self._ours = False
 
     def _prepare(self) -> None:
-        # Each pragma alone, and read back: a list of pragmas stops silently at the first that returns a row.
+        # Set each pragma alone, and read it back: a list of pragmas stops silently at the first that returns a row.
         self._set("page_size", PAGE_BYTES, check=False)
         self._set("locking_mode", "exclusive")
         self._set("journal_mode", "wal")
         self._set("synchronous", 2)
-        # SQLite would move the WAL within the commit, which then reports what failed in that although it has happened.
+        # Otherwise SQLite checkpoints within the commit, and a failed checkpoint looks like a failed commit.
         self._set("wal_autocheckpoint", 0)
         self.db.set_wal_hook(self._committed)
         self._level = 2
@@ -144,10 +144,10 @@ class Store(Reading):
             self._space.make()
 
     def _begin_life(self, found: int) -> None:
-        """Note that the file is open, and make the tables where they are missing (format 0)."""
+        """Mark the file as open, and make missing tables (format 0)."""
         with self.transaction(fsync=True):
             if not found:
-                self._sync_folder()  # Within: where it fails there are no tables, and the next start tries it again.
+                self._sync_folder()  # Within the transaction: if it fails, no tables exist and the next start retries.
                 for table in TABLES:
                     self.db.execute(table)
                 self.db.execute(f"pragma user_version = {FORMAT}")
@@ -160,14 +160,14 @@ class Store(Reading):
                 self.db.execute(f"pragma user_version = {FORMAT}")
             for table in (STARTS, UNTOLD, LETTERS_BESIDE, *CALLS):
                 self.db.execute(table)
-            # The host lost power, as far as we can know, where the last owner neither closed nor ran in this boot.
+            # Assume a power cut if the last owner neither closed the file nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
             self._put_state("clean", 0)
             self._put_state("boot", self._boot)
 
     def _sync_folder(self) -> None:
-        """Bring to the disk that the file is there, by this name."""
+        """Fsync the directory, so that the file's name survives a power cut."""
         if self._folder is None:
             return
         try:
@@ -177,13 +177,13 @@ class Store(Reading):
             finally:
                 os.close(folder)
         except OSError as error:
-            raise StorageError(str(self._folder), f"cannot be brought to the disk: {error.strerror}") from None
+            raise StorageError(str(self._folder), f"cannot be fsynced: {error.strerror}") from None
 
     def _set(self, pragma: str, value: str | int, *, check: bool = True) -> None:
         self.db.pragma(pragma, value)
         found = self.db.pragma(pragma)
         if check and found != value:
-            raise StorageError(self.path, f"SQLite keeps {pragma} = {found}, where {value} is needed")
+            raise StorageError(self.path, f"SQLite keeps {pragma} = {found}, but {value} is needed")
 
     def _synchronous(self, level: int) -> None:
         if self._level != level:
@@ -196,10 +196,10 @@ class Store(Reading):
     # Writing
 
     def transaction(self, *, fsync: bool) -> _Commit:
-        """One commit around a `with` block, or none of it where the block raises.
+        """Make one commit around a `with` block; if the block raises, nothing of it happens.
 
         Raises:
-            StorageError: it could not be committed; nothing of it happened.
+            StorageError: the commit failed; nothing of it happened.
         """
         return _Commit(self, fsync=fsync)
 
@@ -223,7 +223,7 @@ class Store(Reading):
         return apsw.SQLITE_OK
 
     def _succeeded(self) -> None:
-        """A commit succeeded."""
+        """Check the free space and the length of the WAL after a commit."""
         self.failed = False
         if (self._wal_pages < self._look_at and not self._spent) or not self._checkpoints:
             return
@@ -236,13 +236,13 @@ class Store(Reading):
         self._look_at = self._wal_pages + min(LOOK_PAGES, CHECKPOINT_PAGES)
 
     def _has_within(self, size: int) -> bool:
-        """Whether a row with so many bytes fits into what is unused within the database."""
+        """Return True if a row of `size` bytes fits into free pages of the database."""
         return int(self.db.pragma("freelist_count")) * PAGE_BYTES >= 2 * size + LOOK_PAGES * PAGE_BYTES // 4
 
     def _checkpoint(self) -> bool:
-        """Move the WAL into the database, so that the next commit writes at its beginning; whether all of it was.
+        """Move the WAL into the database, so that the next commit starts it again; return True if all of it moved.
 
-        Where the database cannot grow, the reserve is what it grows by.
+        If the database cannot grow, it gets the space of the reserve.
         """
         while self._checkpoints:
             try:
@@ -254,7 +254,7 @@ class Store(Reading):
             except apsw.BusyError:
                 return False
             except apsw.Error as error:
-                # Nobody knows which pages a failed fsync left behind; the WAL has all of them, for the next start.
+                # A failed fsync leaves unknown pages unwritten. The WAL still has all of them, for the next start.
                 self._checkpoints = False
                 _log.error("the write-ahead log of %s is kept until the next start: %s", self.path, error)
             else:
@@ -263,9 +263,9 @@ class Store(Reading):
         return False
 
     def _made_room(self, error: BaseException) -> bool:
-        """Whether what failed for want of space is worth another try: the WAL was moved, and will be written over.
+        """Return True if a commit that failed for lack of space is worth a second try, because the WAL could be moved.
 
-        Only a commit that succeeds would move it otherwise, and on a full disk none does.
+        Otherwise only a successful commit would move the WAL, and on a full disk none succeeds.
         """
         if not isinstance(error, apsw.FullError):
             return False
@@ -277,10 +277,10 @@ class Store(Reading):
         return moved
 
     def undo(self, error: BaseException) -> None:
-        """Roll back what could not be committed; raises what SQLite said as one of our errors."""
+        """Roll back after a failure, and raise an error of SQLite as one of ours."""
         with storage_errors(self.path):
             self.rollback()
-            # What was rolled back may stand in the WAL, and would come back after a crash.
+            # Frames of the rolled-back commit may be in the WAL, and would come back after a crash.
             if isinstance(error, apsw.FullError | apsw.IOError):
                 self.failed = True
                 if self._folder is not None:
@@ -290,12 +290,12 @@ class Store(Reading):
                 raise error
 
     def begin(self, *, fsync: bool) -> None:
-        """Start a transaction whose commit is fsynced, or not."""
+        """Begin a transaction, with an fsync at its commit or without."""
         self._synchronous(2 if fsync or self._power_safe else 1)
         self.db.execute("begin immediate")
 
     def rollback(self) -> None:
-        """Undo the open transaction, where there is one."""
+        """Roll back the open transaction, if there is one."""
         if self.db.in_transaction:
             self.db.execute("rollback")
 
@@ -303,18 +303,18 @@ class Store(Reading):
         """Apply changes in one transaction.
 
         Args:
-            changes: what changes, in order.
+            changes: the changes in order.
             fsync: they must survive a power cut.
 
         Returns:
-            Whether it was fsynced, and with it every commit before.
+            True if it was fsynced, and with it every earlier commit.
 
         Raises:
             StorageError: nothing of it happened.
         """
         changes = tuple(changes)
         fsync = fsync or self._power_safe or not c.FSYNC.isdisjoint(map(type, changes))
-        # As `transaction`, whose generators cost a small put as much as its row does.
+        # The same as `transaction`, without its `with` block, which would double the cost of a small put.
         try:
             self._commit(changes, fsync)
         except apsw.FullError as error:
@@ -333,7 +333,7 @@ class Store(Reading):
         return fsync
 
     def _commit(self, changes: tuple[c.Change, ...], fsync: bool) -> None:
-        if len(changes) == 1 and type(changes[0]) is c.RowAdded:  # One statement is a transaction of its own.
+        if len(changes) == 1 and type(changes[0]) is c.RowAdded:  # A single statement is its own transaction.
             self._synchronous(2 if fsync else 1)
             self.apply(changes)
         else:
@@ -345,14 +345,14 @@ class Store(Reading):
         """Apply changes within an open transaction."""
         for change in changes:
             if self._spent and type(change) is c.RowAdded and not self._has_within(len(change.body)):
-                raise apsw.FullError("what is left is for what frees space")
+                raise apsw.FullError("the remaining space is reserved for changes that free space")
             APPLY[type(change)](self.db, change)
 
     def sync(self) -> None:
-        """Fsync all that was committed. A small commit under FULL does it.
+        """Fsync all commits so far, by a small commit under FULL.
 
         Raises:
-            StorageError: it could not be.
+            StorageError: the fsync failed.
         """
         with self.transaction(fsync=True):
             self.db.execute("update pubsub_state set value = value + 1 where key = 'sync'")
@@ -361,7 +361,7 @@ class Store(Reading):
         """Make the number allocator's milliseconds durable.
 
         Raises:
-            StorageError: it could not be.
+            StorageError: the commit failed.
         """
         with self.transaction(fsync=True):
             known = and_then(self.known_milliseconds(), milliseconds)
@@ -369,32 +369,32 @@ class Store(Reading):
             self.db.execute("insert or replace into pubsub_state values ('known', ?)", (",".join(map(str, known)),))
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that opened it. The connection is left alone for good, and out of reach."""
+        """Abandon the connection in a child process; later uses raise `error`."""
         forks.keep(self.db)
         self.db = _Inherited(error)  # type: ignore[assignment]
         open_here.discard(self._place)
 
     def close(self, *, clean: bool = True) -> None:
-        """Release the file; `clean`: everything is fsynced first, and then the mark that says so.
+        """Release the file. `clean`: first fsync everything and set the mark of a clean close.
 
         Raises:
             StorageError: that failed; the file is released all the same, without the mark.
         """
         try:
             if clean:
-                with suppress(apsw.ConnectionClosedError):  # An earlier call came so far, and no further.
+                with suppress(apsw.ConnectionClosedError):  # An earlier call may have closed the connection already.
                     self.rollback()
                     self.sync()
                     with self.transaction(fsync=True):
                         self._put_state("clean", 1)
         finally:
             if self._space is not None and self._ours:
-                self._space.release()  # SQLite moves the WAL now.
+                self._space.release()  # SQLite moves the WAL at the close, and may need the space.
             self._release()
 
 
 class _Commit:
-    """Made by `Store.transaction`. Not a generator: one kept from its end by an exception would go on at some time."""
+    """The `with` block of `Store.transaction`; not a generator, since an interrupted one would resume later."""
 
     __slots__ = ("_fsync", "_store")
 
@@ -416,7 +416,7 @@ class _Commit:
 
 
 class _Inherited:
-    """Stands in the place of a parent's connection."""
+    """Replacement for a parent's connection: every use raises the error."""
 
     def __init__(self, error: AfterFork) -> None:
         self._error = error

@@ -1,11 +1,11 @@
-"""The tables of a client's state file; what of the file has another name belongs to the application."""
+"""Define the tables of a client's state file; all other tables in it belong to the application."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FORMAT: Final = 2
-"""2: a subscription's intent says whether it is to begin at the end (`fresh`)."""
+"""2: a subscription's intent tells if it must begin at the end (`fresh`)."""
 
 TABLES: Final = (
     "create table pubsub_state (key text primary key, value) without rowid",
@@ -24,14 +24,14 @@ TABLES: Final = (
     " error text not null, attempts integer not null, at real not null)",
 )
 MIGRATIONS: Final = {
-    # What an earlier release intended, and the service has not confirmed, was to begin at the end.
+    # An unconfirmed intent of an older release was meant to begin at the end.
     2: ("alter table pubsub_subscriptions add column fresh integer not null default 1",),
 }
-"""By format, the statements that make a store of the format before it one of that format."""
+"""By format, the statements that convert a store of the previous format."""
 STARTS: Final = "create table if not exists pubsub_starts (topic text primary key, start text not null) without rowid"
-"""Where a topic's intent begins, if not at the end. An older store gets it; an earlier release does not look at it."""
+"""Start of a topic's intent, unless it is the end. An older store gets this table; an older release ignores it."""
 UNTOLD: Final = "create table if not exists pubsub_untold (id integer primary key, topic text not null)"
-"""Dead letters of losses that the user is still to be told of. An older store gets it when it is opened."""
+"""Dead letters of losses that were not raised yet. An older store gets this table at its opening."""
 CALLS: Final = (
     "create table if not exists pubsub_calls (n integer primary key, id text not null unique, topic text not null,"
     " request blob not null, named integer not null, made real not null, deadline real,"
@@ -42,10 +42,11 @@ CALLS: Final = (
     " without rowid",
     "create index if not exists pubsub_calls_told on pubsub_calls (n) where told = 1",
 )
-"""Calls, the replies that have come, which make the table of calls no longer, and of named calls whose replies were
-forgotten what a repetition is told by. An older store gets them too."""
+"""Calls; their replies, in a table of their own so that the table of calls stays short; and the fingerprints of named
+calls with forgotten replies. An older store gets these tables too.
+"""
 LETTERS_BESIDE: Final = (
     "create table if not exists pubsub_letters_beside"
     " (id integer primary key, key blob not null, headers blob not null)"
 )
-"""Keys and headers of those dead letters that have any, by `id`. An older store gets it when it is opened."""
+"""Keys and headers of dead letters, by `id`, if they have any. An older store gets this table at its opening."""

@@ -1,4 +1,4 @@
-"""A transaction of the client's database: the caller's own rows and any number of puts, in one commit or not at all."""
+"""Run a transaction of the client's database: the caller's rows and any number of puts, in one commit or none."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     import apsw
 
 TRANSACTION_RECORDS_MAX: Final = 1 << 20
-"""Records that one transaction may put: its numbers are set aside before it begins."""
+"""Most records that one transaction may put: their numbers are reserved before it begins."""
 
 
 class Ticket:
-    """A message that was put and may not be on the server's disk yet.
+    """The delivery state of one put message.
 
     Attributes:
-        counter: its number, which its subscribers see as `Message.counter`.
+        counter: the message's number, which its subscribers see as `Message.counter`.
     """
 
     __slots__ = ("_index", "_row")
@@ -35,24 +35,24 @@ class Ticket:
 
     @property
     def counter(self) -> int:
-        """Its number, which its subscribers see as `Message.counter`."""
+        """The message's number, which its subscribers see as `Message.counter`."""
         return self._row.counter + self._index
 
     @property
     def done(self) -> bool:
-        """Whether it is on the server's disk."""
+        """True once the message is on the server's disk."""
         return self._row.state == DONE
 
     @property
     def discarded(self) -> bool:
-        """Whether it was given up by `discard`."""
+        """True if `discard` gave the message up."""
         return self._row.state == DISCARDED
 
 
 class Transaction:
-    """An open transaction; made by `Client.transaction` and `Client.process`, and of use only inside them.
+    """An open transaction; made by `Client.transaction` and `Client.process`, and valid only inside them.
 
-    Statements must not end it, and must leave tables alone whose name begins with `pubsub_`.
+    Statements must not end the transaction, and must not touch tables named `pubsub_…`.
     """
 
     def __init__(self, db: apsw.Connection, draft: Draft) -> None:
@@ -64,18 +64,23 @@ class Transaction:
 
     @property
     def path(self) -> str:
-        """The file that it is in."""
+        """The database file."""
         return str(self._db.filename)
 
     def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
         """Run one or more SQL statements.
 
+        Args:
+            statement: the SQL text.
+            bindings: values of its parameters, by place or by name.
+
         Returns:
-            The cursor: iterate it for the rows, or `.get` for the one row or value.
+            The cursor. Iterate it for the rows, or use `.get` for the only row or value.
 
         Raises:
-            apsw.Error: as SQLite says.
-            HandlerMisused: the statement ended the transaction; what it committed stays.
+            apsw.Error: SQLite rejected a statement.
+            CallerError: the transaction is over.
+            HandlerMisused: a statement ended the transaction; its commit stays.
         """
         self.check_open()
         cursor = self._db.execute(statement, bindings)
@@ -83,31 +88,32 @@ class Transaction:
         return cursor
 
     def executemany(self, statement: str, rows: Iterable[Sequence[Any] | dict[str, Any]]) -> apsw.Cursor:
-        """Run a statement once for each row of bindings."""
+        """Run a statement once for each row of bindings. Result and errors as `execute`.
+
+        Args:
+            statement: the SQL text.
+            rows: one set of bindings for each run.
+        """
         self.check_open()
         cursor = self._db.executemany(statement, rows)
         self._check_not_ended()
         return cursor
 
     def check_open(self) -> None:
-        """See that it is.
-
-        Raises:
-            CallerError: it is over.
-        """
+        """Raise a CallerError if the transaction is over."""
         if not self.open:
             raise self.inherited or CallerError("the transaction is over")
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that began it."""
+        """Close the transaction in a child process."""
         self.inherited, self.open = error, False
 
     def check_whole(self) -> None:
-        """See that no statement ended it, and no put was cut off.
+        """Check that no statement ended the transaction, and no put was interrupted.
 
         Raises:
-            HandlerMisused: a statement did, and what it committed stays.
-            CallerError: a signal's exception did, which was caught.
+            HandlerMisused: a statement ended the transaction; its commit stays.
+            CallerError: an exception of a signal handler interrupted a put, and the caller caught it.
         """
         if self._adding:
             raise CallerError("a put of this transaction was interrupted, so none of it happens")
@@ -116,24 +122,28 @@ class Transaction:
     def _check_not_ended(self) -> None:
         if not self._db.in_transaction:
             raise HandlerMisused(
-                "a statement ended the transaction, and what it committed stays; leave that to the with block or the "
-                "handler's return"
+                "a statement ended the transaction, and its commit stays; let the with block or the handler's return "
+                "end the transaction"
             )
 
     def put(self, topic: str, bodies: Sequence[bytes]) -> Row:
-        """Add one batch.
-
-        Raises:
-            TooLarge: TRANSACTION_RECORDS_MAX is passed, or the batch or the outbox is.
-        """
+        """Add one batch without keys and headers. Raises as `put_batches`."""
         (row,) = self.put_batches(topic, [Contents(bodies)])
         return row
 
     def put_batches(self, topic: str, batches: Sequence[Contents]) -> list[Row]:
         """Add batches, all of them or none.
 
+        Args:
+            topic: topic of all batches.
+            batches: their contents.
+
+        Returns:
+            Their outbox rows.
+
         Raises:
-            TooLarge: TRANSACTION_RECORDS_MAX is passed, or a batch or the outbox is.
+            TooLarge: the transaction exceeds TRANSACTION_RECORDS_MAX records, or a batch or the outbox exceeds its
+                limit.
         """
         self.check_open()
         records = self._records + sum([len(contents.bodies) for contents in batches])
