@@ -1,7 +1,7 @@
-"""The gateway's client: an `AsyncClient` whose commits can include rows of the gateway's own tables.
+"""The gateway's client: an `AsyncClient` with rows of the gateway's own tables in its commits.
 
-The gateway is exactly-once because it keeps no state in a second file. An idempotency key is written in the commit of
-its put, and a message for a subscriber in the commit that takes it from the service (docs/architecture.md, *Put: the
+The gateway is exactly-once because it keeps no state in a second file. The commit of a put contains its idempotency
+key. The commit that takes a message from the service also stores it for its subscriber (docs/architecture.md, *Put: the
 chain*).
 """
 

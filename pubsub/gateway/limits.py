@@ -106,7 +106,7 @@ WEBHOOK_ATTEMPTS_MAX: Final = 12
 """Attempts at one delivery, about two and a half days with their pauses; then it is a dead letter."""
 
 WEBHOOK_HEADERS_BYTES_MAX: Final = 8 * 1024
-"""Bytes of a message's key and headers as HTTP headers of a delivery; what does not fit is left out."""
+"""Bytes of a message's key and headers as HTTP headers of a delivery; further parts are left out."""
 
 DEAD_LETTERS_BYTES_MAX: Final = 16 * MIB
 """Bytes of dead letters in one response; one is always allowed."""

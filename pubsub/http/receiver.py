@@ -1,4 +1,4 @@
-"""The receiver: an ASGI application whose handlers have their effects once, even if a request is repeated."""
+"""The receiver: an ASGI application in which a handler has its effects once, even if a request is repeated."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ class AsyncReliableHttp:
             f" again. Finish: pubsub http resume {there}; give up: pubsub http forget {quote(request.id)} {there}"
         )
 
-    # What is open
+    # Open requests
 
     async def requests(self, *, open_only: bool = True) -> list[Outgoing]:
         """Return the requests of the directory, without their bodies, oldest first.

@@ -283,7 +283,7 @@ class Sending(Due[str]):
             outbox.save(transaction, after)
         return request, after
 
-    # What is known
+    # Lookup and removal
 
     def find(self, name: str) -> Outgoing | None:
         with self.journal.transaction() as transaction:

@@ -1,9 +1,9 @@
 """Messages per second, computed from two successive cluster reports.
 
 A process counts since its start, so the difference of its uptimes is the time between two reports, and a smaller uptime
-shows a restart. A topic has no counters. Its rates come from the positions and backlogs of its subscribers: a
-subscriber that moved from `log.4` with 6 waiting to `log.9` with 11 waiting took 5, while 10 were put. A topic without
-subscribers only grows, so its number of messages gives the rate.
+shows a restart. A topic has no counters. Its rates come from the positions and backlogs of its subscribers. For
+example, a subscriber moved from `log.4` with 6 waiting to `log.9` with 11 waiting: it took 5, while 10 were put. A
+topic without subscribers only grows, so its number of messages gives the rate.
 """
 
 from __future__ import annotations

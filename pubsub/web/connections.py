@@ -1,8 +1,8 @@
 """Limits on the HTTP server's connections: number, size and time of headers, and time without reading.
 
-uvicorn serves and h11 parses, but neither limits these. A peer that sends half a request, endless headers, or reads
-nothing of its response costs one connection for some seconds, and is counted. uvicorn's own timer is not used: it is
-not set again after the rest of a body, and it outlives a connection that was reset.
+uvicorn serves and h11 parses, but neither limits these. A peer may send half a request or endless headers, or read
+nothing of its response. It then costs one connection for some seconds, and is counted. uvicorn's own timer is not used:
+it is not set again after the rest of a body, and it outlives a connection that was reset.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Operating:
 
     async def _run(self, exchange: Exchange, function: Callable[[], dict[str, Any]]) -> Response:
         if not exchange.user.operate:
-            raise Problem("not-allowed", "This token has no right to operate.")
+            raise Problem("not-allowed", "This token lacks the right operate.")
         if self._running >= OPERATIONS_MAX:
             raise Problem("busy", f"{OPERATIONS_MAX} operations are running, which is the limit; try again.")
         exchange.check(lambda user: user.operate)

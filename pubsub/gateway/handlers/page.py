@@ -68,7 +68,7 @@ class Page:
     async def live(self, exchange: Exchange) -> Response:
         """Send the state of the cluster repeatedly."""
         if not exchange.user.status:
-            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+            raise Problem("not-allowed", "This token lacks the right status.")
         if self._viewers >= VIEWERS_MAX:
             raise Problem("busy", f"{VIEWERS_MAX} pages are open, which is the limit; close one.")
         return _Live(self, exchange)

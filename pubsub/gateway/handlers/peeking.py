@@ -38,7 +38,7 @@ class Peeking:
         """Return messages of a topic, the newest or those after a position. No subscriber's position changes."""
         topic, after = check_topic(exchange.topic), exchange.request.query_params.get("after")
         if not exchange.user.may_get(topic):
-            raise Problem("not-allowed", f"This token may not receive {topic}.")
+            raise Problem("not-allowed", f"This token may not receive {topic}; it needs the right get.")
         most = exchange.count("max", _RECORDS, PEEK_RECORDS_MAX)
         try:
             parse_position(after or "-1")

@@ -37,7 +37,7 @@ class Puts:
     async def post(self, exchange: Exchange) -> Response:
         topic, headers = exchange.topic, exchange.request.headers
         if not exchange.user.may_put(topic):
-            raise Problem("not-allowed", f"This token may not put to {topic}.")
+            raise Problem("not-allowed", f"This token may not put to {topic}; it needs the right put.")
         beside = read_http(headers.items())
         kind = _kind(headers.get("content-type", ""))
         if kind == "messages" and any(beside):

@@ -51,7 +51,7 @@ class Subscribers:
             Problem: the user may not receive the topic. InvalidName: a name is not valid.
         """
         if not exchange.user.may_get(exchange.topic):
-            raise Problem("not-allowed", f"This token may not receive {exchange.topic}.")
+            raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
         one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), name)
         check_id("subscriber", one.client)
         return one

@@ -44,7 +44,7 @@ class Views:
 
     async def _report(self, exchange: Exchange) -> dict[str, Any]:
         if not exchange.user.status:
-            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+            raise Problem("not-allowed", "This token lacks the right status.")
         return await self._reports.get()
 
     async def topics(self, exchange: Exchange) -> Response:
@@ -90,7 +90,7 @@ class Views:
 
     async def metrics(self, exchange: Exchange) -> Response:
         if not exchange.user.status:
-            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+            raise Problem("not-allowed", "This token lacks the right status.")
         try:
             report: dict[str, Any] | None = await self._reports.get()
         except PubsubError:

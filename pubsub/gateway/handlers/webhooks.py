@@ -42,7 +42,7 @@ class Webhooks:
 
     def _wanted(self, exchange: Exchange) -> Subscriber:
         if not exchange.user.may_get(exchange.topic):
-            raise Problem("not-allowed", f"This token may not receive {exchange.topic}.")
+            raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
         one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), exchange.names.get("webhook", "x"))
         check_id("webhook", one.client)
         return one

@@ -80,7 +80,12 @@ class Dispatcher:
                     letters.bury_all(mailbox, reason, time.time())
                     self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
                     self._registry.end(one, ENDED, reason)
-                    _log.warning("webhook %s of %s has ended: %s", one.name, one.topic, reason)
+                    _log.warning(
+                        "webhook %s of %s has ended: %s; retry starts it again",
+                        one.name,
+                        one.topic,
+                        reason,
+                    )
                     await client.unsubscribe(one.topic)
                     break
             except (PubsubError, Problem) as error:
@@ -160,4 +165,7 @@ class Dispatcher:
 def _told(task: asyncio.Task[None]) -> None:
     """Log an unexpected error of a webhook's task, since no other task awaits it."""
     if not task.cancelled() and task.exception() is not None:
-        _log.error("a webhook has stopped", exc_info=task.exception())
+        _log.error(
+            "a webhook has stopped after an internal error; restart the gateway",
+            exc_info=task.exception(),
+        )

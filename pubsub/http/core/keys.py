@@ -1,7 +1,7 @@
 """Message IDs, which serve as Idempotency-Keys, and the headers of reliable requests.
 
-An ID of this library is `session-number-secret`. The session is random and new each time a sender opens its directory,
-the number rises with each request of the session, and the secret has 128 random bits. The number lets a sender report
+An ID of this library is `session-number-secret`. The session is random and new each time a sender opens its directory.
+The number rises with each request of the session, and the secret has 128 random bits. The number lets a sender report
 many requests as finished at once (`Reliable-Finished`), so that a receiver need not keep a tombstone for each. Other
 keys, such as a UUID from curl, have no number, and their tombstones stay for their full time.
 """
