@@ -205,7 +205,6 @@ def _run(app: typer.Typer, name: str, argv: Sequence[str] | None, hint: Hint | N
 
 
 def _failed(error: Exception) -> int:
-    """Print an error and return its exit code."""
     if isinstance(error, ReaderGone | BrokenPipeError):
         return EXIT_READER_GONE
     if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:

@@ -120,7 +120,6 @@ class GatewayClient(AsyncClient):
                 sub.losses.clear()
 
     def outbox_bytes(self) -> int:
-        """Return the bytes of unacknowledged puts."""
         return self._session.core.outbox.bytes
 
     def make_tables(self, statements: Iterable[str]) -> None:

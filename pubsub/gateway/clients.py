@@ -30,8 +30,6 @@ PUBLISHER: Final = "http"
 
 
 class _Open:
-    """A client that is open or about to open."""
-
     def __init__(self, opening: asyncio.Task[GatewayClient]) -> None:
         self.opening = opening
         self.users = 0

@@ -92,7 +92,6 @@ class History:
         )
 
     def miss(self, at: float) -> None:
-        """Record that no proxy answered."""
         self._append(Sample(round(at, 1), *[None] * (len(Sample._fields) - 1)))
 
     def _append(self, sample: Sample) -> None:

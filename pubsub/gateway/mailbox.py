@@ -71,7 +71,6 @@ class Mail(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The ID in HTTP."""
         return message_id(self.publisher, self.counter) if self.body is not None else f"lost-{self.position}"
 
     def facts(self, *, beginnings: bool = False, **letter: Any) -> Message | Lost:
@@ -109,8 +108,6 @@ class Place:
 
 
 class Mailbox:
-    """One subscriber's messages of one topic."""
-
     def __init__(self, client: GatewayClient, topic: str) -> None:
         self.client, self.topic = client, topic
 

@@ -259,7 +259,6 @@ def document() -> dict[str, Any]:
 
 
 def queries() -> dict[tuple[str, str], frozenset[str]]:
-    """Return the allowed query parameters of each method and path."""
     return {
         (method.upper(), path): frozenset(one["name"] for one in operation["parameters"] if one["in"] == "query")
         for path, item in document()["paths"].items()

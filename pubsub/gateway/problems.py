@@ -123,7 +123,6 @@ def body(name: str, detail: str) -> bytes:
 
 
 def problem_of(error: PubsubError) -> Problem:
-    """Return the response to an error of the client."""
     if isinstance(error, TooLarge) and error.name == "outbox_bytes_max":
         return Problem("busy", "The gateway's outbox is full, because the service is slow; try again.")
     for kind, name in _OF_ERRORS:

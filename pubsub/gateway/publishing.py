@@ -70,8 +70,6 @@ class Put:
 
 
 class Lane:
-    """The puts of one topic."""
-
     def __init__(self, client: GatewayClient, topic: str, timeout: float) -> None:
         self._client, self._topic, self._timeout = client, topic, timeout
         self._waiting: deque[Put] = deque()
@@ -126,7 +124,6 @@ class Lane:
         return group
 
     async def _commit(self, group: list[Put]) -> list[Written | Problem]:
-        """Put all of them into the outbox in one commit."""
         rows = await self._client.put_rows(self._topic, _joined(group), self._timeout)
         return list(_shared(group, rows, self._client.publisher_id))
 
@@ -237,7 +234,6 @@ class Publishing:
 
     @property
     def idle(self) -> bool:
-        """Whether no put is in flight or waiting."""
         busy = self._finishing is not None and not self._finishing.done()
         return not busy and not self.client.outbox_bytes() and all(lane.idle for lane in self._lanes.values())
 

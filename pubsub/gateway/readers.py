@@ -27,8 +27,6 @@ class Reader:
 
 
 class Readers:
-    """All reading requests, by subscriber."""
-
     def __init__(self) -> None:
         self._readers: dict[Key, Reader] = {}
 

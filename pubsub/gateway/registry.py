@@ -70,7 +70,6 @@ class Subscriber:
 
     @property
     def client(self) -> str:
-        """ID of its client in the service."""
         return f"{self.user}.{self.name}"
 
 

@@ -16,7 +16,6 @@ _REF: Final = "#/components/schemas/{name}"
 
 
 def ref(name: str) -> Schema:
-    """Return a reference to one of SCHEMAS."""
     return {"$ref": _REF.format(name=name)}
 
 

@@ -43,7 +43,6 @@ class Stream:
         self.events = 0
 
     async def start(self) -> None:
-        """Send the headers of the response."""
         self._begun = True
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),

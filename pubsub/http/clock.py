@@ -24,8 +24,6 @@ class HttpClock(Protocol):
 
 
 class MachineClock:
-    """The clocks of this machine."""
-
     def uptime(self) -> float:
         return time.clock_gettime(_UPTIME)
 

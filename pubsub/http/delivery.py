@@ -95,7 +95,6 @@ class Delivery:
         self._pump.wake()
 
     async def over(self, name: str) -> Outgoing:
-        """Wait until a request is settled."""
         future: asyncio.Future[Outgoing] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(name, []).append(future)
         try:

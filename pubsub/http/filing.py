@@ -63,7 +63,6 @@ class Filing:
             raise StorageError(error.filename, f"cannot be removed: {error.strerror}") from None
 
     def store(self, request: Request, transaction: Transaction) -> dict[str, Any]:
-        """Handle a request of any kind."""
         number = transaction.execute(
             "insert into arrived (key, client, method, path) values (?, ?, ?, ?) returning number",
             (request.key, request.client, request.method, request.path),

@@ -65,7 +65,6 @@ class Handling:
         return future
 
     def drop(self, name: Name, future: asyncio.Future[Answer]) -> None:
-        """Remove a future that no request waits for any more."""
         waiting = self._waiters.get(name, [])
         if future in waiting:
             waiting.remove(future)
@@ -157,7 +156,6 @@ class Handling:
             raise
 
     def _commit(self, name: Name, transaction: HandlerTransaction, returned: Any) -> list[Outgoing]:
-        """Commit a handler's changes together with the receipt."""
         answer = as_answer(returned, self._settings.response_bytes_max)
 
         def finish(open_: Any) -> None:

@@ -364,6 +364,5 @@ class Receiver:
 
 
 def _path(scope: Scope) -> str:
-    """Return the path relative to the mount point."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path[len(root) :] or "/" if root and (path == root or path.startswith(root + "/")) else path

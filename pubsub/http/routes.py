@@ -63,8 +63,6 @@ after the first use of its transaction.
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path with its handler."""
-
     kind: Kind
     pattern: Pattern[str]
     convertors: Mapping[str, Any]
@@ -108,7 +106,6 @@ class Routes:
         return None
 
     def methods(self, path: str) -> list[str]:
-        """Return the HTTP methods with a handler at a path."""
         return sorted({METHODS[route.kind] for route in self._routes if route.params(path) is not None})
 
     def classify(self, method: str, path: str, *, wants_result: bool) -> Kind | None:

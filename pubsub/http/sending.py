@@ -269,7 +269,6 @@ class Sending(Due[str]):
     # The result of a job
 
     def known_job(self, transaction: Transaction, name: str) -> bool:
-        """Return whether this sender has a job of that ID."""
         request = outbox.find(transaction, name)
         return request is not None and request.kind is Kind.JOB
 

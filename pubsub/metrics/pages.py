@@ -86,11 +86,9 @@ class Pages:
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Serve in a new thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Close all connections and end the thread."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 

@@ -384,5 +384,4 @@ class Connection(H11Protocol):
 
 
 def numbers() -> dict[str, int]:
-    """Return the number of closed connections by reason."""
     return {name: closed[name] for name in ("too_many", "headers_too_large", "headers_too_slow", "unread")}

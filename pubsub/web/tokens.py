@@ -167,7 +167,6 @@ def read_token(path: Path | str) -> str:
 
 
 def _read(path: Path) -> tuple[str, int]:
-    """Return a file's text and its mode."""
     try:
         with path.open("rb") as file:
             contents, mode = file.read(FILE_BYTES_MAX + 1), path.stat().st_mode

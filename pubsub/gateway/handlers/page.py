@@ -66,7 +66,6 @@ class Page:
         return Response(body, 200, _HEADERS, kind)
 
     async def live(self, exchange: Exchange) -> Response:
-        """Send the state of the cluster repeatedly."""
         if not exchange.user.status:
             raise Problem("not-allowed", "This token lacks the right status.")
         if self._viewers >= VIEWERS_MAX:
@@ -74,7 +73,6 @@ class Page:
         return _Live(self, exchange)
 
     async def sample(self) -> None:
-        """Record the history, endlessly."""
         while True:
             try:
                 self.history.add(await self._reports.get(), time.time(), time.monotonic())
@@ -151,8 +149,6 @@ def _first(sentences: list[str], what: str) -> list[str]:
 
 
 class _Live(Response):
-    """A response without an end."""
-
     def __init__(self, page: Page, exchange: Exchange) -> None:
         super().__init__()
         self._page, self._exchange = page, exchange

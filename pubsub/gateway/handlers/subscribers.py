@@ -112,7 +112,6 @@ class Subscribers:
         return nothing()
 
     async def dead_letters(self, exchange: Exchange) -> Response:
-        """Return the lost messages of a subscriber with the reason."""
         one = self._found(exchange, exchange.names["subscriber"])
         after = int(exchange.number("after", 0, 1 << 62))
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
@@ -123,7 +122,6 @@ class Subscribers:
         return answer(schemas.DeadLetters(found, following))
 
     async def poll(self, exchange: Exchange) -> Response:
-        """Wait for the next batch and return it."""
         one = self._found(exchange, exchange.names["subscriber"])
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         seconds = exchange.number("wait", 0.0, WAIT_SECONDS_MAX)
@@ -143,7 +141,6 @@ class Subscribers:
         return _batch(one, mail)
 
     async def confirm(self, exchange: Exchange) -> Response:
-        """Confirm a batch."""
         one = self._found(exchange, exchange.names["subscriber"])
         text = exchange.names["batch"]
         if not text.isdecimal() or len(text) > 18:
@@ -153,7 +150,6 @@ class Subscribers:
         return nothing()
 
     async def stream(self, exchange: Exchange) -> EventStream:
-        """Send messages as server-sent events."""
         name = exchange.request.query_params.get("subscriber", "")
         one = self._found(exchange, name)
         header = exchange.request.headers.get("last-event-id")

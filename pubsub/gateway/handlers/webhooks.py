@@ -96,7 +96,6 @@ class Webhooks:
         return nothing()
 
     async def dead_letters(self, exchange: Exchange) -> Response:
-        """Return a page of dead letters."""
         one, _ = self._found(exchange)
         after = int(exchange.number("after", 0, 1 << 62))
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)

@@ -115,7 +115,6 @@ class Dispatcher:
             self._before[one.key] = (delivered + runner.delivered, failed + runner.failed)
 
     def runner(self, key: Key) -> Runner | None:
-        """Return a running webhook, None if it does not run."""
         return self._runners.get(key)
 
     async def look(self, one: Subscriber) -> schemas.Webhook:
@@ -150,7 +149,6 @@ class Dispatcher:
         )
 
     def totals(self) -> dict[str, int]:
-        """Return sums over all webhooks, for the metrics."""
         runners = self._runners.values()
         before = self._before.values()
         return {

@@ -50,7 +50,6 @@ class Lanes:
         return len(self._first.busy)
 
     def add(self, delivery: Delivery) -> None:
-        """Append a delivery to the lane of its key."""
         lane = self._lanes.setdefault(delivery.key, deque())
         lane.append(delivery)
         self._count += 1
@@ -76,7 +75,6 @@ class Lanes:
             del self._lanes[key]
 
     def failed(self, delivery: Delivery, due: float) -> None:
-        """Repeat a failed delivery later."""
         delivery.attempts += 1
         delivery.due = due
         self._first.end(delivery.key)

@@ -123,7 +123,6 @@ def as_json(mail: Mail, *, beginnings: bool) -> Message | Lost:
 
 
 def any_after(mailbox: Mailbox, number: int) -> bool:
-    """Return whether there are dead letters after a number."""
     statement = "SELECT 1 FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 1 LIMIT 1"
     return bool(mailbox.client.read(statement, (mailbox.topic, number)))
 
@@ -134,7 +133,6 @@ def _failed_at(due: float) -> int | UnsetType:
 
 
 def last_failure(mailbox: Mailbox) -> Failure | None:
-    """Return the newest dead letter as a failure."""
     rows = mailbox.client.read(
         f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND letter = 1 ORDER BY number DESC LIMIT 1",  # noqa: S608
         (mailbox.topic,),

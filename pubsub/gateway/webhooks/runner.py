@@ -121,7 +121,6 @@ class Runner(Due[Delivery]):
                 await asyncio.sleep(TROUBLE_SECONDS)
 
     def _load(self) -> None:
-        """Add new messages of the mailbox to the lanes."""
         now, wall = time.monotonic(), time.time()
         for number, key, attempts, due in letters.waiting(self.mailbox, self._loaded):
             self._lanes.add(Delivery(number, key, attempts, now + BACKOFF.left(attempts, due, wall)))
@@ -221,7 +220,6 @@ class Runner(Due[Delivery]):
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason of a failure inside the gateway."""
     if isinstance(error, PubsubError):
         return str(error)
     return f"an error inside the gateway: {type(error).__name__}; its log says why"

@@ -27,8 +27,6 @@ _FINAL_5XX: Final = frozenset({501, 505, 508, 510, 511})
 
 
 class Verdict(enum.Enum):
-    """The meaning of a response."""
-
     ANSWERED = "answered"
     ACCEPTED = "accepted"
     AGAIN = "again"

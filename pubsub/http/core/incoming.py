@@ -24,8 +24,6 @@ from pubsub.http.core.outgoing import Kind
 
 
 class Standing(enum.StrEnum):
-    """State of a request in the inbox."""
-
     RECEIVED = "received"
     DONE = "done"
     CONFIRMED = "confirmed"
@@ -33,8 +31,6 @@ class Standing(enum.StrEnum):
 
 
 class Decision(enum.Enum):
-    """The treatment of an arriving request."""
-
     STORE = "store"
     HANDLE = "handle"
     ACKNOWLEDGE = "acknowledge"

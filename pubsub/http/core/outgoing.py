@@ -118,7 +118,6 @@ class Outgoing:
 
     @property
     def over(self) -> bool:
-        """Whether it is a tombstone."""
         return self.state in OVER
 
 

@@ -24,7 +24,6 @@ def add(transaction: Transaction, request: Incoming) -> None:
 
 
 def save(transaction: Transaction, request: Incoming) -> None:
-    """Replace a stored request."""
     names = ", ".join(f"{name.strip()} = ?" for name in _COLUMNS.split(","))
     where = "where owner = ? and key = ?"
     transaction.execute(
@@ -67,7 +66,6 @@ def measure(transaction: Transaction) -> tuple[int, int]:
 
 
 def tombstones(transaction: Transaction) -> int:
-    """Return the number of handled requests."""
     return int(transaction.execute("select count(*) from pubsub_http_inbox where standing != 'received'").get)
 
 
@@ -135,7 +133,6 @@ def next_tombstone(transaction: Transaction) -> float | None:
 
 @reading
 def latest(transaction: Transaction) -> float:
-    """Return the latest stored time, 0 if there is none."""
     times = [
         transaction.execute("select max(changed) from pubsub_http_inbox where standing = ?", (str(standing),)).get
         for standing in Standing

@@ -87,7 +87,6 @@ def next_tombstone(transaction: Transaction) -> float | None:
 
 @reading
 def latest(transaction: Transaction) -> float:
-    """Return the latest stored time, 0 if there is none."""
     times = [
         transaction.execute("select max(changed) from pubsub_http_outbox where state = ?", (str(state),)).get
         for state in State
