@@ -1,4 +1,4 @@
-"""What a command needs: its options, its output, its exit codes."""
+"""Common parts of commands: options, output, exit codes."""
 
 from pubsub.console.terminal import (
     EXIT_ERROR,

@@ -1,4 +1,4 @@
-"""The help of commands where Python has dropped their docstrings (`-OO`, PYTHONOPTIMIZE=2), from their source."""
+"""Reads the help of commands from their source if Python has dropped docstrings (`-OO`, PYTHONOPTIMIZE=2)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import typer
 
-_NO_SOURCE: Final = "(Python runs without docstrings, -OO, and the source that holds this help is not there.)"
+_NO_SOURCE: Final = "(No help: Python runs without docstrings, -OO, and the source file with the help is missing.)"
 
 
 def restore(app: typer.Typer) -> None:
-    """Have each command of an application say what it does, without docstrings too."""
+    """Give each command of an application its help text back."""
     if sys.flags.optimize < 2:
         return
     functions = [command.callback for command in app.registered_commands]
@@ -30,7 +30,7 @@ def restore(app: typer.Typer) -> None:
 
 
 def docstring(function: Callable[..., Any]) -> str | None:
-    """A function's docstring, from its source where Python has dropped it; None: it has none."""
+    """Return a function's docstring, from its source if Python has dropped it. None: it has none."""
     if function.__doc__ or sys.flags.optimize < 2:
         return function.__doc__
     return _docstrings(function.__module__).get(function.__name__, _NO_SOURCE)
@@ -38,7 +38,7 @@ def docstring(function: Callable[..., Any]) -> str | None:
 
 @cache
 def _docstrings(module: str) -> dict[str, str]:
-    """By name, those of a module's functions; none where there is no source."""
+    """Return the docstrings of a module's functions by name, empty if there is no source."""
     try:
         tree = ast.parse(inspect.getsource(sys.modules[module]))
     except (OSError, TypeError, SyntaxError):

@@ -1,8 +1,8 @@
 """One command-line option for every setting of a role, made from the settings themselves.
 
-So a setting that is added has its flag, its environment variable and its place in the file at once, under one name, and
-a bad value is refused by the same rule with the same words wherever it came from. Options are passed on as text: the
-rules of `pubsub.config` read them, not the command-line library.
+A new setting therefore has its flag, its environment variable and its place in the file at once, under one name. A bad
+value is rejected by the same rule with the same words, wherever it came from. Options are passed on as text: the rules
+of `pubsub.config` read them, not the command-line library.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pubsub.errors import CallerError, Unavailable
 S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 
 Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
-"""Given by `pubsub up` to its children: see `console.end_with_parent`."""
+"""Given by `pubsub up` to its child processes; see `console.end_with_parent`."""
 
 _OUR_KEY: Final = "File of our secret key; else PUBSUB_CLIENT_KEY_FILE names it."
-"""Of commands that are nobody's client, and have no usual place for a key."""
+"""Help of the key option in commands that have no client ID, and therefore no default place for a key."""
 
 _FIRST: Final = (
     "id",
@@ -45,28 +45,28 @@ _FIRST: Final = (
 
 
 OldDirectory = Annotated[Path | None, typer.Argument(hidden=True)]
-"""The state directory without `--dir` before it, as two commands took it: see `one_directory`."""
+"""The state directory without `--dir` before it, as two commands accepted it; see `one_directory`."""
 
 ProxyAddresses = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
 ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies, with their keys.")]
 ProxyKeys = Annotated[list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Public key of a proxy, pk_…")]
 KeyFile = Annotated[str | None, typer.Option("--key", metavar="FILE", help="File of our secret key.")]
-"""Options of commands that do their work without a cluster, and ask one only where it is named."""
+"""Options of commands that work without a cluster, and ask one only if it is named."""
 
 REACHING: Final = frozenset({"proxies", "proxies_file", "proxy_keys", "key_file"})
-"""Settings of a client that say where the proxies are, and by which key they know who asks."""
+"""Settings of a client that give the addresses of the proxies and the key for them."""
 
 
 def takes_settings(
     role: type[S], only: frozenset[str] | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates a command: it gets the role's `Loaded` settings first, and an option for each of them.
+    """Decorate a command: its first argument is the role's `Loaded` settings, and it has an option for each setting.
 
     The command's own parameters follow and come first in its help. `--config` names the TOML file.
 
     Args:
-        role: whose settings.
-        only: those that have an option; the others are as environment, file and defaults say. None: all have one.
+        role: class of the settings.
+        only: settings that have an option; the others come from environment, file and defaults. None: all have one.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
@@ -89,7 +89,7 @@ def takes_settings(
 
 
 def read(role: type[S], flags: Mapping[str, Any], file: str | None) -> Loaded[S]:
-    """The role's settings, with flags as the command line gave them.
+    """Return the role's settings, with the given flags.
 
     Raises:
         ConfigurationError: a value is not allowed.
@@ -99,25 +99,27 @@ def read(role: type[S], flags: Mapping[str, Any], file: str | None) -> Loaded[S]
 
 
 def one_directory(directory: Path | None, old_form: Path | None) -> Path:
-    """The state directory, from `--dir` or from the argument that two commands took before.
+    """Return the state directory, from `--dir` or from the former argument of two commands.
 
     Raises:
         CallerError: neither is given, or both.
     """
     if (directory is None) == (old_form is None):
-        raise CallerError("the directory is named twice" if directory else "missing option --dir")
+        raise CallerError(
+            "the directory is named twice; name it by --dir only" if directory else "missing option --dir"
+        )
     return directory or old_form  # type: ignore[return-value]
 
 
 @contextmanager
 def naming_default(loaded: Loaded[ClientSettings]) -> Iterator[None]:
-    """Where nobody answers at the default address, which nobody named: say so, and how to name another."""
+    """If no proxy answers at the default address, add to the error how to name another address."""
     try:
         yield
     except Unavailable as error:
         if loaded.origins["proxies"] == "default":
             error.reason += (
-                "; that is the default address: name yours by --proxy, --proxies-file or PUBSUB_PROXIES_FILE"
+                "; this is the default address; name another by --proxy, --proxies-file or PUBSUB_PROXIES_FILE"
             )
         raise
 

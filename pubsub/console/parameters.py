@@ -1,11 +1,11 @@
-"""Takes text on the command line as it is, without the library that typer checks values with.
+"""Accepts text on the command line as given, without the library that typer checks values with.
 
-typer hands each value to pydantic, whose import takes longer than all else that a small put does. A value that is not
-given, a text and a path need no checking: the rules of `pubsub.config` and the protocol read them. Everything else (a
-number with bounds) goes the usual way, and so does all of it with a typer that is made differently.
+typer passes each value to pydantic, whose import takes longer than the rest of a small put. An absent value, a text and
+a path need no checking: the rules of `pubsub.config` and the protocol read them. Everything else, such as a number with
+bounds, is checked as usual. If typer's internals have changed, all values are.
 
-The option of a state directory is `--dir` in every command. Its old names, `--data` and `--directory`, are read too;
-neither help nor completion shows them.
+The option of a state directory is `--dir` in every command. Its old names, `--data` and `--directory`, are accepted
+too, but help and completion do not show them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import typer
 from pubsub.console.docstrings import restore
 
 _OLD_NAMES: Final = ("--data", "--directory")
-"""What `--dir` was called."""
+"""Former names of `--dir`."""
 
 try:
     from typer._coercion import RuntimeParam, TypeDescriptor, build_runtime_param
-except ImportError:  # Special case: another typer; then commands are slower, and right.
+except ImportError:  # Special case: another version of typer. Commands are then slower and still right.
 
     def prepared(app: typer.Typer) -> Any:
-        """The command of an application."""
+        """Return the command of an application."""
         restore(app)
         command = typer.main.get_command(app)
         _take_old_forms(command)
@@ -49,7 +49,7 @@ else:
             return build_runtime_param(self.descriptor).coerce(value, param, ctx)
 
     def prepared(app: typer.Typer) -> Any:
-        """The command of an application, its parameters made to take text as it is."""
+        """Return the command of an application, with parameters that accept text as given."""
         restore(app)
         command = typer.main.get_command(app)
         _prepare(command)
@@ -68,7 +68,7 @@ else:
 
 
 def _take_old_forms(command: Any) -> None:
-    """Have each `--dir` of a command read its old names, and leave a hidden argument out of the usage line."""
+    """Make each `--dir` accept its old names, and leave hidden arguments out of the usage line."""
     for parameter in command.params:
         if "--dir" in parameter.opts:
             parameter.add_to_parser = MethodType(_add_with_old_names, parameter)

@@ -1,7 +1,7 @@
-"""What every command shares: one place that turns an error into one line and an exit code.
+"""Common parts of all commands: one place turns an error into one line and an exit code.
 
-Nothing here is imported before it is needed (rich is not, on the way of a small put), because a command that takes a
-person's patience takes a script's as well.
+Modules are imported only when needed (a small put needs no rich), because scripts run commands often and start-up time
+counts.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ EXIT_READER_GONE = 141
 
 
 Hint = Callable[[str, str], str]
-"""Gives for a group and a command that it does not have what to call instead, or ""."""
+"""Returns, for a group and an unknown command, the command to use instead, or ""."""
 
 CLEAN_UP_SECONDS = 1.0
-"""How long a command may take to end after an interrupt."""
+"""Time for a command to end after an interrupt."""
 
 STOP_SECONDS = 5.0
-"""How long a process may take to end after its parent has."""
+"""Time for a process to end after its parent has ended."""
 
 _interrupts: list[int] = []
 _handlers: list[Callable[[int, object], None]] = []
-"""What Ctrl-C calls, once this process is known to be ours."""
+"""Handlers of Ctrl-C, once `run` owns this process."""
 
 
 def end_silently_when_interrupted() -> None:
-    """Has a signal end this process at once, without a traceback: while modules are loaded, and when all is done."""
+    """Let a signal end this process at once without a traceback: while modules load, and after all work is done."""
     import signal
 
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -55,11 +55,11 @@ def end_silently_when_interrupted() -> None:
 
 
 def end_with_parent(lifeline: str | None) -> None:
-    """Has this process end in order when the one that started it has ended, however that was.
+    """End this process cleanly after its parent has ended for any reason.
 
     Args:
-        lifeline: the number of a file descriptor, the reading end of a pipe that only the parent holds open; None:
-            nobody's life matters.
+        lifeline: the number of a file descriptor: the reading end of a pipe that only the parent holds open. None: do
+            not watch a parent.
     """
     if lifeline is None:
         return
@@ -80,10 +80,10 @@ def end_with_parent(lifeline: str | None) -> None:
 
 
 def end_when_interrupted() -> None:
-    """Has Ctrl-C end this process whatever it is doing, soon; for the main thread of a process that is ours.
+    """Let Ctrl-C end this process soon, in any state; for the main thread of a process that we own.
 
-    An interrupt strikes between any two instructions, those that take and give back included, and what is left held may
-    keep the clean-up waiting for ever. All state is durable at every instant, so the clean-up gets a limit.
+    An interrupt arrives between any two instructions, including those that acquire and release locks. A lock that stays
+    held could block the clean-up permanently. All state is durable at every instant, so the clean-up has a time limit.
     """
     import signal
     import threading
@@ -100,9 +100,9 @@ def end_when_interrupted() -> None:
 
 
 def end_when_terminated() -> None:
-    """Has SIGTERM end this process as Ctrl-C does, where it is ours: for a command that has others run meanwhile.
+    """Let SIGTERM end this process as Ctrl-C does, if we own it; for a command with child processes.
 
-    They would go on, with nobody to take what they say.
+    Otherwise the children would continue without a reader of their output.
     """
     import signal
 
@@ -111,25 +111,25 @@ def end_when_terminated() -> None:
 
 
 class ReaderGone(PubsubError):
-    """Whoever read our standard output has closed it: the command ends without a word."""
+    """The reader of standard output has closed it; the command ends silently."""
 
     exit_code = EXIT_READER_GONE
 
 
 class _Output(io.FileIO):
-    """Standard output whose failure is told from any other file's, and from a socket's."""
+    """Standard output with an error of its own, distinct from errors of other files and sockets."""
 
     def write(self, contents: Any) -> int:
         try:
             return super().write(contents) or 0
         except BrokenPipeError:
-            raise ReaderGone("standard output: its reader is gone") from None
+            raise ReaderGone("the reader of standard output has closed it") from None
         except OSError as error:
             raise StorageError("standard output", error.strerror or str(error)) from None
 
 
 class _Errors(io.FileIO):
-    """Standard error that never fails: what nobody can read is dropped."""
+    """Standard error that never fails: text that cannot be written is dropped."""
 
     def write(self, contents: Any) -> int:
         try:
@@ -139,17 +139,17 @@ class _Errors(io.FileIO):
 
 
 def take_streams() -> None:
-    """Has the standard streams of this process, which is ours, be there and fail in known ways.
+    """Open missing standard streams of this process, which we own, and give their failures known errors.
 
-    One that was closed before the start is opened so that its use fails as that of a closed one does, instead of
-    being None to Python, and so that no file of ours gets its number: input is not readable, output not writable.
-    What is written to errors then goes nowhere.
+    A stream that was closed before the start is opened so that its use fails like a closed one. Otherwise Python would
+    set it to None, and one of our files could get its number. Input is then not readable, output not writable, and text
+    to standard error is dropped.
     """
     for number, mode in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
         except OSError:
-            found = os.open(os.devnull, mode)  # The system gives the lowest free number, and that is the closed one.
+            found = os.open(os.devnull, mode)  # The system assigns the lowest free number: that of the closed stream.
             os.set_inheritable(found, True)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115 - it stays open
@@ -163,14 +163,14 @@ def take_streams() -> None:
 
 
 def run(app: typer.Typer, name: str, argv: Sequence[str] | None = None, hint: Hint | None = None) -> int:
-    """Runs a command line and returns its exit code; an error is one line on stderr, never a traceback.
+    """Run a command line and return its exit code. An error is one line on stderr, never a traceback.
 
     Args:
         app: the commands.
-        name: what the user typed to get here ("pubsub", "python -m server").
-        argv: the arguments; None: those of this process, which is then ours, with its streams. None at all ask for
+        name: the command as the user typed it ("pubsub", "python -m server").
+        argv: the arguments. None: those of this process, which we then own with its streams. An empty list shows the
             help.
-        hint: gives for a group and a command that it does not have what to call instead, or "".
+        hint: see `Hint`.
     """
     if argv is None:
         take_streams()
@@ -200,12 +200,11 @@ def _run(app: typer.Typer, name: str, argv: Sequence[str] | None, hint: Hint | N
         return _usage(error, name, hint)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
-    except Exception as error:  # noqa: BLE001 - whatever it is, a person gets one line.
+    except Exception as error:  # noqa: BLE001 - any error is one line for a person.
         return _failed(error)
 
 
 def _failed(error: Exception) -> int:
-    """Says what an error has to say; its exit code."""
     if isinstance(error, ReaderGone | BrokenPipeError):
         return EXIT_READER_GONE
     if isinstance(error, OSError) and error.errno in {errno.EMFILE, errno.ENFILE}:
@@ -215,20 +214,20 @@ def _failed(error: Exception) -> int:
         return error.exit_code
     if _interrupts:
         return EXIT_INTERRUPTED
-    # The last resort: a person gets a line, and with PUBSUB_TRACEBACK=1 the place.
+    # Any other error is a fault of ours: print one line, or the traceback with PUBSUB_TRACEBACK=1.
     if os.environ.get("PUBSUB_TRACEBACK"):
         raise error
-    complain(f"internal error: {type(error).__name__}: {error}; PUBSUB_TRACEBACK=1 shows where")
+    complain(f"internal error: {type(error).__name__}: {error}; set PUBSUB_TRACEBACK=1 for a traceback")
     return EXIT_INTERNAL
 
 
 def complain(text: str) -> None:
-    """Writes one line "pubsub: error: …" to stderr, whatever line breaks `text` holds."""
+    """Write one line "pubsub: error: …" to stderr; line breaks in `text` become spaces."""
     _tell("error: " + text)
 
 
 def note(text: str) -> None:
-    """Writes one line "pubsub: …" to stderr."""
+    """Write one line "pubsub: …" to stderr."""
     _tell(text)
 
 
@@ -237,9 +236,9 @@ def _tell(text: str) -> None:
 
 
 def announce(line: str) -> None:
-    """Writes the line by which a process in the foreground says that it is ready, and tells systemd where it waits.
+    """Write the line that says that a foreground process is ready, and notify systemd if it waits.
 
-    The process goes on where nobody can read the line.
+    The process continues if the line cannot be written.
     """
     if "NOTIFY_SOCKET" in os.environ:
         from pubsub.base.supervision import notify
@@ -254,12 +253,12 @@ def announce(line: str) -> None:
 
 
 def _give_up_output() -> None:
-    """What is still buffered goes nowhere, and does not fail again with what is written next."""
+    """Discard buffered output, so that the next write does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def keep_log(role: str, name: str) -> None:
-    """Has what a process in the foreground notices written to stderr: time, level, who, what."""
+    """Write the log of a foreground process to stderr, with time, level, role and name."""
     import logging
 
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s {role} {name}: %(message)s")
@@ -277,7 +276,7 @@ def _usage(error: typer.TyperException, name: str, hint: Hint | None) -> int:
 
 
 def report(as_json: bool, facts: Mapping[str, object], sentence: str) -> None:
-    """Prints what a command did: `facts` as one line of JSON if `as_json`, else `sentence`."""
+    """Print a result: `facts` as one line of JSON if `as_json`, otherwise `sentence`."""
     if as_json:
         print_json(facts)
     else:
@@ -285,14 +284,14 @@ def report(as_json: bool, facts: Mapping[str, object], sentence: str) -> None:
 
 
 def print_json(facts: object) -> None:
-    """Prints one line of JSON; what JSON has no form for (a path) as text."""
+    """Print one line of JSON; values that JSON lacks (such as a path) become text."""
     import json
 
     sys.stdout.write(json.dumps(facts, default=str) + "\n")
 
 
 def size(count: float | None) -> str:
-    """Bytes in the unit that suits them; "" where they are not known."""
+    """Return bytes in a suitable unit, "" if unknown."""
     if count is None:
         return ""
     for unit in ("B", "KiB", "MiB", "GiB"):
@@ -303,14 +302,13 @@ def size(count: float | None) -> str:
 
 
 def screen(width: int | None = None) -> Console:
-    """A terminal to which a name is nothing but its characters: no colour in brackets, no emoji between colons."""
+    """Return a terminal that prints names literally: no markup in brackets, no emoji between colons."""
     from rich.console import Console
 
     return Console(highlight=False, markup=False, emoji=False, width=width)
 
 
 def table(*columns: str, title: str | None = None) -> Table:
-    """An empty table for a person."""
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
@@ -321,7 +319,7 @@ def table(*columns: str, title: str | None = None) -> Table:
 
 
 def print_table(*tables: Table) -> None:
-    """Prints tables: as wide as the terminal, or as wide as they are where there is none."""
+    """Print tables as wide as the terminal, or at their full width if there is none."""
     found = screen()
     if not found.is_terminal and "COLUMNS" not in os.environ:
         found = screen(240)

@@ -1,4 +1,4 @@
-"""The gateway as an ASGI application: finds who asks and for what, and turns every error into an answer."""
+"""The gateway as an ASGI application: finds user and handler of each request, and turns every error into a response."""
 
 from __future__ import annotations
 
@@ -42,26 +42,26 @@ from pubsub.web.problems import Refused
 from pubsub.web.tokens import User, Users, bearer
 
 SWEEP_SECONDS: Final = 10.0
-"""How often clients that nobody uses are looked for."""
+"""Time between two searches for unused clients."""
 
 Handler = Callable[[Exchange], Awaitable[Response]]
 _log: Final = logging.getLogger("pubsub.gateway")
 
 OPEN: Final = frozenset({"/livez", "/readyz", "/openapi.json", *FILES})
-"""What needs no token."""
+"""Paths that need no token."""
 
 
 class Gateway:
-    """The gateway.
+    """The gateway's application.
 
     Args:
         settings: of its clients.
-        directory: where its state lives.
-        users: who may do what.
+        directory: its state directory.
+        users: users with their tokens and rights.
         gather: asks the cluster for its report.
-        operations: what operators may have done to it.
-        peek: looks at messages.
-        allowed: whose pages may ask; None: its own only.
+        operations: carries out requests of operators.
+        peek: reads messages without a subscription.
+        allowed: hosts and origins whose requests are accepted; None: its own only.
 
     Raises:
         StorageError: its directory cannot be used; StoreInUse: another gateway has it.
@@ -132,13 +132,13 @@ class Gateway:
         ]
 
     async def start(self) -> None:
-        """Begin: webhooks go on where they were."""
+        """Open the clients and resume the webhooks."""
         self._dispatcher.start_all()
         await self._clients.start()
         self._always = [asyncio.create_task(self._sweep()), asyncio.create_task(self._page.sample())]
 
     async def close(self) -> None:
-        """End: everything is on its disk, and waits there."""
+        """Stop everything; unfinished work stays on disk."""
         for task in self._always:
             task.cancel()
         await self._dispatcher.close()
@@ -151,7 +151,6 @@ class Gateway:
             self._clients.sweep()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
         if scope["type"] != "http":
             return
         started, method, path = monotonic(), scope["method"], "none"
@@ -166,7 +165,7 @@ class Gateway:
 
         told: Send = sending
         try:
-            check_single(scope["headers"])  # Before any of them is believed.
+            check_single(scope["headers"])  # Before any header is used.
             told = sites.telling(self._sites, sites.check(self._sites, scope), sending)
             found = sites.preflight(scope)
             if found is None:
@@ -177,9 +176,9 @@ class Gateway:
             await _answer(refused, scope, receive, told, status)
         except PubsubError as error:
             await _answer(problem_of(error), scope, receive, told, status)
-        except Exception:  # noqa: BLE001 - whatever it is, who asked gets an answer, and the log what it was.
+        except Exception:  # noqa: BLE001 - the client gets a response, and the log the error.
             _log.exception("%s %s", method, path)
-            await _answer(Problem("internal", "The gateway failed; its log says why."), scope, receive, told, status)
+            await _answer(Problem("internal", "The gateway failed; see its log."), scope, receive, told, status)
 
     def _found(self, scope: Scope) -> tuple[tuple[str, Handler], dict[str, str]]:
         found = self.routes.find(scope["method"], scope["raw_path"])
@@ -192,7 +191,7 @@ class Gateway:
         user = self.sessions.users.find(token)
         if user is None:
             if path not in OPEN:
-                text = "This gateway wants a bearer token that it knows."
+                text = "The request has no valid bearer token; this gateway requires one."
                 raise Problem("not-authenticated", text, {"www-authenticate": "Bearer"})
             user = User("-")
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
@@ -206,31 +205,34 @@ class Gateway:
     def _numbers(self) -> tuple[dict[str, tuple[float, str]], dict[str, tuple[float, str]]]:
         hooks = self._dispatcher.totals()
         counters: dict[str, tuple[float, str]] = {
-            "pubsub_gateway_messages_put": (self._puts.messages, "Messages that were put."),
-            "pubsub_gateway_messages_polled": (self._subscribers.polled, "Messages handed out by long polls."),
+            "pubsub_gateway_messages_put": (self._puts.messages, "Messages put."),
+            "pubsub_gateway_messages_polled": (self._subscribers.polled, "Messages delivered by long polls."),
             "pubsub_gateway_messages_streamed": (self._subscribers.streamed, "Messages of streams that have ended."),
-            "pubsub_gateway_bodies_refused": (self._held.refused, "Requests refused for the size of their bodies."),
-            "pubsub_gateway_webhook_delivered": (hooks["delivered"], "Messages that webhooks' receivers have taken."),
-            "pubsub_gateway_webhook_failed": (hooks["failed"], "Deliveries that failed."),
+            "pubsub_gateway_bodies_refused": (
+                self._held.refused,
+                "Requests rejected because of a too large body.",
+            ),
+            "pubsub_gateway_webhook_delivered": (hooks["delivered"], "Messages delivered to receivers of webhooks."),
+            "pubsub_gateway_webhook_failed": (hooks["failed"], "Failed deliveries."),
         }
         for why, count in connections.numbers().items():
             counters[f"pubsub_gateway_connections_closed_{why}"] = (
                 count,
-                "Connections closed for what their peers did.",
+                "Connections closed because of their peers' behaviour.",
             )
         gauges: dict[str, tuple[float, str]] = {
-            "pubsub_gateway_readers": (self._readers.count, "Long polls and streams that wait."),
-            "pubsub_gateway_clients": (self._clients.count, "Clients that are open."),
-            "pubsub_gateway_bodies_bytes": (self._held.bytes, "Bytes of requests' bodies that are held."),
-            "pubsub_gateway_webhooks": (hooks["running"], "Webhooks at work."),
-            "pubsub_gateway_webhook_waiting": (hooks["waiting"], "Messages that wait for delivery."),
-            "pubsub_gateway_webhook_dead_letters": (hooks["dead_letters"], "Messages that webhooks gave up."),
+            "pubsub_gateway_readers": (self._readers.count, "Waiting long polls and streams."),
+            "pubsub_gateway_clients": (self._clients.count, "Open clients."),
+            "pubsub_gateway_bodies_bytes": (self._held.bytes, "Bytes of request bodies in memory."),
+            "pubsub_gateway_webhooks": (hooks["running"], "Running webhooks."),
+            "pubsub_gateway_webhook_waiting": (hooks["waiting"], "Messages waiting for delivery."),
+            "pubsub_gateway_webhook_dead_letters": (hooks["dead_letters"], "Dead letters of webhooks."),
         }
         return counters, gauges
 
 
 def _token(request: Request, path: str) -> str | None:
-    """The bearer token of a request; of streams also from the query, since browsers send no header there."""
+    """Return the bearer token of a request. A stream may have it in the query, since browsers send no header there."""
     found = bearer(request.headers.get("authorization", ""))
     if found is None and path in {"/topics/{topic}/stream", "/live"}:
         return request.query_params.get("access_token")
@@ -238,6 +240,6 @@ def _token(request: Request, path: str) -> str | None:
 
 
 async def _answer(refused: Refused, scope: Scope, receive: Receive, send: Send, begun: int) -> None:
-    """Send a problem, where no answer has begun; else the connection ends in its midst, which shows."""
+    """Send an error response if no response has begun. Otherwise the connection just ends early."""
     if not begun:
         await response(refused)(scope, receive, send)

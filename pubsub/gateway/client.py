@@ -1,7 +1,8 @@
-"""The client as the gateway uses it: an `AsyncClient` whose commits hold the gateway's own rows too.
+"""The gateway's client: an `AsyncClient` with rows of the gateway's own tables in its commits.
 
-What makes the gateway exactly-once is that its state has no file of its own: an idempotency key is written in the
-commit of its put, and what a subscriber is handed in the commit that takes it (docs/architecture.md, *Put: the chain*).
+The gateway is exactly-once because it keeps no state in a second file. The commit of a put contains its idempotency
+key. The commit that takes a message from the service also stores it for its subscriber (docs/architecture.md, *Put: the
+chain*).
 """
 
 from __future__ import annotations
@@ -22,10 +23,8 @@ Bindings = Sequence[Any]
 
 
 class GatewayClient(AsyncClient):
-    """A client whose commits can hold rows of the gateway."""
-
     def read(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
-        """The rows of a question to the gateway's tables in this client's file."""
+        """Return the rows of a query to this client's file."""
 
         def rows() -> list[tuple[Any, ...]]:
             with self._session.entered():
@@ -34,10 +33,12 @@ class GatewayClient(AsyncClient):
         return guarded(self._session, rows)
 
     def write(self, function: Callable[[Transaction], Result]) -> Result:
-        """Call a function with a transaction that outlives the process, though maybe not a power cut; what it said.
+        """Call a function with a transaction, commit, and return the function's result.
+
+        The commit survives the end of the process, but perhaps not a power failure.
 
         Raises:
-            StorageError: it could not be committed; nothing of it happened.
+            StorageError: the commit failed; none of its changes happened.
         """
 
         def work() -> Result:
@@ -48,7 +49,7 @@ class GatewayClient(AsyncClient):
         return guarded(self._session, work)
 
     async def write_synced(self, function: Callable[[Transaction], Result]) -> Result:
-        """As `write`, fsynced, on a thread: the event loop does not wait for the disk."""
+        """Do the same with fsync, on a thread, so that the event loop does not wait for the disk."""
 
         def work() -> Result:
             with self.transaction() as transaction:
@@ -57,7 +58,7 @@ class GatewayClient(AsyncClient):
         return await asyncio.to_thread(work)
 
     async def hand_on(self, topic: str, most: int, sink: Callable[[Batch, Transaction], object], timeout: float) -> int:
-        """Take up to `most` messages in one commit with what `sink` writes; how many they were, 0: none came.
+        """Take up to `most` messages, in one commit with the rows that `sink` writes. Return their number, 0 for none.
 
         Raises:
             As `AsyncClient.get`.
@@ -65,23 +66,23 @@ class GatewayClient(AsyncClient):
         return await self._run(self._calls.gets.hand_on(topic, most, sink, timeout, fsync=False))
 
     async def put_rows(self, topic: str, contents: Contents, timeout: float) -> list[Row]:
-        """Put messages into the outbox and on their way; the outbox's rows, which `settle` waits for."""
+        """Put messages into the outbox and send them. Return the outbox rows, for `settle`."""
         return await self._run(self._calls.puts.put_contents(topic, contents, timeout, None, wait=False))
 
     def check_put(self, topic: str) -> None:
-        """See that a topic can be put to.
+        """Check that puts to a topic are possible.
 
         Raises:
-            InvalidName: it cannot.
+            InvalidName: they are not.
         """
         self._calls.puts.check_put(topic)
 
     def add_puts(self, topic: str, contents: Contents, transaction: Transaction) -> list[Row]:
-        """Put messages in the commit of a transaction, on whichever thread has it."""
+        """Put messages in the commit of a transaction; callable on the transaction's thread."""
         return transaction.put_batches(topic, split(contents))
 
     async def settle(self, row: Row, timeout: float) -> None:
-        """Wait until a row, and all before it on its topic, are on the server's disk.
+        """Wait until a row, and all earlier rows of its topic, are on the server's disk.
 
         Raises:
             As `AsyncClient.put`.
@@ -91,7 +92,7 @@ class GatewayClient(AsyncClient):
         await self._run(self._calls.puts.settle([chain], session.now + timeout, row))
 
     async def finish(self, topic: str, counter: int, timeout: float) -> None:
-        """Wait until what was put under a counter is on the server's disk, whichever start of the gateway put it.
+        """Wait until the put with a counter is on the server's disk, even if an earlier run of the gateway made it.
 
         Raises:
             As `AsyncClient.flush`.
@@ -101,17 +102,17 @@ class GatewayClient(AsyncClient):
             await self._run(self._calls.puts.flush_topic(topic, timeout))
 
     def opened_elsewhere(self, topic: str) -> PubsubError | None:
-        """What keeps this client from receiving a topic for good, until it subscribes again; None: nothing."""
+        """Return the error that blocks receiving from a topic until a new subscription; None if there is none."""
         sub = self._session.core.subscriptions.get(topic)
         return None if sub is None else sub.failure
 
     def subscribed(self, topic: str) -> bool:
-        """Whether a topic is subscribed to, confirmed or not."""
+        """Return whether the client subscribes to a topic, confirmed by the service or not."""
         sub = self._session.core.subscriptions.get(topic)
         return sub is not None and sub.intent.on
 
     def forget_losses(self, topic: str, forget: Callable[[Transaction], None]) -> None:
-        """Have a transaction forget what is lost of a topic, and tell nobody of it any more."""
+        """Delete the losses of a topic in a transaction, and stop reporting them."""
         self.write(forget)
         with self._session.entered():
             sub = self._session.core.subscriptions.get(topic)
@@ -119,11 +120,10 @@ class GatewayClient(AsyncClient):
                 sub.losses.clear()
 
     def outbox_bytes(self) -> int:
-        """Bytes of puts that are not acknowledged yet."""
         return self._session.core.outbox.bytes
 
     def make_tables(self, statements: Iterable[str]) -> None:
-        """Make the gateway's tables where they are not there yet."""
+        """Create the gateway's tables if they do not exist."""
 
         def make(transaction: Transaction) -> None:
             for statement in statements:

@@ -1,6 +1,6 @@
-"""The clients that are open: one for each user's puts, one for each subscriber, closed when nobody has used them.
+"""The open clients: one for each user's puts and one for each subscriber, closed after a time without use.
 
-No more than OPEN_CLIENTS_MAX are; where another is wanted, the one goes that has not been used for longest.
+At most OPEN_CLIENTS_MAX are open. If another is needed, the client unused for longest is closed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,10 @@ from pubsub.gateway.publishing import Publishing
 
 _log: Final = logging.getLogger("pubsub.gateway")
 PUBLISHER: Final = "http"
-"""The second half of the ID of the client that puts."""
+"""Second half of the ID of a client that puts."""
 
 
 class _Open:
-    """A client that is open, or about to be."""
-
     def __init__(self, opening: asyncio.Task[GatewayClient]) -> None:
         self.opening = opening
         self.users = 0
@@ -42,8 +40,8 @@ class Clients:
     """The gateway's clients.
 
     Args:
-        settings: of all of them; `key_file` is that of users who have none of their own.
-        directory: the gateway's.
+        settings: of all of them; `key_file` is for users without a key of their own.
+        directory: the gateway's state directory.
     """
 
     def __init__(self, settings: ClientSettings, directory: Path) -> None:
@@ -56,14 +54,13 @@ class Clients:
 
     @property
     def count(self) -> int:
-        """How many are open."""
         return len(self._open)
 
     async def publishing(self, user: str) -> Publishing:
-        """The puts of a user. Its client stays open while one is on its way: put before the next `await`.
+        """Return the puts of a user. The client stays open while a put is in flight, so put before the next `await`.
 
         Raises:
-            PubsubError: its client cannot be opened.
+            PubsubError: the client cannot be opened.
         """
         name = f"publishers/{user}.{PUBLISHER}"
         found = self._publishing.get(name)
@@ -81,10 +78,10 @@ class Clients:
 
     @asynccontextmanager
     async def subscriber(self, user: str, client: str) -> AsyncIterator[GatewayClient]:
-        """A subscriber's client, which stays open in the block.
+        """Open a subscriber's client and keep it open during the block.
 
         Raises:
-            PubsubError: it cannot be opened. Problem: too many are open.
+            PubsubError: the client cannot be opened. Problem: too many are open.
         """
         name = f"subscribers/{client}"
         entry = await self._entry(user, client, "subscribers")
@@ -96,7 +93,7 @@ class Clients:
             entry.used = monotonic()
 
     async def _entry(self, user: str, client: str, kind: str) -> _Open:
-        """A client that is open, or about to be; not one that is about to be closed."""
+        """Return a client that is open or about to open, but not about to close."""
         name = f"{kind}/{client}"
         while name in self._closing:
             await asyncio.wait([self._closing[name]])
@@ -130,12 +127,12 @@ class Clients:
         return opened
 
     def _make_room(self) -> None:
-        """Close what nobody uses where there are as many as may be."""
+        """Close an unused client if the limit is reached."""
         if len(self._open) + len(self._closing) < OPEN_CLIENTS_MAX:
             return
         idle = [(entry.used, name) for name, entry in self._open.items() if self._is_idle(name, entry)]
         if not idle and not self._closing:
-            raise Problem("busy", f"{OPEN_CLIENTS_MAX} subscribers are being read at the same time, which is the most.")
+            raise Problem("busy", f"{OPEN_CLIENTS_MAX} clients are in use, which is the limit; try again.")
         if idle:
             self._end(min(idle)[1])
 
@@ -144,7 +141,7 @@ class Clients:
         return not entry.users and entry.opening.done() and (publishing is None or publishing.idle)
 
     async def start(self) -> None:
-        """Open the clients of users that have put before: what they left unfinished goes out, asked for or not."""
+        """Open the clients of users that have put before, so that their unfinished puts are sent."""
         for path in sorted((self._directory / "publishers").glob(f"*.{PUBLISHER}.db")):
             try:
                 publishing = await self.publishing(path.name.removesuffix(f".{PUBLISHER}.db"))
@@ -153,7 +150,7 @@ class Clients:
                 _log.warning("%s: %s", path, error)
 
     def sweep(self) -> None:
-        """Close what nobody has used for a while, and finish what nobody waits for; called now and then."""
+        """Close clients without recent use, and send unfinished puts; called regularly."""
         for publishing in self._publishing.values():
             publishing.finish()
         now = monotonic()
@@ -169,7 +166,7 @@ class Clients:
         return task
 
     async def close(self) -> None:
-        """Close all of them; what is unfinished is kept on their disks."""
+        """Close all clients; unfinished puts stay on disk."""
         tasks = [self._end(name) for name in list(self._open)]
         await asyncio.gather(*tasks, *self._closing.values())
         await asyncio.to_thread(self._context.term)

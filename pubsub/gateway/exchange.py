@@ -1,4 +1,4 @@
-"""One request as handlers see it."""
+"""One request as its handler uses it."""
 
 from __future__ import annotations
 
@@ -21,20 +21,19 @@ from pubsub.gateway.sessions import Needs, Sessions
 from pubsub.web.bodies import BodyGone, Held, read_body
 from pubsub.web.tokens import User
 
-_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")  # Python's numbers have more forms.
+_NUMBER: Final = re.compile(r"-?[0-9]+(\.[0-9]+)?")  # float() accepts more forms, such as 1e3 and nan.
 
 
 @dataclass
 class Exchange:
-    """A request on its way to an answer.
+    """A request with the state that its handler needs.
 
     Attributes:
-        request: as Starlette has it.
-        user: who asks.
-        names: what stands for the names in its path.
-        held: the bytes of all bodies.
-        sessions: who may do what by now.
-        token: that it came with.
+        user: the sender.
+        names: path parameters.
+        held: counts the bytes of all bodies.
+        sessions: the rights of users at present.
+        token: of the request.
     """
 
     request: Request
@@ -46,79 +45,76 @@ class Exchange:
 
     @property
     def topic(self) -> str:
-        """The topic in the path."""
         return self.names["topic"]
 
     def number(self, name: str, default: float, most: float, least: float = 0.0) -> float:
-        """A number of the query, not above the most that is allowed.
+        """Return a number of the query, limited to `most`.
 
         Raises:
-            Problem: it is none, or below the least.
+            Problem: the value is not a number, or below `least`.
         """
         text = self.request.query_params.get(name)
         if text is None:
             return default
         value = float(text) if _NUMBER.fullmatch(text) else math.nan
         if not least <= value < 1e18:
-            raise Problem("bad-request", f"{name} is a number from {least:g} to {most:g}.")
+            raise Problem("bad-request", f"{name} must be a number from {least:g} to {most:g}.")
         return min(value, most)
 
     def count(self, name: str, default: int, most: int) -> int:
-        """As `number`, of what there is at least one."""
+        """As `number`, for a whole number of at least 1."""
         return int(self.number(name, default, most, 1.0))
 
     def truth(self, name: str) -> bool:
-        """Whether the query says `true`; where it says nothing: no.
+        """Return a flag of the query, False if it is missing.
 
         Raises:
-            Problem: it says something else than true or false.
+            Problem: the value is neither true nor false.
         """
         text = self.request.query_params.get(name, "false")
         if text not in {"true", "false"}:
-            raise Problem("bad-request", f"{name} is true or false.")
+            raise Problem("bad-request", f"{name} must be true or false.")
         return text == "true"
 
     def lasting(self, needs: Needs) -> AbstractContextManager[asyncio.Event]:
-        """As `Sessions.lasting`, of this request."""
         return self.sessions.lasting(self.token, self.user, needs)
 
     def check(self, needs: Needs) -> None:
-        """As `Sessions.check`, of this request: a body may come slowly."""
+        """As `Sessions.check`: the right may have been lost while the body arrived slowly."""
         self.sessions.check(self.token, self.user, needs)
 
     async def body(self) -> bytes:
-        """The request's body, decoded; `release` gives its bytes back.
+        """Return the decoded body. Its bytes count as held until `release`.
 
         Raises:
-            Refused: as `read_body`, or its sender is gone.
+            Refused: as `read_body`, or the client has disconnected.
         """
         fields, seconds = self.request.scope["headers"], BODY_SECONDS
         try:
             return await read_body(self.request.receive, fields, BODY_BYTES_MAX, self.held, silence_seconds=seconds)
         except BodyGone:
-            raise Problem("bad-request", "The connection ended in the midst of the body.") from None
+            raise Problem("bad-request", "The connection ended before the body was complete.") from None
 
     def release(self, body: bytes) -> None:
-        """A body is needed no longer."""
         self.held.release(len(body))
 
     async def json(self) -> Any:
-        """The body as JSON, which is small: it is parsed on the event loop.
+        """Return the body as JSON. It must be small, since it is parsed on the event loop.
 
         Raises:
-            Problem: it is none, or larger than PARSED_BYTES_MAX; as `body`.
+            Problem: it is not JSON, or larger than PARSED_BYTES_MAX; as `body`.
         """
         body = await self.body()
         self.release(body)
         if len(body) > PARSED_BYTES_MAX:
-            raise Problem("too-large", f"JSON that says what to do may have {PARSED_BYTES_MAX:,} bytes.")
+            raise Problem("too-large", f"The JSON body is too large; the limit is {PARSED_BYTES_MAX:,} bytes.")
         try:
             return json.loads(body)
         except (ValueError, RecursionError):
             raise Problem("bad-request", "The body is not JSON.") from None
 
     async def gone(self) -> None:
-        """Returns when whoever asked has gone."""
+        """Return when the client has disconnected."""
         while True:
             message = await self.request.receive()
             if message["type"] == "http.disconnect":
@@ -126,26 +122,25 @@ class Exchange:
 
 
 def check_query(given: QueryParams, known: frozenset[str]) -> None:
-    """See that a query has nothing but what is known, once: a mistyped name would be taken for none.
+    """Check that a query has only known parameters, each once: a mistyped name would otherwise be ignored.
 
     Raises:
-        Problem: it has.
+        Problem: it has others.
     """
     names = [name for name, _ in given.multi_items()]
     for name in names:
         if name not in known:
             shown = "".join(character if character.isprintable() else "?" for character in name[:50])
-            there = f"there are {', '.join(sorted(known))}" if known else "there are none"
-            raise Problem("bad-request", f"{shown!r} is no parameter of this resource; {there}.")
+            there = f"use {', '.join(sorted(known))}" if known else "it has none"
+            raise Problem("bad-request", f"{shown!r} is not a parameter of this resource; {there}.")
         if names.count(name) > 1:
-            raise Problem("bad-request", f"{name} is given twice.")
+            raise Problem("bad-request", f"{name} is given twice; send it once.")
 
 
 def answer(facts: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
-    """An answer of JSON: one of `schemas`, or what it describes as a report has it."""
+    """Return a JSON response: a struct of `schemas`, or report data of the same shape."""
     return Response(msgspec.json.encode(facts), status, headers, "application/json")
 
 
 def nothing() -> Response:
-    """An answer without content."""
     return Response(status_code=204)

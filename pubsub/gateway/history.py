@@ -1,7 +1,7 @@
-"""The last hour of the cluster, kept in memory: what the page draws.
+"""The last hour of the cluster, kept in memory for the page.
 
-A sample is made of two reports: what servers have counted since the one before gives the rate. A server that has
-restarted counts from nothing, and so adds nothing to a rate.
+A sample is computed from two successive reports: the difference of the servers' counters gives the rate. A restarted
+server counts from 0, so it adds nothing to the rate.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from typing import Any, Final, NamedTuple
 from pubsub.monitoring.unknown import unknown_topics
 
 SAMPLE_SECONDS: Final = 5.0
-"""Between samples."""
+"""Time between samples."""
 
 SAMPLES_MAX: Final = 720
-"""Samples that are kept: an hour."""
+"""Samples kept: one hour."""
 
 
 class Sample(NamedTuple):
-    """The cluster at one time. None stands for figures that are not known, as the server of some topic does not answer.
+    """The cluster at one time. None means unknown, because the server of some topic does not answer.
 
     Attributes:
         at: seconds since 1970.
-        puts: messages put a second since the sample before.
-        backlog: messages that subscribers are still to receive, all together.
-        oldest: seconds since the oldest message was put that some subscriber has not acknowledged.
+        puts: messages put per second since the previous sample.
+        backlog: sum over all subscribers.
+        oldest: age in seconds of the oldest unacknowledged message.
         disk: bytes on the servers' disks.
-        proxies, servers: how many answer.
-        warnings: how many there are, alarms too.
+        proxies, servers: number that answer.
+        warnings: number of warnings and alarms.
     """
 
     at: float
@@ -50,16 +50,16 @@ class History:
         self._counted: dict[str, int] = {}
         self._at = 0.0
         self.count = 0
-        """Samples that were ever taken."""
+        """Number of samples ever recorded."""
         self.rates: dict[str, float] = {}
 
     def add(self, report: Mapping[str, Any], at: float, now: float) -> None:
-        """Take one more report.
+        """Record a report.
 
         Args:
             report: of the cluster.
-            at: seconds since 1970, for who looks at it.
-            now: the monotonic clock, by which rates are made.
+            at: seconds since 1970, for display.
+            now: the monotonic clock, for rates.
         """
         counted = {
             server["id"]: int(server["report"]["counters"].get("records", 0))
@@ -92,11 +92,6 @@ class History:
         )
 
     def miss(self, at: float) -> None:
-        """Nobody answered: of this time nothing is known.
-
-        Args:
-            at: as for `add`.
-        """
         self._append(Sample(round(at, 1), *[None] * (len(Sample._fields) - 1)))
 
     def _append(self, sample: Sample) -> None:
@@ -104,6 +99,6 @@ class History:
         self.samples.append(sample)
 
     def facts(self, behind: int = 0) -> dict[str, list[float | None]]:
-        """Samples as JSON has them, a list for each of their fields, but the first `behind` that were ever taken."""
+        """Return one list for each field, without the first `behind` samples ever recorded."""
         new = list(self.samples)[max(0, len(self.samples) - (self.count - behind)) :]
         return {name: [getattr(sample, name) for sample in new] for name in Sample._fields}

@@ -1,7 +1,7 @@
-"""Idempotency keys: which put belongs to which, in the file of the client that put (IETF draft 07, Idempotency-Key).
+"""Idempotency keys of puts, in the file of the client that puts (IETF draft 07, Idempotency-Key).
 
-A key's row is written in the commit of its messages, so there is no moment at which one is there without the other; it
-is never removed, so that a repeat is recognised for ever. A key belongs to one user and one topic.
+A key is written in the commit of its messages, so neither exists without the other. It is never removed, so a repeat is
+always recognised. A key belongs to one user and one topic.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ TABLES: Final = (
 )
 
 Runs = list[tuple[int, int]]
-"""Counters of messages: first and how many, for each run without a gap."""
+"""Counters of messages: first counter and length of each run without a gap."""
 
 
 def fingerprint(kind: str, body: bytes, key: bytes = b"", headers: bytes = b"") -> bytes:
-    """What a request is compared by with another one that has its key.
+    """Return a digest of a request, to compare it with a later one that has the same key.
 
     Args:
-        kind: how its body is read.
-        body: as it came.
-        key, headers: of its messages, where the request's own headers say them.
+        kind: form of its body.
+        body: as received.
+        key, headers: of its messages, if the request's headers name them.
     """
     if not key and not headers:
         return sha256(kind.encode() + b"\0" + body).digest()
@@ -38,22 +38,22 @@ def fingerprint(kind: str, body: bytes, key: bytes = b"", headers: bytes = b"") 
 
 
 def find(transaction: Transaction, topic: str, key: str, print_: bytes) -> tuple[str, Runs] | None:
-    """What was put under a key before: publisher and counters; None: nothing.
+    """Return publisher and counters of the earlier put with a key, None if there is none.
 
     Raises:
-        Problem: it was another request's.
+        Problem: the key belongs to a different request.
     """
     for found, publisher, counters in transaction.execute(
         "SELECT print, publisher, counters FROM gateway_key WHERE topic = ? AND key = ?", (topic, key)
     ):
         if found != print_:
-            raise Problem("key-reused", "This Idempotency-Key was used for another request on this topic.")
+            raise Problem("key-reused", "This Idempotency-Key belongs to another request on this topic; use a new one.")
         return publisher, [(first, count) for first, count in json.loads(counters)]
     return None
 
 
 def keep(transaction: Transaction, topic: str, key: str, print_: bytes, publisher: str, runs: Runs) -> None:
-    """Remember for ever what is put under a key."""
+    """Store the messages of a key permanently."""
     transaction.execute(
         "INSERT INTO gateway_key VALUES (?, ?, ?, ?, ?)", (topic, key, print_, publisher, json.dumps(runs))
     )

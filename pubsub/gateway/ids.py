@@ -1,7 +1,7 @@
-"""How HTTP names messages: by who put them and the number they had there, which is known before a server has them.
+"""Message IDs in HTTP: store and counter of the publisher, known before a server has the message.
 
-An ID is `STORE-COUNTER`: sixteen hex digits that name the publisher's state, and the publisher's number of the message.
-It is the same when a message is put, polled, streamed and delivered to a webhook, and no two messages share one.
+An ID is `STORE-COUNTER`: sixteen hex digits that name the publisher's store, and the message's counter. Puts, polls,
+streams and webhooks show the same ID, and no two messages share one.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from collections.abc import Sequence
 
 
 def message_id(publisher: str, counter: int) -> str:
-    """The ID of a message.
+    """Return the ID of a message.
 
     Args:
         publisher: `client ID/store ID`, as subscribers see it.
-        counter: the publisher's number of it.
+        counter: of the message.
     """
     return f"{publisher.rpartition('/')[2]}-{counter}"
 
 
 def ranges(counters: Sequence[int]) -> list[tuple[int, int]]:
-    """Rising counters as runs without a gap: (first, how many)."""
+    """Return rising counters as runs without a gap: (first, length)."""
     if isinstance(counters, range):
         return [(counters.start, len(counters))] if counters else []
     found: list[tuple[int, int]] = []

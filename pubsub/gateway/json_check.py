@@ -1,9 +1,9 @@
-"""Whether bytes are JSON, found out without recursion and without holding every other thread up.
+"""Checks whether bytes are JSON, without recursion and without blocking other threads.
 
-`json.loads` descends by recursion, so that 1 KB of `[` raises RecursionError. It also holds the interpreter's lock from
-a document's first byte to its last, on a thread too: for seconds, where the document is large and has many small parts.
-A publisher chooses these bytes. A document beyond PARSED_BYTES_MAX is looked at in pieces: a regular expression takes
-some parts at a time, a stack of bytes has the brackets that are open, and other threads run in between.
+`json.loads` is recursive, so 1 KB of `[` raises RecursionError. It also holds the interpreter's lock for the whole
+document, even on a thread: for seconds if the document is large and has many small parts. A publisher chooses these
+bytes. Therefore a document above PARSED_BYTES_MAX is checked in pieces. A regular expression matches some parts at a
+time, a stack of bytes holds the open brackets, and other threads run in between.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from typing import Final
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 
 PARTS_AT_ONCE: Final = 64
-"""Parts of an array or an object that one regular expression takes."""
+"""Parts of an array or an object that one regular expression matches."""
 
 STEPS_MAX: Final = 1_000_000
-"""Steps, each of up to PARTS_AT_ONCE parts, after which a document is called no JSON: some seconds of one thread."""
+"""Steps, each of up to PARTS_AT_ONCE parts, after which a document counts as not JSON: some seconds of one thread."""
 
 _SPACE: Final = r"[ \t\n\r]*+"
 _STRING: Final = r'"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+"'
 _NUMBER: Final = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][-+]?[0-9]++)?+"
 _SCALAR: Final = rf"(?>{_STRING}|-?Infinity|NaN|{_NUMBER}|true|false|null)"
-"""NaN and Infinity are no JSON by RFC 8259, and are to Python's module."""
+"""NaN and Infinity are not JSON by RFC 8259, but Python's module accepts them."""
 
 _MEMBER: Final = rf"{_STRING}{_SPACE}:{_SPACE}"
 
 
 def _some(part: str) -> str:
-    """Nothing, or some parts with commas between them."""
+    """Return a pattern of zero or more parts with commas between them."""
     return rf"(?:{part}{_SPACE}(?:,{_SPACE}{part}{_SPACE}){{0,{PARTS_AT_ONCE - 1}}}+)?+"
 
 
 _FLAT: Final = rf"(?>{_SCALAR}|\[{_SPACE}{_some(_SCALAR)}\]|\{{{_SPACE}{_some(_MEMBER + _SCALAR)}\}})"
-"""A value without brackets within its brackets."""
+"""A value without nested brackets."""
 
 _BLANK: Final = re.compile(_SPACE)
 _VALUE: Final = re.compile(_FLAT + _SPACE)
@@ -48,7 +48,10 @@ _CLOSING: Final = {ord("["): "]", ord("{"): "}"}
 
 
 def is_json(body: bytes) -> bool:
-    """Whether bytes are JSON, of any depth, with numbers of any length, as far as STEPS_MAX; any thread may call it."""
+    """Return whether bytes are JSON of any depth, with numbers of any length.
+
+    A document of more than STEPS_MAX steps counts as not JSON. Any thread may call it.
+    """
     if len(body) <= PARSED_BYTES_MAX:
         try:
             json.loads(body, parse_int=str)
@@ -66,11 +69,11 @@ def is_json(body: bytes) -> bool:
 
 
 def scan(text: str, steps_max: int = STEPS_MAX) -> bool:
-    """Whether a text is JSON.
+    """Return whether a text is JSON.
 
     Args:
-        text: to look at.
-        steps_max: after so many steps it is called none.
+        text: the document.
+        steps_max: after this many steps it counts as not JSON.
     """
     place, opened = _BLANK.match(text).end(), bytearray()  # type: ignore[union-attr]
     for _ in range(steps_max):
@@ -99,7 +102,7 @@ def scan(text: str, steps_max: int = STEPS_MAX) -> bool:
 
 
 def _closed(text: str, place: int, opened: bytearray) -> int:
-    """Behind the brackets that close here."""
+    """Return the position after the brackets that close here."""
     while opened and text[place : place + 1] == _CLOSING[opened[-1]]:
         opened.pop()
         place = _BLANK.match(text, place + 1).end()  # type: ignore[union-attr]

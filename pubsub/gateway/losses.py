@@ -1,7 +1,7 @@
-"""What a subscriber was never handed: the dead letters of its client, which are ranges of messages that are lost.
+"""Losses of a subscriber: dead letters of its client, each a range of lost messages.
 
-The client keeps them in its own table, so that a loss is known for longer than a batch is kept. It would keep them
-without end: the newest LOSSES_MAX of a topic stay.
+The client stores them in its own table, so that a loss is known for longer than a batch is kept. The client itself
+would keep them without a limit; here only the newest LOSSES_MAX of a topic stay.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ _FIELDS: Final = "id, first, last, publisher, counter, stamp, key, body, error, 
 
 
 def count(client: GatewayClient, topic: str) -> int:
-    """How many dead letters there are of a topic."""
     return int(client.read("SELECT count(*) FROM pubsub_dead_letters WHERE topic = ?", (topic,))[0][0])
 
 
 def page(client: GatewayClient, topic: str, after: int, most: int) -> tuple[list[tuple[Any, ...]], int | None]:
-    """Dead letters behind a number, as `Mail` has them, and behind which there are more; None: there are none.
+    """Return dead letters after a number in the form of `Mail`, and the number to continue after, None at the end.
 
     Args:
-        client: the subscriber's.
-        topic: of which.
+        client: of the subscriber.
+        topic: its topic.
         after: the number.
-        most: letters; bytes of their bodies end the page earlier.
+        most: limit of letters; a limit on bytes of bodies may end the page earlier.
     """
     sizes = client.read(
         "SELECT id, length(coalesce(body, '')) FROM pubsub_dead_letters WHERE topic = ? AND id > ? ORDER BY id LIMIT ?",
@@ -57,7 +56,7 @@ def _fields(row: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def prune(transaction: Transaction, topic: str) -> None:
-    """Forget the oldest where there are more than LOSSES_MAX, but none that the client has still to tell of."""
+    """Delete the oldest beyond LOSSES_MAX, except those that the client has yet to report."""
     oldest = (
         "SELECT id FROM pubsub_dead_letters WHERE topic = ?1 AND id NOT IN (SELECT id FROM pubsub_untold)"
         " ORDER BY id DESC LIMIT -1 OFFSET ?2"
@@ -66,7 +65,7 @@ def prune(transaction: Transaction, topic: str) -> None:
 
 
 def forget(transaction: Transaction, topic: str) -> None:
-    """Forget all of a topic: whoever subscribes by that name later is another one."""
+    """Delete all of a topic: a later subscriber of the same name is a different one."""
     transaction.execute("DELETE FROM pubsub_untold WHERE topic = ?", (topic,))
     _forget(transaction, "SELECT id FROM pubsub_dead_letters WHERE topic = ?1", (topic,))
 

@@ -1,8 +1,8 @@
-"""What a subscriber was handed and has not confirmed: rows in the file of its client.
+"""A subscriber's delivered but unconfirmed messages: rows in the file of its client.
 
-Messages are taken from the service and written here in one commit, and leave when they are confirmed; so the process
-may end at any moment, and the same messages are here again, under the same numbers. Each topic of the subscriber has
-its own numbers, from 1, which are never used again. `opened` is the last number of the batch that was handed out.
+One commit takes messages from the service and writes them here. They stay until they are confirmed, so the process may
+end at any moment and deliver the same messages again under the same numbers. Each topic of a subscriber counts from 1,
+and no number is used twice. `opened` is the last number of the batch that was delivered.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, a
 
 
 def make_tables(client: GatewayClient) -> None:
-    """Make a mailbox's tables in a client's file, or add the columns that those of an earlier release lack."""
+    """Create a mailbox's tables in a client's file, or add columns that an earlier release lacks."""
     client.make_tables(TABLES)
     there = client.read("SELECT name FROM pragma_table_info('gateway_mail')")
     for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", "INTEGER NOT NULL DEFAULT 0")):
@@ -44,16 +44,16 @@ def make_tables(client: GatewayClient) -> None:
 
 
 class Mail(NamedTuple):
-    """A message that was taken, or word that some are lost.
+    """A message that was taken, or a range of lost messages.
 
     Attributes:
-        number: its place for this subscriber, from 1.
-        position: its place in the topic.
-        publisher, counter, stamp, key: as a `Message`'s.
-        body: what; None: the messages at `position` are lost, and `note` says why.
-        attempts, due: of a webhook: how often it was tried, and when it is to be tried again (seconds since 1970).
-        headers: as a batch holds them.
-        doubtful: as a `Message`'s, 1 or 0.
+        number: its number for this subscriber, from 1.
+        position: its position in the topic.
+        publisher, counter, stamp, key: as of a `Message`.
+        body: None: the messages at `position` are lost, and `note` says why.
+        attempts, due: of a webhook: failed attempts, and the time of the next one in seconds since 1970.
+        headers: in the form of a batch.
+        doubtful: as of a `Message`, 1 or 0.
     """
 
     number: int
@@ -71,15 +71,14 @@ class Mail(NamedTuple):
 
     @property
     def id(self) -> str:
-        """What HTTP names it by."""
         return message_id(self.publisher, self.counter) if self.body is not None else f"lost-{self.position}"
 
     def facts(self, *, beginnings: bool = False, **letter: Any) -> Message | Lost:
-        """The message as JSON has it.
+        """Return the message as JSON.
 
         Args:
-            beginnings: of a large key and body only those.
-            letter: of a dead letter, its further fields.
+            beginnings: cut a large key and body.
+            letter: further fields of a dead letter.
         """
         if self.body is None:
             return Lost(self.id, self.note, self.position, **letter)
@@ -87,7 +86,7 @@ class Mail(NamedTuple):
             contents = preview(self.key, self.headers, self.body)
         else:
             contents = json_facts(self.key, self.headers) | text_or_base64("body", self.body)
-        counter = str(self.counter)  # Above 2 ** 53, where JavaScript's numbers have gaps.
+        counter = str(self.counter)  # JavaScript cannot represent every number above 2 ** 53.
         if self.doubtful:
             contents["doubtful"] = True
         return Message(self.id, self.position, self.publisher, counter, self.stamp, **contents, **letter)
@@ -95,12 +94,12 @@ class Mail(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a subscriber stands on a topic.
+    """A subscriber's progress on a topic.
 
     Attributes:
-        last: the number of the newest message that was taken.
-        confirmed: up to which number they are confirmed.
-        opened: the last number of the batch that was handed out; not above `confirmed`: none is.
+        last: number of the newest message taken.
+        confirmed: highest confirmed number.
+        opened: last number of the batch in delivery; not above `confirmed` if there is none.
     """
 
     last: int = 0
@@ -109,23 +108,15 @@ class Place:
 
 
 class Mailbox:
-    """One subscriber's messages of one topic.
-
-    Args:
-        client: the subscriber's.
-        topic: of which.
-    """
-
     def __init__(self, client: GatewayClient, topic: str) -> None:
         self.client, self.topic = client, topic
 
     def place(self) -> Place:
-        """Where it stands."""
         rows = self.client.read("SELECT last, confirmed, opened FROM gateway_place WHERE topic = ?", (self.topic,))
         return Place(*rows[0]) if rows else Place()
 
     def after(self, number: int, most: int, last: int | None = None) -> list[Mail]:
-        """Messages behind a number, in order, up to `last`; dead letters are left out."""
+        """Return messages after a number up to `last`, in order, without dead letters."""
         end = 1 << 62 if last is None else last
         rows = self.client.read(
             f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND number <= ? AND letter = 0"  # noqa: S608
@@ -135,16 +126,16 @@ class Mailbox:
         return list(map(Mail._make, rows))
 
     async def take(self, most: int, seconds: float, *, opened: bool = False, confirmed: int = 0) -> int:
-        """Take up to `most` messages from the service into the mailbox; how many they were.
+        """Take up to `most` messages from the service into the mailbox, and return their number.
 
         Args:
-            most: messages.
-            seconds: patience.
-            opened: they are a batch that is handed out.
-            confirmed: what is confirmed meanwhile, in the same commit.
+            most: limit of messages.
+            seconds: longest wait.
+            opened: the messages are a batch for delivery.
+            confirmed: number to confirm in the same commit.
 
         Raises:
-            As `AsyncClient.get`, but DataLoss, which is taken as a message that says so.
+            As `AsyncClient.get`, except DataLoss, which becomes a row of its own.
         """
 
         def sink(batch: Batch, transaction: Transaction) -> None:
@@ -169,11 +160,11 @@ class Mailbox:
             return 1
 
     async def confirm(self, number: int) -> None:
-        """Forget everything up to a number, durably."""
+        """Delete everything up to a number, durably."""
         await self.client.write_synced(lambda transaction: _confirm(transaction, self.topic, number))
 
     def empty(self) -> None:
-        """Forget everything that is here; numbers go on."""
+        """Delete everything here; numbers continue."""
 
         def clear(transaction: Transaction) -> None:
             transaction.execute("DELETE FROM gateway_mail WHERE topic = ?", (self.topic,))

@@ -1,8 +1,8 @@
-"""Keys and headers of messages, as HTTP headers and as JSON have them (docs/http.md, *Keys and headers*).
+"""Keys and headers of messages as HTTP headers and as JSON (docs/http.md, *Keys and headers*).
 
-HTTP's names know no case and few characters, and its values no bytes but text. So what HTTP cannot carry is written as
-%XX, in names and in values, as the HTTP binding of CloudEvents 1.0 has it for values (section 3.1.3.2). In JSON what
-is no text is base64, under a name of its own.
+HTTP header names ignore case and allow few characters, and values are text. Other bytes are written as %XX, in names
+and values; the HTTP binding of CloudEvents 1.0 does so for values (section 3.1.3.2). In JSON, bytes that are not text
+are base64, under a name of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pubsub.gateway.problems import Problem
 from pubsub.protocol import decode_headers, encode_headers
 
 RESERVED: Final = "pubsub-"
-"""How the names of all HTTP headers begin that say something of a message."""
+"""Prefix of all HTTP headers about a message."""
 
 KEY: Final = "pubsub-key"
 HEADER: Final = "pubsub-header-"
@@ -28,7 +28,7 @@ OMITTED: Final = "pubsub-omitted"
 DOUBTFUL: Final = "pubsub-doubtful"
 
 _STEPS_MAX: Final = 32
-"""Steps of `scan` that a line takes at most which describes a message: it has few parts, however long they are."""
+"""Steps of `scan` for a line that describes a message: such a line has few parts, however long they are."""
 
 _LINE: Final = frozenset({"body", "body_base64", "key", "key_base64", "headers", "headers_base64"})
 _NOT_IN_NAMES: Final = re.compile(rb"[^A-Za-z0-9!#$&'*+.^_`|~-]")
@@ -38,7 +38,7 @@ _HEX: Final = re.compile(rb"[0-9A-Fa-f]{2}")
 
 
 class Wanted(NamedTuple):
-    """A message that somebody wants put; `headers` as a batch holds them."""
+    """A message to put; `headers` in the form of a batch."""
 
     body: bytes
     key: bytes
@@ -52,7 +52,7 @@ def _escaped(text: bytes, what: re.Pattern[bytes]) -> str:
 def _unescaped(name: str, text: str) -> bytes:
     def byte(found: re.Match[bytes]) -> bytes:
         if found[1] is None or _HEX.fullmatch(found[1]) is None:
-            raise Problem("bad-request", f"{name}: a % is followed by two hexadecimal digits, and itself written %25.")
+            raise Problem("bad-request", f"{name}: write two hexadecimal digits after a %, and a % itself as %25.")
         return bytes.fromhex(found[1].decode())
 
     return _ESCAPE.sub(byte, text.encode("latin-1"))
@@ -66,13 +66,13 @@ def _block(headers: Mapping[str, bytes], where: str = "") -> bytes:
 
 
 def read_http(fields: Iterable[tuple[str, str]]) -> tuple[bytes, bytes]:
-    """The key, and the headers as a batch holds them, that a request's HTTP headers say.
+    """Return the key, and the headers in the form of a batch, of a request's HTTP headers.
 
     Args:
         fields: names in lower case, and values as Latin-1.
 
     Raises:
-        Problem: they are not allowed, or too many, or one is given twice or is nothing that we know.
+        Problem: a header is not allowed, unknown or given twice, or there are too many.
     """
     key: bytes | None = None
     headers: dict[str, bytes] = {}
@@ -84,25 +84,22 @@ def read_http(fields: Iterable[tuple[str, str]]) -> tuple[bytes, bytes]:
         elif field.startswith(HEADER):
             name = _unescaped(field, field.removeprefix(HEADER)).decode("latin-1")
             if name in headers:
-                raise Problem("bad-request", f"{field} is given twice; nothing was put.")
+                raise Problem("bad-request", f"{field} is given twice, so nothing was put; send it once.")
             headers[name] = _unescaped(field, value)
         else:
-            twice = (
-                "is given twice"
-                if field == KEY
-                else "says nothing of a message; there are Pubsub-Key and Pubsub-Header-…"
-            )
+            twice = "is given twice" if field == KEY else "is unknown; use Pubsub-Key and Pubsub-Header-…"
             raise Problem("bad-request", f"{field} {twice}; nothing was put.")
     return key or b"", _block(headers)
 
 
 def http_headers(key: bytes, headers: bytes, bytes_max: int) -> dict[str, str]:
-    """A message's key and headers as HTTP headers.
+    """Return a message's key and headers as HTTP headers.
 
     Args:
-        key: the message's.
-        headers: its own, as a batch holds them.
-        bytes_max: of names and values together; what finds no room is named by OMITTED, headers before the key.
+        key: of the message.
+        headers: of the message, in the form of a batch.
+        bytes_max: of names and values together. Parts that do not fit, headers before the key, are left out and named
+            by OMITTED.
     """
     groups = (
         ("key", {KEY: _escaped(key, _NOT_IN_VALUES)} if key and len(key) <= bytes_max else {}),
@@ -125,7 +122,7 @@ def http_headers(key: bytes, headers: bytes, bytes_max: int) -> dict[str, str]:
 
 
 def text_or_base64(name: str, value: bytes) -> dict[str, str]:
-    """A value as JSON has it: under its name where it is text, else as base64 under `name_base64`."""
+    """Return a value for JSON: under its name if it is text, otherwise as base64 under `name_base64`."""
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
@@ -133,7 +130,6 @@ def text_or_base64(name: str, value: bytes) -> dict[str, str]:
 
 
 def json_facts(key: bytes, headers: bytes) -> dict[str, Any]:
-    """A message's key and headers as JSON has them."""
     out: dict[str, Any] = dict(text_or_base64("key", key)) if key else {}
     for name, value in decode_headers(headers).items():
         ((kind, text),) = text_or_base64("headers", value).items()
@@ -142,10 +138,10 @@ def json_facts(key: bytes, headers: bytes) -> dict[str, Any]:
 
 
 def preview(key: bytes, headers: bytes, body: bytes) -> dict[str, Any]:
-    """What is shown of a message that may be large: the beginnings of its key and its body, and its headers.
+    """Return the fields of a message that may be large: the beginnings of key and body, and all headers.
 
     Returns:
-        As JSON has them, with `bytes`, how long the body is, and `cut`, of what only the beginning is shown.
+        JSON fields, with `bytes`, the length of the body, and `cut`, the names of shortened fields.
     """
     parts = {"key": (key, PREVIEW_KEY_BYTES), "body": (body, PREVIEW_BODY_BYTES)}
     return {
@@ -158,7 +154,7 @@ def preview(key: bytes, headers: bytes, body: bytes) -> dict[str, Any]:
 
 
 def _beginning(name: str, value: bytes, most: int) -> dict[str, str]:
-    """A value as JSON has it, up to so many bytes; a text is not cut within a character."""
+    """Return the first `most` bytes of a value for JSON; a text is not cut inside a character."""
     if len(value) > most:
         try:
             return {name: value[:most].decode()}
@@ -169,10 +165,10 @@ def _beginning(name: str, value: bytes, most: int) -> dict[str, str]:
 
 
 def read_lines(lines: Iterable[bytes]) -> list[Wanted]:
-    """Messages of which each is a line of JSON with the fields `body`, `key` and `headers`.
+    """Return messages of lines that are JSON objects with the fields `body`, `key` and `headers`.
 
     Raises:
-        Problem: a line is no message.
+        Problem: a line is not such a message.
     """
     return [_read_line(line, f"Line {number}: ") for number, line in enumerate(lines, 1)]
 
@@ -180,20 +176,20 @@ def read_lines(lines: Iterable[bytes]) -> list[Wanted]:
 def _read_line(line: bytes, where: str) -> Wanted:
     try:
         if len(line) > PARSED_BYTES_MAX and not scan(line.decode("utf-8-sig"), _STEPS_MAX):
-            raise ValueError  # It has too many parts, or is none.
+            raise ValueError  # It has too many parts, or is not JSON.
         facts = json.loads(line, object_pairs_hook=_once)
     except (ValueError, RecursionError):
-        raise Problem("bad-request", f"{where}it is no JSON object in which each name stands once.") from None
+        raise Problem("bad-request", f"{where}it is not a JSON object with distinct names.") from None
     if not isinstance(facts, dict) or not facts.keys() <= _LINE:
-        raise Problem("bad-request", f"{where}a message has body, key and headers, or the same with _base64.")
+        raise Problem("bad-request", f"{where}a message may have body, key and headers, or the same with _base64.")
     body, key = (_value(facts, name, where) for name in ("body", "key"))
     if body is None:
-        raise Problem("bad-request", f"{where}there is no body.")
+        raise Problem("bad-request", f"{where}the message has no body; add body or body_base64.")
     headers: dict[str, bytes] = {}
     for kind in ("headers", "headers_base64"):
         given = facts.get(kind, {})
         if not isinstance(given, dict) or not given.keys().isdisjoint(headers):
-            raise Problem("bad-request", f"{where}{kind} is an object, with names that stand once.")
+            raise Problem("bad-request", f"{where}{kind} must be an object, and no name may be given twice.")
         headers |= {name: _bytes(kind, value, where) for name, value in given.items()}
     return Wanted(body, key or b"", _block(headers, where))
 
@@ -208,7 +204,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _value(facts: Mapping[str, Any], name: str, where: str) -> bytes | None:
     given = [kind for kind in (name, f"{name}_base64") if kind in facts]
     if len(given) > 1:
-        raise Problem("bad-request", f"{where}{name} is given twice.")
+        raise Problem("bad-request", f"{where}{name} is given twice; write it once.")
     return _bytes(given[0], facts[given[0]], where) if given else None
 
 
@@ -218,4 +214,4 @@ def _bytes(kind: str, value: object, where: str) -> bytes:
             return base64.b64decode(value, validate=True) if kind.endswith("_base64") else value.encode()
     except ValueError:
         pass
-    raise Problem("bad-request", f"{where}{kind} holds {'base64' if kind.endswith('_base64') else 'text'} only.")
+    raise Problem("bad-request", f"{where}{kind} must be {'base64' if kind.endswith('_base64') else 'text'}.")

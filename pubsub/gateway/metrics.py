@@ -1,4 +1,4 @@
-"""Metrics in Prometheus's text format: the gateway's own, and the cluster's as its report has it (docs/http.md)."""
+"""Metrics in Prometheus's text format: the gateway's own, and those of the cluster's report (docs/http.md)."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from pubsub.metrics.exposition import process_info
 MEDIA_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _METHODS: Final = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
-"""Told apart; what else a peer makes up is one more, so that it adds no further lines."""
+"""Methods with a label of their own; all others share one, so that a peer cannot add lines."""
 
 
 class Requests:
-    """Counts requests by method, path as the table has it, and status.
+    """Counts requests by method, route and status.
 
     Attributes:
-        registry: what a scrape reads.
+        registry: for a scrape.
     """
 
     def __init__(self) -> None:
@@ -33,14 +33,13 @@ class Requests:
             "pubsub_gateway_requests", "Requests answered.", (*labels, "status"), registry=self.registry
         )
         self._seconds = Histogram(
-            "pubsub_gateway_request_seconds", "From a request's headers to its answer's beginning.", labels,
+            "pubsub_gateway_request_seconds", "Time from a request's headers to the start of its response.", labels,
             registry=self.registry, buckets=_SECONDS,
         )  # fmt: skip
         self._counters: dict[tuple[str, str, int], Any] = {}
         self._histograms: dict[tuple[str, str], Any] = {}
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """One more request was answered."""
         key = (method if method in _METHODS else "other", route, status)
         counter = self._counters.get(key)
         if counter is None:
@@ -53,11 +52,11 @@ class Requests:
 
 
 class Facts(Collector):
-    """Numbers that are looked up at a scrape.
+    """Numbers that are read at a scrape.
 
     Args:
-        counters: name -> (value, what it is), without `_total`; gauges: name -> (value, what it is).
-        report: the cluster's; None: nobody answered.
+        counters: name -> (value, help text), without `_total`; gauges: the same.
+        report: of the cluster; None: no proxy answered.
     """
 
     def __init__(
@@ -66,28 +65,24 @@ class Facts(Collector):
         self._counters, self._gauges, self._report = counters, gauges, report
 
     def collect(self) -> Iterator[Any]:
-        """The metrics."""
         for name, (value, text) in self._counters.items():
             yield CounterMetricFamily(name, text, value)
         for name, (value, text) in self._gauges.items():
             yield GaugeMetricFamily(name, text, value)
         yield process_info("gateway", "")
-        yield GaugeMetricFamily("pubsub_up", "Whether a proxy answers.", float(self._report is not None))
+        yield GaugeMetricFamily("pubsub_up", "1 if a proxy answers.", float(self._report is not None))
         if self._report is not None:
             yield from cluster(self._report)
 
 
 def cluster(report: dict[str, Any]) -> Iterator[Any]:
-    """The cluster's metrics."""
-    up = GaugeMetricFamily("pubsub_process_up", "Whether a process answers.", labels=["role", "id"])
+    up = GaugeMetricFamily("pubsub_process_up", "1 if the process answers.", labels=["role", "id"])
     for proxy in report["proxies"]:
         up.add_metric(["proxy", proxy["address"]], float(proxy["answered"]))
     for server in report["servers"]:
         up.add_metric(["server", server["id"]], float(server["answered"]))
     yield up
-    yield GaugeMetricFamily(
-        "pubsub_warnings", "Warnings of the report, as `pubsub status` lists.", len(report["warnings"])
-    )
+    yield GaugeMetricFamily("pubsub_warnings", "Warnings that `pubsub status` lists.", len(report["warnings"]))
     disk = GaugeMetricFamily("pubsub_server_disk_bytes", "Bytes on a server's disk.", labels=["server", "part"])
     for server in report["servers"]:
         facts = server["report"] or {}
@@ -98,22 +93,22 @@ def cluster(report: dict[str, Any]) -> Iterator[Any]:
 
 
 def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
-    yield GaugeMetricFamily("pubsub_topics", "Topics.", len(topics))
+    yield GaugeMetricFamily("pubsub_topics", "Number of topics.", len(topics))
     families = {
         "records": GaugeMetricFamily("pubsub_topic_records", "Messages that a topic holds.", labels=["topic"]),
         "bytes": GaugeMetricFamily("pubsub_topic_bytes", "Bytes that a topic holds.", labels=["topic"]),
         "backlog": GaugeMetricFamily(
-            "pubsub_topic_backlog", "Messages that the slowest subscriber is still to receive.", labels=["topic"]
+            "pubsub_topic_backlog", "Backlog of the slowest subscriber, in messages.", labels=["topic"]
         ),
     }
     oldest = GaugeMetricFamily(
         "pubsub_topic_oldest_unacknowledged_seconds",
-        "Since the oldest message that some subscriber has not acknowledged was put; 0 where nothing waits.",
+        "Age of the oldest message that some subscriber has not acknowledged; 0 if there is none.",
         labels=["topic"],
     )
     silent = GaugeMetricFamily(
         "pubsub_topic_unknown_seconds",
-        "Since when the server of a topic does not answer, and it has no other line; 0 while it does.",
+        "Time without an answer of the topic's server, during which the topic has no other lines; 0 if it answers.",
         labels=["topic"],
     )
     for topic in topics[:METRICS_TOPICS_MAX]:
@@ -128,7 +123,9 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     yield silent
     yield from _subscribers(topics)
     over = GaugeMetricFamily(
-        "pubsub_metrics_left_out", "What has no line of its own here, since there is too much of it.", labels=["what"]
+        "pubsub_metrics_left_out",
+        "Topics and subscribers without own lines because of the limit.",
+        labels=["what"],
     )
     over.add_metric(["topics"], max(0, len(topics) - METRICS_TOPICS_MAX))
     subscribers = sum(len(one["subscribers"] or ()) for one in topics)
@@ -138,7 +135,7 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
 
 def _subscribers(topics: list[dict[str, Any]]) -> Iterator[Any]:
     waiting = GaugeMetricFamily(
-        "pubsub_subscriber_backlog", "Messages that a subscriber is still to receive.", labels=["topic", "subscriber"]
+        "pubsub_subscriber_backlog", "Backlog of a subscriber, in messages.", labels=["topic", "subscriber"]
     )
     rows = (
         (topic["topic"], name, facts["waiting"])
@@ -151,7 +148,7 @@ def _subscribers(topics: list[dict[str, Any]]) -> Iterator[Any]:
 
 
 def exposition(requests: Requests, facts: Facts) -> bytes:
-    """All of it as text, and what the library knows of any process: memory, open files, processor time."""
+    """Return all metrics as text, with the library's own of memory, open files and processor time."""
     found = CollectorRegistry(auto_describe=False)
     found.register(facts)
     ProcessCollector(registry=found)

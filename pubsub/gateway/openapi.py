@@ -1,4 +1,4 @@
-"""The gateway's description (OpenAPI 3.1): every path, method, status and shape; tests hold every answer against it."""
+"""The gateway's OpenAPI 3.1 document: every path, method, status and schema. Tests compare every response with it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _json(text: str, name: str) -> dict[str, Any]:
 
 
 def _problems(*statuses: int) -> dict[str, Any]:
-    found = {"description": "Why not.", **_content(PROBLEM, ref("Problem"))}
+    found = {"description": "The error.", **_content(PROBLEM, ref("Problem"))}
     return {str(status): found for status in sorted({*_COMMON, *statuses})}
 
 
@@ -38,16 +38,16 @@ def _query(name: str, text: str, schema: Schema, *, required: bool = False) -> d
 
 
 _MAX: Final = _query(
-    "max", f"Messages at most [{POLL_RECORDS}].", {"type": "integer", "minimum": 1, "maximum": POLL_RECORDS_MAX}
+    "max", f"Largest number of items [{POLL_RECORDS}].", {"type": "integer", "minimum": 1, "maximum": POLL_RECORDS_MAX}
 )
-_AFTER: Final = _query("after", "The number of the last one that was seen.", {"type": "integer", "minimum": 0})
-_BEGINNINGS: Final = _query("beginnings", "Only the beginnings of large keys and bodies.", {"type": "boolean"})
+_AFTER: Final = _query("after", "`number` of the last dead letter received.", {"type": "integer", "minimum": 0})
+_BEGINNINGS: Final = _query("beginnings", "Cut large keys and bodies [false].", {"type": "boolean"})
 _PLACES: Final = {
-    "topic": "The topic; a slash in it is written %2F.",
-    "subscriber": "The subscriber, as its user calls it.",
-    "batch": "Which batch, as its answer says.",
-    "webhook": "The webhook, as its user calls it.",
-    "client": "The client, as the topic's report calls it.",
+    "topic": "Name of the topic; write a slash as %2F.",
+    "subscriber": "Name of the subscriber.",
+    "batch": "Number of the batch, from its `confirm`.",
+    "webhook": "Name of the webhook.",
+    "client": "ID of the client, as in the topic's `subscribers`.",
     "server": "The server's ID.",
 }
 
@@ -60,77 +60,77 @@ def _operation(
 
 def _put() -> dict[str, Any]:
     key = _parameter(
-        "Idempotency-Key", "header", "The request happens once, however often it is sent with this key.", _TEXT
+        "Idempotency-Key", "header", "All requests with the same key have one effect and one response.", _TEXT
     )
     message_key = _parameter("Pubsub-Key", "header", "The key of each message; %XX is a byte.", _TEXT)
     header = _parameter(
-        "Pubsub-Header-NAME", "header", "The header NAME of each message, up to 16 of them; %XX is a byte.", _TEXT
+        "Pubsub-Header-NAME", "header", "The header NAME of each message, up to 16 headers; %XX is a byte.", _TEXT
     )
     bodies = {
-        "description": "One message; or, as newline-delimited JSON, one message a line. With "
-        f"{MESSAGES} each line is a MessageWanted: a message with a key and headers of its own. "
+        "description": "One message; or, as newline-delimited JSON, one message per line. With "
+        f"{MESSAGES} each line is a MessageWanted: a message with its own key and headers. "
         "Content-Encoding may be gzip or deflate.",
         "required": True,
         "content": {"*/*": {}, "application/x-ndjson": {}, "application/jsonl": {}, MESSAGES: {}},
     }
-    answers = {"201": _json("They are on the server's disk.", "Put"), **_problems(408, 409, 413, 415, 422)}
-    return _operation("putMessages", "Put one message or many.", answers, key, message_key, header, requestBody=bodies)
+    answers = {"201": _json("The messages are on the server's disk.", "Put"), **_problems(408, 409, 413, 415, 422)}
+    return _operation("putMessages", "Put messages.", answers, key, message_key, header, requestBody=bodies)
 
 
 def _peek() -> dict[str, Any]:
     most = {"type": "integer", "minimum": 1, "maximum": PEEK_RECORDS_MAX}
     parameters = (
-        _query("after", "Those behind this position, -1 for the oldest; left out: the newest.", _TEXT),
-        _query("max", "Messages at most [20].", most),
+        _query("after", "Position to start after, -1 for the oldest message [the newest messages].", _TEXT),
+        _query("max", "Largest number of messages [20].", most),
     )
-    answers = {"200": _json("What the topic holds; nobody's position moves.", "Peeked"), **_problems(409)}
-    return _operation("peek", "Look at messages without taking them.", answers, *parameters)
+    answers = {"200": _json("Stored messages; no subscriber's position changes.", "Peeked"), **_problems(409)}
+    return _operation("peek", "Show stored messages.", answers, *parameters)
 
 
 def _stream() -> dict[str, Any]:
     parameters = (
-        _query("subscriber", "Whose messages.", _TEXT, required=True),
-        _query("access_token", "The bearer token, where no header can be sent.", _TEXT),
-        _parameter("Last-Event-ID", "header", "The last event that was seen; everything up to it is taken.", _TEXT),
+        _query("subscriber", "Name of the subscriber.", _TEXT, required=True),
+        _query("access_token", "The bearer token, if the client cannot send the header.", _TEXT),
+        _parameter("Last-Event-ID", "header", "ID of the last event received; confirms all up to it.", _TEXT),
     )
-    events = {"description": "Server-sent events without end.", **_content("text/event-stream", _TEXT)}
-    return _operation("stream", "Messages as they come.", {"200": events, **_problems(409)}, *parameters)
+    events = {"description": "Endless server-sent events.", **_content("text/event-stream", _TEXT)}
+    return _operation("stream", "Receive messages as events.", {"200": events, **_problems(409)}, *parameters)
 
 
 def _subscribers() -> dict[str, Any]:
     nothing = {"description": "Done."}
     batch = {
-        **_json("The next batch; not confirmed, the next poll gets it again.", "Batch"),
-        "headers": {"Link": {"description": "The confirmation, as rel=confirm.", "schema": _TEXT}},
+        **_json("The next batch; without a confirmation the next poll returns it again.", "Batch"),
+        "headers": {"Link": {"description": "Path that confirms the batch, as rel=confirm.", "schema": _TEXT}},
     }
-    wait = _query("wait", "Seconds until the answer is empty [0].", {"type": "number", "maximum": WAIT_SECONDS_MAX})
-    made = {"201": _json("Subscribed.", "Subscribed"), "200": _json("It was already.", "Subscribed")}
-    fresh = _query("fresh", "Begin at the end, and drop what waits [false].", {"type": "boolean"})
+    wait = _query("wait", "Seconds to wait for a message [0].", {"type": "number", "maximum": WAIT_SECONDS_MAX})
+    made = {"201": _json("Subscribed.", "Subscribed"), "200": _json("Subscribed before.", "Subscribed")}
+    fresh = _query("fresh", "Drop the backlog and begin at the end [false].", {"type": "boolean"})
     base = "/topics/{topic}/subscribers/{subscriber}"
     return {
         base: {
             "put": _operation(
-                "subscribe", "Receive what is put from now on, or go on with what waits under this name.",
+                "subscribe", "Subscribe, or continue an existing subscription of this name.",
                 {**made, **_problems(409)}, fresh,
             ),
             "get": _operation(
-                "getSubscriber", "Where it stands.", {"200": _json("It.", "Subscriber"), **_problems(409)}
+                "getSubscriber", "Show a subscriber.", {"200": _json("The subscriber.", "Subscriber"), **_problems(409)}
             ),
-            "delete": _operation("unsubscribe", "Receive nothing more.", {"204": nothing, **_problems(409)}),
+            "delete": _operation("unsubscribe", "Unsubscribe.", {"204": nothing, **_problems(409)}),
         },
         f"{base}/messages": {
             "get": _operation(
-                "poll", "The next batch, waited for.",
-                {"200": batch, "204": {"description": "Nothing came."}, **_problems(409)}, _MAX, wait,
+                "poll", "Wait for the next batch.",
+                {"200": batch, "204": {"description": "No message arrived."}, **_problems(409)}, _MAX, wait,
             ),
         },
         f"{base}/batches/{{batch}}": {
-            "delete": _operation("confirm", "Take a batch; once more is fine.", {"204": nothing, **_problems(409)}),
+            "delete": _operation("confirm", "Confirm a batch; may be repeated.", {"204": nothing, **_problems(409)}),
         },
         f"{base}/dead-letters": {
             "get": _operation(
-                "listLosses", "What it was never handed.",
-                {"200": _json("They.", "DeadLetters"), **_problems(409)}, _AFTER, _MAX, _BEGINNINGS,
+                "listLosses", "List lost messages of a subscriber.",
+                {"200": _json("The losses.", "DeadLetters"), **_problems(409)}, _AFTER, _MAX, _BEGINNINGS,
             ),
         },
     }  # fmt: skip
@@ -139,28 +139,34 @@ def _subscribers() -> dict[str, Any]:
 def _webhooks() -> dict[str, Any]:
     base = "/topics/{topic}/webhooks"
     one = f"{base}/{{webhook}}"
-    made = {"201": _json("Made.", "Webhook"), "200": _json("Changed.", "Webhook")}
+    made = {"201": _json("Created.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
     return {
-        base: {"get": _operation("listWebhooks", "Webhooks.", {"200": _json("They.", "Webhooks"), **_problems()})},
+        base: {
+            "get": _operation(
+                "listWebhooks", "List webhooks of a topic.", {"200": _json("The webhooks.", "Webhooks"), **_problems()}
+            )
+        },
         one: {
             "put": _operation(
-                "putWebhook", "Deliver each message to a URL.", {**made, **_problems(408, 409, 413, 415)},
+                "putWebhook", "Create or change a webhook.", {**made, **_problems(408, 409, 413, 415)},
                 requestBody=wanted,
             ),
-            "get": _operation("getWebhook", "How it does.", {"200": _json("It.", "Webhook"), **_problems()}),
-            "delete": _operation("deleteWebhook", "End it.", {"204": {"description": "Done."}, **_problems(409)}),
+            "get": _operation("getWebhook", "Show a webhook.", {"200": _json("Its state.", "Webhook"), **_problems()}),
+            "delete": _operation(
+                "deleteWebhook", "Remove a webhook.", {"204": {"description": "Done."}, **_problems(409)}
+            ),
         },
         f"{one}/dead-letters": {
             "get": _operation(
-                "listDeadLetters", "What was given up.",
-                {"200": _json("They.", "DeadLetters"), **_problems()}, _AFTER, _MAX, _BEGINNINGS,
+                "listDeadLetters", "List dead letters of a webhook.",
+                {"200": _json("The dead letters.", "DeadLetters"), **_problems()}, _AFTER, _MAX, _BEGINNINGS,
             ),
         },
         f"{one}/retry": {
             "post": _operation(
-                "retryWebhook", "Try what waits at once, and dead letters again.",
-                {"200": _json("How many.", "Retried"), **_problems(409)},
+                "retryWebhook", "Deliver waiting messages now, and dead letters again.",
+                {"200": _json("Number of messages.", "Retried"), **_problems(409)},
             ),
         },
     }  # fmt: skip
@@ -168,24 +174,24 @@ def _webhooks() -> dict[str, Any]:
 
 def _views() -> dict[str, Any]:
     def view(name: str, summary: str, schema: str, *parameters: dict[str, Any], **more: Any) -> dict[str, Any]:
-        answers = {"200": _json("What there is.", schema), **_problems()}
+        answers = {"200": _json("The state at present.", schema), **_problems()}
         return {"get": _operation(name, summary, answers, *parameters, **more)}
 
-    search = _query("search", "Only topics with this in their names.", _TEXT)
-    after = _query("after", "The last topic that was seen.", _TEXT)
-    sort = _query("sort", "The largest of this first [topic: by name].", {"enum": list(SORTS)})
+    search = _query("search", "Only topics with this text in their names.", _TEXT)
+    after = _query("after", "`next` of the previous page.", _TEXT)
+    sort = _query("sort", "Order, the largest first [topic: by name].", {"enum": list(SORTS)})
     named = _query(
-        "subscribers", "Of each topic so many subscribers, the slowest first [all].", {"type": "integer", "minimum": 0}
+        "subscribers", "Number of subscribers per topic, the slowest first [all].", {"type": "integer", "minimum": 0}
     )
     text = {"200": {"description": "Prometheus's text format.", **_content("text/plain", _TEXT)}, **_problems()}
     return {
-        "/topics": view("listTopics", "Topics, some at a time.", "Topics", search, after, _MAX, sort, named),
-        "/topics/{topic}": view("getTopic", "One topic.", "Topic", named),
-        "/servers": view("listServers", "Servers.", "Servers"),
-        "/proxies": view("listProxies", "Proxies.", "Proxies"),
+        "/topics": view("listTopics", "List topics, by page.", "Topics", search, after, _MAX, sort, named),
+        "/topics/{topic}": view("getTopic", "Show a topic.", "Topic", named),
+        "/servers": view("listServers", "List servers.", "Servers"),
+        "/proxies": view("listProxies", "List proxies.", "Proxies"),
         "/metrics": {"get": _operation("metrics", "Metrics of the gateway and the cluster.", text)},
-        "/livez": view("alive", "Whether the process serves.", "Alive", security=[]),
-        "/readyz": view("ready", "Whether the gateway can do its work.", "Ready", security=[]),
+        "/livez": view("alive", "200 while the process serves.", "Alive", security=[]),
+        "/readyz": view("ready", "200 while a proxy answers.", "Ready", security=[]),
         **_page(),
         "/openapi.json": view("describe", "This document.", "Document", security=[]),
     }
@@ -198,33 +204,32 @@ def _operations() -> dict[str, Any]:
         return _operation(name, summary, {"200": _json("Done.", schema), **_problems(408, 409, 413, 415)}, **more)
 
     return {
-        "/topics/{topic}/move": {"post": done("move", "Move a topic to a server.", "Moved", requestBody=wanted)},
+        "/topics/{topic}/move": {"post": done("move", "Move a topic to another server.", "Moved", requestBody=wanted)},
         "/topics/{topic}/clients/{client}": {
-            "delete": done("endSubscription", "End the subscription of a client, any one's.", "Unsubscribed"),
+            "delete": done("endSubscription", "End the subscription of any client.", "Unsubscribed"),
         },
         "/servers/{server}/drain": {
-            "put": done("drain", "Move a server's topics, and give it no more.", "Drained"),
-            "delete": done("stopDraining", "Let a server take topics again.", "Drained"),
+            "put": done("drain", "Move a server's topics away, and assign no new ones to it.", "Drained"),
+            "delete": done("stopDraining", "Assign topics to the server again.", "Drained"),
         },
     }
 
 
 def _page() -> dict[str, Any]:
-    token = _query("access_token", "The bearer token, where no header can be sent.", _TEXT)
-    events = {"description": "Server-sent events without end.", **_content("text/event-stream", _TEXT)}
+    token = _query("access_token", "The bearer token, if the client cannot send the header.", _TEXT)
+    events = {"description": "Endless server-sent events.", **_content("text/event-stream", _TEXT)}
     found: dict[str, Any] = {
-        "/live": {"get": _operation("live", "What the page shows.", {"200": events, **_problems()}, token)}
+        "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
     scripts = [(f"/{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
-        answers = {"200": {"description": "It.", **_content(kind, _TEXT)}, **_problems()}
+        answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}
         name = "".join(part.title() for part in path.removeprefix("/").split(".")) or "Html"
         found[path] = {"get": _operation(f"file{name}", "A file of the page.", answers, security=[])}
     return found
 
 
 def document() -> dict[str, Any]:
-    """The document."""
     paths: dict[str, Any] = {
         "/topics/{topic}/messages": {"post": _put(), "get": _peek()},
         **_subscribers(),
@@ -254,7 +259,6 @@ def document() -> dict[str, Any]:
 
 
 def queries() -> dict[tuple[str, str], frozenset[str]]:
-    """The parameters that a query may have, of each method and path."""
     return {
         (method.upper(), path): frozenset(one["name"] for one in operation["parameters"] if one["in"] == "query")
         for path, item in document()["paths"].items()
@@ -264,5 +268,4 @@ def queries() -> dict[tuple[str, str], frozenset[str]]:
 
 
 def encoded() -> bytes:
-    """The document as JSON."""
     return json.dumps(document(), separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
 """Long polls: the next batch of a subscriber, and its confirmation (docs/http.md, *Receive*).
 
-A batch that is not confirmed is what the next poll gets, with the same messages under the same IDs, whatever became of
-the answer or of the gateway in between.
+The next poll repeats an unconfirmed batch, with the same messages under the same IDs. This holds even if the response
+was lost or the gateway restarted in between.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.problems import Problem
 
 LEAST_SECONDS: Final = 0.25
-"""Patience of a poll that does not wait: the service must be asked once."""
+"""Least wait of a poll, so that the service is asked once."""
 
 ANSWER_SECONDS: Final = 5.0
-"""The service may take so long for an answer however short a poll waits: a busy one is not an unreachable one."""
+"""Time for an answer of the service, even if a poll waits less: a slow service differs from an unreachable one."""
 
 
 async def next_batch(mailbox: Mailbox, most: int, seconds: float) -> list[Mail]:
-    """The batch that is handed out: the one that is not confirmed, else a new one; empty where nothing came.
+    """Return the unconfirmed batch, or a new one, empty if no message arrived.
 
     Args:
-        mailbox: the subscriber's.
-        most: messages of a new batch.
-        seconds: patience.
+        mailbox: of the subscriber.
+        most: limit of messages in a new batch.
+        seconds: longest wait.
 
     Raises:
         As `Mailbox.take`.
@@ -38,7 +38,7 @@ async def next_batch(mailbox: Mailbox, most: int, seconds: float) -> list[Mail]:
     place = mailbox.place()
     if place.opened > place.confirmed:
         return mailbox.after(place.confirmed, POLL_RECORDS_MAX, place.opened)
-    kept = mailbox.after(place.confirmed, most)  # A stream has taken them, and nobody confirmed them.
+    kept = mailbox.after(place.confirmed, most)  # A stream has taken them without a confirmation.
     if kept:
         _open(mailbox, kept[-1].number)
         return kept
@@ -63,25 +63,25 @@ def _open(mailbox: Mailbox, number: int) -> None:
 
 
 async def confirm(mailbox: Mailbox, number: int) -> None:
-    """Take a batch, and what came before it; once more is fine.
+    """Confirm a batch and all before it; may be repeated.
 
     Raises:
         Problem: there was no such batch.
     """
     place = mailbox.place()
     if number > place.last or number < 1:
-        raise Problem("not-found", "There was no such batch of this subscriber.")
+        raise Problem("not-found", "This subscriber never had that batch; use confirm of a batch.")
     if number > place.confirmed:
         await mailbox.confirm(number)
 
 
 def confirmation(topic: str, name: str, number: int) -> str:
-    """The path whose DELETE confirms a batch."""
+    """Return the path that confirms a batch by DELETE."""
     return f"/topics/{quote(topic, safe='')}/subscribers/{quote(name, safe='')}/batches/{number}"
 
 
 async def first_of(*waits: asyncio.Future[object]) -> None:
-    """Wait until one of these is done, and cancel the others."""
+    """Wait until one of the futures is done, and cancel the others."""
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     finally:

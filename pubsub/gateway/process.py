@@ -1,4 +1,4 @@
-"""The gateway as a process: a socket, uvicorn on it, and an end in good order."""
+"""The gateway as a process: a socket, uvicorn on it, and a clean stop."""
 
 from __future__ import annotations
 
@@ -29,30 +29,29 @@ from pubsub.web.serving import HttpServer, Tls, prepare_process
 from pubsub.web.tokens import Users, read_users
 
 THREADS: Final = 16
-"""Threads that wait for disks, and for the cluster's report."""
+"""Threads that wait for disks and for reports of the cluster."""
 
 TOKENS_LOOK_SECONDS: Final = 0.5
-"""The file of tokens is looked at so often: within a second a token that was revoked has lost its streams too."""
+"""Poll interval of the token file: a revoked token loses its streams within a second."""
 
 LIMITS: Final = Limits(CONNECTIONS_MAX, HEADER_BYTES_MAX, KEEP_ALIVE_SECONDS)
-"""Of its connections."""
+"""Limits of the gateway's connections."""
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
 
 @dataclass(frozen=True)
 class GatewaySettings:
-    """What a gateway is told.
+    """Settings of a gateway.
 
     Attributes:
-        bind: HOST:PORT; port 0: one that is free.
-        directory: where its state lives; one gateway at a time.
-        tokens: file of who may do what; None: everybody may do everything.
-        insecure: it may listen without tokens where others than this host reach it.
-        certificate, private_key: files for TLS; None: there is none.
-        allow_hosts: names that it may be asked for by besides, and whose pages may ask; "*": any, as where there are
-            tokens.
-        allow_origins: of other sites, whose pages may ask.
+        bind: HOST:PORT; port 0: a free one.
+        directory: state directory; one gateway at a time.
+        tokens: token file; None: every request has all rights.
+        insecure: allow other hosts to connect, although there are no tokens.
+        certificate, private_key: files for TLS; None: no TLS.
+        allow_hosts: further names of this gateway, also accepted as origins; "*": any name, as with tokens.
+        allow_origins: origins of other sites whose pages may send requests.
     """
 
     bind: str
@@ -66,10 +65,10 @@ class GatewaySettings:
 
 
 def sites_of(settings: GatewaySettings) -> Sites:
-    """Whose pages may ask. With tokens any host will do: no browser adds a token by itself.
+    """Return the accepted hosts and origins. With tokens any host is accepted: no browser adds a token by itself.
 
     Raises:
-        ConfigurationError: a name of them is none.
+        ConfigurationError: a name is not valid.
     """
     bound = settings.bind.rpartition(":")[0]
     any_host = settings.tokens is not None
@@ -80,13 +79,13 @@ def sites_of(settings: GatewaySettings) -> Sites:
 
 
 def listen(settings: GatewaySettings) -> Listening:
-    """The socket on which it listens.
+    """Return the listening socket.
 
     Raises:
-        ConfigurationError: that is no address, it is taken, or others could reach it without a token.
+        ConfigurationError: the address is malformed or in use, or other hosts could connect without a token.
     """
     insecure = settings.insecure or settings.tokens is not None
-    remedy = "give a file of tokens (--tokens FILE), or say --insecure"
+    remedy = "name a token file by --tokens FILE, or allow this by --insecure"
     return listen_at(settings.bind, insecure=insecure, option="--bind", remedy=remedy)
 
 
@@ -102,16 +101,16 @@ def run_gateway(
 
     Args:
         settings: of the gateway; clients: of its clients.
-        gather: asks the cluster for its report; operations: what operators may have done to it.
-        peek: looks at messages.
-        ready: told the URL once it listens.
+        gather: asks the cluster for its report; operations: carries out requests of operators.
+        peek: reads messages without a subscription.
+        ready: called with the URL once the gateway listens.
 
     Raises:
-        ConfigurationError, StorageError: it cannot begin.
+        ConfigurationError, StorageError: the gateway cannot start.
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     prepare_process()
-    sound_wall(SystemClock().wall())  # Before anything is written.
+    sound_wall(SystemClock().wall())  # Check the clock before anything is written.
     users, allowed = _users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):
@@ -152,10 +151,10 @@ def _problem(status: int, reason: str) -> bytes:
 
 
 async def _watch(gateway: Gateway, path: Path | None) -> None:
-    """Take the file of tokens anew when it has changed; one that cannot be used changes nothing."""
+    """Read the token file again when it changes; a file with an error changes nothing."""
     if path is None:
         return
-    seen: tuple[int, ...] = ()  # It may have changed since it was read at the start.
+    seen: tuple[int, ...] = ()  # The file may have changed since the start.
     while True:
         await asyncio.sleep(TOKENS_LOOK_SECONDS)
         now = _stamp(path)
@@ -165,7 +164,7 @@ async def _watch(gateway: Gateway, path: Path | None) -> None:
         try:
             gateway.sessions.users = read_users(path)
         except ConfigurationError as error:
-            _log.error("the tokens read before stay in force: %s", error)
+            _log.error("the token file cannot be used, so the previous tokens stay valid: %s", error)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -1,8 +1,8 @@
-"""Puts: requests that come at the same time share a commit, a batch on the wire and an fsync at the server.
+"""Puts: simultaneous requests share a commit, a batch on the wire and an fsync at the server.
 
-Each topic has a lane. What arrives while GROUPS_MAX commits of a topic are on their way waits, and goes with the next
-one, together: so one request alone is not delayed, and sixty-four at once cost little more than one. A request with an
-Idempotency-Key makes its group's commit a fsynced one, which is made on a thread.
+Each topic has a lane. Requests that arrive while GROUPS_MAX commits of a topic are in flight wait, and the next commit
+has them all. So a single request is not delayed, and sixty-four at once cost little more than one. A request with an
+Idempotency-Key makes its group's commit an fsynced one, on a thread.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _log: Final = logging.getLogger("pubsub.gateway")
 
 @dataclass
 class Written:
-    """What became of a put: in the outbox, or there already under its key.
+    """The result of a put: new in the outbox, or present under its key.
 
     Attributes:
-        publisher, runs: by what its messages are named.
-        row: the last row of the outbox that it is in; None: an earlier start, or an earlier request, put it.
-        replayed: it had been put before.
+        publisher, runs: name its messages.
+        row: the last outbox row of the put; None: an earlier request or run of the gateway made it.
+        replayed: the put happened before.
     """
 
     publisher: str
@@ -53,9 +53,9 @@ class Put:
 
     Attributes:
         contents: its messages.
-        size: of them in bytes, keys and headers included.
-        key, fingerprint: of a request that is to happen once; "" where it has none.
-        done: told when its messages are on the server's disk.
+        size: bytes of the messages, keys and headers included.
+        key, fingerprint: of a request with an Idempotency-Key; key "" for none.
+        done: set when the messages are on the server's disk.
     """
 
     contents: Contents
@@ -66,13 +66,10 @@ class Put:
 
     @property
     def count(self) -> int:
-        """How many messages."""
         return len(self.contents.bodies)
 
 
 class Lane:
-    """The puts of one topic."""
-
     def __init__(self, client: GatewayClient, topic: str, timeout: float) -> None:
         self._client, self._topic, self._timeout = client, topic, timeout
         self._waiting: deque[Put] = deque()
@@ -80,11 +77,9 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way."""
         return not self._tasks and not self._waiting
 
     def add(self, put: Put) -> None:
-        """One more request, which goes now or with the next group."""
         self._waiting.append(put)
         self._start()
 
@@ -111,11 +106,11 @@ class Lane:
         except (PubsubError, Problem) as error:
             _fail(group, error)
         except BaseException:
-            _fail(group, Problem("internal", "The put was cut off; it may or may not have happened."))
+            _fail(group, Problem("internal", "The put was interrupted; it may have happened or not."))
             raise
 
     def _next_group(self) -> list[Put]:
-        """What goes together: as many as wait, within the limits."""
+        """Return the waiting puts that share the next commit, within the limits."""
         group: list[Put] = []
         size = records = 0
         while self._waiting:
@@ -124,17 +119,16 @@ class Lane:
             if group and (size > GROUP_BYTES_MAX or records > GROUP_RECORDS_MAX):
                 break
             self._waiting.popleft()
-            if not put.done.done():  # Whoever asked is gone.
+            if not put.done.done():  # Otherwise the client has disconnected.
                 group.append(put)
         return group
 
     async def _commit(self, group: list[Put]) -> list[Written | Problem]:
-        """Into the outbox with all of them, in one commit."""
         rows = await self._client.put_rows(self._topic, _joined(group), self._timeout)
         return list(_shared(group, rows, self._client.publisher_id))
 
     async def _commit_keyed(self, group: list[Put]) -> list[Written | Problem]:
-        """Into the outbox with those whose key is new, in one commit with their keys."""
+        """Put those with a new key into the outbox, in one commit with the keys."""
         client, topic, publisher = self._client, self._topic, self._client.publisher_id
         client.check_put(topic)
 
@@ -159,7 +153,7 @@ class Lane:
         return await client.write_synced(commit)
 
     async def _settle(self, group: list[Put], written: list[Written | Problem]) -> None:
-        """Answer each when its messages are on the server's disk."""
+        """Complete each put when its messages are on the server's disk."""
         last = next((one.row for one in reversed(written) if isinstance(one, Written) and one.row is not None), None)
         if last is not None:
             await self._client.settle(last, self._timeout)
@@ -176,7 +170,7 @@ class Lane:
 
 
 def _joined(group: list[Put]) -> Contents:
-    """The messages of a group as one sequence; those without keys have empty ones where others have some."""
+    """Return a group's messages as one sequence. If some messages have a key, the others get an empty one."""
     if len(group) == 1:
         return group[0].contents
     keyed, headed = (any(column) for column in zip(*[put.contents[1:] for put in group], strict=True))
@@ -188,7 +182,7 @@ def _joined(group: list[Put]) -> Contents:
 
 
 def _shared(group: list[Put], rows: list[Row], publisher: str) -> list[Written]:
-    """The counters of each request of a group that was put as one sequence."""
+    """Return the counters of each request of a group that was put as one sequence."""
     every, place, out = counters(rows), 0, []
     for put in group:
         count = put.count
@@ -201,35 +195,36 @@ def _fail(group: list[Put], error: Exception) -> None:
     for put in group:
         if not put.done.done():
             put.done.set_exception(error)
-            put.done.exception()  # Whoever asked may be gone; then nobody is to be told that nobody looked.
+            put.done.exception()  # The client may have disconnected; this avoids asyncio's "never retrieved".
 
 
 def _check(put: Put) -> None:
-    """See that a request can be put, before others share its fate.
+    """Check one request, so that its error does not affect others of its group.
 
     Raises:
-        Problem: it cannot.
+        Problem: it cannot be put.
     """
     if put.count > GROUP_RECORDS_MAX:
-        raise Problem("too-large", f"A request may have {GROUP_RECORDS_MAX:,} messages.")
+        raise Problem("too-large", f"The request has too many messages; the limit is {GROUP_RECORDS_MAX:,}.")
     if put.size > BODY_BYTES_MAX:
         raise Problem(
-            "too-large", f"The messages of a request may have {BODY_BYTES_MAX:,} bytes, keys and headers included."
+            "too-large", f"The messages are too large; the limit is {BODY_BYTES_MAX:,} bytes with keys and headers."
         )
     columns = [column for column in put.contents if column]
     tables = END_BYTES * (len(columns) - 1)
     if batch_size(1, put.size + tables) > BATCH_BYTES_MAX:
         largest = max(map(sum, zip(*[map(len, column) for column in columns], strict=True)))
         if batch_size(1, largest + tables) > BATCH_BYTES_MAX:
-            raise Problem("too-large", f"A message may have {RECORD_BYTES_MAX:,} bytes, its key and headers included.")
+            limit = f"{RECORD_BYTES_MAX:,} bytes with its key and headers"
+            raise Problem("too-large", f"A message is too large; the limit is {limit}.")
 
 
 class Publishing:
-    """The puts of one user; what is in doubt goes out as soon as it can, whoever asks for it or nobody.
+    """The puts of one user. Puts in doubt are sent as soon as possible, even if no request waits for them.
 
     Args:
-        client: the user's.
-        timeout: in seconds, until a put is in doubt.
+        client: of the user.
+        timeout: seconds until a put is in doubt.
     """
 
     def __init__(self, client: GatewayClient, timeout: float) -> None:
@@ -239,12 +234,11 @@ class Publishing:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is on its way, nor waits to be."""
         busy = self._finishing is not None and not self._finishing.done()
         return not busy and not self.client.outbox_bytes() and all(lane.idle for lane in self._lanes.values())
 
     def finish(self) -> None:
-        """Send what is unfinished, where nobody waits for it; called now and then."""
+        """Send unfinished puts that no request waits for; called regularly."""
         busy = self._finishing is not None and not self._finishing.done()
         if not busy and self.client.outbox_bytes():
             self._finishing = asyncio.create_task(self._finish())
@@ -253,13 +247,13 @@ class Publishing:
         try:
             await self.client.flush(self._timeout)
         except PubsubError as error:
-            _log.warning("%s has unfinished puts: %s", self.client.name, error)
+            _log.warning("%s has unfinished puts, and tries them again: %s", self.client.name, error)
 
     async def put(self, topic: str, put: Put) -> Written:
-        """Put a request's messages; returns when they are on the server's disk.
+        """Put a request's messages, and return when they are on the server's disk.
 
         Raises:
-            Problem: its key was another request's, or the gateway is full.
+            Problem: its key belongs to another request, or the gateway has reached a limit.
             As `AsyncClient.put`.
         """
         _check(put)
@@ -268,7 +262,7 @@ class Publishing:
             if len(self._lanes) >= LANES_MAX:
                 self._lanes = {name: one for name, one in self._lanes.items() if not one.idle}
                 if len(self._lanes) >= LANES_MAX:
-                    raise Problem("busy", f"Puts to {LANES_MAX:,} topics are on their way already.")
+                    raise Problem("busy", f"Puts to {LANES_MAX:,} topics are in flight, which is the limit; try again.")
             lane = self._lanes[topic] = Lane(self.client, topic, self._timeout)
         lane.add(put)
         return await put.done

@@ -1,4 +1,4 @@
-"""Who reads from which subscriber: one at a time."""
+"""The requests that read from subscribers: one for each subscriber."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Final
 from pubsub.gateway.problems import Problem
 
 LEAVE_SECONDS: Final = 5.0
-"""A reader that is to make room gets so long to notice."""
+"""Time for a reader to end when another one takes over."""
 
 Key = tuple[str, str, str]
 
 
 class Reader:
-    """One that reads now.
+    """A request that reads.
 
     Attributes:
-        told: it is to make room for another; gone: it has.
+        told: it must end; gone: it has ended.
     """
 
     def __init__(self) -> None:
@@ -27,32 +27,29 @@ class Reader:
 
 
 class Readers:
-    """All that read now, by subscriber."""
-
     def __init__(self) -> None:
         self._readers: dict[Key, Reader] = {}
 
     @property
     def count(self) -> int:
-        """How many read."""
         return len(self._readers)
 
     @asynccontextmanager
     async def reading(self, key: Key, *, take_over: bool = False) -> AsyncIterator[Reader]:
-        """Be the one that reads from a subscriber, in the block.
+        """Be the only reader of a subscriber during the block.
 
         Args:
-            key: the subscriber's.
-            take_over: whoever reads now makes room; a stream that comes back must not wait for its own broken
-                connection to be noticed.
+            key: of the subscriber.
+            take_over: end the present reader. A returning stream must not wait until its own broken connection is
+                noticed.
 
         Raises:
-            Problem: another one reads.
+            Problem: another request reads.
         """
         if take_over:
             await self.send_away(key)
         if key in self._readers:
-            raise Problem("busy-subscriber", "Another request reads from this subscriber; there is one at a time.")
+            raise Problem("busy-subscriber", "Another request reads from this subscriber; only one may at a time.")
         reader = self._readers[key] = Reader()
         try:
             yield reader
@@ -61,7 +58,7 @@ class Readers:
             reader.gone.set()
 
     async def send_away(self, key: Key) -> None:
-        """Have whoever reads from a subscriber end, and wait for it."""
+        """End the present reader of a subscriber, and wait for it."""
         reader = self._readers.get(key)
         if reader is None:
             return
@@ -70,4 +67,5 @@ class Readers:
             async with asyncio.timeout(LEAVE_SECONDS):
                 await reader.gone.wait()
         except TimeoutError:
-            raise Problem("busy-subscriber", "Another request reads from this subscriber and does not end.") from None
+            text = "Another request reads from this subscriber and does not end; try again."
+            raise Problem("busy-subscriber", text) from None

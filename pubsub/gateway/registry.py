@@ -1,8 +1,8 @@
-"""What the gateway knows by itself: its subscribers and webhooks, in one small SQLite file under its directory.
+"""The gateway's own state: its subscribers and webhooks, in a small SQLite file of its directory.
 
-Messages are not in it: those are with the subscriber's client. A row comes before the subscription that it stands for
-and goes after it, so that a start finds every one that was begun. The file is locked while it is open, which keeps a
-second gateway out of the directory.
+Messages are in the subscribers' clients, not here. A row is written before its subscription begins and removed after it
+ends, so that a restart finds every subscription. The file is locked while it is open, which keeps a second gateway out
+of the directory.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CREATE TABLE IF NOT EXISTS subscriber (
 ) WITHOUT ROWID;
 """
 
-_REMEDY: Final = "put a backup of the gateway's directory back"
+_REMEDY: Final = "restore the gateway's directory from a backup"
 
 ACTIVE: Final = "active"
 ENDED: Final = "ended"
@@ -35,7 +35,7 @@ ENDED: Final = "ended"
 
 @dataclass(frozen=True)
 class Webhook:
-    """Where a webhook's messages go.
+    """The receiver of a webhook.
 
     Attributes:
         url: of the receiver.
@@ -54,10 +54,9 @@ class Subscriber:
     """One subscriber of one topic.
 
     Attributes:
-        user: whose.
-        topic: of which.
-        name: as its user calls it.
-        webhook: where its messages go by themselves; None: they are fetched.
+        user: its owner.
+        name: as its owner calls it.
+        webhook: receiver of its messages; None: requests fetch them.
     """
 
     user: str
@@ -67,12 +66,10 @@ class Subscriber:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """Which one it is."""
         return self.user, self.topic, self.name
 
     @property
     def client(self) -> str:
-        """The ID of its client, by which the service knows it."""
         return f"{self.user}.{self.name}"
 
 
@@ -80,7 +77,7 @@ class Registry:
     """All subscribers of a gateway, in memory and on disk.
 
     Args:
-        directory: the gateway's.
+        directory: of the gateway.
 
     Raises:
         StorageError: it cannot be opened; StoreInUse: another gateway has it.
@@ -92,7 +89,7 @@ class Registry:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(directory), error.strerror or str(error)) from None
-        begin_file(self._path, mode=0o600)  # It has the webhooks' secrets.
+        begin_file(self._path, mode=0o600)  # The file contains the webhooks' secrets.
         with self._opening():
             self._db = apsw.Connection(str(self._path))
             self._db.execute(CAREFUL)
@@ -118,7 +115,7 @@ class Registry:
 
     @contextmanager
     def _opening(self) -> Iterator[None]:
-        """The same, and what rows end in that no gateway writes; nothing stays open."""
+        """As `_errors`, also for rows that no gateway writes. After an error the file is closed."""
         try:
             with self._errors():
                 yield
@@ -132,29 +129,26 @@ class Registry:
             raise
 
     def find(self, user: str, topic: str, name: str) -> Subscriber | None:
-        """One subscriber; None where there is no such."""
         return self._found.get((user, topic, name))
 
     def all(self) -> list[Subscriber]:
-        """Every subscriber, by user, topic and name."""
         return [self._found[key] for key in sorted(self._found)]
 
     def webhooks(self, user: str, topic: str) -> list[Subscriber]:
-        """A user's webhooks on a topic, by name."""
         return [one for one in self.all() if one.user == user and one.topic == topic and one.webhook is not None]
 
     def put(self, subscriber: Subscriber) -> None:
-        """Add a subscriber, or replace what is known of it; durable when this returns.
+        """Add or replace a subscriber; durable when this returns.
 
         Raises:
-            Problem: there are SUBSCRIBERS_MAX, or WEBHOOKS_MAX. StorageError: the disk refused.
+            Problem: SUBSCRIBERS_MAX or WEBHOOKS_MAX is reached. StorageError: the disk failed.
         """
         if subscriber.key not in self._found and len(self._found) >= SUBSCRIBERS_MAX:
-            raise Problem("busy", f"This gateway keeps {SUBSCRIBERS_MAX:,} subscribers, and has as many.")
+            raise Problem("busy", f"This gateway has {SUBSCRIBERS_MAX:,} subscribers, which is the limit; remove one.")
         hook = subscriber.webhook
         new = hook is not None and subscriber.key not in self._found
         if new and sum(one.webhook is not None for one in self._found.values()) >= WEBHOOKS_MAX:
-            raise Problem("busy", f"This gateway keeps {WEBHOOKS_MAX} webhooks, and has as many.")
+            raise Problem("busy", f"This gateway has {WEBHOOKS_MAX} webhooks, which is the limit; remove one.")
         facts = None
         if hook is not None:
             facts = json.dumps({"url": hook.url, "secrets": hook.secrets, "state": hook.state, "reason": hook.reason})
@@ -163,30 +157,30 @@ class Registry:
         self._found[subscriber.key] = subscriber
 
     def end(self, subscriber: Subscriber, state: str, reason: str) -> Subscriber:
-        """Change what a webhook's state is; the subscriber as it is then."""
+        """Change a webhook's state, and return the changed subscriber."""
         assert subscriber.webhook is not None
         changed = replace(subscriber, webhook=replace(subscriber.webhook, state=state, reason=reason))
         self.put(changed)
         return changed
 
     def remove(self, subscriber: Subscriber) -> None:
-        """Forget a subscriber; durable when this returns."""
+        """Remove a subscriber; durable when this returns."""
         with self._errors():
             self._db.execute("DELETE FROM subscriber WHERE user = ? AND topic = ? AND name = ?", subscriber.key)
         self._found.pop(subscriber.key, None)
 
     def close(self) -> None:
-        """Let another gateway have the directory."""
+        """Release the directory for another gateway."""
         self._db.close()
 
 
 def _loaded(user: str, topic: str, name: str, webhook: str | None) -> Subscriber:
     if {type(text) for text in (user, topic, name)} != {str}:
-        raise ValueError("a name that is none")
+        raise ValueError("a name that is not text")
     if webhook is None:
         return Subscriber(user, topic, name)
     facts = json.loads(webhook)
     hook = Webhook(facts["url"], tuple(facts["secrets"]), facts["state"], facts["reason"])
     if {type(text) for text in (hook.url, hook.state, hook.reason, *hook.secrets)} != {str}:
-        raise ValueError("a webhook that is none")
+        raise ValueError("a webhook that is not text")
     return Subscriber(user, topic, name, hook)

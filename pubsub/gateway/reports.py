@@ -1,7 +1,7 @@
-"""The cluster's report, asked for at most once a second, however many ask, and less often where it is large.
+"""The cluster's report, requested at most once a second by all callers together, and less often if it is large.
 
-A server tells of ten thousand topics between two turns of its loop, which is when it does nothing else. So a report is
-good for as long as makes that a small part of its time.
+A server builds its report between two turns of its loop, and does nothing else meanwhile. A report of many topics is
+therefore reused for longer, so that it takes only a small part of the server's time.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from pubsub.monitoring.rates import Rates
 from pubsub.monitoring.unknown import Memory
 
 Gather = Callable[[], dict[str, Any]]
-"""Asks every proxy and server, and gives one picture: `proxies`, `servers`, `topics`, `warnings` …"""
+"""Asks every proxy and server, and returns one report: `proxies`, `servers`, `topics`, `warnings` and more."""
 
 
 class Reports:
     """The last report.
 
     Args:
-        gather: asks the cluster; it blocks, and is called on a thread.
+        gather: asks the cluster; it blocks, and runs on a thread.
 
     Attributes:
-        rates: of the last two reports.
+        rates: from the last two reports.
     """
 
     def __init__(self, gather: Gather) -> None:
@@ -39,10 +39,10 @@ class Reports:
         self._last: dict[str, Any] = {}
 
     async def get(self) -> dict[str, Any]:
-        """The report: at most REPORT_SECONDS old, or one second for each REPORT_TOPICS_PER_SECOND topics in it.
+        """Return the report: at most REPORT_SECONDS old, or one second for each REPORT_TOPICS_PER_SECOND topics.
 
         Raises:
-            PubsubError: nobody answers, or we may not ask.
+            PubsubError: no proxy answers, or the gateway lacks the right.
         """
         if monotonic() < self._until:
             return self._last
@@ -60,7 +60,7 @@ class Reports:
         return found
 
     async def problem(self) -> str:
-        """Why there is no report; "" where there is one."""
+        """Return the reason why there is no report, "" if there is one."""
         try:
             await self.get()
         except PubsubError as error:

@@ -1,7 +1,7 @@
-"""Which handler a request is for: a table of methods and paths.
+"""Finds the handler of a request in a table of methods and paths.
 
-Paths are looked at as they came, before `%2F` is a slash: topics have slashes in their names. One table is what
-requests are found by and what the OpenAPI document is held against.
+A path is matched before `%2F` is decoded, because topics have slashes in their names. The same table is compared with
+the OpenAPI document.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ ENDLESS: Final = frozenset(
     tuple(path.split("/")[1:])
     for path in ("/live", "/topics/{topic}/stream", "/topics/{topic}/subscribers/{subscriber}/messages")
 )
-"""Paths whose GET waits for messages: they have no HEAD.
+"""Paths without HEAD, because their GET waits for messages.
 
-Everywhere else HEAD is GET without its content (RFC 9110, 9.3.2), which health checks ask for.
+All other paths answer HEAD as GET without a body (RFC 9110, 9.3.2), which health checks use.
 """
 
 _NO_ESCAPE: Final = re.compile("%(?![0-9A-Fa-f]{2})")
@@ -32,7 +32,7 @@ class Routes(Generic[Handler]):
     """A table of paths like `/topics/{topic}/messages`, each with its methods.
 
     Attributes:
-        paths: path as it is written -> method -> handler.
+        paths: path pattern -> method -> handler.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,6 @@ class Routes(Generic[Handler]):
         self._by_length: dict[int, list[tuple[tuple[str, ...], dict[str, Handler]]]] = {}
 
     def add(self, method: str, path: str, handler: Handler) -> None:
-        """One more row."""
         methods = self.paths.get(path)
         if methods is None:
             methods = self.paths[path] = {}
@@ -49,15 +48,15 @@ class Routes(Generic[Handler]):
         methods[method] = handler
 
     def find(self, method: str, raw_path: bytes) -> tuple[Handler, dict[str, str]]:
-        """The handler of a request, and what stands for the names in its path.
+        """Return the handler of a request and its path parameters.
 
         Raises:
-            Problem: 404, 405, or 400 where a name is no ASCII or has a % that is no escape.
+            Problem: 404, 405, or 400 if a name is not ASCII or has a malformed %-escape.
         """
         try:
             parts = raw_path.decode("ascii").split("/")[1:]
         except UnicodeDecodeError:
-            raise Problem("bad-request", "A path is written in ASCII, with %-escapes.") from None
+            raise Problem("bad-request", "The path is not ASCII; write other bytes as %XX.") from None
         for pattern, methods in self._by_length.get(len(parts), ()):
             names = _match(pattern, parts)
             if names is None:
@@ -66,9 +65,9 @@ class Routes(Generic[Handler]):
             if handler is None:
                 heads = {"HEAD"} if "GET" in methods and pattern not in ENDLESS else set()
                 allowed = ", ".join(sorted({*methods, *heads}))
-                raise Problem("method-not-allowed", f"This resource takes {allowed}.", {"allow": allowed})
+                raise Problem("method-not-allowed", f"This resource has only {allowed}.", {"allow": allowed})
             return handler, names
-        raise Problem("not-found", "There is nothing at this path; /openapi.json lists what there is.")
+        raise Problem("not-found", "The path does not exist; /openapi.json lists all paths.")
 
 
 def _match(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
@@ -85,7 +84,7 @@ def _match(pattern: tuple[str, ...], parts: list[str]) -> dict[str, str] | None:
 
 def _unquoted(part: str) -> str:
     if _NO_ESCAPE.search(part):
-        raise Problem("bad-request", "In a path a % is followed by two hexadecimal digits, and itself written %25.")
+        raise Problem("bad-request", "In a path write two hexadecimal digits after a %, and a % itself as %25.")
     try:
         return unquote_to_bytes(part).decode("ascii")
     except UnicodeDecodeError:

@@ -1,4 +1,4 @@
-"""The shapes of what the gateway answers and takes, and the JSON Schema (draft 2020-12) that is derived from them."""
+"""The shapes of requests and responses, and the JSON Schema (draft 2020-12) that is derived from them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ _REF: Final = "#/components/schemas/{name}"
 
 
 def ref(name: str) -> Schema:
-    """One of SCHEMAS."""
     return {"$ref": _REF.format(name=name)}
 
 
@@ -27,26 +26,26 @@ Texts = dict[str, str] | UnsetType
 Base64 = Annotated[str, Meta(extra_json_schema={"contentEncoding": "base64"})] | UnsetType
 Anything = dict[str, Any] | None
 Count = Annotated[int, Meta(ge=0)]
-Figure = Annotated[Count | None, Meta(description="Null: not known.")]
-Cut = Annotated[list[Literal["key", "body"]], Meta(description="Of what only the beginning is shown.")]
-Moment = Annotated[int, Meta(ge=0, description="When it failed, microseconds since 1970.")] | UnsetType
+Figure = Annotated[Count | None, Meta(description="Null: unknown.")]
+Cut = Annotated[list[Literal["key", "body"]], Meta(description="The fields that are cut.")]
+Moment = Annotated[int, Meta(ge=0, description="Time of the failure, microseconds since 1970.")] | UnsetType
 Kind = Annotated[str, Meta(extra_json_schema={"enum": [PREFIX + name for name in TITLES]})]
 Secret = Annotated[str, Meta(pattern="^whsec_")]
 Yes = Annotated[bool, Meta(extra_json_schema={"const": True})]
 Oldest = Annotated[
     float | None,
-    Meta(description="Seconds since the oldest message that is not acknowledged was put; null where nothing waits."),
+    Meta(description="Age in seconds of the oldest unacknowledged message; null if there is none."),
 ]
 Next = Annotated[str | None, Meta(description="`after` of the next page.")]
-Number = Annotated[int, Meta(ge=0, description="Of a dead letter: its place.")] | UnsetType
-Tries = Annotated[int, Meta(ge=0, description="Of a dead letter: how often it was tried.")] | UnsetType
-Why = Annotated[str, Meta(description="Of a dead letter: how the last try failed, or why there is none.")] | UnsetType
+Number = Annotated[int, Meta(ge=0, description="Of a dead letter: its number, for `after`.")] | UnsetType
+Tries = Annotated[int, Meta(ge=0, description="Of a dead letter: the number of tries.")] | UnsetType
+Why = Annotated[str, Meta(description="Of a dead letter: the error of the last try, or of the loss.")] | UnsetType
 Letters = list[Annotated[Any, Meta(extra_json_schema={"oneOf": [ref("Message"), ref("Lost")]})]]
-"""What msgspec has no union for: structs without a tag."""
+"""A union that msgspec lacks: structs without a tag."""
 
 
 class Shape(Struct, forbid_unknown_fields=True):
-    """An object with these fields and no others; a field that is UNSET is left out."""
+    """An object with exactly these fields; a field that is UNSET is left out."""
 
 
 class Problem(Shape):
@@ -71,38 +70,38 @@ class Put(Shape, kw_only=True):
 
 
 class Held(Shape):
-    """A message, without the fields that only some answers have."""
+    """A message, with the fields that all responses have."""
 
     id: Annotated[str, Meta(description="STORE-COUNTER, the same wherever the message appears.")]
-    position: Annotated[str, Meta(description="Its place in the topic, log.offset.")]
+    position: Annotated[str, Meta(description="Its position in the topic, log.offset.")]
     publisher: str
-    counter: Annotated[str, Meta(description="The publisher's number of it; beyond what JavaScript counts to.")]
-    stamp: Annotated[int, Meta(ge=0, description="When the server took it, microseconds since 1970.")]
+    counter: Annotated[str, Meta(description="The publisher's counter, as text: it may exceed 2^53.")]
+    stamp: Annotated[int, Meta(ge=0, description="Timestamp of the server, microseconds since 1970.")]
     key: Text = UNSET
     key_base64: Base64 = UNSET
-    headers: Annotated[Texts, Meta(description="Its headers, those that are UTF-8.")] = UNSET
-    headers_base64: Annotated[Texts, Meta(description="Those that are not.")] = UNSET
-    body: Annotated[Text, Meta(description="The message, where it is UTF-8.")] = UNSET
-    body_base64: Annotated[Base64, Meta(description="The message, where it is not.")] = UNSET
+    headers: Annotated[Texts, Meta(description="The headers with UTF-8 values.")] = UNSET
+    headers_base64: Annotated[Texts, Meta(description="The headers with other values.")] = UNSET
+    body: Annotated[Text, Meta(description="The body, if it is UTF-8.")] = UNSET
+    body_base64: Annotated[Base64, Meta(description="The body, if it is not UTF-8.")] = UNSET
 
 
 class Beginning(Held, kw_only=True):
-    """A message as a topic holds it, of a large key and body only the beginnings."""
+    """A stored message; a large key or body is cut."""
 
-    bytes: Annotated[int, Meta(ge=0, description="Of the whole body.")]
+    bytes: Annotated[int, Meta(ge=0, description="Size of the complete body.")]
     cut: Cut
 
 
 class Peeked(Shape):
     topic: str
-    held: Annotated[int, Meta(ge=0, description="Messages that the topic holds.")]
+    held: Annotated[int, Meta(ge=0, description="Number of messages in the topic.")]
     messages: list[Beginning]
     next: Next
 
 
 class Message(Held):
     doubtful: Annotated[Flag, Meta(description="True: a lost state directory may have processed it.")] = UNSET
-    bytes: Annotated[Count | UnsetType, Meta(description="Of the whole body, where beginnings were asked for.")] = UNSET
+    bytes: Annotated[Count | UnsetType, Meta(description="Size of the complete body, with `beginnings`.")] = UNSET
     cut: Cut | UnsetType = UNSET
     number: Number = UNSET
     attempts: Tries = UNSET
@@ -112,7 +111,7 @@ class Message(Held):
 
 class Lost(Shape):
     id: str
-    lost: Annotated[str, Meta(description="Messages at these positions are lost, and why.")]
+    lost: Annotated[str, Meta(description="Reason why the messages at these positions are lost.")]
     position: str
     number: Number = UNSET
     attempts: Tries = UNSET
@@ -132,7 +131,7 @@ class MessageWanted(Shape):
 class Batch(Shape):
     topic: str
     subscriber: str
-    confirm: Annotated[str, Meta(description="The path whose DELETE takes the batch.")]
+    confirm: Annotated[str, Meta(description="Path that confirms the batch by DELETE.")]
     messages: Letters
 
 
@@ -145,32 +144,30 @@ class Subscribed(Shape):
 class Subscriber(Subscribed):
     taken: Count
     confirmed: Count
-    open_batch: Annotated[str | None, Meta(description="The confirmation of the batch that is open.")]
-    dead_letters: Annotated[
-        int, Meta(ge=0, description="Ranges of messages that it was never handed, since they are lost.")
-    ]
+    open_batch: Annotated[str | None, Meta(description="Path that confirms the open batch.")]
+    dead_letters: Annotated[int, Meta(ge=0, description="Ranges of lost messages that it never received.")]
 
 
 class Failure(Shape):
-    id: Annotated[str, Meta(description="The message's.")]
-    error: Annotated[str, Meta(description="The receiver's status, or why there was none.")]
-    attempts: Annotated[int, Meta(ge=0, description="How often it was tried.")]
+    id: Annotated[str, Meta(description="ID of the message.")]
+    error: Annotated[str, Meta(description="Status of the receiver, or the reason why there was none.")]
+    attempts: Annotated[int, Meta(ge=0, description="Number of tries.")]
     failed_at: Moment = UNSET
 
 
 class Webhook(Shape):
     topic: str
     name: str
-    url: Annotated[str, Meta(description="Where; *** stands for user and password, and for the query.")]
-    secrets: Annotated[int, Meta(ge=0, description="How many sign.")]
+    url: Annotated[str, Meta(description="Receiver; user, password and query are shown as ***.")]
+    secrets: Annotated[int, Meta(ge=0, description="Number of secrets that sign.")]
     state: Annotated[str, Meta(extra_json_schema={"enum": ["active", "ended"]})]
-    reason: Annotated[str, Meta(description="Why nothing is delivered at present; empty where all is well.")]
+    reason: Annotated[str, Meta(description="Reason why deliveries pause, empty if they do not.")]
     waiting: Count
     dead_letters: int | None
     last_failure: Failure | None
     delivered: Count
     failed: Count
-    secret: Annotated[Text, Meta(description="The secret that was made, shown this once.")] = UNSET
+    secret: Annotated[Text, Meta(description="The generated secret, shown only once.")] = UNSET
 
 
 class Webhooks(Shape):
@@ -211,21 +208,21 @@ class Topic(Shape):
     topic: str
     owners: list[str]
     others: list[str]
-    whole: Annotated[bool | None, Meta(description="One server holds all of it; null: it does not answer.")]
+    whole: Annotated[bool | None, Meta(description="One server is the sole owner; null: it does not answer.")]
     unknown_seconds: Annotated[
         float | None,
-        Meta(description="Since when its server does not answer: then its figures are null. Null: they are known."),
+        Meta(description="Seconds without an answer of its server; the figures are then null. Null: it answers."),
     ]
     last_known: LastKnown | None
     records: Figure
     bytes: Figure
     backlog: Figure
-    puts: Annotated[float | None, Meta(description="Messages put a second; null: not known yet.")]
-    deliveries: Annotated[float | None, Meta(description="Messages taken a second, by all subscribers.")]
+    puts: Annotated[float | None, Meta(description="Messages put per second; null: unknown.")]
+    deliveries: Annotated[float | None, Meta(description="Messages acknowledged per second by all subscribers.")]
     held_by: Annotated[str | None, Meta(description="The client with the largest backlog.")]
     oldest_unacknowledged_seconds: Oldest
     subscribers: list[Waiting] | None
-    subscribers_total: Annotated[Count | None, Meta(description="How many there are, listed or not; null: not known.")]
+    subscribers_total: Annotated[Count | None, Meta(description="Number of subscribers, listed or not; null: unknown.")]
 
 
 class Topics(Shape):
@@ -239,10 +236,10 @@ class Process(Shape, kw_only=True):
     id: Text = UNSET
     alive: Flag = UNSET
     answered: bool
-    unheard_seconds: Annotated[Seconds, Meta(description="Since when no proxy hears a server.")] = UNSET
-    last_known: Annotated[Anything | UnsetType, Meta(description="What such a server had: topics, records.")] = UNSET
+    unheard_seconds: Annotated[Seconds, Meta(description="Seconds since a server's last sign of life.")] = UNSET
+    last_known: Annotated[Anything | UnsetType, Meta(description="Its last numbers of topics and records.")] = UNSET
     reason: str
-    report: Annotated[Anything, Meta(description="What the process says of itself.")]
+    report: Annotated[Anything, Meta(description="The process's own report.")]
 
 
 class Servers(Shape):
@@ -257,7 +254,7 @@ class Proxies(Shape):
 
 
 class MoveWanted(Shape):
-    to: Annotated[str, Meta(description="The server's ID.")]
+    to: Annotated[str, Meta(description="ID of the new owner.")]
 
 
 class Moved(Shape):

@@ -1,4 +1,4 @@
-"""Requests that last: streams, long polls and the page's events end when their token loses the right that they need."""
+"""Ends long requests (streams, long polls, the page's events) when their token loses the right that they need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Needs = Callable[[User], bool]
 
 @dataclass(eq=False)
 class _Lasting:
-    """A request that lasts: by which token it came, as whom, and the right that it needs."""
+    """A long request: its token, its user, and the right that it needs."""
 
     token: str | None
     name: str
@@ -24,10 +24,10 @@ class _Lasting:
 
 
 class Sessions:
-    """Who may do what, and the requests that last.
+    """The users with their rights, and the long requests.
 
     Args:
-        users: who may do what.
+        users: at the start.
     """
 
     def __init__(self, users: Users) -> None:
@@ -36,7 +36,6 @@ class Sessions:
 
     @property
     def users(self) -> Users:
-        """Who may do what."""
         return self._users
 
     @users.setter
@@ -52,15 +51,15 @@ class Sessions:
 
     @contextmanager
     def lasting(self, token: str | None, user: User, needs: Needs) -> Iterator[asyncio.Event]:
-        """An event that is set when the right is lost, in the block.
+        """Yield an event that is set if the right is lost during the block.
 
         Args:
-            token: that the request came with; user: whose it was then.
+            token: of the request; user: its user when the request arrived.
             needs: whether a user has the right.
         """
         one = _Lasting(token, user.name, needs)
         self._lasting.add(one)
-        if not self._still(token, user.name, needs):  # Since its token was looked at.
+        if not self._still(token, user.name, needs):  # The right may be lost since the token was checked.
             one.lost.set()
         try:
             yield one.lost
@@ -68,7 +67,7 @@ class Sessions:
             self._lasting.discard(one)
 
     def check(self, token: str | None, user: User, needs: Needs) -> None:
-        """See that a request that took its time still has its right.
+        """Check that a slow request still has its right.
 
         Raises:
             Problem: it has not.
@@ -78,6 +77,6 @@ class Sessions:
 
 
 def revoked() -> Problem:
-    """The answer to a request whose token lost its right meanwhile."""
-    text = "This token is known no longer, or has lost the right to this."
+    """Return the response to a request that has lost its right."""
+    text = "The token was revoked, or has lost the right to this."
     return Problem("not-authenticated", text, {"www-authenticate": "Bearer"})

@@ -1,7 +1,7 @@
-"""Which pages a browser may ask the gateway for, and what it is told of that (CORS, as the Fetch standard has it).
+"""Rejects requests from pages of foreign sites, and answers browsers about allowed ones (CORS, the Fetch standard).
 
-Every request is looked at here before its path is. A page of a site that is configured gets what a program gets, but
-for credentials: a bearer token goes with a request only where the page's script puts it there.
+Every request is checked here before its path. A page of a configured site gets the same as a program, except
+credentials: a bearer token is sent only if the page's script adds it.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from pubsub.gateway.problems import Problem
 
 METHODS: Final = "GET, HEAD, POST, PUT, DELETE"
 EXPOSED: Final = "allow, idempotency-replayed, link, retry-after, www-authenticate"
-"""Headers of answers that a page's script may read."""
+"""Response headers that a page's script may read."""
 
 PREFLIGHT_SECONDS: Final = 600
-"""A browser need not ask anew for so long whether it may."""
+"""Time for which a browser may reuse the answer to a preflight."""
 
 HEADERS_LENGTH_MAX: Final = 4_096
-"""Characters of the names of headers that a page asks to send."""
+"""Characters of the header names that a page asks to send."""
 
 _NAMES: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~, -]*")
 
 
 def check(sites: Sites, scope: Scope) -> Asked:
-    """See that a request may be answered; what it says of where it comes from.
+    """Check the origin and the host of a request, and return them.
 
     Raises:
-        Problem: a page of a foreign site asks, or it is asked by a foreign name.
+        Problem: a foreign site sends it, or it is for a foreign host name.
     """
     request = asked(scope["headers"])
     server = scope.get("server")
     reached = str(server[0]) if server else ""
     reason = sites.refusal(request, reached)
-    if reason and _opens_the_page(scope):  # A link from elsewhere: the page's own requests are its own.
+    if reason and _opens_the_page(scope):  # A link may open the page; its requests then have this origin.
         reason = sites.refusal(Asked(request.host, request.origin, ()), reached)
     if reason:
         hint = "--allow-host allows further names, and --allow-origin pages of other sites"
@@ -51,13 +51,13 @@ def _opens_the_page(scope: Scope) -> bool:
 
 
 def preflight(scope: Scope) -> Response | None:
-    """The answer to a browser that asks whether it may send what a page of a configured site wants to."""
+    """Return the answer to a browser's preflight, None if the request is not one."""
     named = {name: value.decode("latin-1") for name, value in scope["headers"]}
     if scope["method"] != "OPTIONS" or b"access-control-request-method" not in named:
         return None
     wanted = named.get(b"access-control-request-headers", "")
     if len(wanted) > HEADERS_LENGTH_MAX or _NAMES.fullmatch(wanted) is None:
-        raise Problem("bad-request", "Access-Control-Request-Headers is no list of names of headers.")
+        raise Problem("bad-request", "Access-Control-Request-Headers is not a list of header names.")
     headers = {"access-control-allow-methods": METHODS, "access-control-max-age": str(PREFLIGHT_SECONDS)}
     if wanted:
         headers["access-control-allow-headers"] = wanted
@@ -67,7 +67,7 @@ def preflight(scope: Scope) -> Response | None:
 
 
 def telling(sites: Sites, request: Asked, send: Send) -> Send:
-    """Sends what `send` does, and tells a browser whether the page that asked may read it."""
+    """Return a `send` that also tells the browser whether the requesting page may read the response."""
     if not sites.origins:
         return send
     more = [(b"vary", b"origin")]

@@ -1,9 +1,9 @@
 """Streams of server-sent events (HTML Living Standard, *Server-sent events*; docs/http.md, *Streams*).
 
-Each event's `id` is the message's number for this subscriber. A reader that comes back names the last one it has seen,
-by Last-Event-ID, which confirms everything up to there, and gets what follows; nothing is left out and nothing comes
-twice. Nobody confirms while a stream lasts, so events are kept after they were sent until STREAM_KEPT_BYTES of later
-ones were: more than is on its way in a connection. Their removal shares a commit with the taking of new ones.
+Each event's `id` is the message's number for this subscriber. A returning reader names its last event in Last-Event-ID.
+This confirms all events up to it, and the stream continues with the next one, without gap or repeat. There is no
+confirmation while a stream lasts. Sent events are therefore kept until STREAM_KEPT_BYTES of later events were sent,
+which is more than a connection can have in flight. The commit that takes new messages also removes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pubsub.gateway.mailbox import Mail, Mailbox
 from pubsub.gateway.problems import Problem, body, problem_of
 
 NUMBER_DIGITS_MAX: Final = 18
-"""Digits of an event's number, which SQLite can hold."""
+"""Digits of an event's number; SQLite can store such numbers."""
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 
@@ -30,8 +30,8 @@ class Stream:
     """One stream of events.
 
     Args:
-        mailbox: the subscriber's.
-        send: sends a message of ASGI.
+        mailbox: of the subscriber.
+        send: sends an ASGI message.
     """
 
     def __init__(self, mailbox: Mailbox, send: Send) -> None:
@@ -43,7 +43,6 @@ class Stream:
         self.events = 0
 
     async def start(self) -> None:
-        """The answer's beginning."""
         self._begun = True
         headers = [
             (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -54,7 +53,7 @@ class Stream:
         await self._write(b"retry: 1000\n\n")
 
     async def run(self, after: int) -> None:
-        """Send what comes behind a number, without end."""
+        """Send events after a number, endlessly."""
         while True:
             mail = self._mailbox.after(after, STREAM_RECORDS)
             if mail:
@@ -71,7 +70,7 @@ class Stream:
                 await self._write(b": nothing new\n\n")
 
     async def end(self, why: PubsubError | Problem | None = None) -> None:
-        """The last event says why there are no more, where there is a reason."""
+        """End the stream; the last event has the reason, if there is one."""
         if not self._begun:
             await self.start()
         if why is not None:
@@ -90,36 +89,35 @@ class Stream:
 
 
 def event(mail: Mail) -> bytes:
-    """A message as an event."""
     kind = b"event: lost\n" if mail.body is None else b""
     return b"%sid: %d\ndata: %s\n\n" % (kind, mail.number, msgspec.json.encode(mail.facts()))
 
 
 def last_event_id(header: str | None) -> int:
-    """The number that Last-Event-ID names; 0 where it is not there.
+    """Return the number in Last-Event-ID, 0 if the header is missing.
 
     Raises:
-        Problem: it is none.
+        Problem: it is malformed.
     """
     if not header:
         return 0
     if header.isascii() and header.isdecimal() and len(header) <= NUMBER_DIGITS_MAX:
         return int(header)
-    raise Problem("bad-request", "Last-Event-ID is the id of an event of this stream.")
+    raise Problem("bad-request", "Last-Event-ID does not name an event of this stream.")
 
 
 async def stream(
     one: Stream, after: int, ended: list[asyncio.Future[Any]], check: Callable[[], None]
 ) -> PubsubError | Problem | None:
-    """Send events until one of `ended` is done; why there are no more, for the stream's end.
+    """Send events until one of `ended` is done. Return the reason for the last event.
 
-    The end is not sent here: a reader that takes nothing would keep its subscriber from all others meanwhile.
+    The end is not sent here: a reader that reads nothing would otherwise block its subscriber for other readers.
 
     Args:
         one: the stream.
-        after: what the reader has seen.
-        ended: what ends it: the reader is gone, another takes its place, the gateway stops, its right is lost.
-        check: raises a Problem where the right is lost, which the last event then tells.
+        after: number of the reader's last event.
+        ended: events that end the stream: a disconnect, another reader, the gateway's stop, a lost right.
+        check: raises a Problem if the right is lost.
     """
     running = asyncio.ensure_future(_run(one, after))
     try:

@@ -1,4 +1,7 @@
-"""Reliable HTTP: requests that happen once, whatever is killed when (docs/http.md). Needs the extra `http`."""
+"""Reliable HTTP: each request has its effect exactly once, even if processes are killed (docs/http.md).
+
+It needs the extra `http`.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +45,7 @@ __all__ = list(_WHERE)
 
 
 def __getattr__(name: str) -> Any:
-    """Import a name when it is first asked for: the commands load no more than they use."""
+    """Import a name at its first use, so that commands load only the modules that they need."""
     if name not in _WHERE:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_WHERE[name]), name)
@@ -51,5 +54,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The names that it offers, before they are imported too."""
+    """Return all public names, including those not imported yet."""
     return sorted({*globals(), *__all__})

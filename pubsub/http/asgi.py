@@ -1,4 +1,4 @@
-"""ASGI in small: what of a request is read, how much of it at most, and how an answer goes out."""
+"""Small ASGI parts: headers that are stored, error responses, sending a response."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _LEFT_OUT: Final = frozenset(
 
 
 def kept_headers(scope: Scope) -> dict[str, str]:
-    """The header fields that are stored with a request; what names a client, or how the body came, is not.
+    """Return the header fields that are stored with a request, without those about the connection or credentials.
 
     Raises:
-        Refused: they are too many, or too large.
+        Refused: there are too many, or they are too large.
     """
     kept: dict[str, str] = {}
     left_out = _LEFT_OUT | ({"content-length"} if is_coded(scope["headers"]) else set())
@@ -39,18 +39,17 @@ def kept_headers(scope: Scope) -> dict[str, str]:
         text = value.decode("latin-1")
         kept[name] = f"{kept[name]}, {text}" if name in kept else text
         if len(kept) > HEADERS_MAX or size > HEADERS_BYTES_MAX:
-            raise Refused(431, f"A request has {HEADERS_MAX} headers at most, and {HEADERS_BYTES_MAX:,} bytes of them.")
+            limits = f"{HEADERS_MAX} headers and {HEADERS_BYTES_MAX:,} bytes"
+            raise Refused(431, f"The request's headers are too large; the limits are {limits}.")
     return kept
 
 
 def refusal(refused: Refused) -> Answer:
-    """The answer to a request that is refused."""
     answer = problem(refused.status, http.HTTPStatus(refused.status).phrase, refused.detail)
     return replace(answer, headers={**answer.headers, **refused.headers})
 
 
 async def respond(send: ASGISend, answer: Answer) -> None:
-    """Send an answer."""
     headers = [(name.encode("latin-1"), value.encode("latin-1", "replace")) for name, value in answer.headers.items()]
     if answer.status != 204:
         headers = [pair for pair in headers if pair[0] != b"content-length"]

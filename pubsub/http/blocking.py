@@ -1,7 +1,7 @@
-"""Reliable HTTP requests for programs that block: the same as for asyncio, on an event loop of its own thread.
+"""Reliable HTTP requests for blocking programs: the asyncio version on an event loop in a thread of its own.
 
-A signal strikes the main thread, which here does nothing but wait; so Ctrl-C can cut off no commit, and the caller is
-told under which name the request is kept.
+Python delivers signals to the main thread, which only waits here. Ctrl-C therefore cannot interrupt a commit, and the
+caller learns the name of the kept request.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from pubsub.http.sender import AsyncReliableHttp
 from pubsub.http.settings import HttpSettings
 
 NOTE_SECONDS: Final = 0.5
-"""After an interrupt, so long is waited for the commit under way, to say whether the request is kept."""
+"""Wait for a running commit after an interrupt, to report whether the request is kept."""
 
 END_SECONDS: Final = 5.0
-"""After the outbox is closed, so long is waited for calls of other threads, which end with that."""
+"""Wait for calls of other threads after the outbox is closed."""
 
 T = TypeVar("T")
 
 
 class _Outcome(Generic[T]):
-    """What a call comes to that runs on the event loop's thread, for another thread that waits.
+    """The result of a call on the event loop's thread, for another thread that waits.
 
-    It is no `Future`: a signal's exception can leave the lock within one taken by who waits, and then the event loop
-    would wait for that lock for ever. Here there is but one lock, which is opened at the end.
+    It is not a `Future`: a signal's exception in the waiting thread could leave the Future's lock held, and the event
+    loop would wait for it permanently. Here there is only one lock, and it is released at the end.
 
     Attributes:
-        done: whether it has ended; error: by which exception, or None.
+        done: the call has ended; error: its exception, or None.
     """
 
     def __init__(self) -> None:
@@ -50,33 +50,32 @@ class _Outcome(Generic[T]):
         self.done = False
 
     def settle(self, value: list[T], error: BaseException | None) -> None:
-        """It has ended: by one value, or by an exception."""
         self._value, self.error = value, error
         self.done = True
         self._ended.release()
 
     def wait(self, seconds: float = -1) -> None:
-        """Wait until it has ended, for so long at most; -1: however long that takes."""
+        """Wait until the call ends, at most `seconds`; -1: without a limit."""
         if not self.done:
             self._ended.acquire(timeout=seconds)
 
     def result(self) -> T:
-        """Its value, or its exception raised; it has ended."""
+        """Return the value or raise the exception; only after the end of the call."""
         if self.error is not None:
             raise self.error
         return self._value[0]
 
 
 class ReliableHttp:
-    """Sends HTTP requests, each of which happens once, whatever is killed when (docs/http.md, *Reliable requests*).
+    """Sends HTTP requests that have their effect exactly once (docs/http.md, *Reliable requests*).
 
-    What an earlier process left open in the directory goes on at once. Every call may be made from any thread.
+    Open requests of an earlier process in the directory continue at once. Any thread may make any call.
 
     Args: as `AsyncReliableHttp`'s.
 
     Raises:
-        StorageError: the directory cannot be used; StoreInUse where another process has it open.
-        ConfigurationError: the local URL of a job that is open cannot be answered.
+        StorageError: the directory cannot be used; StoreInUse if another process has it open.
+        ConfigurationError: the server for the local URL of an open job cannot start.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class ReliableHttp:
         headers: Mapping[str, str] | None = None,
         timeout: float | None = None,
     ) -> Answer:
-        """PUT a body and wait for the response; see `AsyncReliableHttp.put`. Ctrl-C leaves the request kept."""
+        """PUT a body and wait for the response; see `AsyncReliableHttp.put`. After Ctrl-C the request is kept."""
         return self._call(self._inner.put(url, body, key=key, headers=headers, timeout=timeout))
 
     def send(
@@ -145,21 +144,21 @@ class ReliableHttp:
         return self._call(job)
 
     def requests(self, *, open_only: bool = True) -> list[Outgoing]:
-        """The requests that the directory holds; see `AsyncReliableHttp.requests`."""
+        """Return the requests of the directory; see `AsyncReliableHttp.requests`."""
         return self._call(self._inner.requests(open_only=open_only))
 
     def resume(self, timeout: float | None = None) -> list[Outgoing]:
-        """Wait until everything that is open now is settled; see `AsyncReliableHttp.resume`."""
+        """Wait until all requests that are open now are settled; see `AsyncReliableHttp.resume`."""
         return self._call(self._inner.resume(timeout))
 
     def forget(self, request: str) -> bool:
-        """Give a request up; see `AsyncReliableHttp.forget`."""
+        """Give up a request; see `AsyncReliableHttp.forget`."""
         return self._call(self._inner.forget(request))
 
     def _call(self, call: Coroutine[Any, Any, T]) -> T:
         if self._inherited is not None or self._loop.is_closed():
             call.close()
-            raise self._inherited or CallerError(f"{self.directory} is closed")
+            raise self._inherited or CallerError(f"{self.directory} is closed; open it again")
         return self._wait_for(call)
 
     def _wait_for(self, call: Coroutine[Any, Any, T]) -> T:
@@ -169,14 +168,14 @@ class ReliableHttp:
         async def run() -> None:
             try:
                 ended.settle([await call], None)
-            except BaseException as error:  # noqa: BLE001 - whoever waits gets it, a cancellation with its notes too.
+            except BaseException as error:  # noqa: BLE001 - the waiting thread raises it, with its notes.
                 ended.settle([], error)
 
         self._loop.call_soon_threadsafe(lambda: tasks.append(self._loop.create_task(run())))
         try:
             ended.wait()
         except BaseException as error:
-            if not ended.done:  # A signal's, which struck this thread while it waited.
+            if not ended.done:  # A signal raised it in this waiting thread.
                 self._loop.call_soon_threadsafe(lambda: [task.cancel() for task in tasks])
                 ended.wait(NOTE_SECONDS)
                 for note in getattr(ended.error, "__notes__", ()):
@@ -185,7 +184,7 @@ class ReliableHttp:
         return ended.result()
 
     def close(self) -> None:
-        """End what is under way; what is not settled stays in the outbox. A second call does nothing."""
+        """Stop sending. Unsettled requests stay in the outbox. A second call does nothing."""
         if self._loop.is_closed() or self._inherited is not None:
             return
         try:
@@ -196,7 +195,7 @@ class ReliableHttp:
             self._loop.close()
 
     async def _end(self) -> None:
-        """Close, and let the calls of other threads end with that; if the loop stopped before, they would hang."""
+        """Close, and wait for the calls of other threads: they would hang if the loop stopped first."""
         try:
             await self._inner.close()
         finally:
@@ -205,7 +204,7 @@ class ReliableHttp:
                 await asyncio.wait(calls, timeout=END_SECONDS)
 
     def forked(self, parent: int) -> None:
-        """This is a child of process `parent`: of no use here."""
+        """Make this object unusable in a child of process `parent`."""
         self._inherited = AfterFork(f"{self.directory}", parent)
 
     def __enter__(self) -> Self:

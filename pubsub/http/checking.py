@@ -1,4 +1,4 @@
-"""What a caller may ask for: URLs, headers, bodies, keys; and what an end means to whoever asked."""
+"""Checks of a caller's URLs, headers, bodies and keys, and the error for each end of a request."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ def check_draft(
     *,
     listens: bool = True,
 ) -> Draft:
-    """A request that can be sent, if it is one.
+    """Return a request that can be sent.
 
     Raises:
-        CallerError, TooLarge: it is none; nothing was stored.
+        CallerError, TooLarge: the arguments are not valid; nothing was stored.
     """
     _split(url, "URL")
     if kind is Kind.JOB:
         _split(local_url, "local URL")
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise CallerError(f"a body is bytes, not {type(body).__name__}")
+        raise CallerError(f"a body must be bytes, not {type(body).__name__}")
     if key:
         try:
             check_key(key)
         except BadKey:
-            raise CallerError(f"a key is 1 to {KEY_LENGTH_MAX} printable ASCII characters") from None
+            raise CallerError(f"a key must have 1 to {KEY_LENGTH_MAX} printable ASCII characters") from None
     return Draft(kind, url, check_headers(headers or {}), bytes(body), key, local_url, listens)
 
 
 def _split(url: Any, what: str) -> SplitResult:
     if not isinstance(url, str):
-        raise CallerError(f"a {what} is a str, not {type(url).__name__}")
+        raise CallerError(f"a {what} must be a str, not {type(url).__name__}")
     if len(url) > URL_LENGTH_MAX:
         raise TooLarge(f"length of the {what}", len(url), URL_LENGTH_MAX, "URL_LENGTH_MAX")
     try:
@@ -66,20 +66,20 @@ def _split(url: Any, what: str) -> SplitResult:
 
 
 def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    """Header fields by names in lower case.
+    """Return header fields with names in lower case.
 
     Raises:
-        CallerError: one of them cannot be, or is ours to set; TooLarge: they are too many.
+        CallerError: a field is malformed, or reserved for this library; TooLarge: there are too many.
     """
     found: dict[str, str] = {}
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str) or not _TOKEN.fullmatch(name):
-            raise CallerError(f"header {name!r} is not a name with a text")
+            raise CallerError(f"header {name!r} is not a valid name with a str as its value")
         if not _VALUE.fullmatch(value):
             raise CallerError(f"header {name}: its value is not printable ASCII")
         lower = name.lower()
         if lower in _OURS or lower.startswith("reliable-"):
-            raise CallerError(f"header {name} is not the caller's to set")
+            raise CallerError(f"header {name} is set by this library; leave it out")
         found[lower] = value
     if len(found) > HEADERS_MAX:
         raise TooLarge("number of headers", len(found), HEADERS_MAX, "HEADERS_MAX")
@@ -89,10 +89,10 @@ def check_headers(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def outcome(request: Outgoing) -> Answer:
-    """What settled a request, if that is a success.
+    """Return the response of a successful request.
 
     Raises:
-        RequestRefused, RequestExpired, JobFailed: it is none.
+        RequestRefused, RequestExpired, JobFailed: the request failed.
     """
     error = failure(request)
     if error is not None:
@@ -102,7 +102,7 @@ def outcome(request: Outgoing) -> Answer:
 
 
 def failure(request: Outgoing) -> PubsubError | None:
-    """The error that an end without success is; None for a success, and for a request that is not settled."""
+    """Return the error of a failed request, None for a success and for an unsettled request."""
     status = request.answer.status if request.answer is not None else 0
     if request.state is State.EXPIRED:
         return RequestExpired(request.id, request.url, request.problem or "nothing")

@@ -11,29 +11,24 @@ _UPTIME: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class HttpClock(Protocol):
-    """Where the time comes from."""
+    """The source of time."""
 
     def uptime(self) -> float:
-        """Seconds since the machine started, suspension included; only ever more."""
+        """Seconds since the machine started, including suspension; never decreases."""
 
     def wall(self) -> float:
         """Seconds since 1970; may be set at any time."""
 
     def boot(self) -> str:
-        """Which start of the machine this is; "" where that is not known."""
+        """Identity of the machine's current boot, "" if unknown."""
 
 
 class MachineClock:
-    """This machine's."""
-
     def uptime(self) -> float:
-        """Seconds since the machine started, suspension included."""
         return time.clock_gettime(_UPTIME)
 
     def wall(self) -> float:
-        """Seconds since 1970."""
         return time.time()
 
     def boot(self) -> str:
-        """Which start of the machine this is; "" where that is not known."""
         return boot_id()

@@ -1,4 +1,4 @@
-"""Sends what is in the outbox, over httpx2, and tells those who wait what became of it."""
+"""Sends the requests of the outbox over httpx2, and passes the results to waiting callers."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _log: Final = logging.getLogger("pubsub.http")
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """By what a sender is known, and whom it trusts.
+    """Credentials and trust of a sender.
 
     Attributes:
-        token: bearer token of requests that this program asks for; results of jobs go out without.
-        verify: of TLS: True, what the environment or the system trusts; or a context of the caller's.
+        token: bearer token for requests of this program; results of jobs are sent without it.
+        verify: TLS: True for the certificates of the environment or system, or a context of the caller.
     """
 
     token: str = ""
@@ -43,16 +43,16 @@ class Access:
 
 
 class _TooLong(Exception):
-    """A response beyond its limit."""
+    """The response is larger than its limit."""
 
 
 class Delivery:
-    """The sender's shell.
+    """Connects the outbox with the network.
 
     Args:
         sending: the outbox.
-        settings: how much, how long.
-        store: the thread on which the outbox is used.
+        settings: limits and times.
+        store: the thread that uses the outbox.
         access: token and TLS.
     """
 
@@ -63,15 +63,14 @@ class Delivery:
         self._clients: dict[tuple[bool, bool], httpx2.AsyncClient] = {}
 
     def start(self) -> None:
-        """Begin to send, on the running event loop."""
         mask_logged_urls()
         self._pump.start()
 
     def _client(self, url: str) -> httpx2.AsyncClient:
-        """What sends to a URL: directly to this host, else as the environment says; made when it is first needed.
+        """Return the client for a URL: direct for this host, otherwise with the environment's proxy.
 
         Raises:
-            ConfigurationError: what the environment says cannot be used.
+            ConfigurationError: a variable of the environment is not valid.
         """
         direct, encrypted = is_direct(url), url.lower().startswith("https:")
         found = self._clients.get((direct, encrypted))
@@ -93,15 +92,13 @@ class Delivery:
         return made
 
     def wake(self) -> None:
-        """Something more is to be sent."""
         self._pump.wake()
 
     async def over(self, name: str) -> Outgoing:
-        """Wait until a request is settled, as whoever settles it says."""
         future: asyncio.Future[Outgoing] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(name, []).append(future)
         try:
-            found = await self._store(self._sending.find, name)  # It may have been settled before.
+            found = await self._store(self._sending.find, name)  # It may be settled already.
             if found is not None and found.over:
                 return found
             return await future
@@ -113,7 +110,7 @@ class Delivery:
                 self._waiters.pop(name, None)
 
     def tell(self, request: Outgoing | None) -> None:
-        """A request is as it is now: those who wait for its end are told of it."""
+        """Complete the calls that wait for a request, if it is settled."""
         if request is not None and request.over:
             for future in self._waiters.pop(request.id, []):
                 if not future.done():
@@ -132,9 +129,9 @@ class Delivery:
             else:
                 self.tell(await self._try(request))
         except StorageError:
-            raise  # What came of it is not known; `Pump` has it made again.
-        except Exception as error:  # noqa: BLE001 - a try that an error of ours ends counts as any other that failed.
-            _log.exception("a mistake of ours")
+            raise  # The result is unknown; `Pump` repeats the try.
+        except Exception as error:  # noqa: BLE001 - an internal error counts as any other failed try.
+            _log.exception("internal error; the try is repeated")
             if request is not None and request.confirm:
                 await self._store(self._sending.confirmed, name, success=False)
             else:
@@ -152,7 +149,7 @@ class Delivery:
             return await self._store(self._sending.refused, request.id, f"the response is larger than {limit}")
         except (httpx2.UnsupportedProtocol, httpx2.LocalProtocolError, httpx2.InvalidURL) as error:
             return await self._store(self._sending.refused, request.id, reason_of(error, request.url))
-        except ConfigurationError as error:  # Of the environment: another process may have another one.
+        except ConfigurationError as error:  # The environment is wrong; another process may have a different one.
             return await self._store(self._sending.failed, request.id, str(error))
         except (httpx2.HTTPError, OSError, TimeoutError) as error:
             return await self._store(self._sending.failed, request.id, reason_of(error, request.url))
@@ -171,7 +168,7 @@ class Delivery:
         await self._store(self._sending.confirmed, request.id, success=answer.status < 500)
 
     async def _exchange(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-        """One HTTP request, within `try_seconds` from its first byte to the last of its response."""
+        """Make one HTTP request, within `try_seconds` from its first byte to the last byte of its response."""
         parts, size = [], 0
         async with asyncio.timeout(self._settings.try_seconds):
             sent = {"accept-encoding": "identity", **headers}
@@ -184,7 +181,7 @@ class Delivery:
                 return Answer(response.status_code, _kept(response.headers), b"".join(parts))
 
     async def close(self) -> None:
-        """Stop sending; what is under way is cut off, and stays in the outbox. Who waits for its end is told so."""
+        """Stop sending. Requests in flight are interrupted and stay in the outbox; waiting calls get an error."""
         try:
             await self._pump.close()
             for client in self._clients.values():
@@ -192,11 +189,12 @@ class Delivery:
         finally:
             for future in [one for waiting in self._waiters.values() for one in waiting]:
                 if not future.done():
-                    future.set_exception(CallerError(f"{self._sending.journal.path} was closed meanwhile"))
+                    path = self._sending.journal.path
+                    future.set_exception(CallerError(f"{path} was closed during the call; the request is kept"))
 
 
 def _kept(headers: httpx2.Headers) -> dict[str, str]:
-    """The header fields of a response that are kept, as far as they fit."""
+    """Return the header fields of a response that are stored, up to the limits."""
     kept: dict[str, str] = {}
     size = 0
     for name, value in headers.items():

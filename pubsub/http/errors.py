@@ -1,4 +1,4 @@
-"""What a reliable HTTP request ends with, where it has no success (docs/http.md, *Reliable requests*)."""
+"""Errors of reliable HTTP requests (docs/http.md, *Reliable requests*)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from pubsub.errors import PubsubError, Unavailable
 
 
 class RequestKept(Unavailable):
-    """An HTTP request that got no answer in time. It is kept, and goes on with the next opening of its directory.
+    """The time-out of a call ended before its HTTP request was settled. The request is kept, and continues.
 
-    `url` is the whole URL; the text masks its password and its query, here and in the errors below.
+    It continues while its directory is open, in this process or a later one. `url` is the complete URL; the text masks
+    its password and its query, here and in the errors below.
     """
 
     exit_code = 5
@@ -24,14 +25,14 @@ class RequestKept(Unavailable):
     def __str__(self) -> str:
         there = f"--dir {quote(self.directory)}"
         why = self.reason or "no answer"
-        said = f"{masked(self.url)}: not settled within {self.seconds:g} s ({why}); the request is kept."
+        said = f"{masked(self.url)}: no final answer within {self.seconds:g} s ({why}); the request is kept."
         return f"{said} Finish: pubsub http resume {there}; give up: pubsub http forget {quote(self.request)} {there}"
 
 
 class RequestOver(PubsubError):
-    """An HTTP request ended without success, and is sent no more; `status` is that of its answer, 0 for none."""
+    """An HTTP request ended without success and is not sent again; `status` is that of its response, 0 for none."""
 
-    sentence = "{url}: request {request} came to nothing: {reason}"
+    sentence = "{url}: request {request} failed: {reason}"
 
     def __init__(self, request: str, url: str, reason: str, status: int = 0) -> None:
         self.request, self.url, self.reason, self.status = request, url, reason, status
@@ -42,21 +43,21 @@ class RequestOver(PubsubError):
 
 
 class RequestRefused(RequestOver):
-    """A final answer, or one that cannot be taken: a repeat would be answered so again."""
+    """The response is final, or too large; a repeat would get the same."""
 
     exit_code = 26
-    sentence = "{url} refused the request {request}: {reason}"
+    sentence = "{url} rejected request {request}: {reason}"
 
 
 class RequestExpired(RequestOver):
-    """Nothing settled it within `expiry_seconds`; it may or may not have happened."""
+    """Nothing settled the request within `expiry_seconds`. It may or may not have happened."""
 
     exit_code = 27
-    sentence = "{url}: request {request} expired; it may have happened; what was heard last: {reason}"
+    sentence = "{url}: request {request} expired and may have happened; last error: {reason}"
 
 
 class JobFailed(RequestOver):
-    """The handler of a job failed so often that the receiver gave it up; nothing of it happened there."""
+    """The handler of a job failed in each of its attempts; its effects were rolled back."""
 
     exit_code = 28
     sentence = "{url}: job {request} failed: {reason}"

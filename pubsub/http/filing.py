@@ -1,8 +1,8 @@
-"""The receiver of `pubsub http serve`: what arrives becomes a file of DIR/arrived, once.
+"""The receiver of `pubsub http serve`: stores each request's body once, as a file of DIR/arrived.
 
-A file's number is given out in the transaction that holds the receipt, and the file is there, fsynced, before that
-commits. Where the process dies between the two, the number is given out again and its file is written over; one that is
-left above the last committed number is taken away at the start.
+The transaction of the receipt assigns a file's number, and the file is fsynced before that transaction commits. If the
+process dies in between, the number is assigned again and its file is overwritten. A file above the last committed
+number is removed at the start.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Filing:
     """Stores bodies as files.
 
     Args:
-        directory: whose `arrived` they go to, made where it is missing.
+        directory: parent of `arrived`, which is created if it is missing.
 
     Raises:
-        StorageError: it cannot be made.
+        StorageError: it cannot be created.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -45,13 +45,13 @@ class Filing:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise StorageError(str(self._folder), f"cannot be made: {error.strerror}") from None
+            raise StorageError(str(self._folder), f"cannot be created: {error.strerror}") from None
 
     def clean(self, transaction: Transaction) -> None:
-        """Take away files that no commit has.
+        """Remove files without a commit.
 
         Raises:
-            StorageError: one of them cannot be.
+            StorageError: a file cannot be removed.
         """
         transaction.execute(_TABLE)
         last = transaction.execute("select coalesce(max(number), 0) from arrived").get
@@ -60,10 +60,9 @@ class Filing:
                 if path.suffix == ".part" or (path.name.isdecimal() and int(path.name) > last):
                     path.unlink()
         except OSError as error:
-            raise StorageError(error.filename, f"cannot be taken away: {error.strerror}") from None
+            raise StorageError(error.filename, f"cannot be removed: {error.strerror}") from None
 
     def store(self, request: Request, transaction: Transaction) -> dict[str, Any]:
-        """The handler of whatever arrives."""
         number = transaction.execute(
             "insert into arrived (key, client, method, path) values (?, ?, ?, ?) returning number",
             (request.key, request.client, request.method, request.path),
@@ -87,7 +86,7 @@ class Filing:
 
 
 def filing_receiver(directory: Path, **options: Any) -> Receiver:
-    """A receiver that files what arrives, whatever the path; options as `Receiver`'s."""
+    """Return a receiver that stores the requests of all paths; options as `Receiver`'s."""
     filing = Filing(directory)
     receiver = Receiver(directory, **options)
     receiver.prepare(filing.clean)
@@ -106,16 +105,16 @@ def run(
     insecure: bool,
     allow_hosts: tuple[str, ...] = (),
 ) -> None:
-    """Receive until a signal ends it; one line on stdout says where it listens.
+    """Receive until a signal arrives; one line on stdout shows the URL.
 
     Raises:
         ConfigurationError: the address, the tokens or the certificate cannot be used.
-        StorageError: the directory cannot; StoreInUse where another process has it open.
+        StorageError: the directory cannot be used; StoreInUse if another process has it open.
     """
     console.keep_log("http", bind)
     known = read_users(tokens, OWNERS, plain=True) if tokens is not None else None
     if known is not None and not known.by_digest:
-        raise ConfigurationError(f"{tokens} has no token: a line is NAME th_SHA256")
+        raise ConfigurationError(f"{tokens} has no token; write lines of NAME th_SHA256")
     prepare_process()
     receiver = filing_receiver(expanded(directory), tokens=known, insecure=insecure, allow_hosts=allow_hosts)
     tls = Tls(str(certificate), str(key) if key else None) if certificate else None
@@ -124,5 +123,5 @@ def run(
 
 
 async def _serve(receiver: Receiver, server: HttpServer) -> None:
-    async with receiver.lifespan():  # Also where nothing can be served: a certificate is no good, say.
+    async with receiver.lifespan():  # This also closes the directory if the server cannot start.
         await server.run_process(lambda url: console.announce(f"receiving at {url}"))

@@ -1,4 +1,4 @@
-"""Calls handlers: on threads of their own, or on the event loop; and tells those who wait for the answer."""
+"""Calls handlers on threads or on the event loop, and passes their answers to waiting requests."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ _log: Final = logging.getLogger("pubsub.http")
 
 
 class Handling:
-    """The shell of the inbox.
+    """Connects the inbox with the handlers.
 
     Args:
         receiving: the inbox; sending: the outbox beside it.
-        routes: who handles what.
-        settings: how much at once, how patient.
-        store: the thread on which inbox and outbox are used.
-        sent: called when there is more in the outbox.
+        routes: the handlers.
+        settings: limits and times.
+        store: the thread that uses inbox and outbox.
+        sent: called when the outbox has new requests.
     """
 
     def __init__(
@@ -52,21 +52,19 @@ class Handling:
         self._waiters: dict[Name, list[asyncio.Future[Answer]]] = {}
 
     def start(self) -> None:
-        """Begin, on the running event loop, with what an earlier process left."""
+        """Start on the running event loop, with the requests that an earlier process left."""
         self._pump.start()
 
     def wake(self) -> None:
-        """A request was stored."""
         self._pump.wake()
 
     def answer(self, name: Name) -> asyncio.Future[Answer]:
-        """The answer of a request whose handler is to be called; asked for before it is stored."""
+        """Return a future of a handler's answer. Call this before the request is stored."""
         future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._waiters.setdefault(name, []).append(future)
         return future
 
     def drop(self, name: Name, future: asyncio.Future[Answer]) -> None:
-        """Nobody waits for it any more."""
         waiting = self._waiters.get(name, [])
         if future in waiting:
             waiting.remove(future)
@@ -85,22 +83,22 @@ class Handling:
                 return
             after = await self._attempt(name, request)
         except StorageError:
-            self._tell(name, problem(503, "the disk refused", "", 5))
+            self._tell(name, problem(503, "the receiver's disk failed", "", 5))
             raise
         if after is None:
             self._tell(name, problem(410, "this request was forgotten"))
         elif after.standing is Standing.RECEIVED:
             wait = ceil(max(1.0, after.due - await self._store(self._receiving.journal.now)))
-            self._tell(name, problem(500, "the handler failed, and is tried again", "", wait))
+            self._tell(name, problem(500, "the handler failed and is called again later", "", wait))
         else:
             assert after.answer is not None
             self._tell(name, after.answer)
 
     async def _attempt(self, name: Name, request: Incoming) -> Incoming | None:
-        """Call the handler; the request as it stands then.
+        """Call the handler, and return the request's new state.
 
         Raises:
-            StorageError: the disk refused, also to note that the handler failed.
+            StorageError: the disk failed, also for storing the handler's failure.
         """
         counts = True
         try:
@@ -108,13 +106,13 @@ class Handling:
         except StorageError as error:
             failed: BaseException = error
             counts = False
-        except Exception as error:  # noqa: BLE001 - whatever a handler raises is its failure.
+        except Exception as error:  # noqa: BLE001 - any exception is a failure of the handler.
             failed = error
         except (asyncio.CancelledError, SystemExit) as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            failed = error  # It was not us who cancelled it; and that a handler exits must not end all others.
+            failed = error  # The handler raised it itself, and that must not end the other handlers.
         else:
             await self._store(self._receiving.committed, request, queued)
             if queued:
@@ -129,7 +127,7 @@ class Handling:
     async def _call(self, name: Name, request: Incoming) -> list[Outgoing]:
         found = self._routes.find(request.kind, request.path)
         if found is None:
-            raise HandlerMisused(f"nobody handles a {request.kind} to {request.path} any more")
+            raise HandlerMisused(f"there is no handler for a {request.kind} to {request.path} any more; add one")
         route, params = found
         asked = as_request(request, params)
         if inspect.iscoroutinefunction(route.handler):
@@ -142,7 +140,7 @@ class Handling:
         try:
             returned: Any = handler(request, transaction)
             if inspect.isawaitable(returned):
-                raise HandlerMisused("a plain handler returned something to await: make it `async def`")
+                raise HandlerMisused("a plain handler returned an awaitable; declare it as `async def`")
             return self._commit(name, transaction, returned)
         except BaseException as error:
             self._undo(transaction, error)
@@ -158,7 +156,6 @@ class Handling:
             raise
 
     def _commit(self, name: Name, transaction: HandlerTransaction, returned: Any) -> list[Outgoing]:
-        """Commit what a handler did together with the receipt."""
         answer = as_answer(returned, self._settings.response_bytes_max)
 
         def finish(open_: Any) -> None:
@@ -178,6 +175,6 @@ class Handling:
                 self._sending.withdrawn(one)
 
     async def close(self) -> None:
-        """Call no more handlers. One that is running on a thread comes to its end, and its commit counts."""
+        """Stop calling handlers. A handler running on a thread finishes, and its commit counts."""
         await self._pump.close()
         await asyncio.get_running_loop().run_in_executor(None, self._threads.shutdown)

@@ -1,4 +1,4 @@
-"""The receiver: an ASGI application whose handlers' effects happen once, however often a request comes."""
+"""The receiver: an ASGI application in which a handler has its effects once, even if a request is repeated."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from pubsub.client.client import Client
 
 CONFIRMATIONS: Final = "/.reliable/confirmations/"
-"""Where a receiver's confirmation URLs are, below its root."""
+"""Path of a receiver's confirmation URLs, below its root."""
 
 _log: Final = logging.getLogger("pubsub.http")
 
@@ -56,24 +56,24 @@ P = TypeVar("P", bound=Callable[[Transaction], None])
 class Receiver:
     """An ASGI application that handles each request once (docs/http.md, *Reliable requests*).
 
-    Mounted in another application it needs that one's lifespan: `Starlette(lifespan=receiver.lifespan)`; else it begins
-    with the first request, and until then leaves alone what an earlier process had received and not handled.
+    Mounted in another application it needs that application's lifespan: `Starlette(lifespan=receiver.lifespan)`.
+    Without the lifespan it starts with its first request, and unhandled requests of an earlier process wait until then.
 
     Args:
-        place: its directory, one process at a time; or an open `Client`, whose state file it then uses, so that a
-            handler's puts to topics are in the same commit.
-        tokens: name -> bearer token of who may ask; None: whoever is on this machine.
-        insecure: without tokens, others than this machine may ask too.
-        allow_hosts: names that it may be asked for by without tokens, besides those of the loopback. (): with
-            `insecure` any, since it cannot know its own.
-        response_urls: what the Response URL of a job must begin with; None: any URL.
-        settings: how patient, how much; None: the defaults.
-        access: by what the outgoing side trusts TLS.
-        clock: where the time comes from; None: this machine.
-        random: where IDs and jitter come from; None: the operating system.
+        place: its directory, for one process at a time; or an open `Client`. With a client it uses the client's state
+            file, so that a handler's puts to topics are in the same commit.
+        tokens: name -> bearer token of each allowed sender; None: every sender on this machine is allowed.
+        insecure: without tokens, allow senders on other machines too.
+        allow_hosts: host names that are accepted without tokens, besides loopback names. (): with `insecure` any name,
+            since the receiver cannot know its own.
+        response_urls: allowed prefixes of a job's Response URL; None: any URL.
+        settings: limits and times; None: the defaults.
+        access: TLS trust for outgoing requests.
+        clock: source of time; None: this machine.
+        random: source of IDs and jitter; None: the operating system.
 
     Raises:
-        ConfigurationError: a name of `allow_hosts` is none.
+        ConfigurationError: a name of `allow_hosts` is malformed.
     """
 
     def __init__(
@@ -107,23 +107,23 @@ class Receiver:
     # Handlers
 
     def put(self, path: str) -> Callable[[H], H]:
-        """Decorates the handler of PUTs to a path; what it returns is the response, stored and repeated.
+        """Decorate the handler of PUTs to a path. Its return value is the response, which is stored and repeated.
 
         Args:
-            path: as Starlette's, `/orders/{number:int}`, below where this application is mounted.
+            path: in Starlette's form, `/orders/{number:int}`, relative to the mount point.
         """
         return self._route(Kind.PUT, path)
 
     def message(self, path: str) -> Callable[[H], H]:
-        """Decorates the handler of messages POSTed to a path; each is acknowledged with 204 before it is called."""
+        """Decorate the handler of messages POSTed to a path; each message is acknowledged with 204 before the call."""
         return self._route(Kind.SEND, path)
 
     def job(self, path: str) -> Callable[[H], H]:
-        """Decorates the handler of jobs POSTed to a path, acknowledged with 202; what it returns goes to the sender."""
+        """Decorate the handler of jobs POSTed to a path, acknowledged with 202; its return value goes to the sender."""
         return self._route(Kind.JOB, path)
 
     def prepare(self, function: P) -> P:
-        """Decorates what each start does in a transaction of its own before any handler: it makes tables, say."""
+        """Decorate a function that runs in a transaction at each start, before any handler; it can create tables."""
         self._prepared.append(function)
         return function
 
@@ -135,25 +135,25 @@ class Receiver:
         return decorate
 
     def send(self, transaction: Transaction, url: str, body: bytes, *, headers: Mapping[str, str] | None = None) -> str:
-        """Have a handler send a message reliably: it is in the outbox when its transaction commits, or not at all.
+        """Send a message reliably from a handler: it is in the outbox if the transaction commits, and not otherwise.
 
         Args:
-            transaction: the handler's; url, body, headers: as `AsyncReliableHttp.send`.
+            transaction: of the handler; url, body, headers: as `AsyncReliableHttp.send`.
 
         Returns:
             The message's ID.
 
         Raises:
-            CallerError, TooLarge: it cannot be sent; nothing was stored.
+            CallerError, TooLarge: the arguments are not valid; nothing was stored.
         """
         if not isinstance(transaction, HandlerTransaction):
-            raise CallerError("a message is sent within the transaction that its handler was given")
+            raise CallerError("send needs the transaction that the handler was called with")
         request = self._sending.add(transaction, check_draft(Kind.SEND, url, body, "", headers))
         transaction.queued.append(request)
         return request.id
 
     async def failed(self) -> list[Incoming]:
-        """Requests whose handlers were given up, without their bodies: `key`, `owner`, `path`, `problem`."""
+        """Return the requests with abandoned handlers, without their bodies: `key`, `owner`, `path`, `problem`."""
         await self.start()
 
         def read() -> list[Incoming]:
@@ -164,13 +164,13 @@ class Receiver:
         return await self._store(read)
 
     async def retry(self, key: str, client: str = "") -> bool:
-        """Have the handler of a put or a message that was given up called again, with all its attempts.
+        """Call the handler of a failed put or message again, with all its attempts.
 
         Args:
-            key: its Idempotency-Key; client: whose token it came with.
+            key: its Idempotency-Key; client: the name of its token.
 
         Returns:
-            Whether there is such a request. A job is none: that it failed was told to its sender.
+            Whether there is such a request. A job does not count: its sender was informed of the failure.
         """
         await self.start()
         found = await self._store(self._receiving.again, (client, key))
@@ -180,10 +180,10 @@ class Receiver:
     # Life
 
     async def start(self) -> None:
-        """Open the directory, and go on with what an earlier process had not handled or sent.
+        """Open the directory, and continue with unhandled and unsent requests of an earlier process.
 
         Raises:
-            StorageError: the directory cannot be used; StoreInUse where another process has it open.
+            StorageError: the directory cannot be used; StoreInUse if another process has it open.
         """
         async with self._starting:
             if self._started:
@@ -211,7 +211,7 @@ class Receiver:
             self._started = True
 
     async def close(self) -> None:
-        """End in order; what is not handled or sent goes on with the next start."""
+        """Stop cleanly; unhandled and unsent requests continue with the next start."""
         if not self._started:
             return
         self._started = False
@@ -226,7 +226,7 @@ class Receiver:
 
     @asynccontextmanager
     async def lifespan(self, app: Any = None) -> AsyncIterator[None]:
-        """The time in which it is open, for the application that it is mounted in."""
+        """Open the receiver during the lifespan of the application that it is mounted in."""
         await self.start()
         try:
             yield
@@ -234,7 +234,6 @@ class Receiver:
             await self.close()
 
     async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
-        """ASGI."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
@@ -268,23 +267,23 @@ class Receiver:
             return refusal(error)
         except StorageError as error:
             _log.warning("%s", error)
-            return problem(503, "the disk refused", "", 5)
+            return problem(503, "the receiver's disk failed", "", 5)
 
     def _owner(self, scope: Scope) -> str:
-        """Who asks.
+        """Return the name of the sender's token, "" without tokens.
 
         Raises:
-            Refused: nobody who may.
+            Refused: the sender is not allowed.
         """
         if self._users is not None:
             user = self._users.find(bearer(value(scope["headers"], "authorization")))
             if user is None:
-                text = "This resource needs a bearer token that is known here."
+                text = "The request has no valid bearer token; this receiver requires one."
                 raise Refused(401, text, {"www-authenticate": "Bearer"})
             return user.name
         client = scope.get("client")
         if not self._insecure and client is not None and not is_loopback(client[0]):
-            raise Refused(403, "Without tokens only this machine may ask (insecure=True lets others ask).")
+            raise Refused(403, "Without tokens only this machine may send requests; insecure=True allows others.")
         server = scope.get("server")
         reason = self._sites.refusal(asked(scope["headers"]), str(server[0]) if server else "")
         if reason:
@@ -293,9 +292,9 @@ class Receiver:
 
     async def _confirm(self, scope: Scope, owner: str, path: str) -> Answer:
         if scope["method"] != "DELETE":
-            raise Refused(405, "A confirmation URL is DELETEd.", {"allow": "DELETE"})
+            raise Refused(405, "A confirmation URL accepts only DELETE.", {"allow": "DELETE"})
         known = await self._store(self._receiving.confirm, owner, path.removeprefix(CONFIRMATIONS))
-        return Answer(204) if known else problem(404, "no such request is known")
+        return Answer(204) if known else problem(404, "the request is unknown")
 
     async def _take(self, scope: Scope, receive: ASGIReceive, owner: str, path: str) -> Answer:
         arrival = await self._read(scope, receive, owner, path)
@@ -316,21 +315,21 @@ class Receiver:
         return self._with_confirmation(scope, decision, found, answer)
 
     def _with_confirmation(self, scope: Scope, decision: Decision, found: Incoming | None, answer: Answer) -> Answer:
-        """A put's stored success names the URL whose DELETE says that it need not be stored any longer."""
+        """Add the URL whose DELETE lets the receiver drop a put's stored success."""
         if decision is not Decision.REPEAT or found is None or found.kind is not Kind.PUT or answer.status >= 300:
             return answer
         url = f"{scope.get('root_path', '')}{CONFIRMATIONS}{quote(found.key, safe='')}"
         return Answer(answer.status, {**answer.headers, CONFIRM: url}, answer.body)
 
     async def _read(self, scope: Scope, receive: ASGIReceive, owner: str, path: str) -> Arrival:
-        """The whole request.
+        """Read the complete request.
 
         Raises:
-            Refused: it is none that can be handled here.
+            Refused: it cannot be handled here.
         """
         query = scope.get("query_string", b"").decode("latin-1")
         if len(path) + len(query) > URL_LENGTH_MAX:
-            raise Refused(414, f"A URL may have {URL_LENGTH_MAX:,} characters.")
+            raise Refused(414, f"The URL is too long; the limit is {URL_LENGTH_MAX:,} characters.")
         response_url = value(scope["headers"], RESPONSE_URL)
         kind = self._routes.classify(scope["method"], path, wants_result=bool(response_url))
         if kind is None:
@@ -350,10 +349,10 @@ class Receiver:
     def _nobody(self, method: str, path: str) -> Refused:
         methods = self._routes.methods(path)
         if not methods:
-            return Refused(404, "Nothing is received here.")
+            return Refused(404, "This path has no handler.")
         if method in methods:
-            return Refused(400, f"A job names its Response URL in the header {RESPONSE_URL}.")
-        return Refused(405, f"{method[:20]} is not received here.", {"allow": ", ".join(methods)})
+            return Refused(400, f"The job has no Response URL; send it in the header {RESPONSE_URL}.")
+        return Refused(405, f"This path has no handler for {method[:20]}.", {"allow": ", ".join(methods)})
 
     def _check_response_url(self, url: str) -> None:
         try:
@@ -361,10 +360,9 @@ class Receiver:
         except CallerError as error:
             raise Refused(400, f"The Response URL cannot be used: {error}.") from None
         if self._response_urls is not None and not url.startswith(self._response_urls):
-            raise Refused(403, "Results are not sent to that Response URL from here.")
+            raise Refused(403, "The Response URL is not allowed by response_urls of this receiver.")
 
 
 def _path(scope: Scope) -> str:
-    """The path below where the application is mounted."""
     path, root = str(scope["path"]), str(scope.get("root_path", "")).rstrip("/")
     return path[len(root) :] or "/" if root and (path == root or path.startswith(root + "/")) else path

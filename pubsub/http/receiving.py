@@ -1,8 +1,8 @@
-"""The receiver's side without any network: what is stored of a request, when its handler is called, what is answered.
+"""The receiver without a network: which requests are stored, when handlers are called, which responses are sent.
 
-The shells (`receiver`, `handling`) bring requests and call handlers. A method that changes something has returned only
-when that is on the disk. All are called on one thread, but for `done`, which a handler's thread calls with its
-transaction open. The model in `tests/http/model.py` drives this very code.
+The shells (`receiver`, `handling`) pass in requests and call handlers. A method that changes state returns after the
+change is on disk. All methods run on one thread, except `done`, which a handler's thread calls with its transaction
+open. The model in `tests/http/model.py` drives this very code.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pubsub.web.backoff import Backoff
 from pubsub.web.schedule import Due, Schedule
 
 FULL_SECONDS: Final = 5
-"""What a sender is asked to wait where the inbox is full."""
+"""`Retry-After` of a response if the inbox is full."""
 
 RUNNING_SECONDS: Final = 1
-"""What a sender is asked to wait where its request is still being handled."""
+"""`Retry-After` of a response while the handler runs."""
 
 Name = tuple[str, str]
 """Owner and key."""
@@ -38,11 +38,11 @@ Name = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A request that arrives, whole.
+    """A complete request that arrives.
 
     Attributes:
-        owner, key, kind, method, path, query, headers, body, response_url: as `Incoming`'s.
-        finished: what its sender says is finished.
+        owner, key, kind, method, path, query, headers, body, response_url: as of `Incoming`.
+        finished: number up to which the sender's requests are finished.
     """
 
     owner: str
@@ -61,13 +61,13 @@ class Receiving(Due[Name]):
     """The inbox with its times.
 
     Args:
-        journal: where it is kept.
-        settings: how patient, how much.
-        random: where jitter comes from.
+        journal: its file.
+        settings: limits and times.
+        random: source of jitter.
         sending: the outbox of the same journal, for the results of jobs.
 
     Attributes:
-        schedule: when which handler is called.
+        schedule: due times of handlers.
     """
 
     def __init__(self, journal: Journal, settings: HttpSettings, random: Random, sending: Sending) -> None:
@@ -84,10 +84,10 @@ class Receiving(Due[Name]):
     # A request
 
     def arrive(self, arrival: Arrival) -> tuple[Decision, Incoming | None]:
-        """What is done with a request, and what the inbox holds of it then.
+        """Decide on a request, store it if it is new, and return the decision and the stored request.
 
         Raises:
-            StorageError: the disk refused; nothing was stored.
+            StorageError: the disk failed; nothing was stored.
         """
         print_ = _print(arrival)
         name = (arrival.owner, arrival.key)
@@ -119,14 +119,13 @@ class Receiving(Due[Name]):
         )
 
     def find(self, owner: str, key: str) -> Incoming | None:
-        """The request of that owner and key."""
         with self.journal.transaction() as transaction:
             return inbox.find(transaction, owner, key)
 
     def confirm(self, owner: str, key: str) -> bool:
-        """The sender has the response, so it is kept no longer; whether such a request is known.
+        """Drop the stored response, because the sender has it. Return whether the request is known.
 
-        One that is not handled yet has no response, and stays as it is.
+        An unhandled request has no response, and stays as it is.
         """
         with self.journal.transaction() as transaction:
             found = inbox.find(transaction, owner, key)
@@ -139,21 +138,21 @@ class Receiving(Due[Name]):
     # Its handler
 
     def done(self, transaction: Transaction, name: Name, answer: Answer) -> Outgoing | None:
-        """Write the receipt into a handler's transaction; a job's result, which is on its way once that is committed.
+        """Write the receipt into a handler's transaction. Return a job's result, which is sent after the commit.
 
         Raises:
             CallerError: the request was forgotten meanwhile.
         """
         found = inbox.find(transaction, *name)
         if found is None or found.standing is not Standing.RECEIVED:
-            raise CallerError(f"request {name[1]} was forgotten while it was handled; its transaction is rolled back")
+            raise CallerError(f"request {name[1]} was forgotten while its handler ran; the transaction is rolled back")
         receipt = answer if found.kind is Kind.PUT else acknowledgement(found.kind)
         after = replace(found, standing=Standing.DONE, answer=receipt, body=b"", changed=self.journal.now(), problem="")
         inbox.save(transaction, after)
         return self._result(transaction, found, answer, "done") if found.kind is Kind.JOB else None
 
     def committed(self, request: Incoming, queued: Sequence[Outgoing]) -> None:
-        """The transaction of `done` is committed, with what its handler sends."""
+        """Count a committed request of `done`, and schedule the requests that its handler sends."""
         self._count -= 1
         self._bytes -= len(request.body)
         self._tombstones += 1
@@ -161,15 +160,15 @@ class Receiving(Due[Name]):
             self._sending.stored(one)
 
     def failed(self, name: Name, error: str, *, counts: bool = True) -> Incoming | None:
-        """A handler failed, and its transaction is rolled back; the request as it stands now.
+        """Store the failure of a handler, and return the request's new state.
 
         Args:
-            name: whose; error: in words; counts: as an attempt, else the fault was the disk's.
+            name: of the request; error: its text; counts: False if the disk was at fault.
         """
         results: list[Outgoing] = []
         try:
             found, after = self._failed(name, error, counts, results)
-        except BaseException:  # A number that stayed unfinished would keep all later ones' tombstones.
+        except BaseException:  # A number left unfinished would keep the tombstones of all later ones.
             for one in results:
                 self._sending.withdrawn(one)
             raise
@@ -184,7 +183,7 @@ class Receiving(Due[Name]):
     def _failed(
         self, name: Name, error: str, counts: bool, results: list[Outgoing]
     ) -> tuple[Incoming | None, Incoming | None]:
-        """The request before, and after where it changed; a job's result is put to `results`."""
+        """Return the request before, and after if it changed; append a job's result to `results`."""
         with self.journal.transaction() as transaction:
             found = inbox.find(transaction, *name)
             if found is None or found.standing is not Standing.RECEIVED:
@@ -192,7 +191,9 @@ class Receiving(Due[Name]):
             limits, now = self._settings, self.journal.now()
             attempts = found.attempts + counts
             if worn_out(attempts, limits.handler_attempts):
-                answer = problem(501, "the handler failed too often", f"after {attempts} attempts it was given up")
+                answer = problem(
+                    501, "the handler failed too often", f"it is not called again after {attempts} attempts"
+                )
                 after = replace(
                     found, standing=Standing.FAILED, answer=answer, attempts=attempts, changed=now, problem=error
                 )
@@ -212,7 +213,7 @@ class Receiving(Due[Name]):
     # Upkeep
 
     def again(self, name: Name) -> bool:
-        """Have a handler that was given up called again, with all its attempts; whether there was such a request."""
+        """Schedule a failed handler again, with all its attempts. Return whether there is such a request."""
         with self.journal.transaction() as transaction:
             found = inbox.find(transaction, *name)
             if found is None or found.standing is not Standing.FAILED or found.kind is Kind.JOB:
@@ -228,7 +229,7 @@ class Receiving(Due[Name]):
         return True
 
     def sweep(self) -> float:
-        """Take out tombstones whose time is over; in how many seconds there are more."""
+        """Remove expired tombstones, and return the seconds until the next one expires."""
         age = self._settings.tombstone_seconds
         removed = SWEEP_ROWS_MAX
         while removed == SWEEP_ROWS_MAX:
@@ -240,7 +241,7 @@ class Receiving(Due[Name]):
 
 
 def reply(decision: Decision, found: Incoming | None) -> Answer | None:
-    """What is answered; None: what the handler, which is to be called now, will return."""
+    """Return the response, None if the handler's return value will be the response."""
     match decision:
         case Decision.STORE | Decision.HANDLE | Decision.ACKNOWLEDGE:
             assert found is not None
@@ -249,13 +250,13 @@ def reply(decision: Decision, found: Incoming | None) -> Answer | None:
             assert found is not None
             return found.answer
         case Decision.RUNNING:
-            return problem(409, "a request with this Idempotency-Key is still being handled", "", RUNNING_SECONDS)
+            return problem(409, "the request with this Idempotency-Key is still being handled", "", RUNNING_SECONDS)
         case Decision.MISMATCH:
-            return problem(422, "this Idempotency-Key is that of another request")
+            return problem(422, "this Idempotency-Key belongs to another request")
         case Decision.CONFIRMED:
-            return problem(410, "the response to this request was confirmed, and is kept no longer")
+            return problem(410, "the response was confirmed by the sender and is no longer stored")
         case Decision.FORGOTTEN:
-            return problem(410, "this request is finished, as its sender has said, and is not handled again")
+            return problem(410, "the sender has reported this request as finished, so it is not handled again")
         case Decision.FULL:
             return problem(503, "the inbox is full", "", FULL_SECONDS)
 

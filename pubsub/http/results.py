@@ -1,7 +1,7 @@
-"""Where the results of jobs arrive: an ASGI application at the local URL, and the server that it runs on.
+"""The receiving end for results of jobs: an ASGI application at the local URL, and its server.
 
-A Response URL is the local URL with the job's ID behind it. The ID holds 128 random bits that only the job's receiver
-was told, so whoever knows the URL may bring the result; nobody else finds one that is taken.
+A Response URL is the local URL followed by the job's ID. The ID contains 128 random bits that only the job's receiver
+knows. A sender that knows the URL may therefore deliver the result, and no other sender can find a valid URL.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ _log: Final = logging.getLogger("pubsub.http")
 
 
 class Results:
-    """The node that receives results.
+    """Receives the results of jobs.
 
     Args:
-        sending: the outbox that holds the jobs.
-        settings: how much, how long.
-        store: the thread on which the outbox is used.
-        tell: told the job that a result has settled.
+        sending: the outbox with the jobs.
+        settings: limits and times.
+        store: the thread that uses the outbox.
+        tell: called with each job that a result has settled.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Results:
         self._servers: dict[str, HttpServer] = {}
 
     async def listen(self, local_url: str, *, insecure: bool) -> None:
-        """Have a server answer at a local URL, unless one does.
+        """Start a server for a local URL, unless there is one.
 
         Raises:
-            ConfigurationError: nobody can listen there, or others than this host would reach it.
-            CallerError: the URL is one of TLS, which the caller's own server has to answer.
+            ConfigurationError: the address cannot be used, or other hosts could connect.
+            CallerError: the URL has TLS, which the caller's own server must provide.
         """
         parts = urlsplit(local_url)
         if parts.scheme != "http":
@@ -78,13 +78,12 @@ class Results:
             raise
 
     async def close(self) -> None:
-        """Stop listening."""
         servers, self._servers = self._servers, {}
         for server in servers.values():
             await server.stop()
 
     async def __call__(self, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
-        """ASGI: takes a result. The server that this is mounted in knows by which names it may be asked."""
+        """Handle a request by ASGI. The server that this is mounted in checks host names itself."""
         await self._serve(Sites(any_host=True), scope, receive, send)
 
     async def _serve(self, sites: Sites, scope: Scope, receive: ASGIReceive, send: ASGISend) -> None:
@@ -100,7 +99,7 @@ class Results:
     async def _answer(self, scope: Scope, receive: ASGIReceive) -> Answer:
         try:
             if scope["method"] not in {"POST", "PUT"}:
-                return problem(405, "a result is POSTed")
+                return problem(405, "a result must be sent by POST")
             check_single(scope["headers"])
             key = read_key(value(scope["headers"], IDEMPOTENCY_KEY))
             name = _name(scope)
@@ -118,9 +117,9 @@ class Results:
             _log.warning("the result %s of a job cannot be stored: %s", key, error)
             return problem(503, "the result cannot be stored now", "", 5)
         except PubsubError as error:
-            return problem(503, "not now", str(error), 5)
+            return problem(503, "the result cannot be stored now", str(error), 5)
         if after is None:
-            return problem(404, "no such job was asked for from here")
+            return problem(404, "the job is unknown here")
         self._tell(after)
         return Answer(204)
 
@@ -134,9 +133,9 @@ class Results:
 
 
 def _name(scope: Scope) -> str:
-    """The job's ID, or its caller's key, behind the last slash: one that is the key's own is written as %2F."""
+    """Return the job's ID or key: the part after the last slash. A slash of the key itself is written as %2F."""
     raw = scope.get("raw_path")
-    if raw is None:  # ASGI lets a server leave it out; the path that it gives has no escapes any more.
+    if raw is None:  # raw_path is optional in ASGI; path is already unescaped.
         return str(scope["path"]).rpartition("/")[2]
     return unquote(raw.decode("latin-1").rpartition("/")[2])
 

@@ -1,4 +1,4 @@
-"""Which handler a request is for: by what is asked (a put, a message, a job) and by its path, as Starlette has them."""
+"""Finds the handler of a request by its kind (put, message, job) and its path, with Starlette's patterns."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ METHODS: Final = {Kind.PUT: "PUT", Kind.SEND: "POST", Kind.JOB: "POST"}
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a handler gets of an HTTP request, the same at each attempt, and after a restart.
+    """An HTTP request for a handler, the same at each attempt and after a restart.
 
     Attributes:
-        key: its Idempotency-Key; client: whose token it came with, "" where there are no tokens.
-        method, path: of the request, the path within the receiver; params: what the path's `{…}` hold.
-        query: of the URL; headers: names in lower case; body: all of it.
-        attempt: 1, and more where this handler has failed before.
+        key: its Idempotency-Key; client: name of its token, "" without tokens.
+        method, path: of the request, the path relative to the receiver; params: values of the path's `{…}`.
+        query: of the URL; headers: names in lower case; body: complete.
+        attempt: 1, or more if this handler has failed before.
     """
 
     key: str
@@ -43,34 +43,33 @@ class Request:
     attempt: int
 
     def json(self) -> Any:
-        """The body as JSON.
+        """Return the body as JSON.
 
         Raises:
-            ValueError: it is none, or nested too deeply for Python.
+            ValueError: it is not JSON, or nested too deeply for Python.
         """
         try:
             return json.loads(self.body)
         except RecursionError:
-            raise ValueError("it is nested too deeply") from None
+            raise ValueError("the JSON is nested too deeply") from None
 
 
 Returned = Answer | bytes | str | dict[str, Any] | list[Any] | None
 Handler = Callable[[Request, Transaction], Returned | Awaitable[Returned]]
-"""Plain: called on a thread. Or `async`: called on the event loop; it must not await anything once it has used its
-transaction."""
+"""A plain handler is called on a thread, an `async` one on the event loop. An `async` handler must not await anything
+after the first use of its transaction.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and who handles what comes there."""
-
     kind: Kind
     pattern: Pattern[str]
     convertors: Mapping[str, Any]
     handler: Handler
 
     def params(self, path: str) -> dict[str, Any] | None:
-        """What the `{…}` of the path hold; None where the path is another."""
+        """Return the values of the path's `{…}`, None if the path differs."""
         found = self.pattern.match(path)
         if found is None:
             return None
@@ -78,21 +77,21 @@ class Route:
 
 
 class Routes:
-    """The handlers of a receiver, in the order in which they were named."""
+    """The handlers of a receiver, in order of registration."""
 
     def __init__(self) -> None:
         self._routes: list[Route] = []
 
     def add(self, kind: Kind, path: str, handler: Handler) -> None:
-        """Have a handler called for what comes to a path.
+        """Register a handler.
 
         Raises:
-            CallerError: the path is none, or the handler cannot be called.
+            CallerError: the path is malformed, or the handler is not a function.
         """
         if not path.startswith("/"):
             raise CallerError(f"path {path!r} does not begin with /")
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise CallerError(f"the handler of {path} is not a function, or a generator")
+            raise CallerError(f"the handler of {path} must be a function or an async function")
         try:
             pattern, _, convertors = compile_path(path)
         except (ValueError, AssertionError) as error:
@@ -100,24 +99,22 @@ class Routes:
         self._routes.append(Route(kind, pattern, convertors, handler))
 
     def find(self, kind: Kind, path: str) -> tuple[Route, dict[str, Any]] | None:
-        """Who handles it, with what the path holds; None: nobody."""
+        """Return the handler and the path's values, None if there is no handler."""
         for route in self._routes:
             if route.kind is kind and (params := route.params(path)) is not None:
                 return route, params
         return None
 
     def methods(self, path: str) -> list[str]:
-        """The HTTP methods that somebody handles at a path."""
         return sorted({METHODS[route.kind] for route in self._routes if route.params(path) is not None})
 
     def classify(self, method: str, path: str, *, wants_result: bool) -> Kind | None:
-        """What is asked: PUT a put; POST a job where it names a Response URL, else a message; None: nothing here."""
+        """Return a request's kind: PUT a put, POST with a Response URL a job, other POST a message."""
         kinds = {"PUT": [Kind.PUT], "POST": [Kind.JOB, Kind.SEND] if wants_result else [Kind.SEND]}.get(method, [])
         return next((kind for kind in kinds if self.find(kind, path) is not None), None)
 
 
 def as_request(found: Incoming, params: Mapping[str, Any]) -> Request:
-    """What a handler gets."""
     query = dict(parse_qsl(found.query, keep_blank_values=True))
     return Request(
         found.key, found.owner, found.method, found.path, params, query, found.headers, found.body, found.attempts + 1
@@ -125,10 +122,10 @@ def as_request(found: Incoming, params: Mapping[str, Any]) -> Request:
 
 
 def as_answer(returned: Any, response_bytes_max: int) -> Answer:
-    """What a handler returned, as the answer that is stored: text, bytes and JSON by their types, None as 204.
+    """Return a handler's return value as a response: text, bytes and JSON by type, None as 204.
 
     Raises:
-        HandlerMisused: it is nothing of that, too large, or has a status at which a sender would try again.
+        HandlerMisused: the value has another type, is too large, or has a status that asks for a repeat.
     """
     match returned:
         case Answer():
@@ -143,13 +140,15 @@ def as_answer(returned: Any, response_bytes_max: int) -> Answer:
             try:
                 text = json.dumps(returned, ensure_ascii=False)
             except (TypeError, ValueError) as error:
-                raise HandlerMisused(f"what the handler returned is no JSON: {error}") from None
+                raise HandlerMisused(f"the handler's return value cannot be written as JSON: {error}") from None
             answer = Answer(200, {"content-type": "application/json"}, text.encode())
         case _:
-            raise HandlerMisused(f"a handler returns an Answer, str, bytes, dict, list or None, not {type(returned)}")
+            raise HandlerMisused(
+                f"a handler must return an Answer, str, bytes, dict, list or None, not {type(returned)}"
+            )
     if not 200 <= answer.status < 600 or is_again(answer.status):
         raise HandlerMisused(
-            f"status {answer.status} asks for another try, but what a handler returns is stored for good: raise instead"
+            f"status {answer.status} asks for a repeat, but a handler's answer is final; raise an exception instead"
         )
     if len(answer.body) > response_bytes_max:
         raise HandlerMisused(f"{len(answer.body):,} bytes returned, above response_bytes_max = {response_bytes_max:,}")

@@ -1,4 +1,4 @@
-"""Reliable HTTP requests for asyncio: each is stored before its first byte leaves."""
+"""Reliable HTTP requests for asyncio: each request is stored before its first byte is sent."""
 
 from __future__ import annotations
 
@@ -35,25 +35,25 @@ _log: Final = logging.getLogger("pubsub.http")
 
 
 class AsyncReliableHttp:
-    """Sends HTTP requests, each of which happens once, whatever is killed when (docs/http.md, *Reliable requests*).
+    """Sends HTTP requests that have their effect exactly once (docs/http.md, *Reliable requests*).
 
-    What an earlier process left open in the directory goes on as soon as this one begins: with `async with`, or with
+    Open requests of an earlier process in the directory continue when this object starts: with `async with`, or with
     its first call.
 
     Args:
-        directory: where outbox and inbox are; one process at a time has it open.
-        token: bearer token that goes with each request.
-        settings: how patient, how much; None: the defaults.
-        verify: of TLS: True, or a context of the caller's.
-        insecure: the URLs that results of jobs are received at may be reached by others than this host.
-        clock: where the time comes from; None: this machine.
-        random: where IDs and jitter come from; None: the operating system.
+        directory: of outbox and inbox; one process at a time has it open.
+        token: bearer token of each request.
+        settings: limits and times; None: the defaults.
+        verify: TLS: True, or a context of the caller.
+        insecure: allow other hosts to connect to the local URLs of jobs.
+        clock: source of time; None: this machine.
+        random: source of IDs and jitter; None: the operating system.
 
     Attributes:
-        results: an ASGI application that receives the results of jobs, for a server of the caller's own.
+        results: an ASGI application that receives the results of jobs, for a server of the caller.
 
     Raises:
-        StorageError: the directory cannot be used; StoreInUse where another process has it open.
+        StorageError: the directory cannot be used; StoreInUse if another process has it open.
     """
 
     def __init__(
@@ -83,14 +83,14 @@ class AsyncReliableHttp:
         self._started = self._closed = False
 
     async def start(self) -> None:
-        """Go on with what is open. A job that waits for its result has its local URL answered again.
+        """Continue open requests. A job that waits for its result has a server at its local URL again.
 
         Raises:
-            ConfigurationError: a local URL cannot be answered.
-            CallerError: it is closed.
+            ConfigurationError: the server for a local URL cannot start.
+            CallerError: this object is closed.
         """
         if self._closed:
-            raise CallerError(f"{self.directory} is closed")
+            raise CallerError(f"{self.directory} is closed; open it again")
         if self._started:
             return
         self._started = True
@@ -111,21 +111,21 @@ class AsyncReliableHttp:
         """PUT a body and wait for the response, which is on this disk when this returns.
 
         Args:
-            url: where.
-            body: what; at most `body_bytes_max`.
-            key: names the request, so that a program that was killed asks for the same one again and gets its response;
-                "": a new request, under an ID of its own.
+            url: of the resource.
+            body: at most `body_bytes_max` bytes.
+            key: names the request. A program that was killed repeats the call with the same key and gets the response
+                of the same request. "": a new request with an ID of its own.
             headers: further header fields.
-            timeout: seconds of patience; None: until it is settled or expires.
+            timeout: longest wait in seconds; None: until the request is settled or expires.
 
         Returns:
-            The response, whose status is 200 to 299.
+            The response, with a status of 200 to 299.
 
         Raises:
-            CallerError, TooLarge: it cannot be asked for; nothing was stored.
-            StorageError: the disk refused; nothing was sent.
-            RequestKept: nothing settled it within `timeout`; it is kept and goes on.
-            RequestRefused: a final answer. RequestExpired: nothing settled it within `expiry_seconds`.
+            CallerError, TooLarge: the arguments are not valid; nothing was stored.
+            StorageError: the disk failed; nothing was sent.
+            RequestKept: no final response within `timeout`; the request is kept and continues.
+            RequestRefused: a final response. RequestExpired: no final response within `expiry_seconds`.
         """
         return outcome(await self._perform(check_draft(Kind.PUT, url, body, key, headers), timeout))
 
@@ -152,19 +152,19 @@ class AsyncReliableHttp:
         timeout: float | None = None,
         listen: bool = True,
     ) -> Answer:
-        """POST a job and wait for its result, however long it takes; arguments and errors as `put`.
+        """POST a job and wait for its result; arguments and errors as `put`.
 
         Args:
             url, body, key, headers, timeout: as `put`'s.
-            local_url: where the job's receiver reaches this program: `http://127.0.0.1:8081/results`, say.
-            listen: this program is to answer there by itself; False: `results` is mounted in a server that does.
+            local_url: URL at which the job's receiver reaches this program, such as `http://127.0.0.1:8081/results`.
+            listen: this object starts a server there; False: `results` is mounted in another server.
 
         Returns:
-            What the job's handler returned, body and content type.
+            The return value of the job's handler, as body and content type.
 
         Raises:
-            JobFailed: its handler failed too often.
-            ConfigurationError: the local URL cannot be answered.
+            JobFailed: the handler failed too often.
+            ConfigurationError: the server for the local URL cannot start.
         """
         draft = check_draft(Kind.JOB, url, body, key, headers, local_url, listens=listen)
         await self.start()
@@ -190,31 +190,31 @@ class AsyncReliableHttp:
             raise
 
     async def _submit(self, draft: Draft) -> Outgoing:
-        """Store it. A caller that is cancelled meanwhile is told whether it is kept: the commit comes to its end."""
+        """Store a request. The commit always finishes, so a cancelled caller learns whether the request is kept."""
         storing = asyncio.ensure_future(self._store(self._sending.submit, draft))
         try:
             return await asyncio.shield(storing)
         except asyncio.CancelledError as error:
-            with suppress(PubsubError):  # Nothing was stored, then: whoever cancelled is told no more than that it is.
+            with suppress(PubsubError):  # Nothing was stored; the cancellation is all that the caller needs to know.
                 self._note(error, await storing)
                 self._delivery.wake()
             raise
 
     def _note(self, error: BaseException, request: Outgoing) -> None:
-        """Say to whoever ends the call that the request does not end with it."""
+        """Add a note to the error that ends a call: the request itself continues."""
         there = f"--dir {quote(str(self.directory))}"
         error.add_note(
-            f"{request.method} {masked(request.url)} is kept as {request.id}, and goes on with the next opening of its"
-            f" directory. Finish: pubsub http resume {there}; give up: pubsub http forget {quote(request.id)} {there}"
+            f"{request.method} {masked(request.url)} is kept as {request.id} and continues when its directory is opened"
+            f" again. Finish: pubsub http resume {there}; give up: pubsub http forget {quote(request.id)} {there}"
         )
 
-    # What is open
+    # Open requests
 
     async def requests(self, *, open_only: bool = True) -> list[Outgoing]:
-        """The requests that the directory holds, without their bodies, oldest first.
+        """Return the requests of the directory, without their bodies, oldest first.
 
         Args:
-            open_only: those that are not settled; False: also those that are, until their tombstones go.
+            open_only: only unsettled ones; False: also settled ones, until their tombstones expire.
         """
 
         def read() -> list[Outgoing]:
@@ -224,13 +224,13 @@ class AsyncReliableHttp:
         return await self._store(read)
 
     async def resume(self, timeout: float | None = None) -> list[Outgoing]:
-        """Wait until everything that is open now is settled.
+        """Wait until all requests that are open now are settled.
 
         Args:
-            timeout: seconds of patience; None: however long it takes.
+            timeout: longest wait in seconds; None: no limit.
 
         Returns:
-            What was open, as it stands now: its `state`, `answer` and `problem`.
+            These requests in their present state: `state`, `answer` and `problem`.
         """
         await self.start()
         waited = [request.id for request in await self.requests(open_only=True)]
@@ -243,19 +243,19 @@ class AsyncReliableHttp:
         return [request for request in found if request is not None]
 
     async def forget(self, request: str) -> bool:
-        """Give a request up: it is sent no more, and its tombstone is taken out; whether there was one.
+        """Give up a request: it is not sent again, and its tombstone is removed. Return whether there was one.
 
-        Whether it happened at the receiver nobody knows then; the same `key` would ask for it anew.
+        It may have happened at the receiver. The same `key` would then begin a new request.
         """
         found = await self._store(self._sending.find, request)
         removed = await self._store(self._sending.forget, request)
         if found is not None and not found.over:
-            problem = "it was forgotten, as somebody asked"
+            problem = "the request was forgotten by a call of forget"
             self._delivery.tell(replace(found, state=State.REFUSED, problem=problem))
         return removed
 
     async def close(self) -> None:
-        """End what is under way; what is not settled stays in the outbox."""
+        """Stop sending; unsettled requests stay in the outbox."""
         if self._closed:
             return
         self._closed = True

@@ -1,8 +1,8 @@
-"""The sender's side without any network: what is stored before a request leaves, and what an answer makes of it.
+"""The sender without a network: which requests are stored, and the effect of each response.
 
-The shell (`delivery`) asks what is due, sends it, and says what came. A method that changes something has returned
-only when that is on the disk. All are called on one thread, but for `add` and `withdrawn`, which a handler's thread
-calls with its transaction open. The model in `tests/http/model.py` drives this very code.
+The shell (`delivery`) asks for due requests, sends them, and reports the responses. A method that changes state returns
+after the change is on disk. All methods run on one thread, except `add` and `withdrawn`, which a handler's thread calls
+with its transaction open. The model in `tests/http/model.py` drives this very code.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ METHODS: Final = {Kind.PUT: "PUT", Kind.SEND: "POST", Kind.JOB: "POST", Kind.RES
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A request that a caller asks for, checked.
+    """A checked request of a caller.
 
     Attributes:
-        kind: what; url, headers, body: of it; key: the caller's own, or "".
-        local_url: of a job, where its result comes; listens: it is this program that is to answer there by itself.
+        key: of the caller, or "".
+        local_url: of a job, the URL for its result; listens: this program starts a server there.
     """
 
     kind: Kind
@@ -53,12 +53,12 @@ class Sending(Due[str]):
     """The outbox with its times.
 
     Args:
-        journal: where it is kept.
-        settings: how patient, how much.
-        random: where IDs and jitter come from.
+        journal: its file.
+        settings: limits and times.
+        random: source of IDs and jitter.
 
     Attributes:
-        schedule: when which request is tried.
+        schedule: due times of requests.
     """
 
     def __init__(self, journal: Journal, settings: HttpSettings, random: Random) -> None:
@@ -78,10 +78,10 @@ class Sending(Due[str]):
     # A new request
 
     def compose(self, draft: Draft) -> Outgoing:
-        """A request with its ID and its times, not stored yet.
+        """Return a request with its ID and times, not stored yet.
 
         Raises:
-            TooLarge: its body is, or the outbox would be.
+            TooLarge: its body is too large, or the outbox would be.
         """
         self._check_room(draft)
         now, name = self.journal.now(), draft.key
@@ -102,7 +102,7 @@ class Sending(Due[str]):
 
     def _check_room(self, draft: Draft) -> None:
         limits, size = self._settings, len(draft.body)
-        if draft.kind is Kind.RESULT:  # Bounded by the jobs that were taken, and by response_bytes_max.
+        if draft.kind is Kind.RESULT:  # Limited by the number of accepted jobs and by response_bytes_max.
             return
         if size > limits.body_bytes_max:
             raise TooLarge("body of a request", size, limits.body_bytes_max, "body_bytes_max")
@@ -114,7 +114,7 @@ class Sending(Due[str]):
             raise TooLarge("outbox of open requests", self._bytes + size, limits.outbox_bytes_max, "outbox_bytes_max")
 
     def _new_id(self) -> str:
-        """An ID whose number counts as unfinished from now on."""
+        """Return an ID; its number is unfinished from now on."""
         with self._numbering:
             self._number += 1
             name = make_id(self._session, self._number, f"{self._random.getrandbits(128):032x}")
@@ -123,18 +123,18 @@ class Sending(Due[str]):
         return name
 
     def _finish(self, name: str) -> None:
-        """A request will not be sent again, whatever happens: durably settled, or never stored."""
+        """Mark a request's number as finished: it is durably settled or was never stored, so it is not sent again."""
         with self._numbering:
             number = self._numbers.pop(name, 0)
             self._unfinished.pop(number, None)
 
     def submit(self, draft: Draft) -> Outgoing:
-        """Store a request, so that it is sent; where the caller's key is known, what is known of it.
+        """Store a request, so that it is sent. If the caller's key is known, return the stored request instead.
 
         Raises:
-            CallerError: the key is known with another request.
-            TooLarge: the body is, or the outbox would be; nothing was stored.
-            StorageError: the disk refused; nothing was stored, and nothing will be sent.
+            CallerError: the key belongs to another request.
+            TooLarge: the body is too large, or the outbox would be; nothing was stored.
+            StorageError: the disk failed; nothing was stored, and nothing will be sent.
         """
         if draft.key:
             with self.journal.transaction() as transaction:
@@ -156,16 +156,16 @@ class Sending(Due[str]):
         method = METHODS[draft.kind]
         if found.kind is draft.kind and found.print == fingerprint(method, draft.url, response_url, draft.body):
             return found
-        raise CallerError(f"key {draft.key} is that of another request: {found.method} {masked(found.url)}")
+        raise CallerError(f"key {draft.key} belongs to another request: {found.method} {masked(found.url)}")
 
     def stored(self, request: Outgoing) -> None:
-        """A request is in the outbox, committed: it is sent when it is due."""
+        """Schedule a committed request."""
         self._count += 1
         self._bytes += len(request.body)
         self.schedule.set(request.id, request.due, _host(request.url))
 
     def add(self, transaction: Transaction, draft: Draft) -> Outgoing:
-        """Store a request in a transaction that is open; once that is committed, `stored` has to be told.
+        """Store a request in an open transaction. After its commit the caller must call `stored`.
 
         Raises:
             As `submit`.
@@ -179,13 +179,13 @@ class Sending(Due[str]):
         return request
 
     def withdrawn(self, request: Outgoing) -> None:
-        """The transaction of an `add` was rolled back."""
+        """Undo an `add` after its transaction was rolled back."""
         self._finish(request.id)
 
     # A try
 
     def load(self, name: str) -> Outgoing | None:
-        """What is to be tried, as it stands; None where nothing is to be done. Its expiry is looked at first."""
+        """Return the request to try now, None if there is nothing to do. An expired request is settled first."""
         with self.journal.transaction() as transaction:
             request = outbox.find(transaction, name)
             if request is None:
@@ -202,11 +202,11 @@ class Sending(Due[str]):
         return request if request.state is State.OPEN or request.confirm else None
 
     def headers(self, request: Outgoing) -> dict[str, str]:
-        """The header fields of a try, as they go out, but for `authorization`."""
+        """Return the header fields of a try, without `authorization`."""
         headers = {"content-type": "application/octet-stream", **request.headers}
         headers[IDEMPOTENCY_KEY] = write_key(request.id)
         with self._numbering:
-            # Numbers were taken in order, so the first that is left is the lowest.
+            # Numbers are assigned in order, so the first in the dict is the lowest.
             ours = request.id in self._numbers
             finished = next(iter(self._unfinished)) - 1 if ours else 0
         if finished:
@@ -214,7 +214,7 @@ class Sending(Due[str]):
         return headers
 
     def answered(self, name: str, answer: Answer) -> Outgoing | None:
-        """An answer came to a try; the request as it stands now, None where it was forgotten meanwhile."""
+        """Store the response of a try, and return the request's new state, None if it was forgotten meanwhile."""
 
         def after(request: Outgoing, now: float) -> Outgoing:
             verdict = judge(answer, job=request.kind is Kind.JOB)
@@ -229,13 +229,13 @@ class Sending(Due[str]):
         return self._change(name, after)
 
     def failed(self, name: str, problem: str) -> Outgoing | None:
-        """A try came to nothing; as `answered`."""
+        """Store a try without a response; returns as `answered`."""
         return self._change(
             name, lambda request, now: put_off(request, now, self._backoff, self._random.random(), problem=problem)
         )
 
     def refused(self, name: str, problem: str) -> Outgoing | None:
-        """No try can ever succeed: the answer is larger than is taken, say; as `answered`."""
+        """Settle a request that can never succeed, such as with a too large response; returns as `answered`."""
         return self._change(name, lambda request, now: settle(request, Event.REFUSED, now, problem=problem))
 
     def _change(self, name: str, change: Callable[[Outgoing, float], Outgoing]) -> Outgoing | None:
@@ -250,7 +250,7 @@ class Sending(Due[str]):
         return after
 
     def confirmed(self, name: str, *, success: bool) -> None:
-        """The DELETE of a confirmation URL was answered, or came to nothing."""
+        """Store the result of a DELETE of a confirmation URL."""
         with self.journal.transaction() as transaction:
             request = outbox.find(transaction, name)
             if request is None or not request.confirm:
@@ -269,12 +269,11 @@ class Sending(Due[str]):
     # The result of a job
 
     def known_job(self, transaction: Transaction, name: str) -> bool:
-        """Whether a job of that ID was asked for from here."""
         request = outbox.find(transaction, name)
         return request is not None and request.kind is Kind.JOB
 
     def result(self, transaction: Transaction, name: str, answer: Answer, *, failed: bool) -> tuple[Outgoing, Outgoing]:
-        """The result of a job is here; the request before and after. Once that is committed, tell `settled`."""
+        """Store a job's result, and return the job before and after. After the commit call `settled`."""
         request = outbox.find(transaction, name)
         assert request is not None
         event = Event.FAILED if failed else Event.RESULT
@@ -283,15 +282,14 @@ class Sending(Due[str]):
             outbox.save(transaction, after)
         return request, after
 
-    # What is known
+    # Lookup and removal
 
     def find(self, name: str) -> Outgoing | None:
-        """The request of that ID."""
         with self.journal.transaction() as transaction:
             return outbox.find(transaction, name)
 
     def forget(self, name: str) -> bool:
-        """Give a request up: it is sent no more, and nothing is known of it; whether there was one."""
+        """Remove a request, so that it is not sent again. Return whether there was one."""
         with self.journal.transaction() as transaction:
             request = outbox.find(transaction, name)
             outbox.remove(transaction, name)
@@ -303,7 +301,7 @@ class Sending(Due[str]):
         return True
 
     def sweep(self) -> float:
-        """Take out tombstones whose time is over; in how many seconds there are more."""
+        """Remove expired tombstones, and return the seconds until the next one expires."""
         self.journal.save_time()
         age = self._settings.tombstone_seconds
         removed = SWEEP_ROWS_MAX
@@ -314,7 +312,7 @@ class Sending(Due[str]):
         return float("inf") if oldest is None else max(0.0, oldest + age - self.journal.now())
 
     def settled(self, before: Outgoing, after: Outgoing) -> None:
-        """What `result` made of a request is committed."""
+        """Update the schedule after the commit of a `result`."""
         self._settled(before, after)
 
     def _settled(self, before: Outgoing, after: Outgoing) -> None:
@@ -339,7 +337,7 @@ def _host(url: str) -> str:
 
 
 def _confirmation(url: str, answer: Answer) -> str:
-    """The confirmation URL that an answer names; "" for none, or one of another origin, which is not the sender's."""
+    """Return the confirmation URL of a response, "" if it has none or one of another origin."""
     named = answer.headers.get(CONFIRM, "")
     if not named:
         return ""

@@ -1,4 +1,4 @@
-"""The server of reliable HTTP, and where it listens."""
+"""The server of reliable HTTP and its listening socket."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pubsub.web.problems import encoded
 from pubsub.web.serving import HttpServer, Tls
 
 LIMITS: Final = Limits(connections_max=1_000, header_bytes_max=64 * 1024, idle_seconds=30.0)
-"""Of the connections of one server."""
+"""Limits of one server's connections."""
 
 
 def listen(address: str, *, insecure: bool) -> Listening:
-    """A socket that listens.
+    """Return a listening socket.
 
     Args:
-        address: HOST:PORT; port 0: one that is free.
-        insecure: others than this machine may reach it.
+        address: HOST:PORT; port 0: a free one.
+        insecure: allow other hosts to connect.
 
     Raises:
-        ConfigurationError: others would reach it, or the address cannot be used.
+        ConfigurationError: other hosts could connect, or the address cannot be used.
     """
-    return listen_at(address, insecure=insecure, remedy="give tokens, or say --insecure (insecure=True)")
+    return listen_at(address, insecure=insecure, remedy="use tokens, or allow this by --insecure (insecure=True)")
 
 
 def make_server(
     app: Any, listening: Listening, tls: Tls | None = None, limits: Limits = LIMITS, *, owns_loop: bool = False
 ) -> HttpServer:
-    """A server of an application that has a lifespan; as `HttpServer`."""
+    """Return a server for an application with a lifespan; see `HttpServer`."""
     return HttpServer(app, listening, limits, _problem, lifespan=True, tls=tls, owns_loop=owns_loop)
 
 

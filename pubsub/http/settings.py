@@ -1,4 +1,4 @@
-"""What can be set of reliable requests; `docs/http.md` says what each is for."""
+"""Settings of reliable requests; `docs/http.md` explains them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ class HttpSettings:
     """Settings of a sender and of a receiver.
 
     Attributes:
-        expiry_seconds: the long time: a request that nothing has settled by then is given up.
-        tombstone_seconds: how long a receiver knows a key by itself, and a sender what became of a request; longer than
-            any sender's `expiry_seconds`.
-        try_seconds: patience with one HTTP request.
-        backoff_seconds, backoff_seconds_max: pause after the first try, and the longest one.
-        requests_at_once, requests_per_host: HTTP requests under way, in all and to one host.
-        outbox_requests_max, outbox_bytes_max: requests that are not settled, and the bytes of their bodies.
-        inbox_requests_max, inbox_bytes_max: requests that are not handled, and the bytes of their bodies.
+        expiry_seconds: time after which an unsettled request is given up.
+        tombstone_seconds: time for which a receiver knows a key and a sender the result of a request; longer than
+            `expiry_seconds` of every sender.
+        try_seconds: time-out of one HTTP request.
+        backoff_seconds, backoff_seconds_max: pause after the first try, and the longest pause.
+        requests_at_once, requests_per_host: HTTP requests in flight, in total and for one host.
+        outbox_requests_max, outbox_bytes_max: unsettled requests, and the bytes of their bodies.
+        inbox_requests_max, inbox_bytes_max: unhandled requests, and the bytes of their bodies.
         tombstones_max: keys that a receiver knows.
-        body_bytes_max: of one request; response_bytes_max: of one response, a handler's or a receiver's.
-        handlers_at_once: how many run at one time.
-        handler_attempts: after so many failures a request is given up.
+        body_bytes_max: of one request; response_bytes_max: of one response, from a handler or a receiver.
+        handlers_at_once: handlers that run at the same time.
+        handler_attempts: failures after which a handler is not called again.
     """
 
     expiry_seconds: float = 7 * 86_400.0

@@ -1,1 +1,1 @@
-"""What a proxy or a server tells a scraper of itself (docs/monitoring.md, *How to scrape*)."""
+"""Metrics of a proxy or a server in Prometheus's format (docs/monitoring.md, *How to scrape*)."""

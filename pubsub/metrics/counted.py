@@ -1,7 +1,7 @@
-"""What proxies and servers count, each with a sentence: a scraper is told all of it from the start, 0 included.
+"""Counters of proxies and servers, each with its help text. A scrape contains all of them from the start, 0 included.
 
-The names are those of the reports (`pubsub status --json`, `counters`). What a report counts beyond them is told too,
-without a sentence of its own; a test sees that none that the code names is missing here.
+The names are those of the reports (`pubsub status --json`, `counters`). A counter that only a report has is exported
+too, without a help text of its own. A test checks that every counter of the code is listed here.
 """
 
 from __future__ import annotations
@@ -10,113 +10,113 @@ from collections.abc import Mapping
 from typing import Final
 
 _CONNECTIONS: Final = {
-    "connections_accepted": "Connections that were opened to its own addresses.",
-    "connections_established": "Connections that said that they are ZeroMQ, and with keys have shown one.",
-    "connections_ended": "Connections that were closed.",
-    "handshakes_failed": "Connections of which the handshake failed.",
-    "memory_limit_reached": "Times that all connections were closed for memory_bytes_max.",
+    "connections_accepted": "Connections opened to its own addresses.",
+    "connections_established": "Connections that completed the ZeroMQ greeting, and with keys the handshake.",
+    "connections_ended": "Connections closed.",
+    "handshakes_failed": "Connections with a failed handshake.",
+    "memory_limit_reached": "Times that all connections were closed because of memory_bytes_max.",
 }
 _KEYS: Final = {
     "handshakes_entered": "Handshakes by an authorized key.",
-    "handshakes_malformed": "Handshakes that could not be read.",
+    "handshakes_malformed": "Malformed handshakes.",
     "handshakes_refused_key": "Handshakes by a key that is not authorized.",
     "handshakes_refused_mechanism": "Handshakes without a key.",
-    "handshakes_refused_role": "Handshakes by a key of another role than the door is for.",
-    "denied": "Requests for which there is no right.",
-    "reloads": "Times that the file of who is authorized was read again.",
-    "reload_failed": "Times that the file of who is authorized could not be used.",
+    "handshakes_refused_role": "Handshakes by a key of a role that the port does not accept.",
+    "denied": "Requests denied because the key lacks the right.",
+    "reloads": "Times that the file authorized was read again.",
+    "reload_failed": "Times that the file authorized could not be used.",
     "answers_dropped_rights_changed": "Answers dropped because the rights had changed meanwhile.",
-    "servers_under_a_wrong_name": "Messages of servers under an ID that their key does not have.",
+    "servers_under_a_wrong_name": "Messages of servers under an ID that does not belong to their key.",
 }
 _BYTES: Final = {
-    "malformed": "Messages that could not be read, and were dropped.",
-    "refused": "Requests that were refused for their bytes.",
+    "malformed": "Malformed messages, dropped.",
+    "refused": "Requests rejected because of their content.",
 }
 
 PROXY: Final[Mapping[str, str]] = {
     **_CONNECTIONS,
     **_KEYS,
     **_BYTES,
-    "announcements": "Announcements of servers that were taken over.",
-    "announcements_asked": "Servers that were asked to say all that they hold.",
+    "announcements": "Announcements of servers accepted.",
+    "announcements_asked": "Servers asked to announce all their topics.",
     **{
-        f"announcements_{verdict}": f"Announcements of servers that were {what}."
+        f"announcements_{verdict}": f"Announcements of servers, {what}."
         for verdict, what in {
-            "ask": "answered: say all first",
-            "taken": "refused because the ID or the store is another's",
-            "stale": "older than what was heard before",
-            "deposed": "of a member that is primary no more",
+            "ask": "answered: announce all topics first",
+            "taken": "rejected because the ID or the store belongs to another server",
+            "stale": "older than an earlier announcement",
+            "deposed": "sent by a member that is no longer primary",
             "late": "overtaken by a later one",
-            "refused": "refused",
+            "refused": "rejected",
         }.items()
     },
-    "answers_dropped": "Answers that a client's queue did not take.",
+    "answers_dropped": "Answers dropped because a client's queue was full.",
     "answers_dropped_unread": "Large answers dropped because a client leaves too many unread.",
-    "answers_of_clients_dropped": "Answers that came from clients.",
+    "answers_of_clients_dropped": "Answers dropped because a client sent them.",
     "answers_of_servers": "Answers of servers to questions of the proxy.",
-    "answers_of_strangers_dropped": "Messages for clients from links that are no server's.",
+    "answers_of_strangers_dropped": "Messages for clients dropped because their sender is not a server.",
     **{
         f"answered_{outcome}": f"Requests that the proxy itself answered `{outcome}`."
         for outcome in ("success", "unavailable", "busy", "full", "unknown", "refused", "denied")
     },
-    "busy_too_many_bytes_under_way": "Requests turned away because too many bytes are on their way to a server.",
+    "busy_too_many_bytes_under_way": "Requests answered busy because too many bytes are in flight to a server.",
     "merges_asked": "Times that a server was asked to give a topic to another holder.",
-    "puts_given_up": "Puts of which it was to be measured how long they take, and that were not answered as taken.",
-    "registers_asked_by_others": "Ballots for a register that is another server's.",
-    "votes_withheld": "Ballots not answered because nothing can be remembered at present.",
+    "puts_given_up": "Measured puts without an acknowledgement within 30 s, or at all.",
+    "registers_asked_by_others": "Ballots for a register of another server.",
+    "votes_withheld": "Ballots not answered because the vote cannot be stored at present.",
     **{
         f"votes_{outcome}": f"Ballots answered `{outcome}`."
         for outcome in ("promised", "accepted", "refused", "heard", "told", "new", "full")
     },
-    "whole_answered": "Questions of servers whether a topic is whole, answered.",
-    "whole_unavailable": "Questions of servers whether a topic is whole, to which there is no answer yet.",
+    "whole_answered": "Questions of servers whether they own a topic alone, answered.",
+    "whole_unavailable": "Questions of servers whether they own a topic alone, without an answer yet.",
 }
-"""Of a proxy."""
+"""Counters of a proxy."""
 
 SERVER: Final[Mapping[str, str]] = {
     **_CONNECTIONS,
     **_KEYS,
     **_BYTES,
     "acknowledgements_of_others": "Acknowledgements of a named subscription that belongs to another checkpoint.",
-    "addresses_bad": "Messages for addresses that are none.",
-    "answers_not_understood": "Answers of proxies that could not be read.",
-    "batches_damaged": "Stored batches that were found not to be what was put.",
-    "batches_repaired": "Damaged batches that came from the other member.",
-    "batches_without_bytes": "Batches that all subscribers had, whose bytes were dropped for want of room.",
-    "contested_holders_gone": "Other holders of a topic that were found to be none.",
-    "delivered": "Messages handed to subscribers, repeats included.",
-    "delivered_doubtful": "Those of them that a state directory was given before, and did not acknowledge.",
-    "duplicate": "Puts that were taken before.",
-    "gap": "Puts that came before the one that they name as theirs before.",
-    "not_sent": "Messages that a socket did not take.",
-    "not_taken": "Requests not taken because too much is held for the other member.",
+    "addresses_bad": "Messages for invalid addresses.",
+    "answers_not_understood": "Malformed answers of proxies.",
+    "batches_damaged": "Damaged batches found in the store.",
+    "batches_repaired": "Damaged batches replaced by the other member's copy.",
+    "batches_without_bytes": "Batches that all subscribers had, with bodies dropped for lack of space.",
+    "contested_holders_gone": "Reported other holders of a topic that turned out not to hold it.",
+    "delivered": "Messages sent to subscribers, repeats included.",
+    "delivered_doubtful": "Delivered messages that an earlier state directory received and did not acknowledge.",
+    "duplicate": "Puts that were stored before.",
+    "gap": "Puts that arrived before their predecessor.",
+    "not_sent": "Messages that a socket did not accept.",
+    "not_taken": "Requests rejected because too many answers are held for the other member.",
     "offers": "Topics offered to other servers.",
-    "places_gone": "Reads from a log that was given up.",
-    "positions_behind": "Reads that name a position older than the one that was acknowledged.",
-    "proxies_told_of_abandoned": "Times that a proxy was told what was given up.",
-    "puts_gone": "Puts that name a log that was given up.",
-    "reads_damaged": "Reads that came upon a damaged page.",
+    "places_gone": "Reads from an abandoned log.",
+    "positions_behind": "Reads that name a position before the acknowledged one.",
+    "proxies_told_of_abandoned": "Times that abandoned topics were reported to a proxy.",
+    "puts_gone": "Puts that name an abandoned log.",
+    "reads_damaged": "Reads that met a damaged page.",
     "reads_turned_away": "Range reads answered `busy`.",
     "records": "Messages put.",
-    "records_read_by_range": "Messages handed out by range reads.",
-    "restaged": "Batches of sinks that were to be written again.",
+    "records_read_by_range": "Messages sent by range reads.",
+    "restaged": "Batches of sinks that must be written again.",
     "rows_staged": "Rows staged by sinks.",
-    "servers_forgotten": "Links to other servers that were closed for a further one.",
-    "sockets_not_opened": "Sockets that could not be opened, and were tried again.",
-    "stamps_too_far_ahead": "Clocks of others that are too far ahead to be followed.",
-    "stores_not_remembered": "Other stores for which there was no room.",
-    "subscriptions_continued": "Subscriptions that a client went on with from another state directory.",
+    "servers_forgotten": "Links to other servers closed to make room for another.",
+    "sockets_not_opened": "Sockets that could not be opened and were tried again.",
+    "stamps_too_far_ahead": "Clocks of other processes too far ahead to follow.",
+    "stores_not_remembered": "Other stores that were not remembered because of the limit.",
+    "subscriptions_continued": "Subscriptions that a client continued from another state directory.",
     "subscriptions_made": "Subscriptions that began at the end.",
-    "subscriptions_ended": "Subscriptions that an operator ended.",
+    "subscriptions_ended": "Subscriptions ended by an operator.",
     "topics_given": "Topics given to other servers.",
-    "topics_held_back": "Topics held back for damage, or as an older copy's.",
-    "topics_merged": "Topics merged with what another server held.",
-    "topics_set_aside": "Topics set aside because they had been given up.",
+    "topics_held_back": "Topics quarantined because they are damaged or from an older copy.",
+    "topics_merged": "Topics merged with another server's part.",
+    "topics_set_aside": "Topics quarantined because they had been abandoned.",
     "topics_taken_back": "Topics taken back from a receiver that was given up.",
-    "trains": "Messages that brought several puts at once.",
-    "trains_ended_early": "Those of them of which a put was not taken, and so none behind it.",
+    "trains": "Messages that carried several puts.",
+    "trains_ended_early": "Messages with several puts in which one put, and therefore all after it, was not stored.",
 }
-"""Of a server."""
+"""Counters of a server."""
 
 COUNTERS: Final[Mapping[str, Mapping[str, str]]] = {"proxy": PROXY, "server": SERVER}
-"""By role: name, as in the report, and what it counts."""
+"""By role: name as in the report -> help text."""

@@ -1,4 +1,4 @@
-"""A snapshot in Prometheus's text format, by the library that Prometheus itself publishes."""
+"""A snapshot in Prometheus's text format, written by Prometheus's own client library."""
 
 from __future__ import annotations
 
@@ -18,20 +18,17 @@ MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class _Families(Collector):
-    """What a snapshot holds, as the library takes it."""
-
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
     def collect(self) -> Iterator[Any]:
-        """Every metric of it."""
         snapshot = self._snapshot
         prefix = f"pubsub_{snapshot.role}"
         yield process_info(snapshot.role, snapshot.id)
-        yield GaugeMetricFamily(f"{prefix}_ready", "Whether it can serve.", float(not snapshot.unready))
+        yield GaugeMetricFamily(f"{prefix}_ready", "1 if the process can serve.", float(not snapshot.unready))
         texts = COUNTERS[snapshot.role]
         for name in sorted(texts.keys() | snapshot.counters.keys()):
-            text = texts.get(name, "As in the report.")
+            text = texts.get(name, "Counter of the report.")
             yield CounterMetricFamily(f"{prefix}_{name}", text, snapshot.counters.get(name, 0))
         yield from _gauges(prefix, snapshot.gauges)
         for distribution in snapshot.distributions:
@@ -39,12 +36,14 @@ class _Families(Collector):
 
 
 def process_info(role: str, name: str) -> GaugeMetricFamily:
-    """Which process is scraped, as labels of a gauge that is 1: for joins.
+    """Return a gauge of 1 that names the scraped process by its labels, for joins.
 
     Args:
-        role: "proxy", "server" or "gateway"; name: its ID, "" where it has none.
+        role: "proxy", "server" or "gateway"; name: its ID, "" if it has none.
     """
-    about = GaugeMetricFamily("pubsub_process_info", "Which process this is.", labels=["role", "id", "version"])
+    about = GaugeMetricFamily(
+        "pubsub_process_info", "Role, ID and version of the process.", labels=["role", "id", "version"]
+    )
     about.add_metric([role, name, _version()], 1)
     return about
 
@@ -76,10 +75,10 @@ def _version() -> str:
 
 
 def exposition(snapshot: Snapshot) -> bytes:
-    """A snapshot as text, and what the library knows of any process: memory, open files, processor time.
+    """Return a snapshot as text, with the library's own metrics of memory, open files and processor time.
 
     Args:
-        snapshot: of the process that this one is.
+        snapshot: of this very process.
     """
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Families(snapshot))

@@ -1,7 +1,7 @@
-"""Where a loop hands a snapshot to another thread, and how that one asks for it.
+"""Hands a snapshot of the loop to another thread.
 
-The loop looks at `wanted` once a turn, which is all that it costs while nobody asks. Who asks wakes it up; it makes the
-snapshot in its own thread, where all that is in it is its own, and lets go of it.
+The loop reads `wanted` once a turn, so it costs nothing while no thread asks. A thread that asks wakes the loop. The
+loop then makes the snapshot in its own thread and never touches it again.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from pubsub.metrics.snapshot import Snapshot
 
 
 class Handover:
-    """One loop, and one thread that asks.
+    """Connects one loop with one asking thread.
 
     Args:
         wake: ends the loop's sleep; any thread may call it.
 
     Attributes:
-        wanted: whether the loop is to `give` one.
-        started: whether there is a loop that turns; set by its process.
+        wanted: the loop should `give` a snapshot.
+        started: the loop runs; set by its process.
     """
 
     def __init__(self, wake: Callable[[], None]) -> None:
@@ -28,17 +28,17 @@ class Handover:
         self.wanted = self.started = False
 
     def ask(self, take: Callable[[Snapshot], None]) -> None:
-        """Have the loop give a snapshot soon; who asked before and got none yet is forgotten.
+        """Request a snapshot. An earlier request without an answer is dropped.
 
         Args:
-            take: called with it, in the loop's thread; it must not block.
+            take: called with the snapshot in the loop's thread; it must not block.
         """
         self._take = take
         self.wanted = True
         self._wake()
 
     def give(self, snapshot: Snapshot) -> None:
-        """Hand it over; in the loop's thread."""
+        """Pass a snapshot on; called in the loop's thread."""
         self.wanted = False
         self._take(snapshot)
 

@@ -1,26 +1,28 @@
-"""Every named limit of a process's metrics: what a peer can make it hold, and for how long (docs/limits.md)."""
+"""Limits of a process's metrics port: the number, size and time that a peer can use (docs/limits.md)."""
 
 from __future__ import annotations
 
 from typing import Final
 
 CONNECTIONS_MAX: Final = 64
-"""Connections at the same time; for one more that is closed which has owed its request for longest, else the oldest."""
+"""Connections at the same time. A further one closes the oldest of those that have sent no request, or the oldest of
+all.
+"""
 
 BACKLOG: Final = 16
-"""Connections that wait to be accepted, and that are accepted before those that are open have their turn."""
+"""Connections that wait to be accepted. All of them are accepted before open connections get their turn."""
 
 HEAD_BYTES_MAX: Final = 8 * 1024
 """Bytes of a request's line and headers; beyond it 431."""
 
 REQUEST_SECONDS: Final = 5.0
-"""From a connection's beginning until its request is whole; then it is closed."""
+"""Time from the start of a connection until its request is complete; then it is closed."""
 
 WRITE_SECONDS: Final = 10.0
-"""How long an answer may take to be read; then the connection is closed."""
+"""Time for a peer to read its answer; then the connection is closed."""
 
 ANSWER_SECONDS: Final = 5.0
-"""Patience with the loop; one that does not turn within this is not alive, and the answer is 503."""
+"""Longest wait for the loop. A loop without a turn in this time counts as dead, and the answer is 503."""
 
 SNAPSHOT_SECONDS: Final = 0.5
-"""A snapshot is good for so long: however many ask, the loop makes two a second at most."""
+"""Lifetime of a snapshot: however many scrapers ask, the loop makes at most two a second."""

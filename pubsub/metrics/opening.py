@@ -1,4 +1,4 @@
-"""How a process comes to tell its metrics: where it may, and what it needs for it."""
+"""Opens the metrics port of a process, and checks its address."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ _log: Final = logging.getLogger(__name__)
 
 
 class Metrics:
-    """The metrics of a running process.
+    """The metrics port of a running process.
 
     Args:
-        address: HOST:PORT to listen on; port 0: one that is free.
-        insecure: others than this host may reach it.
+        address: HOST:PORT to listen on; port 0: a free one.
+        insecure: allow other hosts to connect.
         wake: ends the sleep of the process's loop; any thread may call it.
 
     Attributes:
-        url: where they are read.
+        url: of the metrics.
         handover: takes the snapshots of the process's loop.
 
     Raises:
-        ConfigurationError: the address cannot be used, others would reach it, or prometheus-client is not installed.
+        ConfigurationError: the address cannot be used, other hosts could connect, or prometheus-client is not
+            installed.
     """
 
     def __init__(self, address: str, wake: Callable[[], None], *, insecure: bool = False) -> None:
         try:
-            from pubsub.metrics.exposition import MEDIA_TYPE, exposition  # noqa: PLC0415  only where it is asked for
+            from pubsub.metrics.exposition import MEDIA_TYPE, exposition  # noqa: PLC0415  the import is optional
             from pubsub.metrics.pages import Pages  # noqa: PLC0415
         except ImportError as error:
             raise ConfigurationError(f"--metrics needs pip install '.[http]' in a clone ({error})") from None
@@ -47,21 +48,20 @@ class Metrics:
         self._pages = Pages(listening, self.handover, exposition, MEDIA_TYPE, sites_of(address))
         self._pages.start()
         if reaches_out(f"tcp://{address}"):
-            _log.warning("metrics are told at %s to anyone who reaches it", self.url)
+            _log.warning("any host that reaches %s can read the metrics; restrict access by a firewall", self.url)
 
     def close(self) -> None:
-        """Tell no more."""
         self._pages.stop()
 
 
 def open_metrics(
     address: str | None, insecure: bool, wake: Callable[[], None], closers: list[Callable[[], Any]]
 ) -> Metrics | None:
-    """The metrics of a process that is told to have them, else None.
+    """Open the metrics port if the process has one.
 
     Args:
-        address, insecure, wake: as of `Metrics`; address None: it has none.
-        closers: gets what closes them.
+        address, insecure, wake: as of `Metrics`; address None: no port.
+        closers: receives the function that closes the port.
 
     Raises:
         ConfigurationError: as of `Metrics`.
@@ -74,10 +74,11 @@ def open_metrics(
 
 
 def sites_of(address: str) -> Sites:
-    """Whose requests are answered there.
+    """Return the hosts and origins whose requests are answered.
 
-    A port that only this host reaches knows all names that it has, so that no page reads it by DNS rebinding. One that
-    others reach does not know by which names Prometheus asks, and what it tells anyone may ask for: any name will do.
+    A port that only this host reaches accepts only this host's own names, so that no web page reads it by DNS
+    rebinding. A port that other hosts reach accepts any name: it cannot know the name that Prometheus uses, and any
+    host may read it anyway.
     """
     host, _ = split_place(address)
     return Sites(
@@ -86,15 +87,15 @@ def sites_of(address: str) -> Sites:
 
 
 def listen(address: str, *, insecure: bool) -> Listening:
-    """A socket that listens there.
+    """Return a listening socket.
 
     Raises:
-        ConfigurationError: it cannot be used, or others would reach it.
+        ConfigurationError: the address cannot be used, or other hosts could connect.
     """
-    remedy = "it asks nobody for a key; listen on 127.0.0.1, or say --insecure"
+    remedy = "it checks no key; listen on 127.0.0.1, or allow other hosts by --insecure"
     return listen_at(address, insecure=insecure, option="--metrics", remedy=remedy, backlog=BACKLOG)
 
 
 def said(metrics: Metrics | None) -> str:
-    """The end of the line by which a process says that it is ready."""
+    """Return the end of the line that a process prints when it is ready."""
     return "" if metrics is None else f", metrics {metrics.url}"

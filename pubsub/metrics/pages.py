@@ -1,9 +1,9 @@
-"""Metrics over HTTP: `/metrics`, `/livez`, `/readyz`, by a thread of its own, whose peers can do no harm.
+"""The pages `/metrics`, `/livez` and `/readyz`, served by a thread of their own, so that peers cannot slow the process.
 
-The thread knows nothing of the process but the `Handover`. Each connection carries one request and is closed; it has so
-long to send it, and so long to read its answer, and there are only so many (`limits`). Who asks for a page waits for
-the loop's next turn, and all who ask meanwhile get the same snapshot: to scrape more often costs the loop no more.
-Pages of other sites read nothing (`base.sites`).
+The thread uses only the `Handover` of the process. Each connection carries one request and is then closed. Its number,
+the time for its request and the time for its answer are limited (`limits`). A request waits for the loop's next turn,
+and all requests meanwhile get the same snapshot: more scrapes cost the loop no more. Pages of other sites cannot read
+anything (`base.sites`).
 """
 
 from __future__ import annotations
@@ -46,9 +46,7 @@ class Page(NamedTuple):
     """An answer.
 
     Attributes:
-        status: of HTTP.
-        body: its text.
-        media_type: what that is.
+        status: HTTP status.
     """
 
     status: int
@@ -57,14 +55,14 @@ class Page(NamedTuple):
 
 
 class Pages:
-    """The pages of one process.
+    """The metrics pages of one process.
 
     Args:
-        listening: a socket that is bound.
+        listening: a bound socket.
         handover: gives snapshots of the process.
-        written: makes the text of one.
+        written: writes a snapshot as text.
         media_type: of that text.
-        sites: whose requests are answered.
+        sites: hosts and origins whose requests are answered.
     """
 
     def __init__(
@@ -78,9 +76,9 @@ class Pages:
         self._socket, self._handover, self._written, self._media_type = listening, handover, written, media_type
         self._sites = sites
         self._open: dict[asyncio.StreamWriter, None] = {}
-        """Connections, the one that has been open for longest first."""
+        """Connections, oldest first."""
         self._silent: dict[asyncio.StreamWriter, None] = {}
-        """Those of them that have not said yet what they ask for."""
+        """The connections that have sent no request yet."""
         self._asking: asyncio.Task[Snapshot] | None = None
         self._made: tuple[float, Snapshot, bytes] | None = None
         self._loop = asyncio.new_event_loop()
@@ -88,11 +86,9 @@ class Pages:
         self._thread = threading.Thread(target=self._run, name="metrics", daemon=True)
 
     def start(self) -> None:
-        """Answer from now on."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Close all connections, and end the thread."""
         self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join()
 
@@ -125,14 +121,14 @@ class Pages:
         finally:
             self._open.pop(writer, None)
             self._silent.pop(writer, None)
-            writer.transport.abort()  # All that was to be sent is: else its reader had its time.
+            writer.transport.abort()  # The answer is sent, or its time is over.
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
                 head = await reader.readuntil(b"\r\n\r\n")
         except asyncio.LimitOverrunError:
-            await _answer(writer, Page(431, b"a request's head may have 8 KiB\n"))
+            await _answer(writer, Page(431, b"the request's headers are larger than 8 KiB\n"))
             return
         except asyncio.IncompleteReadError:
             return
@@ -142,13 +138,13 @@ class Pages:
         if reason:
             page = Page(403, f"{reason}\n".encode())
         elif method not in {b"GET", b"HEAD"}:
-            page = Page(405 if method else 400, b"GET /metrics, /livez or /readyz\n")
+            page = Page(405 if method else 400, b"use GET /metrics, /livez or /readyz\n")
         else:
             page = await self._page(path)
         await _answer(writer, page, body=method != b"HEAD")
 
     def _refusal(self, method: bytes, head: bytes, reached: str) -> str:
-        """Why a request is not answered; "": it is."""
+        """Return the reason to reject a request, "" if it is accepted."""
         headers = _headers(head)
         request = asked(headers)
         if method == b"GET" and opens_document(headers):
@@ -157,13 +153,13 @@ class Pages:
 
     async def _page(self, path: bytes) -> Page:
         if path not in {b"/metrics", b"/livez", b"/readyz"}:
-            return Page(404, b"there are /metrics, /livez and /readyz\n")
+            return Page(404, b"no such path; use /metrics, /livez or /readyz\n")
         if not self._handover.started:
             return Page(200, b"starting\n") if path == b"/livez" else Page(503, b"starting\n")
         try:
             snapshot = await self._snapshot()
         except TimeoutError:
-            return Page(503, f"its loop has not turned for {ANSWER_SECONDS:g} s\n".encode())
+            return Page(503, f"the process's loop has not answered for {ANSWER_SECONDS:g} s\n".encode())
         if path == b"/livez":
             return Page(200, b"alive\n")
         if path == b"/readyz":
@@ -172,7 +168,7 @@ class Pages:
         return Page(200, self._made[2], self._media_type)
 
     async def _snapshot(self) -> Snapshot:
-        """The loop's last snapshot, or a new one where that is too old.
+        """Return the last snapshot, or a new one if that is too old.
 
         Raises:
             TimeoutError: the loop gave none in time.
@@ -194,13 +190,13 @@ class Pages:
 
 
 def _looked_at(task: asyncio.Task[Snapshot]) -> None:
-    """Who asked may have gone, and nobody wonders what became of it."""
+    """Mark a task's error as seen: a request that was waiting for it may have gone."""
     if not task.cancelled():
         task.exception()
 
 
 def _tell(loop: asyncio.AbstractEventLoop, given: asyncio.Future[Snapshot], snapshot: Snapshot) -> None:
-    """Hand a snapshot to the thread that waits for it; in the other thread, which goes on at once."""
+    """Pass a snapshot to the waiting thread. Called in the loop's thread, which continues at once."""
 
     def take() -> None:
         if not given.done():
@@ -211,7 +207,7 @@ def _tell(loop: asyncio.AbstractEventLoop, given: asyncio.Future[Snapshot], snap
 
 
 def _request(head: bytes) -> tuple[bytes, bytes]:
-    """Method and path of a request; (b"", b"") where its first line is none."""
+    """Return method and path of a request, (b"", b"") if its first line is malformed."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     if len(words) != 3 or not words[2].startswith(b"HTTP/1."):
         return b"", b""
@@ -219,7 +215,7 @@ def _request(head: bytes) -> tuple[bytes, bytes]:
 
 
 def _headers(head: bytes) -> list[tuple[bytes, bytes]]:
-    """Names, in lower case, and values of a request's header fields."""
+    """Return the header fields of a request, names in lower case."""
     fields = (line.partition(b":") for line in head.split(b"\r\n")[1:] if line)
     return [(name.strip().lower(), value.strip()) for name, _, value in fields]
 
@@ -229,7 +225,7 @@ async def _answer(writer: asyncio.StreamWriter, page: Page, *, body: bool = True
         f"HTTP/1.1 {page.status} {_REASONS[page.status]}\r\ncontent-type: {page.media_type}\r\n"
         f"content-length: {len(page.body)}\r\ncache-control: no-store\r\nconnection: close\r\n\r\n"
     )
-    writer.transport.set_write_buffer_limits(0)  # So that `drain` returns when all of it is the system's.
+    writer.transport.set_write_buffer_limits(0)  # `drain` then returns when the system has all bytes.
     writer.write(head.encode() + (page.body if body else b""))
     async with asyncio.timeout(WRITE_SECONDS):
         await writer.drain()

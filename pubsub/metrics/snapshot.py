@@ -1,7 +1,7 @@
-"""What a process tells of itself at one moment: values that nobody changes any more.
+"""The metrics of a process at one moment, as values that never change.
 
-The loop makes a snapshot, between two turns, when somebody asks for one; another thread writes it out. Nothing else of
-the loop's is ever looked at from there.
+The loop makes a snapshot between two turns when another thread asks for it, and that thread writes it out. The thread
+sees nothing else of the loop.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from pubsub.base.histograms import Counted
 
 
 class Gauge(NamedTuple):
-    """A number that goes up and down.
+    """A number that rises and falls.
 
     Attributes:
-        name: behind the role's prefix, with its unit at the end.
-        help: what it is, in a sentence.
-        value: now.
-        labels: what is told apart, by name.
+        name: without the role's prefix, with its unit at the end.
+        help: one sentence.
     """
 
     name: str
@@ -33,9 +31,8 @@ class Distribution(NamedTuple):
     """A histogram.
 
     Attributes:
-        name: behind the role's prefix, with its unit at the end.
-        help: what is counted, in a sentence.
-        counted: its values.
+        name: without the role's prefix, with its unit at the end.
+        help: one sentence.
     """
 
     name: str
@@ -45,15 +42,13 @@ class Distribution(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A process.
+    """The metrics of one process.
 
     Attributes:
         role: "proxy" or "server".
-        id: its name.
-        unready: why it cannot serve yet, or not now, in a few words; "" where it can.
-        counters: what its report counts, by name.
-        gauges: those with the same name stand together, and have the same labels.
-        distributions: its histograms.
+        unready: short reason why the process cannot serve now, "" if it can.
+        counters: the counters of its report, by name.
+        gauges: gauges with the same name are adjacent and have the same labels.
     """
 
     role: str

@@ -1,1 +1,1 @@
-"""What two reports on a cluster say together, for the gateway's page and `pubsub top` alike."""
+"""Views of cluster reports for the gateway's page and `pubsub top`."""

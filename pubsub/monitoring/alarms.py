@@ -1,7 +1,7 @@
-"""What of a report on the cluster is to worry an operator, in words: disks, messages nobody takes, moves that hang.
+"""Alarms of a cluster report in words: full disks, unacknowledged messages, transfers without progress.
 
-A warning of the report says what a process itself finds wrong. An alarm is a number beyond a bound, which may be all
-right where it is known: a subscriber that is off over the weekend has messages waiting until Monday.
+A warning in the report is a problem that a process itself has found. An alarm is a number beyond a bound, and may be
+normal for a system: a subscriber that is off over the weekend has a backlog until Monday.
 """
 
 from __future__ import annotations
@@ -11,22 +11,22 @@ from heapq import nlargest
 from typing import Any, Final
 
 DISK_FREE_MIN: Final = 0.05
-"""Of a disk, below which what is left of it is an alarm."""
+"""Fraction of free disk space below which there is an alarm."""
 
 OLDEST_SECONDS_MAX: Final = 3600.0
-"""How long a message may wait for a subscriber before it is an alarm."""
+"""Age of the oldest unacknowledged message above which there is an alarm."""
 
 TRIES_MAX: Final = 5
-"""Tries at a chunk of a topic on its way, without an answer, beyond which it is an alarm."""
+"""Unanswered tries at one chunk of a transfer above which there is an alarm."""
 
 TOPICS_MAX: Final = 5
-"""Topics of which there is an alarm of one kind; the others are counted in one more sentence."""
+"""Topics named in alarms of one kind; one more sentence counts the others."""
 
 Facts = Mapping[str, Any]
 
 
 def alarms(report: Facts) -> list[str]:
-    """A sentence for each.
+    """Return one sentence for each alarm.
 
     Args:
         report: of the cluster, with `proxies`, `servers`, `topics` and `moves`.
@@ -35,7 +35,7 @@ def alarms(report: Facts) -> list[str]:
 
 
 def words(seconds: float) -> str:
-    """How long something has lasted, in its two largest units."""
+    """Return a duration in its two largest units."""
     for unit, size, name, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):
         if seconds >= size:
             return f"{int(seconds // size)} {unit} {int(seconds % size // part)} {name}"
@@ -50,7 +50,8 @@ def _disks(report: Facts) -> Iterator[str]:
             if size and free < size * DISK_FREE_MIN:
                 name = one["report"].get("proxy") or one[key]
                 what = "proxy" if role == "proxies" else "server"
-                yield f"{what} {name}: {free / size:.1%} of its disk is free, {free // (1024 * 1024):,} MiB"
+                left = f"{free // (1024 * 1024):,} MiB"
+                yield f"{what} {name}: {free / size:.1%} of its disk is free, {left}; free space or enlarge the disk"
 
 
 def _oldest(topics: list[Facts]) -> Iterator[str]:
@@ -58,16 +59,17 @@ def _oldest(topics: list[Facts]) -> Iterator[str]:
     for topic in nlargest(TOPICS_MAX, late, key=lambda one: one["oldest_unacknowledged_seconds"]):
         name, facts = max(topic["subscribers"].items(), key=lambda one: one[1]["oldest_unacknowledged_seconds"] or 0)
         age = words(topic["oldest_unacknowledged_seconds"])
-        yield f"topic {topic['topic']}: {name} has not acknowledged a message for {age}; {facts['waiting']:,} wait"
+        late_one = f"topic {topic['topic']}: {name} has not acknowledged a message for {age}"
+        yield f"{late_one}; {facts['waiting']:,} wait; check that {name} runs"
     yield from _more(late, f"have messages that wait for more than {words(OLDEST_SECONDS_MAX)}")
 
 
 def _moves(moves: list[Facts]) -> Iterator[str]:
     silent = [one for one in moves if one["tries"] > TRIES_MAX]
     for move in silent[:TOPICS_MAX]:
-        way = f"on its way from {move['server']} to {move['other']}"
-        yield f"topic {move['topic']}: {way}, {move['tries']:,} tries without an answer"
-    yield from _more(silent, "are on their way without an answer")
+        way = f"transfer from {move['server']} to {move['other']}"
+        yield f"topic {move['topic']}: {way}, {move['tries']:,} tries without an answer; check {move['other']}"
+    yield from _more(silent, "have transfers without an answer")
 
 
 def _more(found: list[Facts], what: str) -> Iterator[str]:

@@ -1,9 +1,9 @@
-"""Messages a second, from one report on the cluster and the one before.
+"""Messages per second, computed from two successive cluster reports.
 
-A process counts since its start, so its own uptime says how much time lies between two of its reports, and whether it
-was started again in between. Of a topic no counter is told, but where its subscribers stand: one that stood at
-`log.4` with 6 waiting and stands at `log.9` with 11 has taken 5 while 10 were put. Without subscribers, messages are
-only added, and their number says it.
+A process counts since its start, so the difference of its uptimes is the time between two reports, and a smaller uptime
+shows a restart. A topic has no counters. Its rates come from the positions and backlogs of its subscribers. For
+example, a subscriber moved from `log.4` with 6 waiting to `log.9` with 11 waiting: it took 5, while 10 were put. A
+topic without subscribers only grows, so its number of messages gives the rate.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 SECONDS_MIN: Final = 0.5
-"""Two reports of a process that lie closer together make no rate; the one before stays what is compared with."""
+"""Minimum time between two reports of a process; an earlier report is ignored."""
 
 Facts = Mapping[str, Any]
 
 
 class Rate(NamedTuple):
-    """Messages a second.
+    """Messages per second.
 
     Attributes:
-        puts: that were put.
-        deliveries: of a server: handed out, repeats included; of a topic: taken by its subscribers, all together.
+        puts: stored.
+        deliveries: of a server: sent, repeats included. Of a topic: acknowledged by all its subscribers together.
     """
 
     puts: float
@@ -30,11 +30,11 @@ class Rate(NamedTuple):
 
 
 class Rates:
-    """The rates of the last two reports.
+    """Rates between the last two reports.
 
     Attributes:
-        servers: by ID; one that was started again, or has told nothing twice, has none.
-        topics: by name; of one that several servers hold, the sum.
+        servers: by ID, without servers that have restarted or reported only once.
+        topics: by name; the sum over all servers that hold the topic.
     """
 
     def __init__(self) -> None:
@@ -44,7 +44,7 @@ class Rates:
         self._of: dict[str, dict[str, Rate]] = {}
 
     def add(self, report: Facts) -> None:
-        """Take one more report.
+        """Add a report.
 
         Args:
             report: of the cluster, as `pubsub status --json` prints it.
@@ -90,7 +90,7 @@ def _topic(before: Facts, now: Facts, seconds: float) -> Rate:
         log, _, offset = facts["acknowledged"].partition(".")
         other, _, stood = known["acknowledged"].partition(".")
         more = facts["waiting"] - known["waiting"]
-        if not offset or not stood or log != other:  # Another log by now: what waits no more was taken.
+        if not offset or not stood or log != other:  # The log is another one: count the decrease of the backlog.
             taken += max(0, -more)
             continue
         told = True

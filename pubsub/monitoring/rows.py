@@ -1,4 +1,4 @@
-"""A report on the cluster as rows: processes, topics, and what is on its way between servers."""
+"""Rows of a cluster report: processes, topics, and topics in transfer or merge."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from pubsub.protocol.names import parse_endpoint
 Row = dict[str, Any]
 
 SORTS: Final = ("topic", "records", "bytes", "subscribers", "backlog", "oldest", "puts", "deliveries")
-"""What topics can be sorted by: by name, or the largest first."""
+"""Sort orders of topics: by name, or the largest first."""
 
 MOVING_MAX: Final = 1_000
-"""Topics on their way that are listed."""
+"""Topics in transfer that are listed."""
 
 
 _PROCESS: Final = ("memory_bytes", "disk_size_bytes", "disk_free_bytes")
 
 
 def _process(report: Mapping[str, Any] | None) -> Row:
-    """What a process tells of its memory and its disk; null where it does not, as one of an earlier release."""
+    """Return memory and disk figures of a process; null if it does not report them, as in earlier releases."""
     facts = ((report or {}).get("process")) or {}
     return {name: facts.get(name) for name in _PROCESS}
 
 
 def proxy_row(proxy: Mapping[str, Any]) -> Row:
-    """A proxy: `id`, `address`, `up`, `state`, `servers` (that it hears), `topics`, `uptime_seconds`, `connections`.
+    """Return a proxy: `id`, `address`, `up`, `state`, `servers`, `topics`, `uptime_seconds`, `connections`.
 
-    And `memory_bytes`, `disk_size_bytes` and `disk_free_bytes`, of the disk under its directory. Null is what nobody
-    tells.
+    `servers` are those that it reaches. `memory_bytes`, `disk_size_bytes` and `disk_free_bytes` describe the process
+    and the disk under its directory. Unknown values are null.
     """
     report = proxy["report"]
     row = {"id": "?", "address": proxy["address"], "up": proxy["answered"], "state": proxy["reason"]}
@@ -49,12 +49,13 @@ def proxy_row(proxy: Mapping[str, Any]) -> Row:
 
 
 def server_row(server: Mapping[str, Any], rate: Rate | None) -> Row:
-    """A server: `id`, `up`, `state`, `topics`, `records`, `puts`, `deliveries`, `disk`, `uptime_seconds`.
+    """Return a server: `id`, `up`, `state`, `topics`, `records`, `puts`, `deliveries`, `disk`, `uptime_seconds`.
 
-    Of one that is not heard `unheard_seconds` says since when, and `last_known` how many topics and records it had.
+    If a server does not answer, `unheard_seconds` is the time since its last sign of life, and `last_known` has its
+    last numbers of topics and records.
 
-    `disk` is bytes by what they are for: `store`, and `log` (of SQLite, not of a topic); `memory_bytes`,
-    `disk_size_bytes` and `disk_free_bytes` are as a proxy's. Null is what nobody tells.
+    `disk` is bytes by use: `store`, and `log` (of SQLite, not of a topic). `memory_bytes`, `disk_size_bytes` and
+    `disk_free_bytes` are as for a proxy. Unknown values are null.
     """
     report = server["report"]
     row: Row = {"id": server["id"], "up": server["answered"], "state": "up" if server["answered"] else server["reason"]}
@@ -79,7 +80,7 @@ def server_row(server: Mapping[str, Any], rate: Rate | None) -> Row:
 
 
 def topic_row(topic: Mapping[str, Any], rate: Rate | None) -> Row:
-    """A topic as the report has it, and `puts` and `deliveries` a second; null where they are not known yet."""
+    """Return a topic of the report with `puts` and `deliveries` per second, null while unknown."""
     return {
         **topic,
         "puts": None if rate is None else round(rate.puts, 1),
@@ -88,7 +89,7 @@ def topic_row(topic: Mapping[str, Any], rate: Rate | None) -> Row:
 
 
 def topic_rows(topics: Sequence[Mapping[str, Any]], rates: Rates, sort: str) -> list[Row]:
-    """Topics sorted by one of SORTS; by name where that is all the same; unknown ones by their last figures."""
+    """Return topics in one of the orders of SORTS; ties by name, unknown topics by their last figures."""
     rows = [topic_row(topic, rates.topics.get(topic["topic"])) for topic in topics]
     if sort == "topic":
         return rows
@@ -101,20 +102,21 @@ def topic_rows(topics: Sequence[Mapping[str, Any]], rates: Rates, sort: str) -> 
             return -(value or 0)
         return -(len(value) if sort == "subscribers" else value or 0)
 
-    return sorted(rows, key=largest)  # They come by name, and sorting keeps that.
+    return sorted(rows, key=largest)  # The rows are ordered by name, and sorting is stable.
 
 
 def on_the_way(report: Mapping[str, Any]) -> list[Row]:
-    """Topics that are being moved or merged: `topic`, `kind`, `servers`, `state`, `chunks`, `tries`, `frozen`.
+    """Return topics in transfer or merge: `topic`, `kind`, `servers`, `state`, `chunks`, `tries`, `frozen`.
 
-    A "move" names the giver and then the receiver, by its ID or else its address. A "merge" names all that hold some of
-    the topic, whether or not its transfer has begun. `state` is how far it is, in words, `chunks` how many the receiver
-    has, `tries` those at one of them without an answer, `frozen` whether the topic's requests wait at present.
+    A "move" names the giver and then the receiver, by ID, or by address if the ID is unknown. A "merge" names all
+    holders of the topic, even before its transfer begins. `state` is the progress in words, `chunks` the number that
+    the receiver has, `tries` the unanswered tries at the present chunk. `frozen` says that the topic's requests wait
+    now.
     """
     found: dict[str, Row] = {}
     for move in report["moves"]:
         giving = move["direction"] == "giving"
-        if giving or move["topic"] not in found:  # Where both ends tell of it, the giver knows more.
+        if giving or move["topic"] not in found:  # If both ends report the transfer, the giver knows more.
             ends = [move["server"], _id_of(report, move["other"])]
             found[move["topic"]] = _on_its_way(move, ends if giving else ends[::-1])
     for proxy in report["proxies"]:
@@ -126,7 +128,7 @@ def on_the_way(report: Mapping[str, Any]) -> list[Row]:
     return [found[name] for name in sorted(found)[:MOVING_MAX]]
 
 
-_STATES: Final = {"offered": "is offered", "frozen": "is offered", "sending": "on its way", "receiving": "on its way"}
+_STATES: Final = {"offered": "offered", "frozen": "offered", "sending": "in transfer", "receiving": "in transfer"}
 
 
 def _on_its_way(move: Mapping[str, Any], servers: list[str]) -> Row:
@@ -134,7 +136,7 @@ def _on_its_way(move: Mapping[str, Any], servers: list[str]) -> Row:
         "topic": move["topic"],
         "kind": "move",
         "servers": servers,
-        "state": _STATES.get(move["state"], "waits for its turn"),
+        "state": _STATES.get(move["state"], "queued"),
         "chunks": move["chunks"],
         "tries": move["tries"],
         "frozen": move["state"] in {"frozen", "sending", "receiving"},
@@ -142,7 +144,7 @@ def _on_its_way(move: Mapping[str, Any], servers: list[str]) -> Row:
 
 
 def _id_of(report: Mapping[str, Any], named: str) -> str:
-    """The ID of a server that is named by its ID, or by its address; the address where nobody is known there."""
+    """Return the ID of a server named by ID or address, or the address if no server is known there."""
     to, address = parse_endpoint(named)
     if to or "://" not in named:
         return to or named

@@ -1,7 +1,8 @@
-"""Topics of which no figures are known, because their server does not answer: not zero, but unknown.
+"""Topics with unknown figures, because their server does not answer: the figures are null, not zero.
 
-Such a topic has null for each figure, `unknown_seconds`, which says since when, and `last_known`, which says how it was
-before: as a proxy remembers it, or as the same program saw it at an earlier look, the later one of both.
+Such a topic has null for each figure, `unknown_seconds` (the time since the server's last sign of life) and
+`last_known` (its last known figures). These come from a proxy's memory or from an earlier report in the same program,
+the later of the two.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 FIGURES: Final = ("records", "bytes", "backlog", "oldest_unacknowledged_seconds")
-"""That add up, or of which the highest counts."""
+"""Figures that are added over servers, or of which the highest counts."""
 
 SUMS: Final = ("records", "bytes", "backlog")
 
@@ -18,17 +19,17 @@ Facts = Mapping[str, Any]
 
 
 class Unheard:
-    """The servers that gave no report, as the proxies speak of them.
+    """The servers without a report, as the proxies describe them.
 
     Args:
-        proxies: address -> its report, or why there is none.
-        servers: ID -> its report, or why there is none.
+        proxies: address -> its report, or the reason why there is none.
+        servers: ID -> its report, or the reason why there is none.
     """
 
     def __init__(self, proxies: Mapping[str, Any], servers: Mapping[str, Any]) -> None:
         self._servers = servers
         self.seconds: dict[str, float] = {}
-        """Since when no proxy hears one, by ID."""
+        """Time since any proxy last received a message from the server, by ID."""
         self._last: dict[str, Facts] = {}
         for report in proxies.values():
             for row in report["servers"] if isinstance(report, dict) else ():
@@ -45,7 +46,7 @@ class Unheard:
             self._last[name] = last
 
     def knows(self, holder: Facts) -> bool:
-        """Whether the server that holds a topic has told of it: its very store, not another one under its name."""
+        """Return whether the report contains the holder of a topic: the same store, not another under the same ID."""
         report = self._servers.get(holder["server"])
         if not isinstance(report, dict):
             return False
@@ -53,17 +54,17 @@ class Unheard:
         return None in stores or stores[0] == stores[1]
 
     def standby(self, server: str) -> Facts:
-        """What a server told of its members last; nothing where it is not known."""
+        """Return the last known state of a server's members, empty if unknown."""
         return (self._last.get(server) or {}).get("standby") or {}
 
     def figures(self, server: str, topic: str) -> Facts | None:
-        """The figures of a topic in a server's last report, with `seconds_ago`; None where there are none."""
+        """Return a topic's figures in a server's last report, with `seconds_ago`; None if there are none."""
         last = self._last.get(server)
         held = None if last is None else last["topics"].get(topic)
         return None if last is None or held is None else {**held, "seconds_ago": last["seconds_ago"]}
 
     def summary(self, server: str) -> dict[str, Any] | None:
-        """How many topics and records a server had in its last report; None where there is none."""
+        """Return the numbers of topics and records in a server's last report; None if there is none."""
         last = self._last.get(server)
         if last is None:
             return None
@@ -72,12 +73,12 @@ class Unheard:
 
 
 def make_unknown(topic: dict[str, Any], servers: Sequence[str], unheard: Unheard) -> None:
-    """Take back the figures of a topic that these servers hold, alone or with others, and have told nothing of.
+    """Remove the figures of a topic if one of its holders has not reported.
 
     Args:
-        topic: as the report has it; its figures are those of the servers that have told.
-        servers: IDs of the others.
-        unheard: what is known of them.
+        topic: of the report; its figures are sums over the servers that have reported. It is changed.
+        servers: IDs of the holders without a report.
+        unheard: the state of those servers.
     """
     since = [unheard.seconds[server] for server in servers if server in unheard.seconds]
     last = [unheard.figures(server, topic["topic"]) for server in servers]
@@ -97,21 +98,21 @@ def make_unknown(topic: dict[str, Any], servers: Sequence[str], unheard: Unheard
 
 
 def figures_of(topic: Facts) -> dict[str, Any]:
-    """The figures of a topic that is known, as `last_known` has them, but for `seconds_ago`."""
+    """Return the figures of a known topic in the form of `last_known`, without `seconds_ago`."""
     return {name: topic[name] for name in FIGURES} | {"subscribers": len(topic["subscribers"])}
 
 
 class Memory:
-    """What the looks of one program have shown of each topic."""
+    """The last figures of each topic that one program has seen."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[float, dict[str, Any]]] = {}
 
     def add(self, report: Facts, now: float) -> None:
-        """Take one more report; what is unknown in it gets the later one of its own `last_known` and ours.
+        """Add a report. An unknown topic gets the later of its own `last_known` and ours.
 
         Args:
-            report: of the cluster; changed.
+            report: of the cluster; it is changed.
             now: the monotonic clock, in seconds.
         """
         kept: dict[str, tuple[float, dict[str, Any]]] = {}
@@ -131,5 +132,5 @@ class Memory:
 
 
 def unknown_topics(topics: Iterable[Facts]) -> list[dict[str, Any]]:
-    """The topics of which nothing is known; while there is one, sums over topics say nothing."""
+    """Return the topics with unknown figures; while there is one, sums over topics are incomplete."""
     return [dict(topic) for topic in topics if topic.get("unknown_seconds") is not None]

@@ -1,1 +1,1 @@
-"""The HTTP server that the gateway and reliable HTTP share: parsing, connections, bodies. Needs the extra `http`."""
+"""The HTTP server of the gateway and of reliable HTTP: parsing, connections, bodies. It needs the extra `http`."""

@@ -1,7 +1,8 @@
-"""How the body of an answer is read: a connection on which more came than the answer is not used again.
+"""Reading the body of a response, so that surplus bytes never reach the next response of the same connection.
 
-A peer that answers twice, or sends a body behind 204, leaves bytes that httpcore takes for the answer to the next
-request on the connection: a message that was refused would count as delivered (encode/httpx#1474).
+A peer that answers twice, or sends a body after 204, leaves extra bytes on the connection. httpcore would read them as
+the response to the next request, so a rejected message would count as delivered (encode/httpx#1474). Such a connection
+is closed.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import httpx2
 from pubsub.base.urls import scrubbed
 
 REASON_LENGTH_MAX: Final = 200
-"""Characters of an error's own words."""
+"""Characters of an error's text."""
 
 _PARSER: Final = ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state")
-"""From an answer to the parser of its connection. Where a release has other names, no connection is used twice."""
+"""Attributes from a response to its connection's parser. If a release renames one, no connection is used twice."""
 
 
 async def answer_pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    """The pieces of an answer's body as they came; read to the end, it leaves a connection that can be used again."""
+    """Yield the raw pieces of a response's body. A connection stays usable only if the body is read to its end."""
     stream: Any = answer.stream
     async for piece in stream:
         yield piece
@@ -30,7 +31,7 @@ async def answer_pieces(answer: httpx2.Response) -> AsyncIterator[bytes]:
 
 
 def reason_of(error: Exception, url: str) -> str:
-    """Why a request to a URL has no answer, on one line and without the secrets of the URL."""
+    """Describe in one line why a request has no response, without the secrets of its URL."""
     text = scrubbed(" ".join(str(error).split()), url)[:REASON_LENGTH_MAX]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -1,7 +1,7 @@
-"""How long is waited between tries: a growing pause, partly drawn by chance, longer where the other side asks for it.
+"""Pauses between tries: they grow, have a random part, and are longer if the peer asks for it by `Retry-After`.
 
-Within a process only the monotonic clock counts. Over a restart a store without a time of its own has the wall clock,
-which is not trusted: what is left to wait is never taken for more than the whole pause, nor for less than nothing.
+Within a process only the monotonic clock counts. A store that has no clock of its own uses the wall clock after a
+restart. The wall clock may be wrong, so the remaining pause is limited to the range from 0 to one whole pause.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ class Backoff:
     """Pauses between tries.
 
     Attributes:
-        pauses: seconds after the first try that failed, the second …; the last one is for all that follow.
-        certain: the part of a pause that is always waited.
-        drawn: the part that chance adds up to, so that tries that failed together do not come back together.
-        asked_max: seconds that the other side may ask for; more count as so many.
+        pauses: seconds after the first failed try, the second, and so on; the last value is used for all later tries.
+        certain: fraction of a pause that is always waited.
+        drawn: largest random fraction on top, so that tries that failed together do not repeat together.
+        asked_max: upper limit in seconds for a pause that the peer asks for.
     """
 
     pauses: tuple[float, ...]
@@ -34,26 +34,25 @@ class Backoff:
 
     @classmethod
     def doubling(cls, first: float, longest: float) -> Self:
-        """Twice the pause after each try, up to the longest."""
         return cls(tuple(min(first * float(1 << tries), longest) for tries in range(41)))
 
     def seconds(self, attempts: int, chance: float, asked: float = 0.0) -> float:
-        """Seconds until the next try.
+        """Return the seconds until the next try.
 
         Args:
-            attempts: tries that failed, 1 or more.
+            attempts: failed tries, 1 or more.
             chance: 0 to 1.
-            asked: seconds that the other side asked for.
+            asked: seconds that the peer asked for.
         """
         pause = self.pauses[min(attempts, len(self.pauses)) - 1]
         return max(pause * (self.certain + self.drawn * chance), min(asked, self.asked_max))
 
     def left(self, attempts: int, due: float, wall: float) -> float:
-        """Seconds that are left of a pause after a restart.
+        """Return the seconds that remain of a pause after a restart.
 
         Args:
-            attempts: tries that failed.
-            due: when the pause is over, seconds since 1970, as it was written down.
+            attempts: failed tries.
+            due: stored end of the pause, in seconds since 1970.
             wall: the wall clock now, which may be wrong.
         """
         if not attempts:
@@ -62,12 +61,12 @@ class Backoff:
 
 
 def retry_after(value: str, sent: str, wall: float | None = None) -> float:
-    """Seconds that an answer asks to wait (RFC 9110, 10.2.3); 0 where it does not.
+    """Return the seconds that a response asks to wait (RFC 9110, 10.2.3), 0 if it does not ask.
 
     Args:
         value: its `Retry-After`.
-        sent: its own `Date`. A date is measured from there, so that no clock of ours has to be right.
-        wall: seconds since 1970, from which a date is measured where the answer has none of its own.
+        sent: its `Date`. A date in `value` is measured from here, so that our clock does not matter.
+        wall: seconds since 1970, used as the start if the response has no `Date`.
     """
     if _SECONDS.fullmatch(value.strip()):
         return float(value)

@@ -1,4 +1,4 @@
-"""How a request's body is read: decoded, never more than the limit, and with bounded patience."""
+"""Reading request bodies: decoded, with a limit on bytes and on time."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _CLOSE = {"connection": "close"}
 
 
 class BodyGone(Exception):
-    """The connection ended in the midst of a body."""
+    """The connection ended before the body was complete."""
 
 
 class Held:
-    """Bytes of bodies that all requests of a server hold together.
+    """Total bytes of the bodies that all requests of a server hold.
 
     Args:
-        bytes_max: at the same time.
+        bytes_max: limit at any time.
 
     Attributes:
-        bytes: now; refused: requests that were answered 413 or 503 for their size.
+        bytes: held now; refused: requests answered 413 or 503 because of their size.
     """
 
     def __init__(self, bytes_max: int) -> None:
@@ -35,34 +35,32 @@ class Held:
         self.bytes = self.refused = 0
 
     def add(self, count: int) -> None:
-        """Hold so many more.
+        """Count more held bytes.
 
         Raises:
-            Refused: there is no room.
+            Refused: the limit is reached.
         """
         if self.bytes + count > self._bytes_max:
             self.refused += 1
-            raise Refused(503, "As many bytes of bodies are held as may be; try again.", _CLOSE)
+            raise Refused(503, "The server holds as many bytes of request bodies as it may; try again.", _CLOSE)
         self.bytes += count
 
     def release(self, count: int) -> None:
-        """Hold so many less."""
         self.bytes -= count
 
 
 def is_coded(fields: Fields) -> bool:
-    """Whether a body has to be decoded."""
     return bool(coding_of(value(fields, "content-encoding")))
 
 
 class _Body:
-    """A body that comes.
+    """A request body while it arrives.
 
     Args:
-        limit: bytes, as it comes and decoded; held: counts those that are decoded.
+        limit: bytes, both as received and decoded; held: counts the decoded bytes.
 
     Raises:
-        Refused: its coding is not known, or its sender announces more than the limit.
+        Refused: the content coding is unknown, or Content-Length is above the limit.
     """
 
     def __init__(self, fields: Fields, limit: int, held: Held) -> None:
@@ -72,13 +70,13 @@ class _Body:
             raise self._too_large()
         coding = coding_of(value(fields, "content-encoding"))
         if coding is None:
-            raise Refused(415, f"Content-Encoding is {CODINGS}, or left out.", {"accept-encoding": CODINGS})
+            detail = f"The Content-Encoding is unknown; use {CODINGS}, or leave the header out."
+            raise Refused(415, detail, {"accept-encoding": CODINGS})
         self._coding, self._decoder = coding, Decoder(coding) if coding else None
         self._came = self.size = 0
         self.found: list[bytes] = []
 
     async def add(self, piece: bytes) -> None:
-        """A piece has come."""
         self._came += len(piece)
         if self._came > self._limit:
             raise self._too_large()
@@ -88,7 +86,7 @@ class _Body:
         try:
             for decoded in self._decoder.feed(piece):
                 self._keep(decoded)
-                await asyncio.sleep(0)  # Others get their turn while a large body is decoded.
+                await asyncio.sleep(0)  # Other requests run while a large body is decoded.
         except Corrupt as error:
             raise self._corrupt(error) from None
 
@@ -100,7 +98,6 @@ class _Body:
         self.found.append(piece)
 
     def finish(self) -> None:
-        """See that it is whole."""
         self._check_whole()
         if self._decoder is not None and self._came:
             try:
@@ -109,19 +106,19 @@ class _Body:
                 raise self._corrupt(error) from None
 
     def _too_large(self) -> Refused:
-        # The connection is not closed: while the rest is read and thrown away, the sender can read why (RFC 9112, 9.6).
+        # The connection stays open and the rest is read and dropped, so that the sender reads the reason
+        # (RFC 9112, 9.6).
         self._held.refused += 1
-        return Refused(413, f"A body may have {self._limit:,} bytes.")
+        return Refused(413, f"The body is too large; the limit is {self._limit:,} bytes.")
 
     def _corrupt(self, error: Corrupt) -> Refused:
-        return Refused(400, f"The body is not in its Content-Encoding, {self._coding}: {error}.")
+        return Refused(400, f"The body does not match its Content-Encoding, {self._coding}: {error}.")
 
     def _check_whole(self) -> None:
-        """See that the server has not lost the body.
+        """Reject a request if the server lost its body.
 
-        uvicorn on httptools hands on an empty body where a request offers an upgrade (docs/http.md, *Reliable
-        requests*). An empty chunked body that is meant cannot be told from that one, so it is refused as well; under
-        h11 neither is.
+        uvicorn on httptools passes on an empty body if a request offers an upgrade (docs/http.md, *Reliable requests*).
+        An intended empty chunked body looks the same, so it is rejected too. Under h11 neither happens.
         """
         fields = self._fields
         wanted = int(self._announced) > 0 if self._announced else bool(value(fields, "transfer-encoding"))
@@ -139,19 +136,19 @@ async def read_body(
     silence_seconds: float = math.inf,
     seconds: float = math.inf,
 ) -> bytes:
-    """Read a body whole and decode it; as many bytes as it has are held until its reader releases them.
+    """Read and decode a complete body. Its bytes count as held until the caller releases them.
 
     Args:
-        receive: the next message of ASGI.
+        receive: returns the next ASGI message.
         fields: the request's header fields.
-        limit: bytes of the body, as it comes and decoded.
+        limit: bytes of the body, both as received and decoded.
         held: counts them.
-        silence_seconds: patience with each piece; seconds: with all of it.
+        silence_seconds: longest wait for each piece; seconds: longest wait for all of it.
 
     Raises:
-        Refused: it is too large, there is no room for it, it comes too slowly, it is in no coding that is known, not in
-            its coding, or was lost by the server.
-        BodyGone: its sender is gone.
+        Refused: the body is too large, there is no room for it, it arrives too slowly, its content coding is unknown or
+            does not match, or the server lost it.
+        BodyGone: the sender has disconnected.
     """
     body = _Body(fields, limit, held)
     loop = asyncio.get_running_loop()
@@ -170,9 +167,9 @@ async def read_body(
         body.finish()
     except TimeoutError:
         held.release(body.size)
-        said = f"All of the body did not come within {seconds:g} s"
+        said = f"The body was not complete within {seconds:g} s"
         if timer.when() != end:
-            said = f"Nothing of the body came for {silence_seconds:g} s"
+            said = f"No byte of the body arrived for {silence_seconds:g} s"
         raise Refused(408, f"{said}.", _CLOSE) from None
     except BaseException:
         held.release(body.size)

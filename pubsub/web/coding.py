@@ -1,7 +1,7 @@
 """Content codings of bodies (RFC 9110, 8.4.1): gzip and deflate, decoded in bounded pieces.
 
-A body of a few bytes can stand for gigabytes. The decoder hands out at most PIECE_BYTES_MAX at a time, so that its
-caller counts each piece and stops before memory is used.
+A body of a few bytes can decode to gigabytes. The decoder returns at most PIECE_BYTES_MAX at a time, so its caller
+counts each piece and stops before memory is used.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ PIECE_BYTES_MAX: Final = 256 * 1024
 """Bytes of one decoded piece."""
 
 MEMBERS_MAX: Final = 1_000
-"""Members of one gzip body (RFC 1952, 2.2): each costs the memory and time of a new window."""
+"""Members of one gzip body (RFC 1952, 2.2). Each costs the memory and time of a new window."""
 
 CODINGS: Final = "gzip, deflate"
-"""The codings that are decoded, as `Accept-Encoding` names them (RFC 9110, 15.5.16)."""
+"""The supported codings, as a value of `Accept-Encoding` (RFC 9110, 15.5.16)."""
 
 
 class Corrupt(Exception):
-    """A body that is not in its coding."""
+    """A body that does not match its content coding."""
 
 
 class Decoder:
-    """A body's decoder.
+    """Decoder of one body.
 
     Args:
         coding: `gzip` or `deflate`.
@@ -38,10 +38,10 @@ class Decoder:
         self._members = 1
 
     def feed(self, piece: bytes) -> Iterator[bytes]:
-        """What some more of a body stands for, in pieces of at most PIECE_BYTES_MAX.
+        """Yield decoded pieces of at most PIECE_BYTES_MAX.
 
         Raises:
-            Corrupt: it is not in its coding.
+            Corrupt: the input does not match the coding.
         """
         if self._stream is None:
             piece = self._begin + piece
@@ -60,13 +60,13 @@ class Decoder:
             if decoded:
                 yield decoded
             if not piece and len(decoded) < PIECE_BYTES_MAX:
-                return  # A full piece may leave more behind it, although all input was read.
+                return  # After a full piece more output may follow, although all input is read.
 
     def finish(self) -> None:
-        """The body is at its end.
+        """Check that the body ends where its coding ends.
 
         Raises:
-            Corrupt: its coding is not.
+            Corrupt: it does not.
         """
         if self._stream is None or not self._stream.eof:
             raise Corrupt("it ends too early")
@@ -74,18 +74,21 @@ class Decoder:
     def _next_member(self) -> None:
         self._members += 1
         if not self._gzip or self._members > MEMBERS_MAX:
-            raise Corrupt("there is more behind its end")
+            raise Corrupt("bytes follow its end")
         self._stream = zlib.decompressobj(31)
 
 
 def _deflate_window(begin: bytes) -> int:
-    """zlib's format is meant (RFC 1950); some senders leave its two bytes out (RFC 9110, 8.4.1.2)."""
+    """Return zlib's window. `deflate` means the zlib format (RFC 1950), but some senders omit its header.
+
+    See RFC 9110, 8.4.1.2.
+    """
     zlib_format = begin[0] & 0x0F == 8 and int.from_bytes(begin[:2], "big") % 31 == 0
     return 15 if zlib_format else -15
 
 
 def coding_of(value: str) -> str | None:
-    """The coding that `Content-Encoding` names: `gzip`, `deflate`, "" for none, None for one that is not known."""
+    """Return the coding of a `Content-Encoding`: `gzip`, `deflate`, "" for none, None if it is unknown."""
     name = value.strip().lower()
     if name in {"", "identity"}:
         return ""

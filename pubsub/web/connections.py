@@ -1,8 +1,8 @@
-"""Connections of the HTTP server, each bounded: headers, how long they take, how long nobody reads, and how many.
+"""Limits on the HTTP server's connections: number, size and time of headers, and time without reading.
 
-uvicorn serves and h11 parses; what they leave open is closed here. A peer that sends half a request, or headers without
-end, or reads nothing of its answer, costs one connection for some seconds, and is counted. uvicorn's own timer is not
-used: it is not armed again behind the rest of a body, and stays behind a connection that was reset.
+uvicorn serves and h11 parses, but neither limits these. A peer may send half a request or endless headers, or read
+nothing of its response. It then costs one connection for some seconds, and is counted. uvicorn's own timer is not used:
+it is not set again after the rest of a body, and it outlives a connection that was reset.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ from pubsub.web.parsing import Parser
 from pubsub.web.problems import FULL_SECONDS, MEDIA_TYPE
 
 LINGER_SECONDS: Final = 2.0
-"""A peer that still sends where nothing more is read has so long to read why, and to close."""
+"""Time for a peer that still sends to read its error response and close, while its bytes are dropped."""
 
 JOINED_BYTES_MAX: Final = 64 * 1024
-"""Bytes of a head and a body that are copied together, so that they leave in one write."""
+"""Largest head and body that are copied together, so that they leave in one write."""
 
 closed: Final[Counter[str]] = Counter()
-"""Connections of this process that were closed for what their peers did: too_many, headers_too_large, …"""
+"""Connections of this process that were closed because of their peers' behaviour, by reason; see `numbers`."""
 
 
 _log: Final = logging.getLogger("pubsub.web.requests")
-_log.setLevel(logging.ERROR)  # uvicorn has a warning for each request that cannot be read: a peer would write the log.
+_log.setLevel(logging.ERROR)  # uvicorn warns of each malformed request, so a peer could fill the log.
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What the peers of one server can have it hold.
+    """Limits on the peers of one server.
 
     Attributes:
-        connections_max: connections at the same time; one more closes the one that is idle for longest, and is answered
-            503 where none is.
-        header_bytes_max: of a request's line and headers; beyond it 431.
-        idle_seconds: a connection that asks for nothing more is kept so long.
+        connections_max: connections at the same time. A further one closes the connection that has been idle longest,
+            or is answered 503 if none is idle.
+        header_bytes_max: bytes of a request's line and headers; beyond it 431.
+        idle_seconds: lifetime of a connection without a request.
         header_fields_max: headers of a request; beyond it 431.
-        header_seconds: from a connection's or a request's first byte until its headers are whole, and for the rest of a
-            body that nobody reads.
-        write_seconds: a connection whose peer takes nothing of its answer is kept so long.
+        header_seconds: time from the first byte of a connection or a request until its headers are complete, and time
+            for the rest of a body that the application does not read.
+        write_seconds: lifetime of a connection whose peer reads nothing of its response.
     """
 
     connections_max: int
@@ -65,12 +65,12 @@ class Room:
 
     Args:
         limits: of each, and of all.
-        problem: the body of an answer that says why not, as problem+json, from its status and a sentence.
+        problem: makes the problem+json body of an error response from its status and a sentence.
 
     Attributes:
-        connections_max: how many there may be: where the system allows few files, half of those, so that the rest of
-            the process has some.
-        idle: those that owe a request, in the order in which they began to.
+        connections_max: at most half of the open files that the system allows, so that the rest of the process has
+            some.
+        idle: connections that owe a request, oldest first.
     """
 
     def __init__(self, limits: Limits, problem: Callable[[int, str], bytes]) -> None:
@@ -80,7 +80,7 @@ class Room:
         self._open: set[Connection] = set()
 
     def enter(self, connection: Connection) -> bool:
-        """Take a connection in; False: there is no room, even where one that is idle is closed."""
+        """Add a connection. Return False if the limit is reached and no connection is idle."""
         if len(self._open) >= self.connections_max:
             closed["too_many"] += 1
             if not self.shed():
@@ -89,12 +89,11 @@ class Room:
         return True
 
     def leave(self, connection: Connection) -> None:
-        """A connection ends."""
         self._open.discard(connection)
         self.idle.pop(connection, None)
 
     def shed(self) -> bool:
-        """Close the connection that is idle for longest; False: none is."""
+        """Close the connection that has been idle longest. Return False if none is idle."""
         longest = next(iter(self.idle), None)
         if longest is None:
             return False
@@ -103,7 +102,7 @@ class Room:
         return True
 
     def refusal(self, status: int, reason: str) -> bytes:
-        """A whole answer behind which the connection is closed."""
+        """Return a complete response that announces the end of the connection."""
         content = self._problem(status, reason)
         later = f"retry-after: {FULL_SECONDS}\r\n" if status == 503 else ""
         head = (
@@ -114,10 +113,10 @@ class Room:
 
 
 class _Transport:
-    """A connection's transport: an answer leaves in one write, and uvicorn's `close` is the connection's.
+    """A transport that sends a response in one write and closes through the connection.
 
-    uvicorn writes the head and the body of an answer apart, each with a call of the system, and closes a connection
-    while its peer may still send.
+    uvicorn writes the head and the body of a response with one system call each, and closes a connection while its peer
+    may still send.
     """
 
     def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
@@ -125,19 +124,17 @@ class _Transport:
         self._held: list[bytes] | None = None
 
     def hold(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Keep what is written until `flush`, or until the event loop's next turn."""
+        """Collect writes until `flush`, or until the event loop's next turn."""
         self._held = []
         loop.call_soon(self.flush)
 
     def write(self, data: bytes) -> None:
-        """Write, or keep."""
         if self._held is None:
             self._transport.write(data)
         elif data:
             self._held.append(data)
 
     def flush(self) -> None:
-        """Write what is kept."""
         held, self._held = self._held, None
         if not held:
             return
@@ -152,18 +149,12 @@ class _Transport:
 
 class _Phase(Enum):
     NEW = auto()
-    HEAD = auto()  # Part of a request is owed.
-    WORK = auto()  # The application has it.
-    IDLE = auto()  # Nothing is owed.
+    HEAD = auto()  # The peer has sent part of a request.
+    WORK = auto()  # The application handles a request.
+    IDLE = auto()  # No request has begun.
 
 
 class Connection(H11Protocol):
-    """A connection.
-
-    Args:
-        room: of its server.
-    """
-
     def __init__(self, *args: Any, room: Room, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._room, self.logger = room, _log
@@ -171,38 +162,35 @@ class Connection(H11Protocol):
         self._phase = _Phase.NEW
         self._deadline: asyncio.TimerHandle | None = None
         self._unread: asyncio.TimerHandle | None = None
-        self._deaf = False  # What comes is thrown away.
-        self._ended = False  # The peer has sent its last byte, and reads.
+        self._deaf = False  # Incoming bytes are dropped.
+        self._ended = False  # The peer has sent its last byte and still reads.
         self._app, self.app = self.app, self._serve
 
     # asyncio
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A peer has connected."""
         super().connection_made(transport)
         self._wire = transport
         self.transport: Any = _Transport(transport, self._close)
         if self._room.enter(self):
             self._settle()
         else:
-            self._refuse(503, "As many connections are open as may be; try again.")
+            self._refuse(503, "The server has reached its limit of connections; try again.")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is over."""
         self._stop(self._deadline)
         self._stop(self._unread)
         self._room.leave(self)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come."""
         if self._deaf or self.transport.is_closing():
             return
         super().data_received(data)
         self._settle()
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The peer has sent its last byte; True: it may read what is answered still (RFC 9112, 9.6)."""
+        """Handle the peer's last byte. True: the peer may still read its response (RFC 9112, 9.6)."""
         if self._deaf or not self._wire.can_write_eof():  # TLS ends both directions at once.
             return False
         if self._answering() and not self.cycle.more_body:
@@ -213,12 +201,10 @@ class Connection(H11Protocol):
         return False
 
     def pause_writing(self) -> None:
-        """The peer does not read as fast as it is written to."""
         super().pause_writing()
         self._expect_reading()
 
     def resume_writing(self) -> None:
-        """The peer reads again."""
         if not self.transport.is_closing():
             self._stop(self._unread)
             self._unread = None
@@ -227,7 +213,7 @@ class Connection(H11Protocol):
     # uvicorn
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        """The application, to which a peer that has sent its last byte is gone, though it is answered."""
+        """Run the application; after the peer's last byte it sees a disconnect, but can still answer."""
         whole = False
 
         async def receiving() -> Any:
@@ -250,7 +236,7 @@ class Connection(H11Protocol):
         await self._app(scope, receiving, sending)
 
     def _close(self) -> None:
-        """An answer was the last one. While its peer still sends a body, it is closed in two steps."""
+        """Close after the last response; in two steps if the peer still sends a body."""
         self.transport.flush()
         if not self._wire.is_closing() and self.cycle is not None and self.cycle.more_body:
             self._linger()
@@ -258,13 +244,14 @@ class Connection(H11Protocol):
             self._shut()
 
     def _should_upgrade(self) -> bool:
-        """No offer is taken, and the application sees none: uvicorn's own warns of each."""
+        """Ignore an offer of an upgrade, and hide it from the application. uvicorn's own method logs a warning each
+        time.
+        """
         if any(name == b"upgrade" for name, _ in self.headers):
             self.headers[:] = [field for field in self.headers if field[0] != b"upgrade"]
         return False
 
     def on_response_complete(self) -> None:
-        """A request is answered."""
         self.server_state.total_requests += 1
         if self._deaf:
             return
@@ -278,14 +265,13 @@ class Connection(H11Protocol):
         self._settle()
 
     def send_400_response(self, msg: str) -> None:
-        """What came is no request."""
+        """Answer bytes that are not a request."""
         del msg
         if self._parser.status == 431:
             closed["headers_too_large"] += 1
         self._refuse(self._parser.status, self._parser.reason)
 
     def shutdown(self) -> None:
-        """The server stops."""
         if self.cycle is None or self.cycle.response_complete:
             self.end()
         else:
@@ -294,25 +280,25 @@ class Connection(H11Protocol):
     # Ours
 
     def end(self) -> None:
-        """Close it; what was written still leaves, if the peer takes it in time."""
+        """Close the connection. Written bytes are still sent if the peer reads them in time."""
         self._shut()
         self._expect_reading()
 
     def _shut(self) -> None:
         self.transport.flush()
-        if not self._wire.is_closing():  # asyncio's transport of TLS is of no use behind a second close.
+        if not self._wire.is_closing():  # A second close breaks asyncio's TLS transport.
             self._wire.close()
 
     def _answering(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _check_end(self) -> None:
-        """Say what a peer left unfinished that has sent its last byte."""
+        """Answer 400 if the peer closed its side in the middle of a request."""
         if self._answering() or self.conn.trailing_data[0].strip(b"\r\n"):
-            self._refuse(400, "The request ended in its midst.")
+            self._refuse(400, "The request is not complete.")
 
     def _settle(self) -> None:
-        """Give the peer a deadline for what it owes now."""
+        """Set the deadline that fits the connection's phase."""
         if self._deaf or self.transport.is_closing():
             return
         if self._ended and not (self._answering() and not self.cycle.more_body):
@@ -351,7 +337,7 @@ class Connection(H11Protocol):
         self._unread = self.loop.call_later(self._room.limits.write_seconds, self._look_for_reading, left)
 
     def _look_for_reading(self, before: int) -> None:
-        if 0 < self._wire.get_write_buffer_size() < before:  # Slowly, but it reads.
+        if 0 < self._wire.get_write_buffer_size() < before:  # The peer reads slowly.
             self._look_later()
             return
         closed["unread"] += 1
@@ -373,7 +359,10 @@ class Connection(H11Protocol):
             self._linger()
 
     def _linger(self) -> None:
-        """Throw away what the peer still sends: closed at once, it would be reset, and not see why (RFC 9112, 9.6)."""
+        """Drop the peer's further bytes: an immediate close would reset the connection, and the reason would be lost.
+
+        See RFC 9112, 9.6.
+        """
         self._deaf = True
         self.transport.flush()
         if not self._wire.can_write_eof():
@@ -382,7 +371,7 @@ class Connection(H11Protocol):
         try:
             self.flow.resume_reading()
             self._wire.write_eof()
-        except OSError:  # It is gone.
+        except OSError:  # The peer has disconnected.
             self.end()
             return
         self._stop(self._deadline)
@@ -395,5 +384,4 @@ class Connection(H11Protocol):
 
 
 def numbers() -> dict[str, int]:
-    """How many connections were closed, by why."""
     return {name: closed[name] for name in ("too_many", "headers_too_large", "headers_too_slow", "unread")}

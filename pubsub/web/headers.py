@@ -1,4 +1,4 @@
-"""Header fields that a request may have once: two of them leave open which one is meant."""
+"""Header fields that a request may have only once, because two values would be ambiguous."""
 
 from __future__ import annotations
 
@@ -25,34 +25,34 @@ SINGLE: Final = frozenset(
         b"sec-fetch-site",
     }
 )
-"""Fields that this project reads and of which a request has one at most (RFC 9110, 5.3), in lower case.
+"""Fields that this project reads and that may occur once in a request (RFC 9110, 5.3), in lower case.
 
-`Transfer-Encoding`, `Connection` and `Upgrade` are lists, which the parser reads. `Pubsub-Header-NAME` is checked where
-it is read.
+`Transfer-Encoding`, `Connection` and `Upgrade` are lists, and the parser reads them. `Pubsub-Header-NAME` is checked
+where it is read.
 """
 
 Fields = Iterable[tuple[bytes, bytes]]
 
 
 def check_single(fields: Fields) -> None:
-    """See that no field of SINGLE comes twice.
+    """Check that no field of SINGLE occurs twice.
 
     Args:
-        fields: names and values, as ASGI has them.
+        fields: names and values, as ASGI passes them.
 
     Raises:
-        Refused: one does.
+        Refused: a field does.
     """
     seen: set[bytes] = set()
     for name, _ in fields:
         key = name.lower()
         if key in seen:
-            raise Refused(400, f"{key.decode('ascii')} is given twice; a request has one.")
+            raise Refused(400, f"{key.decode('ascii')} is given twice; send it once.")
         if key in SINGLE:
             seen.add(key)
 
 
 def value(fields: Fields, name: str) -> str:
-    """The value of the first field of a name, which is in lower case; "" for none."""
+    """Return the value of the first field with a lower-case name, "" if there is none."""
     wanted = name.encode("ascii")
     return next((text.decode("latin-1") for found, text in fields if found.lower() == wanted), "")

@@ -1,4 +1,4 @@
-"""Why a request is refused, as every HTTP server of this project says it: problem details (RFC 9457)."""
+"""Error responses of every HTTP server of this project: problem details (RFC 9457)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Any, Final
 MEDIA_TYPE: Final = "application/problem+json"
 
 FULL_SECONDS: Final = 1
-"""Seconds that an answer of 503 asks to wait, where it names no others."""
+"""Default `Retry-After` of a 503 response, in seconds."""
 
 
 class Refused(Exception):
-    """A request that is answered at once.
+    """A request that is rejected at once.
 
     Args:
-        status: of the answer.
+        status: of the response.
         detail: one sentence, for a person.
-        headers: more of the answer.
+        headers: further headers of the response.
     """
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
@@ -32,12 +32,12 @@ class Refused(Exception):
 
 
 def encoded(status: int, title: str, detail: str = "", kind: str = "") -> bytes:
-    """The JSON of a problem.
+    """Return the JSON of a problem.
 
     Args:
-        status: of the answer.
-        title: of all problems of the kind.
-        detail: of this one.
+        status: of the response.
+        title: common to all problems of the kind.
+        detail: about this problem.
         kind: a URI that a program can compare.
     """
     facts: dict[str, Any] = {"type": kind} if kind else {}

@@ -17,10 +17,10 @@ from pubsub.errors import CallerError, PubsubError
 from pubsub.web.schedule import Due, Name
 
 AGAIN_SECONDS: Final = 1.0
-"""After the disk has failed, this long until it is tried again."""
+"""Pause after a disk error."""
 
 SWEEP_SECONDS_MAX: Final = 60.0
-"""Old entries are looked for at least so often."""
+"""Longest time between two removals of old entries."""
 
 _log: Final = logging.getLogger("pubsub.web")
 
@@ -42,7 +42,7 @@ class StoreThread:
             CallerError: it is closed.
         """
         if self._closed:
-            raise CallerError("this outbox is closed")
+            raise CallerError("this outbox is closed; open it again")
         call = asyncio.get_running_loop().run_in_executor(self._pool, lambda: function(*arguments, **named))
         return await asyncio.shield(call)
 
@@ -81,7 +81,6 @@ class Pump(Generic[Name]):
         return self._turning
 
     def wake(self) -> None:
-        """Something more is due."""
         self._wake.set()
 
     async def _turn(self) -> None:
@@ -105,7 +104,7 @@ class Pump(Generic[Name]):
         try:
             seconds: float = await self._store(self._due.sweep)
         except PubsubError as error:
-            _log.warning("%s: old entries stay for now: %s", self._name, error)
+            _log.warning("%s: old entries cannot be removed now, and are tried again: %s", self._name, error)
             return AGAIN_SECONDS
         return min(max(seconds, AGAIN_SECONDS), SWEEP_SECONDS_MAX)
 
@@ -116,7 +115,7 @@ class Pump(Generic[Name]):
             _log.warning("%s: %s", self._name, error)
             await self._store(self._due.later, name)
         except Exception:  # noqa: BLE001 - no error ends the other tries or the loop.
-            _log.exception("%s: a mistake of ours", self._name)
+            _log.exception("%s: internal error; the try is repeated", self._name)
             await self._store(self._due.later, name)
         finally:
             await self._store(self._due.end, name)

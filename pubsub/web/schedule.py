@@ -8,7 +8,7 @@ from math import inf
 from typing import Final, Generic, TypeVar
 
 STALE_MAX: Final = 64
-"""Times in the queue that count no more, beyond as many as count, before the queue is made anew."""
+"""Outdated entries in the heap, beyond as many as there are valid ones, before the heap is rebuilt."""
 
 Name = TypeVar("Name", bound=Hashable)
 
@@ -36,14 +36,12 @@ class Schedule(Generic[Name]):
         return name in self._due
 
     def set(self, name: Name, due: float, place: str = "") -> None:
-        """Set the due time of a name, in place of an earlier one."""
         self._due[name] = (due, place)
         self._count += 1
         heapq.heappush(self._heap, (due, self._count, name))
         self._tidy()
 
     def drop(self, name: Name) -> None:
-        """Remove a name."""
         self._due.pop(name, None)
         self._tidy()
 
@@ -125,5 +123,5 @@ class Due(Generic[Name]):
         self.schedule.end(name)
 
     def sweep(self) -> float:
-        """Forget old entries; the seconds until there are more."""
+        """Remove old entries, and return the seconds until the next removal."""
         return inf

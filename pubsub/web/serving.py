@@ -1,4 +1,4 @@
-"""uvicorn as this project runs it: on h11, with connections that are bounded, on a socket that was bound before."""
+"""uvicorn as this project runs it: on h11, with limited connections, on a socket that is already bound."""
 
 from __future__ import annotations
 
@@ -22,36 +22,33 @@ from pubsub.errors import ConfigurationError
 from pubsub.web.connections import Connection, Limits, Room
 
 STOP_SECONDS: Final = 5
-"""Requests that are being answered get so long when the server stops."""
+"""Time for open requests when the server stops."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Certificate and key of a server, as files in PEM."""
-
     certificate: str
     key: str | None = None
 
 
 def prepare_process() -> None:
-    """Allow this process many connections, and keep libraries' lines, which hold URLs, out of its log."""
+    """Allow this process many connections, and keep the log lines of libraries, which contain URLs, out of its log."""
     for name in ("httpx2", "httpcore2", "uvicorn"):
         logging.getLogger(name).setLevel(logging.WARNING)
     allow_connections()
 
 
 class HttpServer(uvicorn.Server):
-    """An application that is served on the running event loop.
+    """Serves an ASGI application on the running event loop.
 
     Args:
-        app: an ASGI application.
-        listening: the socket; closed when the server has stopped.
+        app: the application.
+        listening: a bound socket; closed when the server has stopped.
         limits: of its connections.
-        problem: the body of an answer that says why not, from its status and a sentence.
-        lifespan: whether the application has one.
+        problem: makes the body of an error response from its status and a sentence.
+        lifespan: the application handles ASGI's lifespan events.
         tls: for HTTPS.
-        owns_loop: whether the event loop runs nothing but this server, so that it may be told what it logs,
-            and systemd that it turns.
+        owns_loop: the event loop runs only this server. Its error handler is then set, and systemd's watchdog is fed.
         stopping: called when the server begins to stop.
     """
 
@@ -89,20 +86,18 @@ class HttpServer(uvicorn.Server):
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and port."""
         host, port = self._listening.getsockname()[:2]
         return str(host), int(port)
 
     @property
     def url(self) -> str:
-        """The URL of its root."""
         return f"{'https' if self._tls else 'http'}://{join_place(*self.address)}"
 
     async def run_process(self, ready: Callable[[str], None]) -> None:
-        """Serve until SIGTERM or SIGINT; a second SIGINT waits for no request, and a third one is Python's again.
+        """Serve until SIGTERM or SIGINT. A second SIGINT drops open requests; a third one raises KeyboardInterrupt.
 
         Args:
-            ready: told the URL once it listens.
+            ready: called with the URL once the server listens.
 
         Raises:
             ConfigurationError: as `start`.
@@ -122,7 +117,7 @@ class HttpServer(uvicorn.Server):
         self.stop_soon()
 
     async def start(self) -> None:
-        """Serve from now on. Where the caller is cancelled meanwhile, the port is free again afterwards.
+        """Begin to serve. If the caller is cancelled meanwhile, the port is free again afterwards.
 
         Raises:
             ConfigurationError: the certificate cannot be used, or the application does not start.
@@ -132,7 +127,7 @@ class HttpServer(uvicorn.Server):
             await asyncio.shield(starting)
         except asyncio.CancelledError:
             with suppress(ConfigurationError):
-                await starting  # It stops in order once it has started, and not before.
+                await starting  # Only a started server can stop cleanly.
                 await self.stop()
             raise
 
@@ -141,20 +136,20 @@ class HttpServer(uvicorn.Server):
             await self._listen()
         except (OSError, ValueError) as error:
             self._listening.close()
-            raise ConfigurationError(f"this cannot be served: {error}") from None
+            raise ConfigurationError(f"the application cannot be served: {error}") from None
         except ConfigurationError:
             self._listening.close()
             raise
         self._task = asyncio.create_task(self._go_on())
 
     async def _listen(self) -> None:
-        """Serve as uvicorn does, but that a TLS handshake has no longer than a request's headers."""
+        """Listen as uvicorn does, but limit a TLS handshake to the time for a request's headers."""
         loop, config = asyncio.get_running_loop(), self.config
         config.load()
         self.lifespan = config.lifespan_class(config)
         await self.lifespan.startup()
         if self.lifespan.should_exit:
-            raise ConfigurationError("the application did not start; its log says why")
+            raise ConfigurationError("the application did not start; see its log")
         if self._owns_loop:
             quiet(loop)
         if isinstance(self._listening, Listening):
@@ -172,12 +167,12 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        """Ten times a second on the event loop: report that it turns."""
+        """Feed systemd's watchdog; called ten times a second on the event loop."""
         self.watchdog.turned(time.monotonic())
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop in order, once requests under way are answered."""
+        """Stop once open requests are answered."""
         self.watchdog.stopping()
         await super().shutdown(sockets)
 
@@ -186,17 +181,14 @@ class HttpServer(uvicorn.Server):
         await self.shutdown([self._listening])
 
     async def wait(self) -> None:
-        """Wait until it has stopped."""
         assert self._task is not None
         await asyncio.shield(self._task)
 
     def stop_soon(self) -> None:
-        """Begin to stop."""
         self.should_exit = True
         self._stopping()
 
     async def stop(self) -> None:
-        """Stop in order."""
         self.stop_soon()
         if self._task is not None:
             with suppress(asyncio.CancelledError):

@@ -182,7 +182,7 @@ def test_a_default_address_at_which_nobody_answers_is_told_as_that(
     for name in ("PUBSUB_PROXIES_FILE", "PUBSUB_CLIENT_PROXIES", "PUBSUB_CONFIG"):
         monkeypatch.delenv(name, raising=False)
     assert main(command) == 4
-    hint = "; that is the default address: name yours by --proxy, --proxies-file or PUBSUB_PROXIES_FILE"
+    hint = "; this is the default address; name another by --proxy, --proxies-file or PUBSUB_PROXIES_FILE"
     error = capsys.readouterr().err
     assert f"{nobody}: " in error
     assert hint in error

@@ -90,4 +90,4 @@ def test_a_directory_that_is_not_named_or_named_twice_is_refused(
     assert main(command) == 2
     assert capsys.readouterr().err == "pubsub: error: missing option --dir\n"
     assert main([*command, "a", "--dir", "b"]) == 2
-    assert capsys.readouterr().err == "pubsub: error: the directory is named twice\n"
+    assert capsys.readouterr().err == "pubsub: error: the directory is named twice; name it by --dir only\n"

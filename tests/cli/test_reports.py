@@ -87,7 +87,7 @@ def test_a_disk_that_is_nearly_full_is_an_alarm_and_no_warning() -> None:
     report = server_report({}) | {"process": {"disk_size_bytes": 1 << 40, "disk_free_bytes": 1 << 30}}
     found = picture({"tcp://h:1": proxy_report("p1", s1=True)}, {"s1": report})
     assert found["warnings"] == []
-    assert found["alarms"] == ["server s1: 0.1% of its disk is free, 1,024 MiB"]
+    assert found["alarms"] == ["server s1: 0.1% of its disk is free, 1,024 MiB; free space or enlarge the disk"]
 
 
 def test_of_keys_it_says_who_came_and_what_was_denied() -> None:

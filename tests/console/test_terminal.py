@@ -97,7 +97,9 @@ def test_what_nobody_foresaw_is_one_line_too_and_a_traceback_on_request(
     app = application(fails_with(ZeroDivisionError("two\nlines")))
     assert console.run(app, "pubsub", ["--number", "2"]) == 70
     error = capsys.readouterr().err
-    assert error == "pubsub: error: internal error: ZeroDivisionError: two lines; PUBSUB_TRACEBACK=1 shows where\n"
+    assert (
+        error == "pubsub: error: internal error: ZeroDivisionError: two lines; set PUBSUB_TRACEBACK=1 for a traceback\n"
+    )
     monkeypatch.setenv("PUBSUB_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         console.run(app, "pubsub", ["--number", "2"])

@@ -97,7 +97,7 @@ def test_a_number_of_the_query_has_a_default_and_a_most(query: str, value: float
     "query", ["n=0", "n=0.5", "n=-1", "n=x", "n=", "n=nan", "n=inf", "n=1_0", "n=%EF%BC%91", "n=%201", "n=1e1"]
 )
 def test_a_count_of_the_query_is_at_least_one(query: str) -> None:
-    with pytest.raises(Problem, match="n is a number from 1 to 100"):
+    with pytest.raises(Problem, match="n must be a number from 1 to 100"):
         exchange([], Held(1 << 30), query=query).count("n", 7, 100)
 
 
@@ -108,14 +108,15 @@ def test_a_truth_of_the_query_is_true_or_false(query: str, value: bool) -> None:
 
 @pytest.mark.parametrize("query", ["n=yes", "n=1", "n=", "n=True"])
 def test_what_is_neither_true_nor_false_is_refused(query: str) -> None:
-    with pytest.raises(Problem, match="n is true or false"):
+    with pytest.raises(Problem, match="n must be true or false"):
         exchange([], Held(1 << 30), query=query).truth("n")
 
 
 @pytest.mark.parametrize(("query", "said"), [
-    ("maxx=1", "'maxx' is no parameter of this resource; there are max, wait."), ("Max=1", "no parameter"),
-    ("max=1&wait=2&", ""), ("", ""), ("=1", "'' is no parameter"), ("max", ""), ("max=1&max=1", "max is given twice"),
-    ("%00%0a=1", "'??' is no parameter"), ("max%3D1", "no parameter"),
+    ("maxx=1", "'maxx' is not a parameter of this resource; use max, wait."), ("Max=1", "not a parameter"),
+    ("max=1&wait=2&", ""), ("", ""), ("=1", "'' is not a parameter"), ("max", ""),
+    ("max=1&max=1", "max is given twice"),
+    ("%00%0a=1", "'??' is not a parameter"), ("max%3D1", "not a parameter"),
 ])  # fmt: skip
 def test_a_query_has_what_is_known_and_each_once(query: str, said: str) -> None:
     def check() -> None:

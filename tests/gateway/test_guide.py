@@ -1,4 +1,4 @@
-"""What docs/http.md and the how-to pages of HTTP show runs, against a real gateway: without our clients."""
+"""The programs on the pages about HTTP run against a real gateway, without our clients."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from tests.gateway.test_page import in_browser
 from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
-PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
-THE_GATEWAY = PAGE.partition("\n## The gateway\n")[2].partition("\n## Webhooks\n")[0]
-CLIENTS = (Path(__file__).parents[2] / "docs/how-to/http-clients.md").read_text()
-WEBHOOKS = (Path(__file__).parents[2] / "docs/how-to/webhooks.md").read_text()
+DOCS = Path(__file__).parents[2] / "docs"
+REQUESTS = (DOCS / "reference/http-gateway.md").read_text()
+CLIENTS = (DOCS / "how-to/http-clients.md").read_text()
+WEBHOOKS = (DOCS / "how-to/webhooks.md").read_text()
 NODE = shutil.which("node")
 RUN = {
     "sh": ["sh", "-ec"],
@@ -60,7 +60,7 @@ def test_looking_without_taking_with_curl(gateway: Gateway) -> None:
     gateway.subscribe("orders", "looker")
     gateway.put("orders", b"seen")
     until(lambda: gateway.ask("GET", "/topics/orders").status_code == 200, "the report knows the topic")
-    said = run(block(THE_GATEWAY.partition("\n### Looking without taking\n")[2], "sh", gateway))
+    said = run(block(REQUESTS.partition("\n## Looking without taking\n")[2], "sh", gateway))
     newest, place = json.JSONDecoder().raw_decode(said)
     oldest, place = json.JSONDecoder().raw_decode(said, place)
     topics, _ = json.JSONDecoder().raw_decode(said, place)
@@ -71,7 +71,7 @@ def test_looking_without_taking_with_curl(gateway: Gateway) -> None:
 
 
 def test_keys_and_headers_with_curl(gateway: Gateway) -> None:
-    section = THE_GATEWAY.partition("\n### Keys and headers\n")[2]
+    section = REQUESTS.partition("\n## Keys and headers\n")[2]
     *_, batch = run(block(section, "sh", gateway)).strip().splitlines()
     found = json.JSONDecoder().raw_decode(batch, batch.index('{"topic":"orders","subscriber":"ledger","confirm"'))[0]
     assert [(one.get("key"), one.get("headers")) for one in found["messages"]] == [
@@ -159,11 +159,11 @@ def test_the_page_names_each_request(gateway: Gateway) -> None:
     paths = json.loads(gateway.ask("GET", "/openapi.json").text)["paths"]
     for path in paths.keys() - FILES.keys():
         words = [word for word in path.split("/") if word and not word.startswith("{")]
-        assert all(word in PAGE for word in words), path
+        assert all(word in REQUESTS for word in words), path
 
 
 def test_the_page_has_the_limits_as_they_are() -> None:
-    table = PAGE.partition("### Limits")[2].partition("### Metrics")[0]
+    table = REQUESTS.partition("## Limits")[2].partition("## Metrics")[0]
     for number in (
         limits.BODY_BYTES_MAX >> 20, limits.BODIES_BYTES_MAX >> 20, limits.HEADER_BYTES_MAX >> 10,
         LIMITS.header_fields_max, limits.CONNECTIONS_MAX, limits.POLL_RECORDS_MAX, limits.SUBSCRIBERS_MAX,

@@ -96,20 +96,20 @@ def test_what_is_not_allowed_in_headers_is_refused_in_one_sentence(fields: list[
 
 
 @pytest.mark.parametrize(("line", "said"), [
-    (b"x", "no JSON object"),
-    (b"[" * 100_000, "no JSON object"),
-    (b'{"body": "a", "body": "b"}', "stands once"),
-    (b'["body"]', "a message has body"),
-    (b'{"body": "a", "id": "b"}', "a message has body"),
+    (b"x", "not a JSON object"),
+    (b"[" * 100_000, "not a JSON object"),
+    (b'{"body": "a", "body": "b"}', "distinct names"),
+    (b'["body"]', "a message may have body"),
+    (b'{"body": "a", "id": "b"}', "a message may have body"),
     (b'{"key": "a"}', "no body"),
     (b'{"body": "a", "body_base64": "YQ=="}', "body is given twice"),
     (b'{"body": "a", "key": "a", "key_base64": "YQ=="}', "key is given twice"),
-    (b'{"body": {"order": 1}}', "body holds text only"),
-    (b'{"body": "\\ud800"}', "body holds text only"),
-    (b'{"body_base64": "a"}', "body_base64 holds base64 only"),
-    (b'{"body": "a", "headers": []}', "headers is an object"),
-    (b'{"body": "a", "headers": {"a": 1}}', "headers holds text only"),
-    (b'{"body": "a", "headers": {"a": "1"}, "headers_base64": {"a": ""}}', "stand once"),
+    (b'{"body": {"order": 1}}', "body must be text"),
+    (b'{"body": "\\ud800"}', "body must be text"),
+    (b'{"body_base64": "a"}', "body_base64 must be base64"),
+    (b'{"body": "a", "headers": []}', "headers must be an object"),
+    (b'{"body": "a", "headers": {"a": 1}}', "headers must be text"),
+    (b'{"body": "a", "headers": {"a": "1"}, "headers_base64": {"a": ""}}', "given twice"),
     (b'{"body": "a", "headers": {"a b": "1"}}', "'a b' is not allowed"),
 ])  # fmt: skip
 def test_a_line_that_is_no_message_is_refused_by_its_number(line: bytes, said: str) -> None:
@@ -125,7 +125,7 @@ def test_a_line_that_is_no_message_is_refused_by_its_number(line: bytes, said: s
 ])  # fmt: skip
 def test_a_line_of_more_parts_than_a_message_has_is_not_parsed(line: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(json, "loads", None)
-    with pytest.raises(Problem, match="Line 1: it is no JSON object"):
+    with pytest.raises(Problem, match="Line 1: it is not a JSON object"):
         read_lines([line])
 
 

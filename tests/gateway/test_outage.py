@@ -74,8 +74,8 @@ def _looked_at_in_a_browser(gateway: Gateway) -> None:
         until(lambda: "not heard for" in browser.text("#servers"), "and since when the server is not heard")
         until(lambda: browser.text("#plots").count("?") == 4, "the plots say that nothing is known now")
         browser.run("location.hash = '#/topics/orders'")
-        until(lambda: "not known for" in browser.text("#facts"), "so does the topic's own page")
-        assert "Not known." in browser.text("#subscribers")
+        until(lambda: "unknown for" in browser.text("#facts"), "so does the topic's own page")
+        assert "Unknown." in browser.text("#subscribers")
 
 
 def words(cluster: Cluster) -> list[str]:

@@ -94,7 +94,7 @@ def test_who_may_not_operate_has_no_buttons_for_it_and_is_refused(
     path, tokens = tokens_of(tmp_path, looker="status put=* get=mine", ops="operate put=* get=*")
     with Gateway(cluster, tmp_path / "data", "--tokens", str(path), token=tokens["ops"]) as gateway:
         gateway.subscribe("theirs", "s")
-        for user, buttons, told in (("looker", 0, "This token may not receive theirs."), ("ops", 1, "0 messages")):
+        for user, buttons, told in (("looker", 0, "This token may not receive theirs;"), ("ops", 1, "0 messages")):
             browser.go(f"{gateway.url}/livez")  # The page is left, and with it what it knows.
             browser.run("sessionStorage.setItem('token', arguments[0])", tokens[user])
             browser.go(f"{gateway.url}/#/topics/theirs")
@@ -118,7 +118,7 @@ def test_who_may_not_see_the_list_opens_a_topic_by_its_name(cluster: Cluster, tm
         browser.go(f"{gateway.url}/livez")
         browser.run("sessionStorage.setItem('token', arguments[0])", tokens["mine"])
         browser.go(f"{gateway.url}/")
-        until(lambda: "no right" in browser.text("#state"), "it is said that the list is not for them")
+        until(lambda: "lacks the right" in browser.text("#state"), "it is said that the list is not for them")
         browser.type("#search input", "mine\ue007")
         until(lambda: browser.text("#name") == "mine", "the topic is opened")
         browser.click("#newest")

@@ -45,7 +45,7 @@ def test_what_lasts_is_told_that_its_right_is_lost(now: Users) -> None:
         sessions.users = now
         assert lost.is_set()
         assert other.is_set() == (now.find("a") is None or now.find("a").name != "alice")  # type: ignore[union-attr]
-    with pytest.raises(Problem, match="no longer"):
+    with pytest.raises(Problem, match="revoked"):
         sessions.check("a", alice, may_get)
 
 

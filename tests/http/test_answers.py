@@ -62,7 +62,7 @@ def test_an_error_is_problem_json_and_read_as_one_line() -> None:
         (Answer(400, {"content-type": "application/json"}, b"[1]"), ""),
         (Answer(400, {"content-type": "application/json"}, b"[" * 20_000), ""),
         (Answer(400, {"content-type": "application/json"}, b'{"title": "' + b"x" * PROBLEM_BYTES_MAX + b'"}'), ""),
-        (Answer(307, {"location": "http://elsewhere/"}), "it is said to be at http://elsewhere/"),
+        (Answer(307, {"location": "http://elsewhere/"}), "redirected to http://elsewhere/"),
     ],
 )
 def test_why_is_said_where_the_answer_says_it(answer: Answer, said: str) -> None:

@@ -1,4 +1,4 @@
-"""The receiver within FastAPI, as docs/http.md shows it: routes, middleware, lifespans, and tests of such a program."""
+"""The receiver within FastAPI, as its how-to page shows: routes, middleware, lifespans, tests of such a program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from starlette.middleware.gzip import GZipMiddleware
 from pubsub.http import Receiver
 from tests.http.rig import counting, serving
 
-PAGE = (Path(__file__).parents[2] / "docs/http.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs/how-to/reliable-requests.md").read_text()
 KEY = {"Idempotency-Key": '"a"'}
 
 
@@ -48,7 +48,7 @@ def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "FastAPI" in text
     )
     shown: dict[str, Any] = {"__name__": "shown"}
-    exec(compile(source, "docs/http.md", "exec"), shown)
+    exec(compile(source, "docs/how-to/reliable-requests.md", "exec"), shown)
 
     async def act(client: httpx2.AsyncClient) -> None:
         answers = [await client.put("/reliable/orders", content=b"tea", headers=KEY) for _ in range(2)]

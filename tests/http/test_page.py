@@ -1,4 +1,4 @@
-"""docs/http.md: what it shows runs."""
+"""The programs of docs/how-to/reliable-requests.md run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs/http.md").read_text().partition("\n## Reliable requests\n")[2]
+PAGE = (ROOT / "docs/how-to/reliable-requests.md").read_text()
 READY_SECONDS = 60.0
 
 

@@ -101,7 +101,7 @@ def test_a_loop_that_does_not_turn_is_not_alive(metrics: Metrics, monkeypatch: p
     monkeypatch.setattr(pages_module, "ANSWER_SECONDS", 0.1)
     metrics.handover.started = True
     for path in ("/livez", "/readyz", "/metrics"):
-        assert read(metrics.url, path) == (503, "its loop has not turned for 0.1 s\n")
+        assert read(metrics.url, path) == (503, "the process's loop has not answered for 0.1 s\n")
 
 
 def test_however_many_ask_the_loop_makes_few_snapshots(

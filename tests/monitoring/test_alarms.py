@@ -48,19 +48,21 @@ def test_a_disk_that_is_nearly_full_is_one_of_whichever_process() -> None:
         proxies=[{"address": "tcp://h:1", "report": process(0, proxy="p1")}],
     )
     assert alarms(found) == [
-        "proxy p1: 0.0% of its disk is free, 0 MiB",
-        "server s1: 4.9% of its disk is free, 49 MiB",
+        "proxy p1: 0.0% of its disk is free, 0 MiB; free space or enlarge the disk",
+        "server s1: 4.9% of its disk is free, 49 MiB; free space or enlarge the disk",
     ]
 
 
 def test_a_message_that_waits_too_long_is_one_and_says_for_whom() -> None:
     assert alarms(report(topics=[topic("t", 7500.0, 1234)])) == [
-        "topic t: slow has not acknowledged a message for 2 h 5 min; 1,234 wait"
+        "topic t: slow has not acknowledged a message for 2 h 5 min; 1,234 wait; check that slow runs"
     ]
 
 
 def test_a_move_without_an_answer_is_one() -> None:
-    assert alarms(report(moves=[move("t", 40)])) == ["topic t: on its way from s1 to s2, 40 tries without an answer"]
+    assert alarms(report(moves=[move("t", 40)])) == [
+        "topic t: transfer from s1 to s2, 40 tries without an answer; check s2"
+    ]
 
 
 def test_of_many_topics_the_oldest_are_named_and_the_others_counted() -> None:

@@ -85,9 +85,9 @@ def test_a_move_names_giver_and_receiver_and_says_how_far_it_is() -> None:
     found = on_the_way({"moves": moves, "servers": [server("s1"), server("s2")], "proxies": []})
     names = ("topic", "kind", "servers", "state", "chunks", "tries", "frozen")
     assert [tuple(row[name] for name in names) for row in found] == [
-        ("m", "move", ["s1", "s2"], "on its way", 3, 1, True),
-        ("n", "move", ["s1", "s3"], "is offered", 0, 0, False),
-        ("o", "move", ["s9", "s2"], "on its way", 0, 0, True),
+        ("m", "move", ["s1", "s2"], "in transfer", 3, 1, True),
+        ("n", "move", ["s1", "s3"], "offered", 0, 0, False),
+        ("o", "move", ["s9", "s2"], "in transfer", 0, 0, True),
     ]
 
 
@@ -101,6 +101,6 @@ def test_a_merge_names_all_holders_whether_its_transfer_has_begun_or_not() -> No
     ]
     found = on_the_way({"moves": [move("s1", "m", "giving", "s2", chunks=4)], "servers": [], "proxies": proxies})
     assert [(row["topic"], row["kind"], row["servers"], row["state"], row["chunks"]) for row in found] == [
-        ("m", "merge", ["s1", "s2"], "on its way", 4),
-        ("x", "merge", ["s1", "s2"], "waits for its turn", 0),
+        ("m", "merge", ["s1", "s2"], "in transfer", 4),
+        ("x", "merge", ["s1", "s2"], "queued", 0),
     ]

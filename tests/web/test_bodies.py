@@ -98,7 +98,9 @@ def test_all_bodies_together_are_bounded_and_what_is_refused_for_its_size_is_cou
     assert held.refused == 2
 
 
-@pytest.mark.parametrize(("patience", "said"), [({"silence_seconds": 0.01}, "Nothing"), ({"seconds": 0.01}, "All")])
+@pytest.mark.parametrize(
+    ("patience", "said"), [({"silence_seconds": 0.01}, "No byte"), ({"seconds": 0.01}, "complete")]
+)
 def test_a_body_that_does_not_come_is_408(patience: dict[str, float], said: str) -> None:
     with pytest.raises(Refused, match=said) as raised:
         read([b"abc"], "never", patience=patience)

@@ -78,7 +78,7 @@ def test_a_line_that_is_none_refuses_the_file(line: str) -> None:
 
 
 def test_a_token_stands_once() -> None:
-    with pytest.raises(ConfigurationError, match="line 2: this token is there already"):
+    with pytest.raises(ConfigurationError, match="line 2: another line has the same token"):
         parse_users([LINE, LINE], "f")
 
 
@@ -151,7 +151,7 @@ def test_a_line_that_is_of_neither_form_refuses_the_file(tmp_path: Path, text: s
 
 
 def test_a_plain_line_is_taken_only_where_it_is_asked_for(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="line 1: behind the name stands th_"):
+    with pytest.raises(ConfigurationError, match="line 1: after the name write th_"):
         read_users(written(tmp_path, f"alice {ALICE}\n"))
 
 

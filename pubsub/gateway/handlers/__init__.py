@@ -1,1 +1,1 @@
-"""What requests do, by what they are about."""
+"""Handlers of requests, by resource."""

@@ -1,4 +1,4 @@
-"""The page: its files, and what it shows live, as server-sent events (docs/http.md, *The page*)."""
+"""The page: its files, and its live data as server-sent events (docs/http.md, *The page*)."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from pubsub.monitoring.rows import on_the_way, proxy_row, server_row
 from pubsub.web.tokens import User
 
 LIVE_SECONDS: Final = 2.0
-"""What the page shows is sent anew so often."""
+"""Time between two updates of the page."""
 
 MOVING_MAX: Final = 50
-"""Topics on their way that the page shows."""
+"""Topics in transfer or merge that the page shows."""
 
 WARNINGS_MAX: Final = 50
-"""Warnings that the page shows, and alarms; one more line counts the others."""
+"""Warnings that the page shows, and as many alarms; one more line counts the others."""
 
 VIEWERS_MAX: Final = 100
-"""Pages that are looked at at the same time."""
+"""Open pages at the same time."""
 
 FILES: Final = {
     "/": ("page.html", "text/html"),
@@ -47,7 +47,7 @@ _HEADERS: Final = {
 
 
 class Page:
-    """Requests of the page.
+    """Handlers of the page.
 
     Args:
         reports: of the cluster.
@@ -62,29 +62,26 @@ class Page:
         self._files = {path: ((place / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
 
     async def file(self, exchange: Exchange) -> Response:
-        """One of the page's files."""
         body, kind = self._files[exchange.request.scope["path"]]
         return Response(body, 200, _HEADERS, kind)
 
     async def live(self, exchange: Exchange) -> Response:
-        """The cluster as it is, again and again."""
         if not exchange.user.status:
-            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+            raise Problem("not-allowed", "This token lacks the right status.")
         if self._viewers >= VIEWERS_MAX:
-            raise Problem("busy", f"{VIEWERS_MAX} pages are looked at already.")
+            raise Problem("busy", f"{VIEWERS_MAX} pages are open, which is the limit; close one.")
         return _Live(self, exchange)
 
     async def sample(self) -> None:
-        """Keep the history, without end."""
         while True:
             try:
                 self.history.add(await self._reports.get(), time.time(), time.monotonic())
-            except PubsubError:  # Nobody answers: the history has a gap there.
+            except PubsubError:  # No proxy answers: the history has a gap.
                 self.history.miss(time.time())
             await asyncio.sleep(SAMPLE_SECONDS)
 
     async def send(self, exchange: Exchange, send: Send) -> None:
-        """Send events until whoever looks is gone or may look no longer, or the gateway stops."""
+        """Send events until the viewer disconnects or loses the right, or the gateway stops."""
         head = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
         await send({"type": "http.response.start", "status": 200, "headers": head})
         self._viewers += 1
@@ -96,7 +93,7 @@ class Page:
 
     async def _send(self, exchange: Exchange, send: Send, lost: asyncio.Event) -> None:
         ends = [asyncio.ensure_future(wait) for wait in (exchange.gone(), self._stopping.wait(), lost.wait())]
-        behind = 0  # The hour goes out once, then what is new.
+        behind = 0  # The first event has the whole hour, later ones only new samples.
         try:
             while not any(end.done() for end in ends):
                 facts = await self._facts(exchange.user)
@@ -146,18 +143,15 @@ class Page:
 
 
 def _first(sentences: list[str], what: str) -> list[str]:
-    """So many of them, and how many more there are."""
+    """Return the first WARNINGS_MAX sentences, and one that counts the others."""
     more = len(sentences) - WARNINGS_MAX
-    return sentences if more <= 0 else [*sentences[:WARNINGS_MAX], f"and {more:,} more {what}: pubsub status"]
+    return sentences if more <= 0 else [*sentences[:WARNINGS_MAX], f"and {more:,} more {what}; see pubsub status"]
 
 
 class _Live(Response):
-    """The answer that goes on."""
-
     def __init__(self, page: Page, exchange: Exchange) -> None:
         super().__init__()
         self._page, self._exchange = page, exchange
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         await self._page.send(self._exchange, send)

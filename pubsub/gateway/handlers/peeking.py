@@ -1,4 +1,4 @@
-"""`GET /topics/{topic}/messages`: what a topic holds, looked at and not taken."""
+"""`GET /topics/{topic}/messages`: stored messages, read without a subscription."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pubsub.protocol import check_topic
 from pubsub.protocol.names import parse_position
 
 Peek = Callable[[str, str, str | None, int], dict[str, Any]]
-"""Called with user, topic, position (None: the newest) and how many messages; it blocks: called on a thread."""
+"""Called on a thread with user, topic, position (None: the newest) and number of messages; it blocks."""
 
 _RECORDS: Final = 20
 
 
 class Peeking:
-    """Requests that look at messages.
+    """Handler that shows stored messages.
 
     Args:
         peek: asks the cluster.
@@ -35,17 +35,17 @@ class Peeking:
         self._running = 0
 
     async def get(self, exchange: Exchange) -> Response:
-        """Messages of a topic, the newest or those behind a position; nobody's position moves."""
+        """Return messages of a topic, the newest or those after a position. No subscriber's position changes."""
         topic, after = check_topic(exchange.topic), exchange.request.query_params.get("after")
         if not exchange.user.may_get(topic):
-            raise Problem("not-allowed", f"This token may not receive {topic}.")
+            raise Problem("not-allowed", f"This token may not receive {topic}; it needs the right get.")
         most = exchange.count("max", _RECORDS, PEEK_RECORDS_MAX)
         try:
             parse_position(after or "-1")
         except ValueError:
-            raise Problem("bad-request", "after is a message's position, or -1 for the oldest.") from None
+            raise Problem("bad-request", "after must be a message's position, or -1 for the oldest.") from None
         if self._running >= PEEKS_MAX:
-            raise Problem("busy", f"{PEEKS_MAX} requests look at messages already.")
+            raise Problem("busy", f"{PEEKS_MAX} requests are reading messages, which is the limit; try again.")
         self._running += 1
         try:
             found = await asyncio.to_thread(self._peek, exchange.user.name, topic, after, most)

@@ -1,4 +1,4 @@
-"""`POST /topics/{topic}/messages`: one message or many, on the server's disk when the answer says 201."""
+"""`POST /topics/{topic}/messages`: one message or many, on the server's disk when the response is 201."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from pubsub.web.idempotency import read_key
 
 
 class Puts:
-    """Requests that put.
+    """Handler of puts.
 
     Args:
-        clients: whose clients put.
+        clients: the clients that put.
 
     Attributes:
-        messages: that were put since the start.
+        messages: number of messages put since the start.
     """
 
     def __init__(self, clients: Clients) -> None:
@@ -35,14 +35,15 @@ class Puts:
         self.messages = 0
 
     async def post(self, exchange: Exchange) -> Response:
-        """Put what the body holds."""
         topic, headers = exchange.topic, exchange.request.headers
         if not exchange.user.may_put(topic):
-            raise Problem("not-allowed", f"This token may not put to {topic}.")
+            raise Problem("not-allowed", f"This token may not put to {topic}; it needs the right put.")
         beside = read_http(headers.items())
         kind = _kind(headers.get("content-type", ""))
         if kind == "messages" and any(beside):
-            raise Problem("bad-request", "Each line has a key and headers of its own; nothing was put.")
+            raise Problem(
+                "bad-request", "With this Content-Type write keys and headers into the lines; nothing was put."
+            )
         asked = headers.get("idempotency-key")
         key = "" if asked is None else read_key(asked, verbatim=True)
         body = await exchange.body()
@@ -50,7 +51,7 @@ class Puts:
             exchange.check(lambda user: user.may_put(topic))
             contents = await _contents(kind, body, *beside)
             if not contents.bodies:
-                raise Problem("bad-request", "The body holds no line.")
+                raise Problem("bad-request", "The body has no line, so nothing was put; write one message per line.")
             told_by = idempotency.fingerprint(kind, body, *beside) if key else b""
             put = Put(contents, sum(sum(map(len, column)) for column in contents), key, told_by)
             publishing = await self._clients.publishing(exchange.user.name)
@@ -63,21 +64,21 @@ class Puts:
 
 
 def _kind(content_type: str) -> str:
-    """How a body is read: as one message, as lines that are one each, or as lines that describe one each."""
+    """Return the form of a body: one message, one message per line, or one description per line."""
     found = media_type(content_type)
     return "lines" if found in LINES else "messages" if found == MESSAGES else "one"
 
 
 async def _contents(kind: str, body: bytes, key: bytes, headers: bytes) -> Contents:
-    """The messages of a body.
+    """Return the messages of a body.
 
     Args:
-        kind: how it is read.
-        body: as it came.
-        key, headers: of each of them, where the request says them.
+        kind: its form.
+        body: as received.
+        key, headers: of each message, if the request names them.
 
     Raises:
-        Problem: a line describes no message.
+        Problem: a line does not describe a message.
     """
     if kind == "messages":
         lines = split_lines(body)

@@ -1,4 +1,4 @@
-"""`/topics/{topic}/subscribers/…` and `/topics/{topic}/stream`: subscribing, and receiving."""
+"""`/topics/{topic}/subscribers/…` and `/topics/{topic}/stream`: subscribing and receiving."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from pubsub.protocol import check_id, check_new_topic
 
 
 class Subscribers:
-    """Requests that subscribe and receive.
+    """Handlers of subscriptions and reading.
 
     Args:
-        registry: which subscribers there are.
-        clients: where their clients are.
-        readers: who reads now.
+        registry: the subscribers.
+        clients: their clients.
+        readers: the requests that read at present.
         stopping: set when the gateway stops.
 
     Attributes:
-        polled, streamed: messages that were handed out since the start.
+        polled, streamed: messages delivered since the start.
     """
 
     def __init__(self, registry: Registry, clients: Clients, readers: Readers, stopping: asyncio.Event) -> None:
@@ -45,41 +45,41 @@ class Subscribers:
         self.polled = self.streamed = 0
 
     def _wanted(self, exchange: Exchange, name: str) -> Subscriber:
-        """The subscriber that a request is about; it need not be there.
+        """Return the subscriber that a request names; it may not exist.
 
         Raises:
-            Problem: the user may not receive the topic. InvalidName: a name is none.
+            Problem: the user may not receive the topic. InvalidName: a name is not valid.
         """
         if not exchange.user.may_get(exchange.topic):
-            raise Problem("not-allowed", f"This token may not receive {exchange.topic}.")
+            raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
         one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), name)
         check_id("subscriber", one.client)
         return one
 
     def _found(self, exchange: Exchange, name: str) -> Subscriber:
-        """As `_wanted`, of one that is there and no webhook.
+        """As `_wanted`, for an existing subscriber that is not a webhook.
 
         Raises:
-            Problem: it is not, or is one.
+            Problem: there is none, or it is a webhook.
         """
         wanted = self._wanted(exchange, name)
         found = self._registry.find(*wanted.key)
         if found is None:
-            raise Problem("not-subscribed", f"There is no subscriber {name} of {exchange.topic}; PUT it first.")
+            raise Problem("not-subscribed", f"{exchange.topic} has no subscriber {name}; PUT it first.")
         if found.webhook is not None:
-            raise Problem("conflict", f"{name} is a webhook; its messages are delivered.")
+            raise Problem("conflict", f"{name} is a webhook, so its messages cannot be polled; use another name.")
         return found
 
     async def put(self, exchange: Exchange) -> Response:
-        """Subscribe; once more asks whether the service still knows the subscription.
+        """Subscribe. A repeat checks whether the service still has the subscription.
 
-        What the service has under the subscriber's name is continued. `fresh=true` begins at the end and drops it.
+        An existing subscription under this name continues. `fresh=true` drops its backlog and begins at the end.
         """
         name, fresh = exchange.names["subscriber"], exchange.truth("fresh")
         wanted = self._wanted(exchange, name)
         before = self._registry.find(*wanted.key)
         if before is not None and before.webhook is not None:
-            raise Problem("conflict", f"{name} is the name of a webhook of this topic.")
+            raise Problem("conflict", f"{name} is a webhook of this topic; choose another name.")
         if before is None:
             self._registry.put(wanted)
         if fresh:
@@ -92,7 +92,6 @@ class Subscribers:
         return answer(schemas.Subscribed(wanted.topic, name, wanted.client), 200 if before is not None else 201)
 
     async def get(self, exchange: Exchange) -> Response:
-        """Where a subscriber stands."""
         one = self._found(exchange, exchange.names["subscriber"])
         async with self._clients.subscriber(one.user, one.client) as client:
             place, lost = Mailbox(client, one.topic).place(), losses.count(client, one.topic)
@@ -101,7 +100,7 @@ class Subscribers:
         return answer(schemas.Subscriber(one.topic, one.name, one.client, taken, confirmed, opened, lost))
 
     async def delete(self, exchange: Exchange) -> Response:
-        """Unsubscribe, and forget what is not confirmed."""
+        """Unsubscribe and delete unconfirmed messages."""
         one = self._found(exchange, exchange.names["subscriber"])
         await self._readers.send_away(one.key)
         async with self._readers.reading(one.key), self._clients.subscriber(one.user, one.client) as client:
@@ -113,7 +112,6 @@ class Subscribers:
         return nothing()
 
     async def dead_letters(self, exchange: Exchange) -> Response:
-        """What it was never handed, and why."""
         one = self._found(exchange, exchange.names["subscriber"])
         after = int(exchange.number("after", 0, 1 << 62))
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
@@ -124,7 +122,6 @@ class Subscribers:
         return answer(schemas.DeadLetters(found, following))
 
     async def poll(self, exchange: Exchange) -> Response:
-        """The next batch, waited for."""
         one = self._found(exchange, exchange.names["subscriber"])
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         seconds = exchange.number("wait", 0.0, WAIT_SECONDS_MAX)
@@ -144,31 +141,29 @@ class Subscribers:
         return _batch(one, mail)
 
     async def confirm(self, exchange: Exchange) -> Response:
-        """Take a batch."""
         one = self._found(exchange, exchange.names["subscriber"])
         text = exchange.names["batch"]
         if not text.isdecimal() or len(text) > 18:
-            raise Problem("not-found", "There was no such batch of this subscriber.")
+            raise Problem("not-found", "This subscriber never had that batch; use confirm of a batch.")
         async with self._clients.subscriber(one.user, one.client) as client:
             await confirm(Mailbox(client, one.topic), int(text))
         return nothing()
 
     async def stream(self, exchange: Exchange) -> EventStream:
-        """Messages as they come, as server-sent events."""
         name = exchange.request.query_params.get("subscriber", "")
         one = self._found(exchange, name)
         header = exchange.request.headers.get("last-event-id")
         return EventStream(self, exchange, one, last_event_id(header), take_over=header is not None)
 
     async def send_stream(self, stream_: EventStream, send: Send) -> None:
-        """Send a stream's answer until its reader is gone, another one came, or the gateway stops."""
+        """Send a stream until its reader disconnects, another reader takes over, or the gateway stops."""
         one, exchange = stream_.subscriber, stream_.exchange
         reading = self._readers.reading(one.key, take_over=stream_.take_over)
         async with reading as reader, self._clients.subscriber(one.user, one.client) as client:
             mailbox = Mailbox(client, one.topic)
             place = mailbox.place()
             if stream_.after > place.last:
-                raise Problem("bad-request", "Last-Event-ID is not the id of an event of this stream.")
+                raise Problem("bad-request", "Last-Event-ID does not name an event of this stream.")
             if stream_.after > place.confirmed:
                 await mailbox.confirm(stream_.after)
             async with self._ends(exchange, reader.told) as ends:
@@ -180,7 +175,7 @@ class Subscribers:
 
     @asynccontextmanager
     async def _ends(self, exchange: Exchange, told: asyncio.Event) -> AsyncIterator[list[asyncio.Future[Any]]]:
-        """What ends a request that waits: its sender, its turn or its right is gone, or the gateway stops."""
+        """Return the events that end a waiting request: disconnect, another reader, a lost right, the gateway's end."""
         with exchange.lasting(_receiving(exchange)) as lost:
             endings = exchange.gone(), told.wait(), self._stopping.wait(), lost.wait()
             waits = [asyncio.ensure_future(wait) for wait in endings]
@@ -193,12 +188,11 @@ class Subscribers:
 
 
 def _receiving(exchange: Exchange) -> Needs:
-    """The right to receive the topic."""
     return lambda user: user.may_get(exchange.topic)
 
 
 class EventStream(Response):
-    """The answer that is a stream; what keeps it from beginning is raised before a byte of it has left."""
+    """A streaming response. An error before its first byte becomes an error response."""
 
     def __init__(
         self, handlers: Subscribers, exchange: Exchange, subscriber: Subscriber, after: int, *, take_over: bool
@@ -208,7 +202,6 @@ class EventStream(Response):
         self.exchange, self.subscriber, self.after, self.take_over = exchange, subscriber, after, take_over
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
         await self._handlers.send_stream(self, send)
 
 

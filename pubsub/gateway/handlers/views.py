@@ -1,4 +1,4 @@
-"""The cluster as JSON, its metrics, and whether the gateway lives and is ready."""
+"""The cluster as JSON, the metrics, and the health checks."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from pubsub.web.problems import MEDIA_TYPE as PROBLEM
 PAGE = 100
 PAGE_MAX = 10_000
 SUBSCRIBERS_MAX = 1_000_000
-"""Subscribers of a topic that are named where nobody asks for fewer: all that a report has."""
+"""Default number of subscribers listed for a topic: all that a report has."""
 
 Numbers = Callable[[], tuple[dict[str, tuple[float, str]], dict[str, tuple[float, str]]]]
-"""Gives the gateway's own counters and gauges: name -> (value, what it is)."""
+"""Returns the gateway's own counters and gauges: name -> (value, help text)."""
 
 
 class Views:
-    """Requests that only look.
+    """Read-only handlers.
 
     Args:
         reports: of the cluster.
-        requests: counted.
+        requests: counts requests.
         numbers: of the gateway.
         stopping: set when the gateway stops.
     """
@@ -44,18 +44,18 @@ class Views:
 
     async def _report(self, exchange: Exchange) -> dict[str, Any]:
         if not exchange.user.status:
-            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+            raise Problem("not-allowed", "This token lacks the right status.")
         return await self._reports.get()
 
     async def topics(self, exchange: Exchange) -> Response:
-        """Topics, some at a time, by name or the largest first."""
+        """Return a page of topics, by name or the largest first."""
         found = (await self._report(exchange))["topics"]
         query = exchange.request.query_params
         wanted, after, sort = query.get("search", ""), query.get("after", ""), query.get("sort", "topic")
         most = exchange.count("max", PAGE, PAGE_MAX)
         named = int(exchange.number("subscribers", SUBSCRIBERS_MAX, SUBSCRIBERS_MAX))
         if sort not in SORTS:
-            raise Problem("bad-request", f"sort is one of {', '.join(SORTS)}.")
+            raise Problem("bad-request", f"sort must be one of {', '.join(SORTS)}.")
         if wanted:
             found = [topic for topic in found if wanted in topic["topic"]]
         if sort == "topic":
@@ -63,53 +63,49 @@ class Views:
             page = [self._rated(topic) for topic in found[start : start + most]]
         else:
             rows = await asyncio.to_thread(topic_rows, found, self._reports.rates, sort)
-            # Whoever stands behind whom may have changed since; a topic that is gone begins the list anew.
+            # The order may have changed since the previous page; if the topic is gone, the list begins again.
             start = next((place for place, row in enumerate(rows, 1) if row["topic"] == after), 0) if after else 0
             page = rows[start : start + most]
         following = page[-1]["topic"] if page and start + most < len(found) else None
         return answer(schemas.Topics([_topic(row, named) for row in page], len(found), following))
 
     async def topic(self, exchange: Exchange) -> Response:
-        """One topic."""
         found = (await self._report(exchange))["topics"]
         named = int(exchange.number("subscribers", SUBSCRIBERS_MAX, SUBSCRIBERS_MAX))
         place = bisect_left(found, exchange.topic, key=lambda topic: topic["topic"])
         if place == len(found) or found[place]["topic"] != exchange.topic:
-            raise Problem("not-found", f"No server holds a topic {exchange.topic}.")
+            raise Problem("not-found", f"No server holds the topic {exchange.topic}; put to it or subscribe first.")
         return answer(_topic(self._rated(found[place]), named))
 
     def _rated(self, topic: dict[str, Any]) -> dict[str, Any]:
         return topic_row(topic, self._reports.rates.topics.get(topic["topic"]))
 
     async def servers(self, exchange: Exchange) -> Response:
-        """The servers, with their own reports."""
         report = await self._report(exchange)
         return answer(schemas.Servers(report["servers"], report["standbys"], report["warnings"]))
 
     async def proxies(self, exchange: Exchange) -> Response:
-        """The proxies, with their own reports."""
         report = await self._report(exchange)
         return answer(schemas.Proxies(report["proxies"], report["warnings"]))
 
     async def metrics(self, exchange: Exchange) -> Response:
-        """Metrics of the gateway and the cluster."""
         if not exchange.user.status:
-            raise Problem("not-allowed", "This token has no right to the cluster's status.")
+            raise Problem("not-allowed", "This token lacks the right status.")
         try:
             report: dict[str, Any] | None = await self._reports.get()
         except PubsubError:
             report = None
-        async with self._writing:  # One at a time, on a thread: of ten thousand topics it takes a while.
+        async with self._writing:  # One at a time, on a thread: ten thousand topics take a while.
             facts = Facts(*self._numbers(), report)
             text = await asyncio.to_thread(exposition, self._requests, facts)
         return Response(text, 200, None, MEDIA_TYPE)
 
     async def live(self, exchange: Exchange) -> Response:
-        """Whether the process serves at all."""
+        """Answer 200 while the process serves."""
         return answer(schemas.Alive(alive=True))
 
     async def ready(self, exchange: Exchange) -> Response:
-        """Whether the gateway can do its work: it is not stopping, and a proxy answers."""
+        """Answer 200 while the gateway is not stopping and a proxy answers."""
         if self._stopping.is_set():
             raise Problem("stopping", "The gateway is stopping.")
         reason = await self._reports.problem()
@@ -119,7 +115,7 @@ class Views:
 
 
 def _topic(topic: dict[str, Any], named: int) -> Any:
-    """A `schemas.Topic` with so many of its subscribers: by name, or, where they are more, the slowest first."""
+    """Return a `schemas.Topic` with at most `named` subscribers: all by name, or the slowest first."""
     if topic["subscribers"] is None:
         return topic | {"subscribers_total": None}
     names = sorted(topic["subscribers"])

@@ -1,4 +1,4 @@
-"""`/topics/{topic}/webhooks/…`: webhooks, their dead letters, and their redrive."""
+"""`/topics/{topic}/webhooks/…`: webhooks, their dead letters, and redrive."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from pubsub.protocol import check_id, check_new_topic
 
 
 class Webhooks:
-    """Requests about webhooks.
+    """Handlers of webhooks.
 
     Args:
-        registry: which there are.
-        clients: where their clients are.
-        dispatcher: has them at work.
+        registry: the webhooks.
+        clients: their clients.
+        dispatcher: runs them.
     """
 
     def __init__(self, registry: Registry, clients: Clients, dispatcher: Dispatcher) -> None:
@@ -42,7 +42,7 @@ class Webhooks:
 
     def _wanted(self, exchange: Exchange) -> Subscriber:
         if not exchange.user.may_get(exchange.topic):
-            raise Problem("not-allowed", f"This token may not receive {exchange.topic}.")
+            raise Problem("not-allowed", f"This token may not receive {exchange.topic}; it needs the right get.")
         one = Subscriber(exchange.user.name, check_new_topic(exchange.topic), exchange.names.get("webhook", "x"))
         check_id("webhook", one.client)
         return one
@@ -51,25 +51,23 @@ class Webhooks:
         wanted = self._wanted(exchange)
         found = self._registry.find(*wanted.key)
         if found is None or found.webhook is None:
-            raise Problem("not-found", f"There is no webhook {wanted.name} of {wanted.topic}.")
+            raise Problem("not-found", f"{wanted.topic} has no webhook {wanted.name}; PUT it first.")
         return found, found.webhook
 
     async def list(self, exchange: Exchange) -> Response:
-        """A user's webhooks on a topic."""
         self._wanted(exchange)
         found = self._registry.webhooks(exchange.user.name, exchange.topic)
         return answer(schemas.Webhooks([await self._dispatcher.look(one) for one in found]))
 
     async def get(self, exchange: Exchange) -> Response:
-        """One webhook."""
         return answer(await self._dispatcher.look(self._found(exchange)[0]))
 
     async def put(self, exchange: Exchange) -> Response:
-        """Make a webhook, or change its URL and secrets; one that has ended begins again."""
+        """Create a webhook, or change its URL and secrets; an ended webhook starts again."""
         wanted = self._wanted(exchange)
         before = self._registry.find(*wanted.key)
         if before is not None and before.webhook is None:
-            raise Problem("conflict", f"{wanted.name} is the name of a subscriber of this topic.")
+            raise Problem("conflict", f"{wanted.name} is a subscriber of this topic; choose another name.")
         url, named = _read(await exchange.json())
         exchange.check(lambda user: user.may_get(exchange.topic))
         shown: str | UnsetType = UNSET
@@ -87,7 +85,7 @@ class Webhooks:
         return answer(self._dispatcher.facts(one, shown), 200 if before is not None else 201)
 
     async def delete(self, exchange: Exchange) -> Response:
-        """End a webhook, and forget what it has not delivered."""
+        """Remove a webhook with its undelivered messages and dead letters."""
         one, _ = self._found(exchange)
         async with self._stopped(one) as mailbox:
             with contextlib.suppress(NotSubscribed):
@@ -98,7 +96,6 @@ class Webhooks:
         return nothing()
 
     async def dead_letters(self, exchange: Exchange) -> Response:
-        """What was given up, and why."""
         one, _ = self._found(exchange)
         after = int(exchange.number("after", 0, 1 << 62))
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
@@ -107,7 +104,7 @@ class Webhooks:
             return answer(letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings))
 
     async def retry(self, exchange: Exchange) -> Response:
-        """Try what waits at once, and the dead letters once more; one that has ended begins again."""
+        """Deliver waiting messages now and dead letters again; an ended webhook starts again."""
         one, hook = self._found(exchange)
         runner = self._dispatcher.runner(one.key)
         if runner is not None:
@@ -120,7 +117,7 @@ class Webhooks:
 
     @asynccontextmanager
     async def _stopped(self, one: Subscriber) -> AsyncIterator[Mailbox]:
-        """The webhook's mailbox, while the webhook is not at work; behind the block it is, if it is still there."""
+        """Stop a webhook during the block and yield its mailbox. Afterwards it starts again if it still exists."""
         await self._dispatcher.stop(one.key)
         try:
             async with self._clients.subscriber(one.user, one.client) as client:
@@ -132,13 +129,13 @@ class Webhooks:
 
 
 def _read(facts: Any) -> tuple[str, tuple[str, ...] | None]:
-    """URL and secrets that a request names; None: it names no secrets.
+    """Return URL and secrets of a request; secrets None: it has none.
 
     Raises:
-        Problem: they cannot be.
+        Problem: they are not valid.
     """
     if not isinstance(facts, dict) or not isinstance(facts.get("url"), str) or facts.keys() - {"url", "secrets"}:
-        raise Problem("bad-request", 'The body is {"url": "https://…"}, with "secrets": ["whsec_…"] or without.')
+        raise Problem("bad-request", 'The body is not valid; send {"url": "https://…"}, and optionally "secrets".')
     url, named = facts["url"], facts.get("secrets")
     try:
         parts = urlsplit(url)
@@ -146,15 +143,18 @@ def _read(facts: Any) -> tuple[str, tuple[str, ...] | None]:
     except ValueError:
         fine = False
     if not fine or len(url) > WEBHOOK_URL_LENGTH_MAX or not url.isascii() or not url.isprintable() or " " in url:
-        raise Problem("bad-request", f"url is http:// or https:// and at most {WEBHOOK_URL_LENGTH_MAX:,} characters.")
+        raise Problem(
+            "bad-request",
+            f"url must begin with http:// or https://, with at most {WEBHOOK_URL_LENGTH_MAX:,} characters.",
+        )
     if is_masked(url):
         raise Problem(
-            "bad-request", "This url is as answers show it, without user, password and query: name the whole."
+            "bad-request", "This url contains *** in place of user, password or query; send the complete URL."
         )
     if named is None:
         return url, None
     if not isinstance(named, list) or not 0 < len(named) <= WEBHOOK_SECRETS_MAX:
-        raise Problem("bad-request", f"secrets are 1 to {WEBHOOK_SECRETS_MAX}.")
+        raise Problem("bad-request", f"secrets must be a list of 1 to {WEBHOOK_SECRETS_MAX}.")
     for one in named:
         try:
             parse_secret(one if isinstance(one, str) else "")

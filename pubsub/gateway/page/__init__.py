@@ -1,1 +1,1 @@
-"""The page's files, as the gateway hands them out."""
+"""The page's files, served by the gateway."""

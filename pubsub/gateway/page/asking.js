@@ -1,4 +1,4 @@
-// Requests to the gateway, and what all parts of the page know.
+// Requests to the gateway, and the state that all parts of the page share.
 
 import { element, find } from "./draw.js";
 
@@ -20,7 +20,7 @@ export async function ask(path, options = {}) {
   return facts;
 }
 
-// A button that asks first, does it, and says what went wrong.
+// A button that asks for confirmation, sends a request, and shows its error.
 export function act(text, name, question, method, where, body) {
   const button = element("button", text, { type: "button", "data-key": `${text} ${name}`, "aria-label": `${text}: ${name}` });
   button.onclick = async () => {

@@ -1,4 +1,4 @@
-// What the page is made of. What comes from the cluster is only ever set as text, never as HTML.
+// Elements of the page. Data from the cluster is only set as text, never as HTML.
 
 export const find = (id) => document.getElementById(id);
 
@@ -10,7 +10,7 @@ export function element(name, content = "", attributes = {}) {
   return made;
 }
 
-// Sets a text that is read out when it changes, and only then.
+// Set a text only if it differs: a screen reader reads each change aloud.
 export function say(id, text) {
   const place = find(id);
   if (place.textContent !== text) place.textContent = text;
@@ -36,12 +36,12 @@ export function span(seconds) {
   return `${Math.floor(seconds)} s`;
 }
 
-// A cell of a figure that is not known; how it was is said where the pointer is.
+// A cell with an unknown figure; its tooltip has the last known one.
 export const unknown = (title = "") => [element("span", "?", { title, "data-key": `? ${title}` }), "faint"];
 
 export const time = (microseconds) => (microseconds == null ? "" : new Date(microseconds / 1000).toLocaleString());
 
-// Keeps an element that says the same: a click or a focus on it would else be lost with it.
+// Keep an element with equal content, so that it does not lose a click or the focus.
 function keep(old, made) {
   if (!(old instanceof Element) || old.dataset.key !== made.dataset?.key) return false;
   if (!old.isEqualNode(made) && !old.disabled && !old.querySelector(":disabled")) return false;
@@ -57,7 +57,7 @@ function fillCell(cell, content, kind) {
   } else if (cell.firstElementChild || cell.textContent !== String(content)) cell.textContent = content;
 }
 
-// A column is [head, how to make its cell of a row, its class]. Rows are told apart by their first cells.
+// A column is [head, function from row to cell, class]. The first cell identifies a row.
 export function fill(table, columns, rows, none) {
   const heads = columns.map(([text, , kind]) => `${text} ${kind ?? ""}`).join("|");
   if (table.dataset.heads !== heads) {
@@ -92,10 +92,10 @@ export function link(topic) {
   return element("a", topic, { href: `#/topics/${encodeURIComponent(topic)}`, "data-key": topic });
 }
 
-// Text that may be long, and of several lines.
+// Text that may be long and have several lines.
 export const code = (text) => element("code", text, { dir: "auto" });
 
-// A value that is null is not known: the line has a gap there, and the caption a question mark.
+// A null value is unknown: the line has a gap, and the caption a question mark.
 export function plot(title, values, shown) {
   const SVG = "http://www.w3.org/2000/svg";
   const figure = element("figure");
@@ -106,7 +106,7 @@ export function plot(title, values, shown) {
   svg.setAttribute("viewBox", "0 0 720 100");
   svg.setAttribute("preserveAspectRatio", "none");
   svg.setAttribute("role", "img");
-  svg.setAttribute("aria-label", `${title}, the last hour; now ${last === "?" ? "not known" : last}`);
+  svg.setAttribute("aria-label", `${title}, the last hour; now ${last === "?" ? "unknown" : last}`);
   const most = values.reduce((a, b) => Math.max(a, b ?? 0), 1);
   const left = 720 - values.length;
   const lines = [[]];

@@ -1,4 +1,4 @@
-// Processes, what moves, the last hour, and topics by page and search.
+// Processes, transfers and merges, the last hour, and topics by page and search.
 
 import { act, ask, state } from "./asking.js";
 import { element, fill, find, link, number, plot, say, size, span, unknown } from "./draw.js";
@@ -24,21 +24,21 @@ function draw(samples) {
   for (const [name, values] of Object.entries(samples)) history[name] = [...(history[name] ?? []), ...values].slice(-SAMPLES);
   find("plots").replaceChildren(
     plot("Messages put", history.puts, (value) => `${number(value)}/s`),
-    plot("Waiting for subscribers", history.backlog, number),
-    plot("The oldest waits", history.oldest, span),
-    plot("Servers' disks", history.disk, size),
+    plot("Backlog of all subscribers", history.backlog, number),
+    plot("Age of the oldest unacknowledged message", history.oldest, span),
+    plot("Disk space used by servers", history.disk, size),
   );
 }
 
 function drainButton(row) {
   const where = `/servers/${encodeURIComponent(row.id)}/drain`;
-  if (row.state === "draining") return act("Take topics again", row.id, "", "DELETE", where);
-  return act("Drain", row.id, `Move all topics of ${row.id} to other servers? Puts and gets on each wait while it is on its way.`, "PUT", where);
+  if (row.state === "draining") return act("Stop draining", row.id, "", "DELETE", where);
+  return act("Drain", row.id, `Move all topics of ${row.id} to other servers? Puts and gets on a topic wait during its transfer.`, "PUT", where);
 }
 
 export function far(move) {
-  const so = move.chunks ? `${move.state}, ${number(move.chunks)} parts arrived` : move.state;
-  return move.tries > 1 ? [`${so}, ${number(move.tries)} tries without an answer`, "bad"] : [so, ""];
+  const progress = move.chunks ? `${move.state}, ${number(move.chunks)} chunks received` : move.state;
+  return move.tries > 1 ? [`${progress}, ${number(move.tries)} tries without an answer`, "bad"] : [progress, ""];
 }
 
 export const ends = (move) => move.servers.join(move.kind === "move" ? " → " : " + ");
@@ -46,7 +46,7 @@ export const ends = (move) => move.servers.join(move.kind === "move" ? " → " :
 export function showLive(facts) {
   find("token").hidden = true;
   [state.operate, state.servers, state.moving] = [facts.operate, facts.servers.map((server) => server.id), facts.moving];
-  const silent = facts.problem ? "Not known: no proxy answers." : "";
+  const silent = facts.problem ? "Unknown: no proxy answers." : "";
   state.user = facts.user;
   say("state", facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`);
   warn(facts);
@@ -61,23 +61,23 @@ export function showLive(facts) {
   fill(find("servers"), [
     ["server", (row) => row.id], ["state", up], ...known([["topics", (row) => number(row.topics), "number"],
     ["messages", (row) => number(row.records), "number"], ["put/s", (row) => number(row.puts), "number"],
-    ["handed out/s", (row) => number(row.deliveries), "number"],
-    ["disk", (row) => size(row.disk && Object.values(row.disk).reduce((sum, part) => sum + part, 0)), "number"],
+    ["delivered/s", (row) => number(row.deliveries), "number"],
+    ["disk used", (row) => size(row.disk && Object.values(row.disk).reduce((sum, part) => sum + part, 0)), "number"],
     ...process]), ...(facts.operate ? [["", drainButton]] : []),
-  ], facts.servers, silent || "No server is known.");
+  ], facts.servers, silent || "No servers.");
   fill(find("proxies"), [
     ["proxy", (row) => row.id], ["state", up], ["address", (row) => row.address],
-    ...known([["hears", (row) => row.servers.join(" ")], ["connections", (row) => number(row.connections), "number"], ...process]),
-  ], facts.proxies, silent || "No proxy is known.");
+    ...known([["servers", (row) => row.servers.join(" ")], ["connections", (row) => number(row.connections), "number"], ...process]),
+  ], facts.proxies, silent || "No proxies.");
   showStandbys(facts.standbys);
   find("moving").hidden = facts.moving.length === 0;
   fill(find("moves-now"), [
-    ["topic", (row) => link(row.topic)], ["", (row) => row.kind], ["servers", ends], ["how far", far],
-    ["its requests", (row) => (row.frozen ? "wait" : "go on")],
+    ["topic", (row) => link(row.topic)], ["kind", (row) => row.kind], ["servers", ends], ["progress", far],
+    ["requests", (row) => (row.frozen ? "wait" : "continue")],
   ], facts.moving, "");
 }
 
-// Servers with two members: who is primary, whether the other one has all, and how far it lags behind.
+// Servers with two members: the primary, and the state and lag of the standby.
 function showStandbys(rows) {
   find("paired").hidden = rows.length === 0;
   const lag = (row) => (row.lag_loops == null ? "" : `${number(row.lag_loops)} loops, ${size(row.lag_bytes)}`);
@@ -92,9 +92,9 @@ function showStandbys(rows) {
   ], rows, "");
 }
 
-// The figures that were known last, in words.
+// The last known figures, in words.
 export function before(last) {
-  if (!last) return "Not known.";
+  if (!last) return "Unknown.";
   const more = last.backlog == null ? `${number(last.topics)} topics` : `backlog ${number(last.backlog)}, ${size(last.bytes)}`;
   return `${span(last.seconds_ago)} ago: ${number(last.records)} messages, ${more}`;
 }
@@ -108,7 +108,7 @@ export async function showTopics() {
   const found = await ask(`/topics?${new URLSearchParams(query)}`).catch((error) => {
     if (mine === turn) {
       say("total", "");
-      fill(find("topics"), [["topic", () => ""]], [], `Not known: ${error.message}`);
+      fill(find("topics"), [["topic", () => ""]], [], `Unknown: ${error.message}`);
     }
     throw error;
   });
@@ -121,14 +121,14 @@ export async function showTopics() {
   const outage = found.topics.some((row) => row.unknown_seconds != null);
   fill(find("topics"), [
     ["topic", (row) => link(row.topic)], ["owner", (row) => row.owners.join(" ") || "none yet"],
-    ["whole", (row) => (row.whole === null ? unknown() : [row.whole ? "yes" : "no", row.whole ? "" : "bad"])],
-    ...(outage ? [["not known for", (row) => [span(row.unknown_seconds), "bad"]], ["last known", (row) => (row.unknown_seconds == null ? "" : before(row.last_known))]] : []),
+    ["sole owner", (row) => (row.whole === null ? unknown() : [row.whole ? "yes" : "no", row.whole ? "" : "bad"])],
+    ...(outage ? [["unknown for", (row) => [span(row.unknown_seconds), "bad"]], ["last known", (row) => (row.unknown_seconds == null ? "" : before(row.last_known))]] : []),
     ...known([["messages", (row) => number(row.records), "number"], ["bytes", (row) => size(row.bytes), "number"],
     ["subscribers", (row) => number(row.subscribers_total), "number"],
-    ["put/s", (row) => number(row.puts), "number"], ["taken/s", (row) => number(row.deliveries), "number"],
+    ["put/s", (row) => number(row.puts), "number"], ["acknowledged/s", (row) => number(row.deliveries), "number"],
     ["backlog", (row) => number(row.backlog), "number"],
-    ["oldest", (row) => span(row.oldest_unacknowledged_seconds), "number"], ["held by", (row) => row.held_by ?? ""]]),
-  ], found.topics, "No topic.");
+    ["oldest", (row) => span(row.oldest_unacknowledged_seconds), "number"], ["largest backlog", (row) => row.held_by ?? ""]]),
+  ], found.topics, "No topics.");
 }
 
 const first = () => { pages.length = 1; return state.refresh(); };
@@ -137,7 +137,7 @@ find("search").onsubmit = (event) => {
   event.preventDefault();
   const wanted = find("search").elements.search.value;
   const named = [...find("topics").querySelectorAll("a")].map((one) => one.textContent);
-  // Who may not see the list can open a topic by its name.
+  // A user without the right to the list opens a topic by its name.
   if (wanted) location.hash = `#/topics/${encodeURIComponent(named.includes(wanted) || !named.length ? wanted : named[0])}`;
 };
 find("search").oninput = () => { clearTimeout(typed); typed = setTimeout(first, 150); };

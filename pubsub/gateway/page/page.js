@@ -1,4 +1,4 @@
-// The page of a gateway: what is shown when, and the keys.
+// The page of a gateway: switches views and handles keys.
 
 import { ask, state, topicShown } from "./asking.js";
 import { find, say } from "./draw.js";
@@ -18,7 +18,7 @@ function connect() {
   live.onopen = forget;
   live.onerror = () => {
     say("state", "the gateway does not answer; trying again …");
-    // An answer that is no stream ends the EventSource; why, a plain request says.
+    // A response that is not a stream ends the EventSource; a plain request gets the reason.
     if (live.readyState === EventSource.CLOSED) {
       ask("/proxies").catch((error) => say("state", error.message));
       setTimeout(() => { if (find("token").hidden) connect(); }, AGAIN_MS);
@@ -47,7 +47,7 @@ window.onhashchange = async () => {
   before = topicShown();
   leave();
   await state.refresh();
-  // Who goes by the keyboard goes on where something is new, and comes back to where they were.
+  // Move the keyboard focus to the new view, and back to the former link afterwards.
   if (before !== null) find("name").focus();
   else [...find("topics").querySelectorAll("a")].find((one) => one.dataset.key === left)?.focus();
 };
@@ -61,7 +61,7 @@ find("token").onsubmit = (event) => {
   state.refresh();
 };
 
-// Keys where nothing is being written: / searches, n and p turn pages, Escape leads back to the overview.
+// Keys outside of input fields: / searches, n and p turn pages, Escape returns to the overview.
 document.onkeydown = (event) => {
   if (event.ctrlKey || event.altKey || event.metaKey) return;
   if (event.key === "Escape" && topicShown() !== null) {

@@ -1,4 +1,4 @@
-// One topic: subscribers, messages that are looked at, webhooks and their dead letters, a test message.
+// One topic: subscribers, stored messages, webhooks with their dead letters, and a test message.
 
 import { act, ask, path, state, topicShown } from "./asking.js";
 import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
@@ -16,7 +16,7 @@ function lettersLink(kind, name, tag, more) {
   return show;
 }
 
-// Subscribers of this page's user, that HTTP has: the service knows S of alice as alice.S.
+// Only HTTP subscribers of this user have dead letters here; subscriber S of alice is the client alice.S.
 function lettersOf(row, hooks) {
   const mine = `${state.user}.`;
   const name = row.client.startsWith(mine) ? row.client.slice(mine.length) : "";
@@ -26,37 +26,37 @@ function lettersOf(row, hooks) {
 function buttons(topic, row) {
   const place = element("span", "", { class: "buttons", "data-key": `webhook ${row.name}` });
   const where = `${path(topic)}/webhooks/${encodeURIComponent(row.name)}`;
-  const question = `Remove webhook ${row.name}? What it has not delivered is given up.`;
+  const question = `Remove webhook ${row.name}? Its undelivered messages and dead letters are dropped.`;
   place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), lettersLink("webhooks", row.name, "button", { type: "button" }), act("Remove", row.name, question, "DELETE", where));
   return place;
 }
 
 function endButton(topic, row) {
-  const question = `End the subscription of ${row.client}? ${number(row.waiting)} messages that wait for it are given up.`;
+  const question = `End the subscription of ${row.client}? Its backlog of ${number(row.waiting)} messages is dropped.`;
   return act("Unsubscribe", row.client, question, "DELETE", `${path(topic)}/clients/${encodeURIComponent(row.client)}`);
 }
 
 function showMoves(topic, owners) {
   const others = state.operate ? state.servers.filter((server) => !owners.includes(server)) : [];
-  const question = (server) => `Move ${topic} to ${server}? Puts and gets on it wait until it has arrived.`;
+  const question = (server) => `Move ${topic} to ${server}? Puts and gets on it wait during the transfer.`;
   const wanted = others.map((server) => act(`Move to ${server}`, server, question(server), "POST", `${path(topic)}/move`, { to: server }));
   const place = find("moves");
   if (wanted.map((one) => one.dataset.key).join() !== [...place.children].map((one) => one.dataset.key).join()) place.replaceChildren(...wanted);
   const move = state.moving.find((one) => one.topic === topic);
-  say("going", move ? `On its way: ${move.kind} ${ends(move)}, ${far(move)[0]}; its requests ${move.frozen ? "wait" : "go on"}.` : "");
+  say("going", move ? `In progress: ${move.kind} ${ends(move)}, ${far(move)[0]}; its requests ${move.frozen ? "wait" : "continue"}.` : "");
 }
 
 function summed(facts) {
   if (facts.missing) return facts.missing;
   if (facts.unknown_seconds != null) {
-    const since = `not known for ${span(facts.unknown_seconds)}: ${facts.owners.join(", ")} does not answer`;
+    const since = `unknown for ${span(facts.unknown_seconds)}: ${facts.owners.join(", ")} does not answer`;
     return `${since}. Last known ${before(facts.last_known)}`;
   }
   const parts = [
-    `${number(facts.records)} messages, ${size(facts.bytes)}`, `held by ${facts.owners.join(", ") || "nobody yet"}`,
-    ...(facts.whole ? [] : ["not whole"]),
-    ...(facts.puts == null ? [] : [`${number(facts.puts)} put/s, ${number(facts.deliveries)} taken/s`]),
-    ...(facts.oldest_unacknowledged_seconds == null ? [] : [`the oldest unacknowledged one waits for ${span(facts.oldest_unacknowledged_seconds)}`]),
+    `${number(facts.records)} messages, ${size(facts.bytes)}`, `owner: ${facts.owners.join(", ") || "none yet"}`,
+    ...(facts.whole ? [] : ["no sole owner"]),
+    ...(facts.puts == null ? [] : [`${number(facts.puts)} put/s, ${number(facts.deliveries)} acknowledged/s`]),
+    ...(facts.oldest_unacknowledged_seconds == null ? [] : [`oldest unacknowledged message: ${span(facts.oldest_unacknowledged_seconds)}`]),
   ];
   return parts.join("; ");
 }
@@ -75,27 +75,27 @@ export async function showTopic(topic) {
   showMoves(topic, facts.owners ?? []);
   const subscribers = facts.subscribers ?? [];
   const more = facts.subscribers_total - subscribers.length;
-  say("named", more > 0 ? `${number(facts.subscribers_total)}, the ${SUBSCRIBERS} with the most waiting` : "");
+  say("named", more > 0 ? `${number(facts.subscribers_total)}; shown: the ${SUBSCRIBERS} with the largest backlogs` : "");
   fill(find("subscribers"), [
-    ["client", (row) => row.client], ["still to receive", (row) => number(row.waiting), "number"],
-    ["oldest waits for", (row) => span(row.oldest_unacknowledged_seconds), "number"],
-    ["", (row) => (row.polling ? "asking" : "not asking")], ["", (row) => lettersOf(row, hooks.webhooks)],
+    ["client", (row) => row.client], ["backlog", (row) => number(row.waiting), "number"],
+    ["oldest message", (row) => span(row.oldest_unacknowledged_seconds), "number"],
+    ["state", (row) => (row.polling ? "polling" : "not polling")], ["", (row) => lettersOf(row, hooks.webhooks)],
     ...(state.operate ? [["", (row) => endButton(topic, row)]] : []),
-  ], subscribers, facts.subscribers ? "Nobody has subscribed." : "Not known.");
+  ], subscribers, facts.subscribers ? "No subscribers." : "Unknown.");
   fill(find("webhooks"), [
     ["webhook", (row) => row.name], ["URL", (row) => row.url, "text"],
     ["state", (row) => [row.state, row.state === "active" ? "good" : "bad"]],
     ["waiting", (row) => number(row.waiting), "number"],
     ["dead letters", (row) => [number(row.dead_letters), row.dead_letters ? "bad" : ""], "number"],
-    ["delivered", (row) => number(row.delivered), "number"], ["why not", (row) => row.reason, "text"],
+    ["delivered", (row) => number(row.delivered), "number"], ["reason", (row) => row.reason, "text"],
     ["last failure", (row) => failure(row.last_failure), "text"], ["", (row) => buttons(topic, row)],
-  ], hooks.webhooks, "No webhook of yours.");
+  ], hooks.webhooks, "You have no webhooks here.");
   if (letters.kind === "webhooks" && !hooks.webhooks.some((row) => row.name === letters.name)) find("letters").hidden = true;
 }
 
 const failure = (last) => (last ? `${last.error}, try ${last.attempts}, ${time(last.failed_at)}` : "");
 
-// Keys, headers and bodies as text, whatever is in them.
+// Keys, headers and bodies as text; bytes that are not UTF-8 as base64.
 const text = (row, name) => row[name] ?? (row[`${name}_base64`] === undefined ? "" : `base64: ${row[`${name}_base64`]}`);
 const shown = (row, name) => code(text(row, name) + (row.cut?.includes(name) ? " …" : ""));
 
@@ -120,10 +120,10 @@ async function peek(after) {
     if (topicShown() !== topic) return;
     peeked = found.next;
     find("more").disabled = peeked === null;
-    say("peeked", `${number(found.held)} messages are held; nobody's position has moved.`);
+    say("peeked", `${number(found.held)} messages are stored; no subscriber's position has changed.`);
     fill(find("messages"), [
-      ["position", (row) => row.position], ["taken in", (row) => time(row.stamp)], ["publisher", (row) => row.publisher], ...contents,
-    ], found.messages, "Nothing is there.");
+      ["position", (row) => row.position], ["time", (row) => time(row.stamp)], ["publisher", (row) => row.publisher], ...contents,
+    ], found.messages, "No messages.");
   } catch (error) {
     say("peeked", error.message);
   }
@@ -141,8 +141,8 @@ async function showLetters() {
     find("more-letters").disabled = letters.next === null;
     fill(find("dead"), [
       ["message", (row) => row.id], ["tries", (row) => number(row.attempts), "number"],
-      ["failed at", (row) => time(row.failed_at)], ["why", (row) => [row.error, "bad"], "text"], ...contents,
-    ], found.dead_letters, "There is none.");
+      ["failed at", (row) => time(row.failed_at)], ["error", (row) => [row.error, "bad"], "text"], ...contents,
+    ], found.dead_letters, "No dead letters.");
   } catch (error) {
     alert(error.message);
   }
@@ -163,7 +163,7 @@ async function put(event) {
   }
 }
 
-// Another topic is shown: nothing of the one before is left.
+// Clear the previous topic before another one is shown.
 export function leave() {
   for (const id of ["result", "peeked", "facts", "going", "named"]) say(id, "");
   for (const id of ["messages", "dead", "subscribers", "webhooks"]) {

@@ -1,4 +1,4 @@
-"""All webhooks of a gateway: begun with it, each on its own, and ended one by one."""
+"""Runs all webhooks of a gateway, each independently of the others."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _log: Final = logging.getLogger("pubsub.gateway")
 
 
 class Dispatcher:
-    """The webhooks at work.
+    """The running webhooks.
 
     Args:
-        registry: which there are.
-        clients: where their clients are.
+        registry: the webhooks.
+        clients: their clients.
     """
 
     def __init__(self, registry: Registry, clients: Clients) -> None:
@@ -43,21 +43,20 @@ class Dispatcher:
         self._trouble: dict[Key, str] = {}
         self._before: dict[Key, tuple[int, int]] = {}
         self._ended: dict[Key, tuple[int, schemas.Failure | None]] = {}
-        """Of webhooks that are not at work: how many dead letters there are, and the last failure."""
+        """Number of dead letters and last failure of webhooks that do not run."""
 
     def start_all(self) -> None:
-        """Begin with every webhook that there is."""
         for one in self._registry.all():
             self.start(one)
 
     def start(self, one: Subscriber) -> None:
-        """Begin with a webhook, unless it has ended."""
+        """Start a webhook, unless it has ended."""
         if one.webhook is not None and one.webhook.state == ACTIVE and one.key not in self._tasks:
             task = self._tasks[one.key] = asyncio.create_task(self._supervise(one))
             task.add_done_callback(_told)
 
     async def stop(self, key: Key) -> None:
-        """End a webhook's work for now; what is not delivered stays on its disk."""
+        """Stop a webhook; undelivered messages stay on disk."""
         task = self._tasks.pop(key, None)
         if task is not None:
             task.cancel()
@@ -66,7 +65,6 @@ class Dispatcher:
         self._ended.pop(key, None)
 
     async def close(self) -> None:
-        """End the work of all."""
         for key in list(self._tasks):
             await self.stop(key)
         await self._poster.aclose()
@@ -82,7 +80,12 @@ class Dispatcher:
                     letters.bury_all(mailbox, reason, time.time())
                     self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
                     self._registry.end(one, ENDED, reason)
-                    _log.warning("webhook %s of %s has ended: %s", one.name, one.topic, reason)
+                    _log.warning(
+                        "webhook %s of %s has ended: %s; retry starts it again",
+                        one.name,
+                        one.topic,
+                        reason,
+                    )
                     await client.unsubscribe(one.topic)
                     break
             except (PubsubError, Problem) as error:
@@ -90,14 +93,14 @@ class Dispatcher:
                 _log.warning("webhook %s of %s: %s", one.name, one.topic, error)
                 if self._has_ended(one):
                     break
-            except Exception as error:  # noqa: BLE001 - its work begins anew: no fault of ours ends a webhook.
+            except Exception as error:  # noqa: BLE001 - the webhook restarts: an internal error never ends it.
                 self._trouble[one.key] = f"an error inside the gateway: {type(error).__name__}; its log says why"
                 _log.exception("webhook %s of %s", one.name, one.topic)
             await asyncio.sleep(TROUBLE_SECONDS)
         self._tasks.pop(one.key, None)
 
     def _has_ended(self, one: Subscriber) -> bool:
-        """Whether only the unsubscription failed; a redrive or a removal asks for it again."""
+        """Return whether only the unsubscription failed; a redrive or removal repeats it."""
         found = self._registry.find(*one.key)
         return found is None or found.webhook is None or found.webhook.state == ENDED
 
@@ -112,21 +115,20 @@ class Dispatcher:
             self._before[one.key] = (delivered + runner.delivered, failed + runner.failed)
 
     def runner(self, key: Key) -> Runner | None:
-        """The webhook at work; None where it is not, at present."""
         return self._runners.get(key)
 
     async def look(self, one: Subscriber) -> schemas.Webhook:
-        """What there is to say of a webhook; where it ended before this process began, its mailbox is looked at."""
+        """Return the state of a webhook. If it ended before this process started, read its mailbox."""
         assert one.webhook is not None
         if one.webhook.state == ENDED and one.key not in self._ended and one.key not in self._runners:
-            with contextlib.suppress(PubsubError, Problem):  # Then it is not known.
+            with contextlib.suppress(PubsubError, Problem):  # The numbers are unknown then.
                 async with self._clients.subscriber(one.user, one.client) as client:
                     mailbox = Mailbox(client, one.topic)
                     self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
         return self.facts(one)
 
     def facts(self, one: Subscriber, secret: str | UnsetType = UNSET) -> schemas.Webhook:
-        """What there is to say of a webhook, without its secrets but one that was made, and those of its URL."""
+        """Return the state of a webhook, without its secrets and those in its URL, except a new one."""
         hook, runner = one.webhook, self._runners.get(one.key)
         assert hook is not None
         delivered, failed = self._before.get(one.key, (0, 0))
@@ -147,7 +149,6 @@ class Dispatcher:
         )
 
     def totals(self) -> dict[str, int]:
-        """Sums over all webhooks, for the metrics."""
         runners = self._runners.values()
         before = self._before.values()
         return {
@@ -160,6 +161,9 @@ class Dispatcher:
 
 
 def _told(task: asyncio.Task[None]) -> None:
-    """Nobody waits for a webhook's task: what it should not have ended by is for the log."""
+    """Log an unexpected error of a webhook's task, since no other task awaits it."""
     if not task.cancelled() and task.exception() is not None:
-        _log.error("a webhook has stopped", exc_info=task.exception())
+        _log.error(
+            "a webhook has stopped after an internal error; restart the gateway",
+            exc_info=task.exception(),
+        )

@@ -1,7 +1,7 @@
-"""Which deliveries of a webhook may be made now: in order per key, some keys at a time.
+"""Selects the deliveries of a webhook that may start now: in order for each key, with some keys at a time.
 
-A key's messages form a lane, of which only the first may be on its way; where it failed the lane waits, and the other
-lanes do not. Messages without a key are one lane, and so strictly in order.
+Messages with the same key form a lane. Only the first of a lane may be in delivery. After a failure its lane waits, but
+the other lanes do not. Messages without a key are one lane, and therefore strictly in order.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from pubsub.web.schedule import Schedule
 
 @dataclass(slots=True)
 class Delivery:
-    """A message that is to be delivered.
+    """A message to deliver.
 
     Attributes:
         number: of the message, in its mailbox.
         key: of the message.
-        attempts: that failed.
-        due: when it may be tried, on the monotonic clock.
+        attempts: failed ones.
+        due: earliest time of the next attempt, on the monotonic clock.
     """
 
     number: int
@@ -30,14 +30,14 @@ class Delivery:
 
 
 class Lanes:
-    """The deliveries of one webhook that are not done.
+    """The unfinished deliveries of one webhook.
 
     Args:
-        concurrency: deliveries on their way at the same time.
+        concurrency: limit of deliveries at the same time.
     """
 
     def __init__(self, concurrency: int) -> None:
-        self._first: Schedule[bytes] = Schedule(concurrency, concurrency)  # By key, when a lane's first is due.
+        self._first: Schedule[bytes] = Schedule(concurrency, concurrency)  # Due time of each lane's first, by key.
         self._lanes: dict[bytes, deque[Delivery]] = {}
         self._count = 0
         self._now = 0.0
@@ -47,11 +47,9 @@ class Lanes:
 
     @property
     def flying(self) -> int:
-        """How many are on their way."""
         return len(self._first.busy)
 
     def add(self, delivery: Delivery) -> None:
-        """One more, behind those of its key."""
         lane = self._lanes.setdefault(delivery.key, deque())
         lane.append(delivery)
         self._count += 1
@@ -59,32 +57,31 @@ class Lanes:
             self._first.set(delivery.key, delivery.due)
 
     def begin(self, now: float) -> tuple[list[Delivery], float | None]:
-        """Those to make now, on their way from here on; and in how many seconds to ask again, None: when one ends."""
+        """Return the deliveries to start now, and the seconds until the next call, None: when a delivery ends."""
         self._now = now
         keys, seconds = self._first.turn(now)
         return [self._lanes[key][0] for key in keys], seconds
 
     def done(self, delivery: Delivery) -> None:
-        """One was delivered, or given up; its lane goes on."""
+        """Remove a finished delivery; its lane continues."""
         key = delivery.key
         self._first.end(key)
         lane = self._lanes[key]
         lane.popleft()
         self._count -= 1
-        if lane:  # Behind those that are due now: every key gets its turn, however many there are.
+        if lane:  # Queue the lane after those due now, so that every key gets its turn.
             self._first.set(key, max(lane[0].due, self._now))
         else:
             del self._lanes[key]
 
     def failed(self, delivery: Delivery, due: float) -> None:
-        """One failed and is to be tried again."""
         delivery.attempts += 1
         delivery.due = due
         self._first.end(delivery.key)
         self._first.set(delivery.key, due)
 
     def hurry(self) -> int:
-        """What waits for its back-off need not wait; how many that were."""
+        """Make all deliveries that wait for their back-off due now, and return their number."""
         waiting = [
             one
             for key, lane in self._lanes.items()

@@ -1,4 +1,4 @@
-"""A webhook's rows in its mailbox: what is to be delivered, how often it was tried, and what was given up."""
+"""A webhook's rows in its mailbox: messages to deliver with their attempts, and dead letters."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pubsub.gateway.mailbox import FIELDS, Mail, Mailbox
 from pubsub.gateway.schemas import DeadLetters, Failure, Lost, Message
 
 REASON_LENGTH_MAX: Final = 300
-"""Characters of why a delivery failed."""
+"""Characters of a failure's reason."""
 
 _OF: Final = "WHERE topic = ? AND number = ?"
 
 
 def waiting(mailbox: Mailbox, after: int) -> Iterator[tuple[int, bytes, int, float]]:
-    """What is to be delivered behind a number: number, key, attempts and when it is due (seconds since 1970)."""
+    """Yield the messages to deliver after a number: number, key, attempts and due time (seconds since 1970)."""
     rows = mailbox.client.read(
         "SELECT number, key, attempts, due FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 0"
         " ORDER BY number",
@@ -29,7 +29,7 @@ def waiting(mailbox: Mailbox, after: int) -> Iterator[tuple[int, bytes, int, flo
 
 
 def load(mailbox: Mailbox, number: int) -> Mail | None:
-    """One message; None where it is not to be delivered any more."""
+    """Return one message, None if it need not be delivered any more."""
     found = mailbox.after(number - 1, 1, number)
     return found[0] if found else None
 
@@ -42,36 +42,35 @@ def _change(mailbox: Mailbox, statement: str, bindings: tuple[Any, ...]) -> None
 
 
 def delivered(mailbox: Mailbox, number: int) -> None:
-    """The receiver has it."""
     _change(mailbox, f"DELETE FROM gateway_mail {_OF}", (mailbox.topic, number))  # noqa: S608
 
 
 def failed(mailbox: Mailbox, number: int, attempts: int, due: float, reason: str) -> None:
-    """It is to be tried again."""
+    """Store a failed attempt; the message is tried again."""
     statement = f"UPDATE gateway_mail SET attempts = ?, due = ?, note = ? {_OF}"  # noqa: S608
     _change(mailbox, statement, (attempts, due, reason[:REASON_LENGTH_MAX], mailbox.topic, number))
 
 
 def bury(mailbox: Mailbox, number: int, reason: str, at: float) -> None:
-    """It is given up, and kept as a dead letter.
+    """Turn a message into a dead letter.
 
     Args:
-        at: seconds since 1970. What was due by its back-off is of no use any more, and its column says when that was.
+        at: time of the failure, in seconds since 1970. It is stored in the column of the due time, which is now unused.
     """
     statement = f"UPDATE gateway_mail SET attempts = attempts + 1, letter = 1, due = ?, note = ? {_OF}"  # noqa: S608
     _change(mailbox, statement, (at, reason[:REASON_LENGTH_MAX], mailbox.topic, number))
 
 
 def bury_all(mailbox: Mailbox, reason: str, at: float) -> None:
-    """The receiver wants nothing more: what waits is given up."""
+    """Turn all waiting messages into dead letters, because the receiver wants no more."""
     statement = "UPDATE gateway_mail SET letter = 1, due = ?, note = ? WHERE topic = ? AND letter = 0"
     _change(mailbox, statement, (at, reason[:REASON_LENGTH_MAX], mailbox.topic))
 
 
 def redrive(transaction: Transaction, topic: str) -> int:
-    """Dead letters are to be delivered again, behind everything else, their attempts forgotten; how many they are.
+    """Queue dead letters for delivery again, after all others and with no attempts counted. Return their number.
 
-    What a receiver can never be told, that messages are lost, stays a dead letter.
+    A row for lost messages stays a dead letter, since it cannot be delivered.
     """
     found = list(transaction.execute("SELECT last FROM gateway_place WHERE topic = ?", (topic,)))
     last = found[0][0] if found else 0
@@ -91,17 +90,16 @@ def redrive(transaction: Transaction, topic: str) -> int:
 
 
 def count(mailbox: Mailbox) -> int:
-    """How many dead letters there are."""
     rows = mailbox.client.read("SELECT count(*) FROM gateway_mail WHERE topic = ? AND letter = 1", (mailbox.topic,))
     return int(rows[0][0])
 
 
 def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = False) -> DeadLetters:
-    """Dead letters behind a number, in order, and behind which there are more.
+    """Return dead letters after a number, in order, and the number to continue after.
 
     Args:
-        most: letters; bytes of their bodies end the answer earlier.
-        beginnings: of large keys and bodies only the beginnings.
+        most: limit of letters; a limit on their bytes may end the response earlier.
+        beginnings: cut large keys and bodies.
     """
     found: list[Mail] = []
     size, wanted = 0, f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number = ?"  # noqa: S608
@@ -119,24 +117,22 @@ def dead_letters(mailbox: Mailbox, after: int, most: int, *, beginnings: bool = 
 
 
 def as_json(mail: Mail, *, beginnings: bool) -> Message | Lost:
-    """A dead letter: the message, or that it is lost, and how often it was tried, and why and when it failed."""
+    """Return a dead letter: the message or its loss, with the number of attempts, the error and its time."""
     letter = {"number": mail.number, "attempts": mail.attempts, "error": mail.note, "failed_at": _failed_at(mail.due)}
     return mail.facts(beginnings=beginnings, **letter)
 
 
 def any_after(mailbox: Mailbox, number: int) -> bool:
-    """Whether there are dead letters behind a number."""
     statement = "SELECT 1 FROM gateway_mail WHERE topic = ? AND number > ? AND letter = 1 LIMIT 1"
     return bool(mailbox.client.read(statement, (mailbox.topic, number)))
 
 
 def _failed_at(due: float) -> int | UnsetType:
-    """Nothing of a letter that an earlier release gave up untried, which did not note it."""
+    """Return UNSET for a letter of an earlier release, which did not store the time if there was no attempt."""
     return round(due * 1e6) if due else UNSET
 
 
 def last_failure(mailbox: Mailbox) -> Failure | None:
-    """What there is to say of the newest dead letter."""
     rows = mailbox.client.read(
         f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND letter = 1 ORDER BY number DESC LIMIT 1",  # noqa: S608
         (mailbox.topic,),
@@ -145,5 +141,5 @@ def last_failure(mailbox: Mailbox) -> Failure | None:
 
 
 def failure(mail: Mail, at: float) -> Failure:
-    """A delivery that failed, at that time (seconds since 1970)."""
+    """Return a failed delivery; `at` in seconds since 1970."""
     return Failure(mail.id, mail.note, mail.attempts, _failed_at(at))

@@ -1,4 +1,4 @@
-"""One delivery: a signed POST, and what its answer means (Standard Webhooks 1.0, *Delivery*)."""
+"""One delivery: a signed POST, and the meaning of its response (Standard Webhooks 1.0, *Delivery*)."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from pubsub.web.answers import answer_pieces, reason_of
 from pubsub.web.backoff import retry_after
 
 ANSWER_BYTES_MAX = 64 * 1024
-"""Bytes of a receiver's answer that are read; nothing in them counts."""
+"""Bytes of a receiver's response that are read; their content is ignored."""
 
 _LOOKING: Final = ThreadPoolExecutor(1, "webhook-json")
-"""Looks whether large bodies are JSON: one at a time, so that they take no thread from those that wait for disks."""
+"""Checks whether large bodies are JSON, one at a time, so that threads for disks stay free."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a delivery.
+    """The result of a delivery.
 
     Attributes:
-        delivered: the receiver has it; ended: it wants nothing more (410).
-        reason: why not.
-        retry_after: how long it asked to be left alone, in seconds.
+        delivered: the receiver accepted the message; ended: it wants no more (410).
+        reason: of a failure.
+        retry_after: seconds that the receiver asks to wait.
     """
 
     delivered: bool = False
@@ -42,7 +42,7 @@ class Outcome:
 
 
 def make_poster() -> httpx2.AsyncClient:
-    """Makes requests for all webhooks; each has its own time-outs, so that none waits for another's receiver."""
+    """Return the HTTP client of all webhooks. Time-outs are per webhook, so none waits for another's receiver."""
     mask_logged_urls()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
     return httpx2.AsyncClient(timeout=WEBHOOK_SECONDS, limits=limits, follow_redirects=False, trust_env=False)
@@ -57,10 +57,10 @@ async def post(
     body: bytes,
     more: Mapping[str, str],
 ) -> Outcome:
-    """POST one message, with more HTTP headers; never raises for what a receiver does.
+    """POST one message with further HTTP headers. A receiver's behaviour never raises.
 
-    The status counts once it is here, within WEBHOOK_SECONDS from the beginning; what becomes of the answer's body does
-    not. All of it, name, connection, body and answer, ends with that time.
+    The status counts if it arrives within WEBHOOK_SECONDS of the start, even if the body of the response fails. Name
+    lookup, connection, request and response together end after that time.
     """
     timestamp = int(time.time())
     headers = {
@@ -88,13 +88,13 @@ async def post(
     if 200 <= status < 300:
         return Outcome(delivered=True)
     asked = answer.headers.get("retry-after", "")
-    asked = asked[:9] if asked.isdecimal() else asked  # However many seconds those are, they are more than a day.
+    asked = asked[:9] if asked.isdecimal() else asked  # Nine digits are already more than the limit of a day.
     seconds = retry_after(asked, answer.headers.get("date", ""), time.time())
     return Outcome(ended=status == 410, reason=f"status {status}", retry_after=seconds)
 
 
 async def _read(answer: httpx2.Response) -> None:
-    """Read an answer's body, so that its connection can be used again; one that is larger closes it."""
+    """Read a response's body, so that its connection can be reused; a larger one closes the connection."""
     size = 0
     async for piece in answer_pieces(answer):
         size += len(piece)
@@ -103,7 +103,7 @@ async def _read(answer: httpx2.Response) -> None:
 
 
 async def _kind(body: bytes) -> str:
-    """The media type of a message: what can be read as JSON is called so."""
+    """Return the media type of a message: JSON if it parses as JSON."""
     if len(body) <= PARSED_BYTES_MAX:
         found = is_json(body)
     else:

@@ -1,8 +1,8 @@
-"""One webhook at work: messages are taken from its topic, delivered, retried and given up, all of it on its disk.
+"""One running webhook: takes messages from its topic, delivers and retries them, and keeps its state on disk.
 
-A delivery leaves the mailbox once the receiver has answered 2xx. The process may end in between, and then the message
-is delivered again under the same `webhook-id`, by which the receiver knows it. Each webhook has a task, a client and a
-window of its own, so none can hold up another.
+A message leaves the mailbox after the receiver has answered 2xx. If the process ends in between, the message is
+delivered again under the same `webhook-id`, by which the receiver recognises it. Each webhook has its own task, client
+and window, so none delays another.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from pubsub.web.pump import Pump, on_loop
 from pubsub.web.schedule import Due
 
 TAKE_SECONDS: Final = 30.0
-"""How long one look for messages waits."""
+"""Longest wait of one request for messages."""
 
 BACKOFF: Final = Backoff(
     (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0, 7200.0, 14400.0, 28800.0, 57600.0, 86400.0), 1.0, 0.2, 86400.0
 )
-"""Seconds at first, a day at last; twelve attempts take some two and a half days."""
+"""From seconds to a day; twelve attempts take about two and a half days."""
 
 TROUBLE_SECONDS: Final = 5.0
-"""After an error of the service or the disk it is quiet for so long."""
+"""Pause after an error of the service or the disk."""
 
 _log: Final = logging.getLogger("pubsub.gateway")
 
 
 class Runner(Due[Delivery]):
-    """One webhook at work.
+    """One running webhook.
 
     Args:
         subscriber: the webhook.
         mailbox: of its client.
-        poster: makes requests.
-        chance: draws back-offs.
+        poster: sends requests.
+        chance: random part of back-offs.
 
     Attributes:
         delivered, failed: deliveries since the start of the process.
-        letters: dead letters that there are.
-        last_failure: the last delivery that failed, as `letters.failure` has it; None: none did.
-        trouble: why nothing is delivered at present; "" where all is well.
+        letters: number of dead letters.
+        last_failure: the last failed delivery, None if there is none.
+        trouble: reason why deliveries pause, "" if they do not.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Runner(Due[Delivery]):
         self.trouble = ""
 
     async def run(self) -> str:
-        """Deliver, until it is cancelled or the receiver wants nothing more; why that is."""
+        """Deliver until cancellation, or until the receiver wants no more; return the reason."""
         self.letters, self.last_failure = letters.count(self.mailbox), letters.last_failure(self.mailbox)
         taking = asyncio.create_task(self._take())
         try:
@@ -99,16 +99,17 @@ class Runner(Due[Delivery]):
         return self._over.result()
 
     async def _take(self) -> None:
-        """Keep the window filled: with what an earlier start left first."""
+        """Keep the window full, beginning with messages of an earlier run."""
         self._load()
         while not self._over.done():
             if len(self._lanes) >= WEBHOOK_WINDOW or self.letters >= DEAD_LETTERS_MAX:
-                self.trouble = "" if self.letters < DEAD_LETTERS_MAX else "there are as many dead letters as may be"
+                full = f"there are {DEAD_LETTERS_MAX:,} dead letters, which is the limit; redrive or drop them"
+                self.trouble = "" if self.letters < DEAD_LETTERS_MAX else full
                 self._room.clear()
                 await self._room.wait()
                 continue
             try:
-                self._load()  # Messages of the last take, also those that could not be read then.
+                self._load()  # Messages of the last take, including those that could not be read then.
                 self._pump.wake()
                 await self.mailbox.take(WEBHOOK_WINDOW - len(self._lanes), TAKE_SECONDS)
                 self.trouble = ""
@@ -120,27 +121,26 @@ class Runner(Due[Delivery]):
                 await asyncio.sleep(TROUBLE_SECONDS)
 
     def _load(self) -> None:
-        """Into the lanes with what is in the mailbox and not there yet."""
         now, wall = time.monotonic(), time.time()
         for number, key, attempts, due in letters.waiting(self.mailbox, self._loaded):
             self._lanes.add(Delivery(number, key, attempts, now + BACKOFF.left(attempts, due, wall)))
             self._loaded = number
 
     def begin(self) -> tuple[list[Delivery], float | None]:
-        """The deliveries to make now, as `Lanes.begin`; none where the receiver wants nothing more."""
+        """Return the deliveries to start now, as `Lanes.begin`; none if the receiver wants no more."""
         return ([], None) if self._over.done() else self._lanes.begin(time.monotonic())
 
     def later(self, delivery: Delivery) -> None:
-        """The disk refused to note what came of a try: it counts here."""
+        """Count an attempt in memory, because the disk could not store its result."""
         seconds = BACKOFF.seconds(delivery.attempts + 1, self._chance.random())
         self._lanes.failed(delivery, time.monotonic() + seconds)
 
     def end(self, delivery: Delivery) -> None:
-        """A try is over: there may be room for more."""
+        """Handle the end of an attempt: there may be room for more messages."""
         self._room.set()
 
     async def _attempt(self, delivery: Delivery) -> None:
-        """Try one delivery. It counts as a failure whatever is raised, be it by what a publisher or a receiver sent."""
+        """Try one delivery. Any error counts as a failure, also one caused by the content of a message or response."""
         mail: Mail | None = None
         try:
             mail = letters.load(self.mailbox, delivery.number)
@@ -151,7 +151,7 @@ class Runner(Due[Delivery]):
                 self._bury(delivery, mail.note)
                 return
             outcome = await self._post(mail, mail.body)
-        except Exception as error:  # noqa: BLE001 - it is counted, and the log has it.
+        except Exception as error:  # noqa: BLE001 - the error is counted and logged.
             ours = not isinstance(error, PubsubError)
             level = logging.ERROR if ours else logging.WARNING
             _log.log(level, "webhook %s of %s: %s", self.subscriber.name, self.subscriber.topic, error, exc_info=ours)
@@ -171,10 +171,10 @@ class Runner(Due[Delivery]):
         return await post(self._poster, hook.url, hook.secrets, mail.id, self.subscriber.topic, body, more)
 
     def _landed(self, delivery: Delivery, mail: Mail | None, outcome: Outcome) -> None:
-        """Note what became of a delivery; None: its message could not be read.
+        """Store the result of a delivery; mail None: its message could not be read.
 
         Raises:
-            PubsubError: the disk refuses.
+            PubsubError: the disk failed.
         """
         if outcome.delivered:
             letters.delivered(self.mailbox, delivery.number)
@@ -200,7 +200,7 @@ class Runner(Due[Delivery]):
         self._lanes.done(delivery)
 
     def retry(self) -> int:
-        """Try at once what waits, and the dead letters once more, behind what waits; how many those are."""
+        """Try waiting messages now and dead letters after them. Return the number of both."""
 
         def redrive(transaction: Transaction) -> int:
             return letters.redrive(transaction, self.mailbox.topic)
@@ -215,12 +215,11 @@ class Runner(Due[Delivery]):
 
     @property
     def waiting(self) -> int:
-        """Messages that are taken and not delivered."""
+        """Messages taken and not delivered."""
         return len(self._lanes)
 
 
 def _reason(error: Exception) -> str:
-    """Why a try failed that neither the receiver nor the network ended."""
     if isinstance(error, PubsubError):
         return str(error)
     return f"an error inside the gateway: {type(error).__name__}; its log says why"

@@ -1,7 +1,7 @@
 """Signatures of webhooks (Standard Webhooks 1.0, *Signature scheme*).
 
-`webhook-signature` holds `v1,` and base64 of HMAC-SHA256 over `id.timestamp.body`, once for each secret: a receiver
-that knows one of them is content, so that a secret can be replaced while messages flow.
+`webhook-signature` contains `v1,` and base64 of HMAC-SHA256 over `id.timestamp.body`, once for each secret. A receiver
+needs only one of them, so a secret can be replaced while messages flow.
 """
 
 from __future__ import annotations
@@ -19,32 +19,31 @@ SECRET_BYTES_MAX: Final = 64
 
 
 def parse_secret(text: str) -> bytes:
-    """The bytes of a secret that is written `whsec_` and base64.
+    """Return the bytes of a secret in the form `whsec_` and base64.
 
     Raises:
-        ValueError: it is none; the text says why, and does not repeat it.
+        ValueError: it is malformed; the text does not repeat it.
     """
     if not text.startswith(PREFIX):
-        raise ValueError("a secret is whsec_ and base64")
+        raise ValueError("a secret must be whsec_ and base64")
     try:
         secret = base64.b64decode(text.removeprefix(PREFIX), validate=True)
     except (binascii.Error, ValueError):
-        raise ValueError("behind whsec_ stands base64") from None
+        raise ValueError("a secret must have base64 after whsec_") from None
     if not SECRET_BYTES_MIN <= len(secret) <= SECRET_BYTES_MAX:
-        raise ValueError(f"a secret has {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
+        raise ValueError(f"a secret must have {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes")
     return secret
 
 
 def format_secret(secret: bytes) -> str:
-    """A secret as it is written."""
     return PREFIX + base64.b64encode(secret).decode()
 
 
 def signature(secrets: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
-    """The header `webhook-signature`.
+    """Return the header `webhook-signature`.
 
     Args:
-        secrets: all that are to be good.
+        secrets: all valid ones.
         message_id: `webhook-id`.
         timestamp: `webhook-timestamp`, seconds since 1970.
         body: of the request.

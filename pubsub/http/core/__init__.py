@@ -1,1 +1,1 @@
-"""Reliable requests, pure: states, decisions and times; no sockets, threads, files, clocks or chance."""
+"""Reliable requests as pure functions: states, decisions and times; no sockets, threads, files, clocks or chance."""

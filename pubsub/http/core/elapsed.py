@@ -1,10 +1,11 @@
-"""The store's own time: seconds that go on over restarts, and do not follow a wall clock that is set.
+"""The store's own time in seconds: it continues over restarts and ignores changes of the wall clock.
 
-While a process runs, and while it is dead in the same boot, the machine's uptime (suspension included) says how much
-time has passed; nobody can set that. So setting the wall clock moves no try, no expiry and no tombstone.
-Across a boot only the wall clock knows, and it may be wrong. A sender counts its difference, never less than nothing
-and never more than DOWNTIME_SECONDS_MAX: at worst a request expires too early, and its caller is told. A receiver
-counts nothing: at worst a tombstone stays longer; one that went too early would let a late repeat happen again.
+The machine's uptime (including suspension) measures time within one boot, also while the process is not running. It
+cannot be set, so a change of the wall clock moves no try, no expiry and no tombstone.
+
+Across a boot only the wall clock can tell the time that passed, and it may be wrong. A sender counts its difference,
+from 0 to DOWNTIME_SECONDS_MAX: at worst a request expires too early, and its caller gets an error. A receiver counts
+nothing: at worst a tombstone stays longer. If one expired too early, a late repeat would happen again.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from dataclasses import dataclass
 from typing import Final
 
 DOWNTIME_SECONDS_MAX: Final = 30 * 86_400.0
-"""A machine that was off counts as having been off no longer than this."""
+"""Longest time that counts for a machine that was off."""
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """A moment, by every clock.
+    """A moment by every clock.
 
     Attributes:
-        elapsed: seconds of the store's own time; uptime: of the machine; boot: which start of the machine it was, ""
-            where that is not known; wall: seconds since 1970.
+        elapsed: seconds of the store's own time; uptime: of the machine; boot: identity of the boot, "" if unknown;
+            wall: seconds since 1970.
     """
 
     elapsed: float
@@ -32,12 +33,12 @@ class Anchor:
 
 
 def resume(last: Anchor | None, uptime: float, boot: str, wall: float, *, counts_boots: bool) -> Anchor:
-    """The present moment, from the last one that was stored.
+    """Return the present moment, from the last stored one.
 
     Args:
-        last: None where nothing was stored yet: time begins at 0.
+        last: None: nothing was stored, and time begins at 0.
         uptime, boot, wall: the clocks now.
-        counts_boots: whether time passes while the machine is off, as far as its wall clock says so.
+        counts_boots: count the time while the machine was off, by its wall clock.
     """
     if last is None:
         return Anchor(0.0, uptime, boot, wall)

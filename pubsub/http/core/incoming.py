@@ -1,15 +1,15 @@
-"""A request that arrives: what is done with it, from what the inbox holds of its key.
+"""The decision on an arriving request, from the inbox entry of its key.
 
-    nothing of it        stored, durably, and then handled: a message and a job are acknowledged at once
+    no entry             stored, durably, and then handled: a message and a job are acknowledged at once
     RECEIVED             a put: handled now, or 409 while it is being handled; a message or a job: acknowledged again
-    DONE                 the stored response, whatever was asked of it before
-    CONFIRMED            410: the sender has said that it has the response, so it is kept no longer
-    FAILED               501: its handler was tried often enough
-    another payload      422, of a key that is known, whatever its state
-    finished             410: the sender has said that it will not send this number again, and its tombstone is gone
+    DONE                 the stored response
+    CONFIRMED            410: the sender has confirmed the response, so it is no longer stored
+    FAILED               501: the handler has used all its attempts
+    another payload      422, for a known key in any state
+    finished             410: the sender has reported this number as finished, and its tombstone is removed
 
-Two entries of the inbox never have the same owner and key, so a handler's effect and the state DONE, committed in one
-transaction, happen once.
+The inbox never has two entries with the same owner and key. A handler's effect and the state DONE are committed in one
+transaction, so they happen once.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ from pubsub.http.core.outgoing import Kind
 
 
 class Standing(enum.StrEnum):
-    """Where a request that arrived stands."""
-
     RECEIVED = "received"
     DONE = "done"
     CONFIRMED = "confirmed"
@@ -33,8 +31,6 @@ class Standing(enum.StrEnum):
 
 
 class Decision(enum.Enum):
-    """What is done with a request that arrives."""
-
     STORE = "store"
     HANDLE = "handle"
     ACKNOWLEDGE = "acknowledge"
@@ -48,22 +44,20 @@ class Decision(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Incoming:
-    """A request, as the inbox holds it; times are seconds of the store's own time.
+    """A request in the inbox; times are in the store's own time.
 
     Attributes:
-        owner: whose token it came with; "" where there are no tokens.
+        owner: name of its token; "" without tokens.
         key: its Idempotency-Key.
-        kind: what the resource does with it.
-        method, path, query, headers, body: the HTTP request; the path is that within the receiver. The body is b""
-            once it is handled.
+        method, path, query, headers, body: the HTTP request; the path is relative to the receiver. The body is b"" once
+            the request is handled.
         print: see `keys.fingerprint`.
         response_url: of a job.
-        received: when; due: when its handler is tried next; changed: when its standing, or
-            its next call, was settled last.
-        standing: where it stands.
-        attempts: of its handler, that failed.
+        received: time of arrival; due: time of the next call of its handler; changed: time of the last change of its
+            standing or of that call.
+        attempts: failed calls of its handler.
         answer: the stored response.
-        problem: what its handler raised last.
+        problem: last error of its handler.
     """
 
     owner: str
@@ -95,14 +89,14 @@ _ONCE_MORE: Final[Mapping[Standing, Decision]] = {
 def decide(
     found: Incoming | None, print_: bytes, *, running: bool = False, forgotten: bool = False, room: bool = True
 ) -> Decision:
-    """What is done with a request.
+    """Return the treatment of a request.
 
     Args:
-        found: what the inbox holds under its owner and key; None: nothing.
-        print_: of the request that is here now.
-        running: its handler is at work.
-        forgotten: its number is finished, as its sender has said.
-        room: the inbox takes one more.
+        found: the inbox entry of its owner and key, None if there is none.
+        print_: fingerprint of the request.
+        running: its handler is running.
+        forgotten: its sender has reported its number as finished.
+        room: the inbox has room for one more.
     """
     if found is None:
         if forgotten:
@@ -118,10 +112,10 @@ def decide(
 
 
 def acknowledgement(kind: Kind) -> Answer:
-    """What a message or a job is answered with once it is stored: 204, or 202."""
+    """Return the response to a stored message or job: 204 or 202."""
     return Answer(202 if kind is Kind.JOB else 204, {})
 
 
 def worn_out(attempts: int, attempts_max: int) -> bool:
-    """Whether a handler that failed so often is not called again."""
+    """Return whether a handler has failed too often to be called again."""
     return attempts >= attempts_max

@@ -1,13 +1,13 @@
-"""A request on its way: one table from state and event to the next state; a missing entry is a mistake of ours.
+"""The states of a request in the outbox: one table from state and event to the next state; a missing entry is a bug.
 
-    OPEN        in the outbox; sent, and sent again, until an answer settles it
-    ACCEPTED    a job that the receiver has stored; its result comes by a request of its own
+    OPEN        in the outbox; sent, and sent again, until a response settles it
+    ACCEPTED    a job that the receiver has stored; its result arrives in a request of its own
     DONE        settled, with its response: a tombstone, never sent again
-    REFUSED     a final answer, or a job that failed: a tombstone
-    EXPIRED     nothing settled it within the long time: a tombstone; it may or may not have happened
+    REFUSED     a final response, or a job that failed: a tombstone
+    EXPIRED     nothing settled it within `expiry_seconds`: a tombstone; it may or may not have happened
 
-A response or a result that comes late, to a request that is settled already, changes nothing. The result of a job may
-come before the answer that says it was accepted: the two take different ways.
+A late response or result for a settled request changes nothing. The result of a job may arrive before the response that
+accepts the job, because they take different ways.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pubsub.web.backoff import Backoff
 
 
 class Kind(enum.StrEnum):
-    """What is asked: the three calls, and the result that a receiver sends for a job."""
+    """The three calls, and the result that a receiver sends for a job."""
 
     PUT = "put"
     SEND = "send"
@@ -31,7 +31,7 @@ class Kind(enum.StrEnum):
 
 
 class State(enum.StrEnum):
-    """Where a request stands."""
+    """State of a request in the outbox."""
 
     OPEN = "open"
     ACCEPTED = "accepted"
@@ -41,8 +41,6 @@ class State(enum.StrEnum):
 
 
 class Event(enum.Enum):
-    """What happens to a request."""
-
     ANSWERED = "answered"
     ACCEPTED = "accepted"
     AGAIN = "again"
@@ -85,21 +83,19 @@ EVENTS: Final[Mapping[Verdict, Event]] = {
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A request, as the outbox holds it; times are seconds of the store's own time.
+    """A request in the outbox; times are in the store's own time.
 
     Attributes:
         id: the message ID, or the caller's key.
-        kind: what is asked.
-        method, url, headers, body: the HTTP request; the body is b"" once nobody will send it again.
-        print: of the request, by which a repeat under the same key is known.
-        state: where it stands.
-        created, expires, due: when it was stored, when it is given up, when it is tried next.
-        attempts: tries that failed in a row.
-        answer: what settled it; None where nothing has.
-        problem: what kept it from success last, in words.
+        method, url, headers, body: the HTTP request; the body is b"" once the request is not sent again.
+        print: see `keys.fingerprint`.
+        created, expires, due: time of storing, of giving up, and of the next try.
+        attempts: failed tries in a row.
+        answer: the response that settled it; None if unsettled.
+        problem: the last error.
         confirm: URL whose DELETE is still to be sent; "" for none.
-        listen: of a job, the local URL that the sender answers at by itself; "" where it does not.
-        changed: when its state, or its next try, was settled last.
+        listen: of a job, the local URL with a server of the sender; "" for none.
+        changed: time of the last change of its state or its next try.
     """
 
     id: str
@@ -122,7 +118,6 @@ class Outgoing:
 
     @property
     def over(self) -> bool:
-        """Whether it is a tombstone."""
         return self.state in OVER
 
 
@@ -135,11 +130,11 @@ def settle(
     problem: str = "",
     confirm: str = "",
 ) -> Outgoing:
-    """The request after an event that is not `AGAIN`.
+    """Return the request after an event other than `AGAIN`.
 
     Args:
-        request: before; event: what happened; now: when.
-        answer: what came with it; problem: in words, where it is none; confirm: URL to DELETE.
+        request: before; event: the event; now: its time.
+        answer: its response; problem: error text; confirm: URL to DELETE.
     """
     state = TRANSITIONS[request.state][event]
     if state is request.state:
@@ -161,11 +156,11 @@ def settle(
 def put_off(
     request: Outgoing, now: float, backoff: Backoff, chance: float, asked: float = 0.0, problem: str = ""
 ) -> Outgoing:
-    """The request after a try that settled nothing.
+    """Return the request after a try that settled nothing.
 
     Args:
-        request: before; now: when; backoff: between tries; chance: 0 to 1; asked: seconds that the answer asked for.
-        problem: what went wrong, in words.
+        request: before; now: the time; backoff: pauses; chance: 0 to 1; asked: seconds that the response asked for.
+        problem: error text.
     """
     state = TRANSITIONS[request.state][Event.AGAIN]
     if request.state is not State.OPEN or state is not State.OPEN:

@@ -1,1 +1,1 @@
-"""What reliable requests keep on the disk: outbox, inbox, tombstones."""
+"""The stored state of reliable requests: outbox, inbox, tombstones."""

@@ -1,4 +1,4 @@
-"""Headers and answers as columns, and back."""
+"""Converts headers and responses to columns and back."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _Found = TypeVar("_Found")
 def reading(
     read: Callable[Concatenate[Transaction, _P], _Found],
 ) -> Callable[Concatenate[Transaction, _P], _Found]:
-    """Have what reads rows raise `StoreDamaged` where one was never written."""
+    """Make a function that reads rows raise `StoreDamaged` for a row that could never have been written."""
 
     @functools.wraps(read)
     def careful(transaction: Transaction, /, *args: _P.args, **more: _P.kwargs) -> _Found:
@@ -29,20 +29,17 @@ def reading(
 
 
 def headers_text(headers: Mapping[str, str]) -> str:
-    """Headers as one text."""
     return json.dumps(dict(headers), separators=(",", ":"))
 
 
 def read_headers(text: str) -> dict[str, str]:
-    """Headers from their text."""
     return {str(name): str(value) for name, value in json.loads(text).items()}
 
 
 def answer_columns(answer: Answer | None) -> tuple[int | None, str | None, bytes | None]:
-    """An answer as status, headers and body; three times None for none."""
+    """Return a response as status, headers and body; three times None if there is none."""
     return (None, None, None) if answer is None else (answer.status, headers_text(answer.headers), answer.body)
 
 
 def read_answer(status: int | None, headers: str | None, body: bytes | None) -> Answer | None:
-    """The answer from its columns."""
     return None if status is None else Answer(status, read_headers(headers or "{}"), body or b"")

@@ -1,4 +1,4 @@
-"""A handler's transaction: it begins with its first use, so that a long job keeps nobody out while it computes."""
+"""A handler's transaction: it begins with its first use, so that a long job blocks no others while it computes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class HandlerTransaction(Transaction):
-    """The transaction that a handler gets; what it does commits with the receipt of the request, or not at all.
+    """The transaction of a handler; its changes commit with the request's receipt, or not at all.
 
     Args:
-        journal: whose.
+        journal: of the receiver.
 
     Attributes:
-        problem: why it was rolled back while its handler ran; "" where it was not.
-        queued: requests that it stores in the outbox, on their way once it is committed.
+        problem: reason of a rollback while the handler ran, "" if there was none.
+        queued: requests added to the outbox, which are sent after the commit.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -38,20 +38,20 @@ class HandlerTransaction(Transaction):
         self.queued: list[Outgoing] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name == "draft":  # A client asks it of the transaction that it is given a put for.
+        if name == "draft":  # A client's put in this transaction reads it.
             return self._begun().draft
         raise AttributeError(name)
 
     @property
     def begun(self) -> bool:
-        """Whether it keeps others out."""
+        """Whether it blocks other transactions."""
         return self._block is not None
 
     def _begun(self) -> Transaction:
         if self.problem:
             raise HandlerMisused(self.problem)
         if self._thread != get_ident():
-            raise HandlerMisused("a handler's transaction is used on the thread that its handler was called on")
+            raise HandlerMisused("a handler's transaction must be used on the thread that called the handler")
         super().check_open()
         if self._inner is None:
             block = self._journal.transaction()
@@ -59,18 +59,18 @@ class HandlerTransaction(Transaction):
         return self._inner
 
     def check_open(self) -> None:
-        """See that it is, and begin it.
+        """Begin the transaction if it has not begun.
 
         Raises:
-            CallerError: it is over; HandlerMisused: it is used on another thread.
+            CallerError: it has ended; HandlerMisused: it is used on another thread.
         """
         self._begun()
 
     def check_whole(self) -> None:
-        """See that no statement ended it, and no put was cut off.
+        """Check that no statement has ended it and that no put was interrupted.
 
         Raises:
-            CallerError: so it was.
+            CallerError: one has.
         """
         self._begun().check_whole()
 
@@ -83,14 +83,14 @@ class HandlerTransaction(Transaction):
         return self._begun().executemany(statement, rows)
 
     def put_batches(self, topic: str, batches: Sequence[Contents]) -> list[Row]:
-        """Add batches of a client whose file this is; see `Transaction.put_batches`."""
+        """Add batches of the client that owns this file; see `Transaction.put_batches`."""
         return self._begun().put_batches(topic, batches)
 
     def commit(self, finish: Callable[[Transaction], None]) -> None:
-        """Commit it together with what `finish` writes.
+        """Commit it together with the rows that `finish` writes.
 
         Raises:
-            StorageError, CallerError: nothing of it happened.
+            StorageError, CallerError: nothing was committed.
         """
         try:
             finish(self._begun())
@@ -103,11 +103,11 @@ class HandlerTransaction(Transaction):
         block.__exit__(None, None, None)
 
     def roll_back(self, problem: str = "", error: BaseException | None = None) -> None:
-        """End it without a trace, where it has begun.
+        """Roll it back, if it has begun.
 
         Args:
-            problem: what whoever goes on using it is told.
-            error: why it is ended; what SQLite said of the disk is raised as ours.
+            problem: error for further uses.
+            error: reason; an SQLite error of the disk is raised as a StorageError.
         """
         self.open, self.problem = False, self.problem or problem
         block, self._block = self._block, None

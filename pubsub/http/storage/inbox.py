@@ -1,4 +1,4 @@
-"""The inbox on the disk: requests that are not handled, and the tombstones of those that are, with their responses."""
+"""The stored inbox: unhandled requests, and tombstones of handled ones with their responses."""
 
 from __future__ import annotations
 
@@ -19,13 +19,11 @@ _COLUMNS: Final = (
 
 
 def add(transaction: Transaction, request: Incoming) -> None:
-    """Store a request that is not there."""
     marks = ", ".join("?" * 21)
     transaction.execute(f"insert into pubsub_http_inbox ({_COLUMNS}) values ({marks})", _values(request))  # noqa: S608
 
 
 def save(transaction: Transaction, request: Incoming) -> None:
-    """Store a request in place of what there is of it."""
     names = ", ".join(f"{name.strip()} = ?" for name in _COLUMNS.split(","))
     where = "where owner = ? and key = ?"
     transaction.execute(
@@ -36,7 +34,6 @@ def save(transaction: Transaction, request: Incoming) -> None:
 
 @reading
 def find(transaction: Transaction, owner: str, key: str) -> Incoming | None:
-    """The request of that owner and key."""
     query = f"select {_COLUMNS} from pubsub_http_inbox where owner = ? and key = ?"  # noqa: S608
     for row in transaction.execute(query, (owner, key)):
         return _read(row)
@@ -45,14 +42,14 @@ def find(transaction: Transaction, owner: str, key: str) -> Incoming | None:
 
 @reading
 def waiting(transaction: Transaction) -> list[tuple[str, str, float]]:
-    """Owner, key and time of what is to be handled, in the order in which it arrived."""
+    """Return owner, key and due time of unhandled requests, in order of arrival."""
     query = "select owner, key, due from pubsub_http_inbox where standing = 'received' order by number"
     return [(str(owner), str(key), float(due)) for owner, key, due in transaction.execute(query)]
 
 
 @reading
 def every(transaction: Transaction, *, open_only: bool) -> list[Incoming]:
-    """All requests without their bodies, in the order in which they arrived; `open_only`: what is not done."""
+    """Return all requests without their bodies, in order of arrival; `open_only`: unhandled and failed ones only."""
     columns = _COLUMNS.replace(" body,", " x'' as body,")
     where = "where standing in ('received', 'failed')" if open_only else ""
     return [
@@ -62,25 +59,24 @@ def every(transaction: Transaction, *, open_only: bool) -> list[Incoming]:
 
 
 def measure(transaction: Transaction) -> tuple[int, int]:
-    """How many requests are not handled, and the bytes of their bodies."""
+    """Return the number of unhandled requests, and the bytes of their bodies."""
     query = "select count(*), coalesce(sum(length(body)), 0) from pubsub_http_inbox where standing = 'received'"
     count, size = transaction.execute(query).get
     return int(count), int(size)
 
 
 def tombstones(transaction: Transaction) -> int:
-    """How many requests are known that are handled."""
     return int(transaction.execute("select count(*) from pubsub_http_inbox where standing != 'received'").get)
 
 
 def remove(transaction: Transaction, owner: str, key: str) -> bool:
-    """Take a request out, whatever its standing; whether there was one."""
+    """Remove a request in any state. Return whether there was one."""
     query = "delete from pubsub_http_inbox where owner = ? and key = ? returning number"
     return bool(list(transaction.execute(query, (owner, key))))
 
 
 def finished(transaction: Transaction, owner: str, key: str) -> bool:
-    """Whether the sender of a key has said that it will not be sent again."""
+    """Return whether the sender of a key has reported its number as finished."""
     if (ours := session_of(key)) is None:
         return False
     query = "select number from pubsub_http_finished where owner = ? and session = ?"
@@ -89,13 +85,13 @@ def finished(transaction: Transaction, owner: str, key: str) -> bool:
 
 
 def finish(transaction: Transaction, owner: str, key: str, number: int, now: float) -> int:
-    """Take note of what the sender of a key has finished; how many tombstones that took out.
+    """Store the finished number of a sender's session, and return the number of tombstones that this removed.
 
-    What is not handled yet stays: its sender has the acknowledgement, and the handler is still to be called.
+    Unhandled requests stay: their sender has the acknowledgement, and their handlers must still be called.
     """
     if (ours := session_of(key)) is None or not number:
         return 0
-    number = min(number, ours[1] - 1)  # A request that is here is not finished, whatever its sender says.
+    number = min(number, ours[1] - 1)  # The request itself is not finished, even if its sender claims so.
     transaction.execute(
         "insert into pubsub_http_finished values (?, ?, ?, ?) on conflict (owner, session)"
         " do update set number = max(number, excluded.number), heard = excluded.heard",
@@ -110,7 +106,7 @@ def finish(transaction: Transaction, owner: str, key: str, number: int, now: flo
 
 
 def sweep(transaction: Transaction, before: float) -> int:
-    """Take out tombstones and sessions that are older; how many tombstones, at most SWEEP_ROWS_MAX."""
+    """Remove older tombstones and sessions. Return the number of tombstones, at most SWEEP_ROWS_MAX."""
     transaction.execute("delete from pubsub_http_finished where heard < ?", (before,))
     transaction.execute(
         "delete from pubsub_http_finished where (owner, session) in (select owner, session from pubsub_http_finished"
@@ -127,7 +123,7 @@ def sweep(transaction: Transaction, before: float) -> int:
 
 @reading
 def next_tombstone(transaction: Transaction) -> float | None:
-    """When the oldest tombstone became one; None where there is none."""
+    """Return the time of the oldest tombstone, None if there is none."""
     times = [
         transaction.execute("select min(changed) from pubsub_http_inbox where standing = ?", (str(standing),)).get
         for standing in (Standing.DONE, Standing.CONFIRMED, Standing.FAILED)
@@ -137,7 +133,6 @@ def next_tombstone(transaction: Transaction) -> float | None:
 
 @reading
 def latest(transaction: Transaction) -> float:
-    """The latest moment that is stored; 0 for none."""
     times = [
         transaction.execute("select max(changed) from pubsub_http_inbox where standing = ?", (str(standing),)).get
         for standing in Standing

@@ -1,8 +1,8 @@
-"""The file of reliable requests: who has it open, its own time, and one transaction at a time.
+"""The file of reliable requests: its lock, its own time, and one transaction at a time.
 
-It is a client's state file, or one of the same make where there is no client: what a handler does to the application's
-tables, what it puts to topics, and the receipt of the request are one commit. Every commit is fsynced, since each is
-followed by something that cannot be taken back: a request, or an answer.
+It is a client's state file, or a file of the same format if there is no client. A handler's changes to the
+application's tables, its puts to topics, and the receipt of the request are one commit. Every commit is fsynced,
+because a request or a response follows that cannot be undone.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ FILE: Final = "http.db"
 
 
 class Place(Protocol):
-    """Where the tables are: a file of our own, or a client's."""
+    """The file with the tables: our own, or a client's."""
 
     path: str
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """One commit around a `with` block, fsynced."""
+        """One fsynced commit around a `with` block."""
 
     def close(self) -> None:
-        """No more is read or written."""
+        """Stop using the file."""
 
 
-WORKERS: Final = "; of a web server with several workers each needs a name of its own: docs/http.md, *Several workers*"
-"""What to do where the other process is another worker of the same web server."""
+WORKERS: Final = "; each worker of a web server needs a name of its own: docs/http.md, *Several workers*"
+"""Hint for a web server in which another worker has the directory open."""
 
 
 class OwnFile:
     """A state file without a client: `DIR/http.db`.
 
     Args:
-        directory: its directory, made where it is missing.
-        boot: which start of the machine this is.
-        vfs: SQLite's file system, where it is not the machine's.
+        directory: created if it is missing.
+        boot: identity of the machine's boot.
+        vfs: SQLite's file system; None: the default.
 
     Raises:
-        StorageError: it cannot be used; StoreInUse, StoreNewer, StoreDamaged, StoreFull say why.
+        StorageError: it cannot be used; subclasses StoreInUse, StoreNewer, StoreDamaged and StoreFull say why.
     """
 
     def __init__(self, directory: Path, boot: str, vfs: str | None = None) -> None:
@@ -69,16 +69,16 @@ class OwnFile:
             error.remedy = WORKERS
             raise
         self.path = self._store.path
-        # No topic is put to from here; a client says of a transaction with another outbox that it is not its own.
+        # This outbox stays empty: a client rejects a transaction with an outbox other than its own.
         numbers = Numbers(0, lambda: 0.0, Random(0), lambda _: None, [0])
         self._topics = Outbox(numbers, 0, lambda: Retries(1, 1, 1.0), 1, 1)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """One commit around a `with` block, fsynced.
+        """One fsynced commit around a `with` block.
 
         Raises:
-            StorageError: nothing of it happened.
+            StorageError: nothing was committed.
         """
         transaction = Transaction(self._store.db, Draft(self._topics))
         with storage_errors(self.path), self._store.transaction(fsync=True):
@@ -92,41 +92,38 @@ class OwnFile:
         """Release the file.
 
         Raises:
-            StorageError: the last commit failed; the file is released all the same.
+            StorageError: the last commit failed; the file is released nevertheless.
         """
         with storage_errors(self.path):
             self._store.close()
 
     def forked(self, error: AfterFork) -> None:
-        """This is a child of the process that opened it."""
+        """Disable the store in a child process."""
         self._store.forked(error)
 
 
 class ClientFile:
-    """The state file of a client that is open; it stays so when this is closed."""
+    """The state file of an open client; closing this object does not close the client."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self.path = client._session.store.path
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """One commit around a `with` block, fsynced, with the puts that are made in it."""
+        """One fsynced commit around a `with` block, including the puts in it."""
         return self._client.transaction()
 
     def close(self) -> None:
-        """Whoever opened the client closes it."""
+        """Do nothing: the owner of the client closes it."""
 
 
 class Journal:
-    """The tables of reliable requests, opened; every call may be made from any thread.
+    """The open tables of reliable requests; any thread may make any call.
 
     Args:
-        place: where they are.
-        clock: where the time comes from.
+        place: their file.
+        clock: source of time.
         counts_boots: see `core.elapsed`.
-
-    Attributes:
-        path: of the file.
     """
 
     def __init__(self, place: Place, clock: HttpClock | None = None, *, counts_boots: bool = True) -> None:
@@ -145,7 +142,7 @@ class Journal:
         forks.watch(self)
 
     def _begin_life(self, transaction: Transaction, counts_boots: bool) -> None:
-        """Make the tables where they are missing, and find out what time it is."""
+        """Create missing tables, and determine the store's own time."""
         for table in TABLES:
             transaction.execute(table)
         state = dict(transaction.execute("select key, value from pubsub_http_state"))
@@ -156,7 +153,7 @@ class Journal:
             last = Anchor(state["elapsed"], state["uptime"], state["boot"], state["wall"])
         clock = self._clock
         anchor = resume(last, clock.uptime(), clock.boot(), clock.wall(), counts_boots=counts_boots)
-        # The anchor is stored now and then only: what was stored later than it happened before now, too.
+        # The anchor is stored only at intervals, so times stored since then may be later than the anchor.
         latest = max(inbox.latest(transaction), outbox.latest(transaction))
         self._anchor = replace(anchor, elapsed=max(anchor.elapsed, latest))
         self._save_time(transaction)
@@ -167,20 +164,20 @@ class Journal:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """One commit around a `with` block, fsynced; other threads wait.
+        """One fsynced commit around a `with` block; other threads wait.
 
         Raises:
-            CallerError: this thread is inside one, or the journal is closed.
-            StorageError: nothing of it happened.
+            CallerError: this thread has a transaction open, or the journal is closed.
+            StorageError: nothing was committed.
         """
         me = threading.get_ident()
         if self._owner == me:
-            raise CallerError("a transaction is open on this thread: give it to the call, or make the call behind it")
+            raise CallerError("a transaction is open on this thread; pass it to the call, or call after its end")
         if isinstance(self._over, AfterFork):
             raise self._over
         with self._lock:
             if self._over:
-                raise CallerError(f"{self.path} is closed")
+                raise CallerError(f"{self.path} is closed; open it again")
             self._owner = me
             try:
                 with self._place.transaction() as transaction:
@@ -189,7 +186,7 @@ class Journal:
                 self._owner = None
 
     def save_time(self) -> None:
-        """Keep what time it is, for a start after the next boot."""
+        """Store the time, for a start after the next boot."""
         with self.transaction() as transaction:
             self._save_time(transaction)
 
@@ -202,7 +199,7 @@ class Journal:
         transaction.executemany("insert or replace into pubsub_http_state values (?, ?)", list(rows.items()))
 
     def close(self) -> None:
-        """Keep what time it is, and release the file; a second call does nothing."""
+        """Store the time and release the file; a second call does nothing."""
         if self._over:
             return
         try:
@@ -213,7 +210,7 @@ class Journal:
                 self._place.close()
 
     def forked(self, parent: int) -> None:
-        """This is a child of process `parent`."""
+        """Disable the journal in a child of process `parent`."""
         error = AfterFork(f"{self.path}", parent)
         self._over = error
         if isinstance(self._place, OwnFile):

@@ -1,4 +1,4 @@
-"""The outbox on the disk: requests that are not settled, and the tombstones of those that are, with their responses."""
+"""The stored outbox: unsettled requests, and tombstones of settled ones with their responses."""
 
 from __future__ import annotations
 
@@ -18,12 +18,11 @@ _ACTIVE: Final = "(state in ('open', 'accepted') or confirm != '')"
 
 
 def add(transaction: Transaction, request: Outgoing) -> None:
-    """Store a request that is not there."""
     transaction.execute(f"insert into pubsub_http_outbox ({_COLUMNS}) values ({_marks(19)})", _values(request))  # noqa: S608
 
 
 def save(transaction: Transaction, request: Outgoing) -> None:
-    """Store a request in place of what there is of it; where nothing is, it was forgotten, and stays so."""
+    """Replace a stored request. If it was forgotten meanwhile, it stays so."""
     values = _values(request)
     names = [f"{name.strip()} = ?" for name in _COLUMNS.split(",")]
     transaction.execute(f"update pubsub_http_outbox set {', '.join(names)} where id = ?", (*values, request.id))  # noqa: S608
@@ -31,7 +30,6 @@ def save(transaction: Transaction, request: Outgoing) -> None:
 
 @reading
 def find(transaction: Transaction, name: str) -> Outgoing | None:
-    """The request of that ID."""
     for row in transaction.execute(f"select {_COLUMNS} from pubsub_http_outbox where id = ?", (name,)):  # noqa: S608
         return _read(row)
     return None
@@ -39,14 +37,14 @@ def find(transaction: Transaction, name: str) -> Outgoing | None:
 
 @reading
 def active(transaction: Transaction) -> list[tuple[str, str, str, float]]:
-    """ID, state, URL and time of all that is still to be done, a confirmation included."""
+    """Return ID, state, URL and due time of all requests with work left, confirmations included."""
     rows = transaction.execute(f"select id, state, url, due from pubsub_http_outbox where {_ACTIVE} order by due")  # noqa: S608
     return [(str(name), str(state), str(url), float(due)) for name, state, url, due in rows]
 
 
 @reading
 def every(transaction: Transaction, *, open_only: bool) -> list[Outgoing]:
-    """All requests without their bodies, in the order in which they were stored; `open_only`: no tombstones."""
+    """Return all requests without their bodies, in order of storing; `open_only`: no tombstones."""
     columns = _COLUMNS.replace(" body,", " x'' as body,")
     where = "where state in ('open', 'accepted')" if open_only else ""
     rows = transaction.execute(f"select {columns} from pubsub_http_outbox {where} order by created, id")  # noqa: S608
@@ -54,7 +52,7 @@ def every(transaction: Transaction, *, open_only: bool) -> list[Outgoing]:
 
 
 def measure(transaction: Transaction) -> tuple[int, int]:
-    """How many requests are not settled, and the bytes of their bodies."""
+    """Return the number of unsettled requests, and the bytes of their bodies."""
     query = (
         "select count(*), coalesce(sum(length(body)), 0) from pubsub_http_outbox where state in ('open', 'accepted')"
     )
@@ -63,12 +61,12 @@ def measure(transaction: Transaction) -> tuple[int, int]:
 
 
 def remove(transaction: Transaction, name: str) -> bool:
-    """Take a request out, whatever its state; whether there was one."""
+    """Remove a request in any state. Return whether there was one."""
     return bool(list(transaction.execute("delete from pubsub_http_outbox where id = ? returning id", (name,))))
 
 
 def sweep(transaction: Transaction, before: float) -> int:
-    """Take out tombstones that are older; how many of them, at most SWEEP_ROWS_MAX."""
+    """Remove older tombstones. Return their number, at most SWEEP_ROWS_MAX."""
     removed = transaction.execute(
         "delete from pubsub_http_outbox where id in (select id from pubsub_http_outbox"
         " where state in ('done', 'refused', 'expired') and changed < ? limit ?) returning id",
@@ -79,8 +77,8 @@ def sweep(transaction: Transaction, before: float) -> int:
 
 @reading
 def next_tombstone(transaction: Transaction) -> float | None:
-    """When the oldest tombstone became one; None where there is none."""
-    times = [  # One look into the index each.
+    """Return the time of the oldest tombstone, None if there is none."""
+    times = [  # Each query reads one entry of the index.
         transaction.execute("select min(changed) from pubsub_http_outbox where state = ?", (str(state),)).get
         for state in sorted(OVER)
     ]
@@ -89,7 +87,6 @@ def next_tombstone(transaction: Transaction) -> float | None:
 
 @reading
 def latest(transaction: Transaction) -> float:
-    """The latest moment that is stored; 0 for none."""
     times = [
         transaction.execute("select max(changed) from pubsub_http_outbox where state = ?", (str(state),)).get
         for state in State

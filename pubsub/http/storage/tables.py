@@ -1,4 +1,4 @@
-"""The tables of reliable requests, within the state file of a client or one of their own; their times are `elapsed`."""
+"""The tables of reliable requests, in a client's state file or their own; times are `core.elapsed`."""
 
 from __future__ import annotations
 
