@@ -13,18 +13,20 @@ from pubsub.errors import ConfigurationError
 
 Broker = Annotated[list[str], typer.Option("--broker", metavar="ADDR", help="Address of the queue, broker or server.")]
 BrokerKey = Annotated[
-    list[str] | None, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…, where it has one.")
+    list[str] | None,
+    typer.Option("--broker-key", metavar="KEY", help="Public key of the other side, pk_…, if it has one."),
 ]
 Authorized = Annotated[
-    str | None, typer.Option("--authorized", metavar="FILE", help="Who may enter; only those then, and with a key.")
+    str | None,
+    typer.Option("--authorized", metavar="FILE", help="Access list; without a key in it nobody may connect."),
 ]
 AuditFile = Annotated[
-    str | None, typer.Option("--audit-file", metavar="FILE", help="Where it is noted who enters and is denied what.")
+    str | None, typer.Option("--audit-file", metavar="FILE", help="File for records of connections and denials.")
 ]
 Insecure = Annotated[bool, typer.Option("--insecure", help="Listen for other hosts without keys.")]
 Advertise = Annotated[
     str | None,
-    typer.Option("--advertise", metavar="ADDR", help="Of freelance3: what callers connect to, if it is not --bind."),
+    typer.Option("--advertise", metavar="ADDR", help="Of freelance3: address that callers use, if not --bind."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="One line of JSON.")]
 HEARTBEAT_SECONDS_MIN: Final = 0.01
@@ -32,39 +34,47 @@ HEARTBEAT_SECONDS_MAX: Final = 3_600.0
 
 Heartbeat = Annotated[
     float,
-    typer.Option("--heartbeat", metavar="SECONDS", help="Between heartbeats.", min=HEARTBEAT_SECONDS_MIN),
+    typer.Option("--heartbeat", metavar="SECONDS", help="Interval between heartbeats.", min=HEARTBEAT_SECONDS_MIN),
 ]
 HandlerTimeout = Annotated[
     float | None,
-    typer.Option("--handler-timeout", metavar="SECONDS", help="COMMAND is killed after them.", min=0.001, max=1e9),
+    typer.Option(
+        "--handler-timeout", metavar="SECONDS", help="Time limit of COMMAND, which is killed then.", min=0.001, max=1e9
+    ),
 ]
 WorkersHeartbeat = Annotated[
     float | None,
     typer.Option(
         "--heartbeat",
         metavar="SECONDS",
-        help="Between heartbeats, as of the queue or broker; else 2.5, of paranoid 1.",
+        help="Interval between heartbeats, as at the queue or broker. Default: 2.5, or 1 of kind paranoid.",
         min=HEARTBEAT_SECONDS_MIN,
         max=HEARTBEAT_SECONDS_MAX,
     ),
 ]
 WorkersLiveness = Annotated[
     int | None,
-    typer.Option("--liveness", metavar="N", help="Silent heartbeats until it counts as dead; else 3.", min=1),
+    typer.Option(
+        "--liveness",
+        metavar="N",
+        help="Silent heartbeats after which the queue or broker counts as dead. Default: 3.",
+        min=1,
+    ),
 ]
-Liveness = Annotated[int, typer.Option("--liveness", metavar="N", help="Silent heartbeats until dead.", min=1)]
+Liveness = Annotated[
+    int, typer.Option("--liveness", metavar="N", help="Silent heartbeats after which a worker counts as dead.", min=1)
+]
 
 
 def checked(addresses: Sequence[str], option: str, *, bind: bool = False) -> list[str]:
-    """Addresses as sockets take them.
+    """Return addresses in the form that sockets take.
 
     Args:
-        addresses: as given.
-        option: by which, for an error's text.
-        bind: they are to listen on.
+        option: name of the option, for error messages.
+        bind: the addresses are for listening.
 
     Raises:
-        ConfigurationError: one of them is none.
+        ConfigurationError: an address is invalid.
     """
     found = []
     for address in addresses:

@@ -49,6 +49,7 @@ REWRITTEN = [
     "docs/monitoring.md",
     "docs/operations.md",
     "docs/performance.md",
+    "docs/reference/commands.md",
     "docs/reference/history-of-faults.md",
     "docs/reference/simulation-runs.md",
     "docs/reliability.md",
