@@ -111,7 +111,8 @@ def authorize(
     put: Put = None,
     get: Annotated[Patterns, typer.Option("--get", metavar="TOPICS", help="Topics that it may subscribe to.")] = None,
     names: Annotated[
-        Patterns, typer.Option("--names", metavar="NAMES", help="Named subscriptions that it may use.")
+        Patterns,
+        typer.Option("--names", metavar="NAMES", help="Named subscriptions, as of Spark queries, that it may use."),
     ] = None,
     call: Annotated[Patterns, typer.Option("--call", metavar="SERVICES", help="Services that it may call.")] = None,
     serve: Annotated[Patterns, typer.Option("--serve", metavar="SERVICES", help="Services that it may serve.")] = None,

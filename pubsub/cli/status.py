@@ -35,11 +35,11 @@ def status(
     If the server of a topic does not answer, its figures are question marks (null in JSON), and another table has the
     last known ones. Merges and moves under way are listed.
 
-    With keys, a table shows for each process the digest of its access list, which must be the same everywhere, and its
-    accepted, refused and denied requests. For servers with a standby, a table shows the primary, and since when the
-    other member is in sync or why it is not.
+    With keys, a table has a line for each process: the digest of its access list, and its accepted, refused and denied
+    requests. The digest must be the same everywhere. For servers with a standby, a table shows the primary, and since
+    when the other member is in sync or why it is not.
 
-    Warnings and alarms come last; the alarms also say which action helps.
+    Warnings and alarms come last.
     """
     from pubsub.cli.reports import gather
 

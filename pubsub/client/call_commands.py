@@ -185,8 +185,8 @@ def serve(
     """Be the worker of SERVICE until Ctrl-C or SIGTERM: run COMMAND for each call and send its output as the reply.
 
     If COMMAND exits with another code than 0, or --handler-timeout kills it, it is tried again. After
-    `handler_attempts` tries the caller gets an error reply. Effects of COMMAND outside the client's transaction are
-    not undone, so they may happen more than once.
+    --handler-attempts tries the caller gets an error reply. Effects of COMMAND are not undone, so they may happen more
+    than once.
 
     COMMAND gets these variables. PUBSUB_CALL is the ID of the call, PUBSUB_CALLER the caller, PUBSUB_CALL_KEY the
     message key. PUBSUB_CALL_DOUBTFUL is 1 if a worker with a lost state directory may have handled the call before,

@@ -76,7 +76,9 @@ BODY_SHOWN_BYTES: Final = 200
 Settings = Loaded[ClientSettings]
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic: 1-80 printable ASCII characters without space.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -157,13 +159,14 @@ def get(
 ) -> None:
     """Take messages of TOPIC and print them. Exit code 3 if there is none within --wait.
 
-    Messages are first written, then acknowledged. If the command is killed or its output fails, the last batch is
-    written again next time, so standard output gets each message at least once. With --out FILE each message arrives
+    Messages are first written, then acknowledged. If the command is killed or its output fails, the next get writes
+    the last batch again. So standard output gets each message at least once. With --out FILE each message arrives
     exactly once: FILE appears when it is complete, and the next get completes the work of a killed one.
 
-    A single message is printed unchanged. Of several, each ends with an end of line. With --json each message is one
-    line with id, topic, publisher, counter, stamp (microseconds since 1970) and body, and with key and headers if it
-    has any. A value that is not UTF-8 is in body_base64, key_base64 or headers_base64 instead.
+    With --count 1 the message is printed unchanged. Otherwise each message ends with an end of line, added if missing.
+
+    With --json each message is one line with id, topic, publisher, counter, stamp (microseconds since 1970), body, and
+    key and headers if it has any. body_base64, key_base64 or headers_base64 hold values that are not UTF-8.
     """
     from pubsub.client.writing import finish_interrupted
 
@@ -354,7 +357,9 @@ def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[De
 def export(
     loaded: Settings,
     ctx: typer.Context,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="New directory to write to.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory to write into; an existing DIR/client_ID is not replaced.")
+    ],
     as_json: AsJson = False,
 ) -> None:
     """Write the client's state to a directory tree: client_ID/TOPIC/ with the files last_get_id and last_put_counter.

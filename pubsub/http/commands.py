@@ -46,7 +46,12 @@ TokenFile = Annotated[
 Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="PEM file: trust only these certificates.")]
 Timeout = Annotated[
     float | None,
-    typer.Option("--timeout", min=0, metavar="SECONDS", help="Time limit of the command; the request is then kept."),
+    typer.Option(
+        "--timeout",
+        min=0,
+        metavar="SECONDS",
+        help="End after this time and keep the request; default: wait until --expiry.",
+    ),
 ]
 Expiry = Annotated[
     float | None,

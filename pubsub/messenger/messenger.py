@@ -197,7 +197,7 @@ class Messenger:
             server_loop: called with messages of the other side that name no callback of ours.
             idempotent: as in `listen`.
             curve: prove our identity, and speak only with a peer that has an expected key. None does neither.
-            told: called like a callback with a `Refusal` each time that the other side refuses our key or has an
+            told: called like a callback with a `Refusal` when the other side refuses our key or has an
                 unexpected one, and with None when the connection is no longer refused.
 
         Returns:

@@ -45,7 +45,10 @@ def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
 
 @app.command("export")
 def export_command(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="New directory to write to.")],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="TARGET", help="Directory to write into; an existing TARGET/server_ID is not replaced."),
+    ],
     directory: Store,
     quarantined: Annotated[
         bool,
