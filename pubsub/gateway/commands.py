@@ -138,7 +138,7 @@ def remove(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) 
 
 @app.command()
 def retry(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
-    """Deliver waiting messages at once, and dead letters once more. A stopped webhook starts again."""
+    """Deliver waiting messages at once, and dead letters once more. A webhook in the state ended starts again."""
     found = _ask(gateway, "POST", f"{_path(topic, name)}/retry", wanted="retried")
     console.report(as_json, found, f"{found['retried']:,} messages of {topic} are tried again")
 
