@@ -26,9 +26,9 @@ HEAD = """\
 
 <!-- Made by `python scripts/commands_page.py` from the commands. Change them there. -->
 
-Each section is a command with its help, its arguments and options, and their defaults. `--help` of a command prints
-the same. An option without a default is optional. [Commands](../commands.md) is the guide: tasks, output, and the
-action for each exit code.
+Each section has the help of a command, with its arguments, options and defaults. `--help` of the command prints the
+same. An option without a default is optional. The [glossary](../glossary.md) defines the terms. The guide
+[Commands](../commands.md) has tasks, output, and the action for each exit code.
 
 ## Exit codes
 
@@ -37,7 +37,7 @@ action for each exit code.
 """
 ROLES: Final = (ClientSettings, ProxySettings, ServerSettings)
 IN_ALL: Final = {"--help", "--install-completion", "--show-completion"}
-"""Options of every command, which the sections leave out."""
+"""Options of every command; the sections leave them out."""
 
 OF_COMMANDS: Final = {
     "EXIT_OK": "Success.",
@@ -46,7 +46,7 @@ OF_COMMANDS: Final = {
     "EXIT_NO_MESSAGE": "No message within the wait.",
     "EXIT_INTERNAL": "A fault of the program itself.",
     "EXIT_INTERRUPTED": "Interrupted by a signal.",
-    "EXIT_READER_GONE": "The reader of the output has closed it.",
+    "EXIT_READER_GONE": "The program that reads the output has closed it.",
 }
 """Exit codes that no exception carries."""
 
@@ -56,7 +56,7 @@ STATES: Final = {
     "stale": "the store is an older copy of itself",
     "newer": "a newer release wrote the store",
 }
-"""What `server check` can say of a store, beside that it is intact."""
+"""Verdict of `server check` on a store that is not intact -> its meaning."""
 
 
 def exit_codes() -> Iterator[str]:
@@ -134,7 +134,7 @@ def section(command: Any, context: Any) -> Iterator[str]:
 
 
 def paragraphs(text: str) -> str:
-    """Help as paragraphs of Markdown: what Markdown would take for its own is escaped."""
+    """Help as paragraphs of Markdown, with Markdown's own characters escaped."""
     return re.sub(r"([<*_\[\]])", r"\\\1", text.strip())
 
 
@@ -147,7 +147,7 @@ def role_settings(role: type[RoleSettings], command: Any, context: Any) -> Itera
 
 
 def page() -> str:
-    """The page as it has to be."""
+    """The complete page."""
     command = typer.main.get_command(app)
     top = typer.Context(command, info_name="pubsub")
     lines = [*exit_codes(), *section(command, top)]

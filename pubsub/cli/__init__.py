@@ -1,4 +1,4 @@
-"""`pubsub …`: composes the roles' commands."""
+"""The command line `pubsub …`, built from the commands of all roles."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ from collections.abc import Sequence
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """The entry point: runs `pubsub ARGV…` and returns its exit code (docs/commands.md lists them)."""
+    """Run `pubsub ARGV…` and return its exit code (docs/commands.md lists the codes).
+
+    Args:
+        argv: arguments after `pubsub`; None takes them from the process's own command line.
+    """
     if argv is None:
-        # Before anything else is loaded, which takes long enough for a person to change their mind.
+        # Set this before the slow imports, so that Ctrl-C works during them.
         import signal
 
         signal.signal(signal.SIGINT, signal.SIG_DFL)

@@ -1,7 +1,7 @@
 """The command `pubsub`: names its groups and imports each only when it is called.
 
-A group is a module with a `typer.Typer` called `app`. Most of what a command line costs is imports: with the groups
-behind `LAZY`, `pubsub client … put` never loads what `pubsub server start` needs.
+A group is a module with a `typer.Typer` named `app`. Imports take most of the time of a short command. `LAZY` delays
+them, so `pubsub client … put` never loads the modules that `pubsub server start` needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pubsub.cli.hints import hint
 from pubsub.console.parameters import prepared
 
 GARBAGE_THRESHOLD: Final = 50_000
-"""Objects made, less those freed, after which Python looks for cycles; its own 700 is for small programs."""
+"""New objects after which Python searches for reference cycles. Python's default of 700 suits small programs only."""
 
 LAZY: Final[dict[str, str]] = {
     "bench": "pubsub.cli.bench.command",
@@ -40,18 +40,16 @@ LAZY: Final[dict[str, str]] = {
     "webhook": "pubsub.gateway.commands",
     "witness": "pubsub.cli.witness",
 }
-"""Name of a group or command -> the module whose `app` it is."""
+"""Name of a group or command -> module with its `app`."""
 
 
 class LazyGroup(TyperGroup):
-    """A group whose commands are imported when they are looked up."""
+    """A group that imports a command only when it is looked up."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """The names, without importing anything."""
         return list(LAZY)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """The command, imported now; None where there is no such name."""
         module = LAZY.get(cmd_name)
         if module is None:
             return None
@@ -77,12 +75,15 @@ def pubsub(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Durable, exactly-once publish/subscribe on ZeroMQ."""
+    """Durable, exactly-once publish/subscribe on ZeroMQ.
+
+    Begin with `pubsub up --dir DIR`, which runs a cluster on this host. Each command has its own --help.
+    """
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs `pubsub ARGV…` and returns its exit code (docs/commands.md lists them)."""
+    """Run `pubsub ARGV…` and return its exit code (docs/commands.md lists the codes)."""
     if argv is None:
-        # This process is ours: fewer collections while modules are loaded, and while a server works.
+        # The whole process belongs to this command, so it may collect garbage less often.
         gc.set_threshold(GARBAGE_THRESHOLD)
     return console.run(app, "pubsub", argv, hint)

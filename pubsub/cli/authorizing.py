@@ -1,4 +1,4 @@
-"""Changes of the file of who is authorized: one line comes, or some go, and every other line stays as it is written."""
+"""Edits of the access list (the file `authorized`) that leave every other line as it is written."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ HEADER: Final = "# role  id       key  rights (of clients only: put= get= names=
 
 
 class Authorization(NamedTuple):
-    """What an authorize did.
+    """The result of an authorize.
 
     Attributes:
-        line: as it stands now.
-        digest: of the file as it is now.
-        changed: False: it was like this before.
+        line: the line as it is now in the file.
+        digest: digest of the file after the edit.
+        changed: False if the file had this line already.
     """
 
     line: Line
@@ -29,12 +29,12 @@ class Authorization(NamedTuple):
 
 
 class Revocation(NamedTuple):
-    """What a revoke did.
+    """The result of a revoke.
 
     Attributes:
-        went: the lines that are gone.
-        digest: of the file as it is now.
-        still: users whose lines match the ID that was revoked all the same, by a pattern.
+        went: the removed lines.
+        digest: digest of the file after the edit.
+        still: users of other lines with a pattern that still matches the revoked ID.
     """
 
     went: tuple[Line, ...]
@@ -43,16 +43,16 @@ class Revocation(NamedTuple):
 
 
 def authorize_line(path: Path, role: Role, name: Pattern, key: bytes, words: list[str]) -> Authorization:
-    """Puts a line into the file, or gives a key that is in it other rights.
+    """Add a line to the access list, or change the rights of a key that it has already.
 
     Args:
-        path: the file; it is made where there is none.
-        role, name, key: the line's.
-        words: rights as the file has them; none: those that the ID has by another key, else put=* get=*.
+        path: the file; it is created if it does not exist.
+        words: rights as written in the file. Without any, a client gets the rights that its ID has by another key. If
+            there is no other key, it gets put=* get=*.
 
     Raises:
-        CallerError: a right is none.
-        ConfigurationError: the key is another ID's, or the file cannot be used.
+        CallerError: a word is not a right.
+        ConfigurationError: the key belongs to another ID, or the file cannot be used.
     """
     try:
         line = make_line(role, name, key, words)
@@ -61,7 +61,7 @@ def authorize_line(path: Path, role: Role, name: Pattern, key: bytes, words: lis
     wanted: list[Line] = []
 
     def change(text: str) -> str:
-        text = text or HEADER  # There is no file yet.
+        text = text or HEADER  # The file does not exist yet.
         now = parse(text.encode(), str(path))
         wanted.append(line if words or line.role is not Role.CLIENT else _with_usual_rights(line, now))
         before = now.by_key.get(key)
@@ -69,8 +69,8 @@ def authorize_line(path: Path, role: Role, name: Pattern, key: bytes, words: lis
             return f"{text}{wanted[0]}\n"
         if (before.role, before.id) != (line.role, line.id):
             raise ConfigurationError(
-                f"authorized file {path}, line {before.number}: this key is {before.role} {before.id}'s already; "
-                "each process has a key of its own"
+                f"authorized file {path}, line {before.number}: this key belongs to {before.role} {before.id}; "
+                "make a key for each process with pubsub keys new"
             )
         return text if before == wanted[0] else _replaced(text, {before.number: str(wanted[0])})
 
@@ -79,17 +79,16 @@ def authorize_line(path: Path, role: Role, name: Pattern, key: bytes, words: lis
 
 
 def revoke_lines(path: Path, who: str, key: bytes | None, role: Role | None) -> Revocation:
-    """Takes lines out of the file.
+    """Remove lines from the access list.
 
     Args:
-        path: the file.
-        who: the ID, as the lines have it.
-        key: the one key; None: all of the ID.
-        role: whose; None: that of the only role that has the ID.
+        who: ID, as written in the lines.
+        key: remove only the line of this key; None removes all lines of the ID.
+        role: remove only lines of this role; None requires that all lines found have the same role.
 
     Raises:
-        NotKnown: no line is meant.
-        ConfigurationError: lines of several roles are meant, or the file cannot be used.
+        NotKnown: no line matches.
+        ConfigurationError: lines of several roles match, or the file cannot be used.
     """
     if not path.exists():
         raise ConfigurationError(f"authorized file {path}: No such file or directory")
@@ -103,7 +102,7 @@ def revoke_lines(path: Path, who: str, key: bytes | None, role: Role | None) -> 
             raise NotKnown(f"authorized file {path} has no line of {f'{role} ' if role else ''}{who}")
         roles = sorted({line.role.value for line in went})
         if len(roles) > 1:
-            raise ConfigurationError(f"{who} is the ID of a {' and of a '.join(roles)}: --role says whose")
+            raise ConfigurationError(f"{who} is the ID of a {' and of a '.join(roles)}; choose one with --role")
         return _replaced(text, dict.fromkeys((line.number for line in went), ""))
 
     _, new = edit_authorized(path, change)
@@ -116,10 +115,10 @@ def _stands_for(line: Line, role: Role, name: str) -> bool:
 
 
 def _with_usual_rights(line: Line, now: Authorized) -> Line:
-    """The line with the rights that its ID has by other keys, or with the usual ones.
+    """Return the line with the rights of its ID's other keys, or with put=* get=* if there is none.
 
     Raises:
-        ConfigurationError: its ID has different rights by different keys.
+        ConfigurationError: the ID has different rights by different keys.
     """
     others = [one for one in now.lines if one.role is line.role and one.id == line.id]
     same = next((one for one in others if one.key == line.key), None)
@@ -128,13 +127,15 @@ def _with_usual_rights(line: Line, now: Authorized) -> Line:
     found = {one.rights for one in others}
     if len(found) > 1:
         numbers = ", ".join(str(one.number) for one in others)
-        raise ConfigurationError(f"client {line.id} has different rights in lines {numbers}; say which this key has")
+        raise ConfigurationError(
+            f"client {line.id} has different rights in lines {numbers}; give this key's rights: --put, --get …"
+        )
     if others:
         return replace(others[0], key=line.key)
     return replace(line, put=(EVERYTHING,), get=(EVERYTHING,))
 
 
 def _replaced(text: str, lines: dict[int, str]) -> str:
-    """The text with some lines, by number from 1, written anew; those that become "" are taken out."""
+    """Return the text with the given lines replaced, by number from 1. A replacement of "" removes the line."""
     kept = [lines.get(number, line) for number, line in enumerate(text.split("\n")[:-1], 1) if lines.get(number) != ""]
     return "".join(f"{line}\n" for line in kept) or HEADER

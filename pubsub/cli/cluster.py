@@ -1,11 +1,11 @@
-"""`pubsub up`: a local cluster, every role a process of its own, in the foreground.
+"""`pubsub up`: runs a local cluster in the foreground, with a process for each proxy and server.
 
-A directory that was used before starts again at the same addresses, which its proxies file names, since clients hold
-them. In an empty directory there is no owner to wait for, so the proxies assign topics at once.
+A directory that was used before starts again at the addresses in its proxies file, because clients have stored them. A
+new directory has no topics, so its proxies assign topics at once.
 
-No process outlives this one: whatever signal can be caught ends all of them in order, and where this process is killed
-its children see the end of a pipe that only it holds open. A directory runs one cluster: a lock on `DIR/running`, which
-the children inherit, lasts as long as any process of the cluster, and the file says which these are.
+No child outlives this process. Every signal that can be caught ends all children in order. If this process is killed,
+the children notice the end of a pipe that only it holds open. A directory runs one cluster: the children inherit a
+lock on `DIR/running`, and the file lists the processes.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pubsub.cli.cluster_keys import ClusterKeys
 
 READY_SECONDS: Final = 30.0
-"""Patience with a child until it says that it is ready."""
+"""Time limit for a child to print its ready line."""
 
 COUNT_MAX: Final = 64
 
@@ -45,7 +45,7 @@ SIGNALS: Final = tuple(
     for name in ["HUP", "INT", "QUIT", "TERM", "USR1", "USR2", "ALRM", "VTALRM", "PROF", "XCPU", "IO", "PWR", "STKFLT"]
     if hasattr(signal, "SIG" + name)
 )
-"""Signals that end the cluster: all that would end this process, but those that say that it is broken."""
+"""Signals that end the cluster: all that end a process by default, except those that report a fault in it."""
 
 ANY_PORT: Final = ProxyAddress("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
 
@@ -54,14 +54,7 @@ app = typer.Typer(name="up", rich_markup_mode=None, pretty_exceptions_enable=Fal
 
 @dataclass(slots=True)
 class Child:
-    """One process of the cluster.
-
-    Attributes:
-        role, id: who it is; of a second member of server s1 it is s1b, as its directory is called.
-        command: its command line, to start it again.
-        process: the running one.
-        ready: its ready line; "" until it came.
-    """
+    """One process of the cluster; the second member of server s1 has the ID s1b, like its directory."""
 
     role: str
     id: str
@@ -71,22 +64,20 @@ class Child:
 
     @property
     def output(self) -> IO[str]:
-        """Where its ready line comes from."""
         assert self.process.stdout is not None
         return self.process.stdout
 
 
 class Cluster:
-    """Children that are started, watched and stopped together; use as a context manager.
+    """Child processes that are started, watched and stopped together; a context manager.
 
     Args:
-        directory: where all of it lives; None: somewhere that no other cluster uses.
-        errors: a file that gets what the children write to stderr; None: our own stderr.
-        metrics: HOST:PORT where the first child tells its metrics, and each further one a port higher; port 0: at free
-            ones; None: nowhere.
+        directory: state of the cluster; None for a place that no other cluster uses.
+        errors: a file for the children's stderr; None for this process's own stderr.
+        metrics: HOST:PORT of the first child's metrics, one port higher for each further child; None serves none.
 
     Raises:
-        StillRunning: the directory's cluster is running.
+        StillRunning: the directory's cluster is already running.
     """
 
     def __init__(
@@ -105,7 +96,7 @@ class Cluster:
 
     def __enter__(self) -> Cluster:
         for number in SIGNALS:
-            if signal.getsignal(number) is not signal.SIG_IGN:  # As under nohup.
+            if signal.getsignal(number) is not signal.SIG_IGN:  # Already ignored, for example by nohup.
                 signal.signal(number, lambda *_: self.stop())
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         return self
@@ -120,11 +111,10 @@ class Cluster:
             self._running.close()
 
     def stop(self) -> None:
-        """Ends `watch`; from a signal handler too."""
+        """End `watch`; safe in a signal handler."""
         self._stopping = True
 
     def start(self, role: str, name: str, *options: str, of: str = "") -> Child:
-        """Starts a process; `of`: the server that it is a second member of."""
         told = [] if self._metrics is None else ["--metrics", numbered(self._metrics, len(self.children))]
         command = _command(role, of or name, *options, *told)
         child = Child(role, name, command, self._spawn(role, name, command))
@@ -133,19 +123,19 @@ class Cluster:
         return child
 
     def kill(self, child: Child) -> None:
-        """SIGKILL; nobody is told, and it may be restarted."""
+        """Kill a child with SIGKILL; `watch` does not report it, and `restart` may start it again."""
         self._selector.unregister(child.output)
         child.process.kill()
         child.process.wait()
         child.output.close()
 
     def restart(self, child: Child) -> None:
-        """Starts a child that died once more, as it was started."""
+        """Start a dead child again with the same command line."""
         child.process, child.ready = self._spawn(child.role, child.id, child.command), ""
         self._selector.register(child.output, selectors.EVENT_READ, child)
 
     def _spawn(self, role: str, name: str, command: Sequence[str]) -> subprocess.Popen[str]:
-        """A child in a session of its own: Ctrl-C is ours to pass on. It ends when this process has."""
+        """Start a child in its own session, so that Ctrl-C reaches this process only, which then stops the child."""
         kept = [self._lifeline] if self._running is None else [self._lifeline, self._running.number]
         process = subprocess.Popen(  # noqa: S603  our own interpreter and our own commands
             [*command, "--lifeline", str(self._lifeline)],
@@ -162,10 +152,10 @@ class Cluster:
         return process
 
     def wait_ready(self) -> None:
-        """Returns when every child has said that it is ready, or somebody asked to stop.
+        """Return when every child has printed its ready line, or when a signal asked to stop.
 
         Raises:
-            ConfigurationError: one ended, or said nothing for too long; what it had to say is on stderr already.
+            ConfigurationError: a child ended, or printed nothing in time. Its own error is on stderr already.
         """
         deadline = time.monotonic() + READY_SECONDS
         while not self._stopping and (waiting := [child for child in self.children if not child.ready]):
@@ -175,10 +165,10 @@ class Cluster:
                 raise ConfigurationError(f"{child.role} {child.id} did not start: {_ending(child.process)}")
 
     def watch(self, again: bool) -> None:
-        """Waits for a signal, and says so when a child dies.
+        """Wait for a signal, and report each child that dies.
 
         Args:
-            again: start it again, after saying so.
+            again: start a dead child again after the report.
         """
         while not self._stopping:
             for child in self._step(None):
@@ -186,7 +176,7 @@ class Cluster:
                 tail = (
                     "starting it again"
                     if again
-                    else "the others go on; Ctrl-C and `up` again starts it, or use --restart"
+                    else "the others continue; to start it, press Ctrl-C and run pubsub up again, or use --restart"
                 )
                 console.complain(f"{child.role} {child.id} (pid {child.process.pid}) {_ending(child.process)}; {tail}")
                 if again:
@@ -195,7 +185,6 @@ class Cluster:
                 raise ConfigurationError("no process of the cluster is left")
 
     def _step(self, seconds: float | None) -> list[Child]:
-        """Reads what came; the children that ended."""
         ended = []
         for key, _ in self._selector.select(seconds):
             if key.data is None:
@@ -214,7 +203,7 @@ class Cluster:
 
     def _end_children(self) -> None:
         running = [child for child in self.children if child.process.poll() is None]
-        for role in ("server", "proxy"):  # Servers first: so each can still say goodbye to its proxies.
+        for role in ("server", "proxy"):  # Servers first, so that each can still sign off at its proxies.
             for child in running:
                 if child.role == role:
                     child.process.terminate()
@@ -228,34 +217,47 @@ class Cluster:
                 child.process.wait()
 
 
+Metrics = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HOST:PORT",
+        help="Serve metrics over HTTP: the first process here, each further one a port higher. Port 0: free ports.",
+    ),
+]
+Detached = Annotated[
+    bool,
+    typer.Option("--detach", help="Return when the cluster is up. It logs to DIR/up.log; pubsub down stops it."),
+]
+
+
 @app.command()
 def up(
-    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where all of it lives.")],
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Directory for all state of the cluster; made if absent.")
+    ],
     proxies: Annotated[
-        int | None, typer.Option(min=1, max=COUNT_MAX, help="How many proxies; 2, with --standby 3.")
+        int | None, typer.Option(min=1, max=COUNT_MAX, help="Number of proxies; default 2, or 3 with --standby.")
     ] = None,
-    servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="How many servers.")] = 2,
-    standby: Annotated[bool, typer.Option("--standby", help="Give each server a second member, in DIR/s1b …")] = False,
-    with_keys: Annotated[bool, typer.Option("--keys", help="Let nobody in without a key; makes the keys.")] = False,
-    metrics: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDR", help="Tell metrics at HOST:PORT, each further process a port higher; 0: free ones."
-        ),
-    ] = None,
-    again: Annotated[bool, typer.Option("--restart", help="Start a process that died again, and say so.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
-    detached: Annotated[
-        bool, typer.Option("--detach", help="Return when it is up; pubsub down --dir DIR stops it, DIR/up.log has it.")
+    servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="Number of servers.")] = 2,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Give each server a standby, in DIR/s1b, DIR/s2b …")
     ] = False,
+    with_keys: Annotated[bool, typer.Option("--keys", help="Make keys, and reject clients without one.")] = False,
+    metrics: Metrics = None,
+    again: Annotated[bool, typer.Option("--restart", help="Report a process that died, and start it again.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the addresses as JSON.")] = False,
+    detached: Detached = False,
     background: Annotated[bool, typer.Option(DETACHED, hidden=True)] = False,
 ) -> None:
-    """Run a local cluster until SIGTERM, SIGINT or SIGHUP, or pubsub down --dir DIR, on free ports of this host.
+    """Run a local cluster on free ports of this host, until Ctrl-C, SIGTERM, SIGHUP or pubsub down --dir DIR.
 
-    DIR/proxies lists the proxies: set PUBSUB_PROXIES_FILE to it, or give it as --proxies-file.
-    With --keys it has their keys too, DIR/authorized says who may come in, and DIR/client.key may do everything:
-    set PUBSUB_CLIENT_KEY_FILE to it. A directory that has keys or second members keeps them, unasked.
-    A process that dies is reported; the exit code is then 1. With --metrics each says where it tells its metrics.
+    Clients find it by the file DIR/proxies: set PUBSUB_PROXIES_FILE to that path, or give it as --proxies-file.
+
+    With --keys, DIR/proxies also has the public keys of the proxies. DIR/authorized lists the keys that may connect.
+    The key in DIR/client.key may do everything; set PUBSUB_CLIENT_KEY_FILE to that path to use it.
+
+    State stays in DIR, and the next pubsub up continues there, with the same keys and standbys. A process that dies is
+    reported; the exit code is then 1. Example: pubsub up --dir cluster --detach.
     """
     listing = directory / "proxies"
     try:
@@ -287,7 +289,7 @@ def _start_all(
     members: dict[str, str],
     keys: ClusterKeys | None,
 ) -> list[ProxyAddress]:
-    """Start the proxies, write down where they are, and start the servers; where the proxies are."""
+    """Start all processes, write the proxies' addresses to the proxies file, and return them."""
     listing = directory / "proxies"
     found = _start_proxies(cluster, directory, addresses, keys)
     if len(found) == len(addresses):
@@ -299,7 +301,7 @@ def _start_all(
 
 
 def _proxies_before(listing: Path, proxies: int | None, standby: bool) -> tuple[list[ProxyAddress], int]:
-    """The proxies of a directory that was used before, and how many there are to be."""
+    """Return the proxies that the directory has from an earlier run, and the number of proxies to start."""
     before = list(read_proxies(listing)) if listing.exists() else []
     count = proxies or len(before) or (3 if standby else 2)
     if before and len(before) != count:
@@ -310,14 +312,14 @@ def _proxies_before(listing: Path, proxies: int | None, standby: bool) -> tuple[
 
 
 def _members(directory: Path, servers: int, standby: bool) -> dict[str, str]:
-    """The directories of all members, first ones first, and whose they are; one that was there before is kept."""
+    """Return the directory of each member with its server, first members first; earlier second members are kept."""
     names = [f"s{number}" for number in range(1, servers + 1)]
     seconds = {f"{name}b": name for name in names if standby or (directory / f"{name}b" / "local").exists()}
     return dict(zip(names, names, strict=True)) | seconds
 
 
 def _start_servers(cluster: Cluster, directory: Path, members: dict[str, str], keys: ClusterKeys | None) -> None:
-    """First members first: second ones are told where those listen."""
+    """Start first members before second ones, because a second member needs the address of the first."""
     primaries: dict[str, str] = {}
     for name, server in members.items():
         options = ["--proxies-file", str(directory / "proxies"), "--dir", str(directory / name)]
@@ -326,18 +328,14 @@ def _start_servers(cluster: Cluster, directory: Path, members: dict[str, str], k
             primaries = {child.id: listening(child).servers for child in cluster.children if child.ready}
         if name != server:
             if server not in primaries:
-                return  # Somebody asked to stop.
+                return  # A signal asked to stop.
             options += ["--standby-of", primaries[server]]
         cluster.start("server", name, *options, *_key_options(keys, "server", server, name), of=server)
     cluster.wait_ready()
 
 
 def _metrics(given: str | None, processes: int) -> str | None:
-    """Where the first process tells its metrics.
-
-    Raises:
-        ConfigurationError: it is no address, or there are not so many ports behind it.
-    """
+    """Return the metrics address of the first process; raises ConfigurationError if too few ports follow it."""
     if given is None:
         return None
     try:
@@ -349,28 +347,27 @@ def _metrics(given: str | None, processes: int) -> str | None:
 
 
 def numbered(address: str, place: int) -> str:
-    """HOST:PORT of the process in this place, the first one's being 0; port 0 stays, for a free one."""
+    """Return HOST:PORT of the process at this place, counted from 0. Port 0 stays 0: each process takes a free port."""
     host, port = split_place(address)
     return address if port == 0 else join_place(host, port + place)
 
 
 def _keys(directory: Path, wanted: bool, proxies: int, members: dict[str, str]) -> ClusterKeys | None:
-    """The keys of a cluster that is to have them, or has them."""
     from pubsub.cli.cluster_keys import ClusterKeys
 
     keys = ClusterKeys(directory)
     if not wanted and not keys.there:
         if os.environ.get("PUBSUB_AUTHORIZED"):
             raise ConfigurationError(
-                f"PUBSUB_AUTHORIZED says who may enter, and the cluster in {directory} has no keys: start it with"
-                " --keys, which makes a file of its own, or unset PUBSUB_AUTHORIZED"
+                f"PUBSUB_AUTHORIZED names an access list, but the cluster in {directory} has no keys: start it with"
+                " --keys, which makes an access list in that directory, or unset PUBSUB_AUTHORIZED"
             )
         return None
     if not keys.there:
-        keys.make_client()  # Not again where it was taken away.
+        keys.make_client()  # Only once: an operator may have removed it since.
     for number in range(1, proxies + 1):
         keys.options("proxy", f"p{number}")
-    for name, server in members.items():  # Before a proxy runs: it would refuse them for a second.
+    for name, server in members.items():  # Before the proxies start: a running proxy reads the list only once a second.
         keys.options("server", server, name)
     return keys
 
@@ -382,7 +379,7 @@ def _key_options(keys: ClusterKeys | None, role: str, name: str, place: str = ""
 def _start_proxies(
     cluster: Cluster, directory: Path, addresses: Sequence[ProxyAddress], keys: ClusterKeys | None
 ) -> list[ProxyAddress]:
-    """Where they listen; [] if somebody asked to stop meanwhile."""
+    """Start the proxies and return their addresses; [] if a signal asked to stop meanwhile."""
     fresh = ["--startup-wait-seconds", "0"] if not (directory / "proxies").exists() else []
     for number, address in enumerate(addresses, 1):
         name = f"p{number}"
@@ -394,7 +391,7 @@ def _start_proxies(
     found = []
     for child, address in zip(cluster.children, addresses, strict=True):
         found.append(replace(listening(child), keys=address.keys))
-        # A proxy that is started again listens where it did before, and waits for the owners of topics like any other.
+        # A restarted proxy uses the same address, and waits for announcements before it assigns topics.
         locked = _key_options(keys, "proxy", child.id)
         told = child.command[child.command.index("--metrics") :] if "--metrics" in child.command else []
         child.command = _command("proxy", child.id, *_proxy_options(directory / child.id, found[-1]), *locked, *told)
@@ -407,16 +404,17 @@ def _proxy_options(directory: Path, address: ProxyAddress) -> list[str]:
 
 
 def _command(role: str, name: str, *options: str) -> list[str]:
-    """A command of this very program."""
     return [sys.executable, "-m", "pubsub", role, "start", "--id", name, *options]
 
 
 def listening(child: Child) -> ProxyAddress:
-    """From the ready line: "proxy p1 ready: clients tcp://…, servers tcp://…"."""
+    """Return the addresses in the ready line, such as "proxy p1 ready: clients tcp://…, servers tcp://…"."""
     words = child.ready.replace(",", " ").split()
     addresses = [word for word in words if "://" in word and not word.startswith("http://")]
     if not addresses:
-        raise ConfigurationError(f"{child.role} {child.id} said {child.ready!r} where its addresses were expected")
+        raise ConfigurationError(
+            f"{child.role} {child.id} printed {child.ready!r} instead of a ready line with its addresses"
+        )
     return ProxyAddress(addresses[0], addresses[-1])
 
 

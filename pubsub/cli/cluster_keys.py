@@ -1,7 +1,7 @@
-"""The keys of a local cluster: `pubsub up --keys` makes what `pubsub keys` makes on several hosts.
+"""The keys of a local cluster: `pubsub up --keys` does on one host the work of `pubsub keys` on several.
 
-A directory that has keys keeps them, and keeps to them: who is authorized is changed by `pubsub keys`, and what an
-operator took out does not come back with a restart. So a key is authorized when it is made, and never later.
+A directory that has keys keeps using them. Only `pubsub keys` changes the access list afterwards, and a restart does
+not bring back a line that an operator removed. So a key is authorized once, when it is made.
 """
 
 from __future__ import annotations
@@ -21,18 +21,15 @@ from pubsub.security.keys import format_public
 from pubsub.security.pairs import new_pair, pair_of
 
 ANYBODY: Final = "*"
-"""The ID of the one client that is made: with its key every client ID may be used."""
+"""ID of the one client that is made; its key may use every client ID."""
 
 
 class ClusterKeys:
-    """Keys under a cluster's directory.
-
-    Args:
-        directory: of the cluster.
+    """Keys in a cluster's directory.
 
     Attributes:
-        authorized: the file of who is authorized.
-        client: the key file of the client that may do everything.
+        authorized: path of the access list.
+        client: path of the key file of the client that may do everything.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -41,14 +38,13 @@ class ClusterKeys:
 
     @property
     def there(self) -> bool:
-        """Whether the cluster has keys from before."""
         return os.path.lexists(self.authorized)
 
     def make_client(self) -> None:
-        """Make the key of the client that may do everything, and the file of who is authorized, which comes last.
+        """Make the key of the client that may do everything, and then the access list.
 
         Raises:
-            ConfigurationError: they cannot be made, or the key cannot be read.
+            ConfigurationError: a file cannot be made, or the key cannot be read.
         """
         if not os.path.lexists(self.client):
             make_key_file(self.client, new_pair().secret)
@@ -56,26 +52,25 @@ class ClusterKeys:
         authorize_line(self.authorized, *parse_name("client", ANYBODY), public, list(EVERY_RIGHT))
 
     def options(self, role: str, name: str, place: str = "") -> list[str]:
-        """How a process is told of its key, which is made where it has none.
+        """Return the options that give a process its key; the key is made if it does not exist.
 
         Args:
-            role, name: who it is.
-            place: its directory, where that has another name.
+            place: the process's directory, if its name differs from the ID.
 
         Raises:
-            ConfigurationError: the key cannot be made or read, or was authorized once and is not any more.
+            ConfigurationError: the key cannot be made or read, or its line was removed from the access list.
         """
         path = self._path(place or name)
         public = self._make(role, name, path)
         if public not in read_authorized(self.authorized).by_key:
             raise ConfigurationError(
-                f"the key of {role} {name} in {path} is not authorized: "
+                f"the key of {role} {name} in {path} is not authorized; to authorize it: "
                 f"pubsub keys authorize {role} {name} {format_public(public)} --authorized {self.authorized}"
             )
         return ["--key", str(path), "--authorized", str(self.authorized)]
 
     def named(self, proxies: Sequence[ProxyAddress]) -> list[ProxyAddress]:
-        """The proxies p1, p2 … with their keys; one that is known by several keys, one of them its own, stays so."""
+        """Return the proxies p1, p2 … with their keys; a proxy with several keys keeps all if one is its own."""
         found = []
         for number, proxy in enumerate(proxies, 1):
             own = pair_of(read_key_file(self._path(f"p{number}"))).public
@@ -86,11 +81,11 @@ class ClusterKeys:
         return self._directory / name / "key"
 
     def _make(self, role: str, name: str, path: Path) -> bytes:
-        """The public key of a file; where there is none it is made."""
+        """Return the public key of the file; make the file if it does not exist."""
         if os.path.lexists(path):
             return pair_of(read_key_file(path)).public
         pair = new_pair()
-        # First this: a line whose key nobody has does no harm, and a key without a line is one that was revoked.
+        # Write the line first. A line without a key file is harmless; a key file without a line counts as revoked.
         authorize_line(self.authorized, *parse_name(role, name), pair.public, [])
         make_key_file(path, pair.secret)
         return pair.public

@@ -1,4 +1,4 @@
-"""One directory runs one cluster: a lock that lasts as long as any of its processes, and who these are."""
+"""The lock that limits a directory to one cluster, and the list of the cluster's processes."""
 
 from __future__ import annotations
 
@@ -13,31 +13,32 @@ from typing import IO, Any, Final
 from pubsub.errors import ConfigurationError, StorageError
 
 STOP_SECONDS: Final = 5.0
-"""Patience with a child after SIGTERM; then it is killed, and that is said."""
+"""Time for a child to end after SIGTERM; after it the child is killed and reported."""
 
 
 Process = dict[str, Any]
-"""A process of a cluster: `role`, `id`, `pid`, and when it was `started`."""
+"""A process of a cluster: `role`, `id`, `pid`, and `started`, its start time."""
 
 
 class StillRunning(StorageError):
-    """The cluster of a directory is running."""
+    """The cluster of a directory is already running."""
 
     exit_code = 9
 
     def __init__(self, path: str, processes: str) -> None:
         named = processes or "its processes are not known"
         super().__init__(
-            path, f"this cluster is running already: {named}; to start it with other options (--keys), stop it first"
+            path,
+            f"this cluster is running already: {named}; to start it with other options, stop it first: pubsub down",
         )
 
 
 class Running:
-    """`DIR/running`: locked while any process of the cluster lives, with a line for each of them.
+    """`DIR/running`: locked while any process of the cluster lives, with a line for each process.
 
     Raises:
-        StillRunning: another process has it, and does not end by itself.
-        ConfigurationError: it cannot be made.
+        StillRunning: another cluster holds the lock and does not end by itself.
+        ConfigurationError: the file cannot be made.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -49,7 +50,9 @@ class Running:
         deadline = time.monotonic() + STOP_SECONDS
         while not self._lock():
             living = self._living()
-            # After a kill of `pubsub up` its children end by themselves, and then the lock is free.
+            """Return the listed processes that still live; a process that reuses the PID of an ended one is left out.
+            """
+            # If `pubsub up` was killed, its children end by themselves and release the lock.
             if any(one["role"] == "up" for one in living) or time.monotonic() > deadline:
                 self._file.close()
                 raise StillRunning(str(directory), ", ".join(f"{title(one)} (pid {one['pid']})" for one in living))
@@ -59,17 +62,16 @@ class Running:
 
     @property
     def number(self) -> int:
-        """The file descriptor that children are to inherit: with it they hold the lock."""
+        """The file descriptor that children inherit; with it they hold the lock."""
         return self._file.fileno()
 
     def note(self, role: str, name: str, pid: int) -> None:
-        """Write down a process of the cluster."""
         line = {"role": role, "id": name, "pid": pid, "started": started(pid)}
-        with suppress(OSError):  # On a full disk: the lock holds all the same, only who it is would not be known.
+        with suppress(OSError):  # On a full disk the lock still works; only the process list is incomplete.
             os.write(self.number, json.dumps(line).encode() + b"\n")
 
     def close(self) -> None:
-        """Give up this process's share of the lock."""
+        """Release this process's share of the lock."""
         self._file.close()
 
     def _lock(self) -> bool:
@@ -98,7 +100,7 @@ def living(file: IO[str]) -> list[Process]:
 
 
 def is_living(process: Process) -> bool:
-    """Whether this very process lives; not one that has ended and is a zombie, nor another one under its ID."""
+    """Return True if this very process lives: not a zombie, and not another process that reuses its PID."""
     try:
         os.kill(process["pid"], 0)
     except ProcessLookupError:
@@ -110,17 +112,17 @@ def is_living(process: Process) -> bool:
 
 
 def started(pid: int) -> str:
-    """When a process was started, as the system counts it; "" where the system does not tell.
+    """Return the start time of a process in the system's own units; "" where the system does not report it.
 
-    With its ID this tells a process from another one that was given the same ID later.
+    PID and start time together identify a process, because PIDs are reused.
     """
     return _stat(pid)[1]
 
 
 def _stat(pid: int) -> tuple[str, str]:
-    """State and start of a process, as of proc(5), `/proc/PID/stat`; "" where there is no such file."""
+    """Return state and start time from `/proc/PID/stat` (proc(5)); "" for each if there is no such file."""
     try:
-        # The name of the program stands before them, in brackets, and may hold anything.
+        # The program's name comes before these fields, in brackets, and may contain spaces and brackets.
         words = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
         return words[0], words[19]
     except (OSError, IndexError):
@@ -128,5 +130,5 @@ def _stat(pid: int) -> tuple[str, str]:
 
 
 def title(process: Process) -> str:
-    """Which process of a cluster it is."""
+    """Return role and ID, as messages name a process."""
     return f"{process['role']} {process['id']}".strip()

@@ -1,4 +1,4 @@
-"""The rollup of `pubsub pipeline`: one query that counts, and what is done at its end with the windows not over yet."""
+"""The rollup of `pubsub pipeline`: one query that counts, and its final treatment of windows that have not ended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Counting:
-    """What is counted, and where to. Fields as the command's options."""
+    """Topic, target and options of a rollup; the fields are the command's options."""
 
     topic: str
     to: str
@@ -37,7 +37,7 @@ class Counting:
 
     @property
     def in_files(self) -> bool:
-        """Whether the counts go to a directory, not to a topic."""
+        """True if the counts go to a directory, False if they go to a topic."""
         return "/" in self.to
 
     def run(
@@ -46,7 +46,7 @@ class Counting:
         """Count until stopped, or once.
 
         Returns:
-            What was done, for JSON and for a person.
+            The results for JSON, and a sentence for a person.
         """
         what = rolling.Rollup(window=self.window, by=self.by, time=self.time, late=self.watermark)
         target = pipelines.whole_path(self.to) if self.in_files else self.to
@@ -90,7 +90,7 @@ class Counting:
     def _leave(
         self, spark: SparkSession, place: Place, still_open: DataFrame, target: str, query: str, checkpoint: str
     ) -> None:
-        """Put the windows that are not over where somebody looks for them."""
+        """Write the windows that have not ended to the directory or the topic."""
         if self.in_files:
             rolling.write_open(still_open, target)
         elif self.with_open:
@@ -99,7 +99,7 @@ class Counting:
     def _draw(
         self, spark: SparkSession, place: Place, what: rolling.Rollup, still_open: DataFrame, target: str, picture: str
     ) -> None:
-        """Draw all counts. `picture`: the name under which a topic's counts are read back."""
+        """Draw all counts. `picture` is the name under which a topic's counts are read back."""
         from pubsub.spark.picture import draw
 
         closed = (
@@ -111,7 +111,7 @@ class Counting:
         draw(rolling.series(closed.unionByName(still_open), what.by), title, self.plot)
 
     def _said(self, run: str, facts: dict[str, Any]) -> str:
-        said = f"{run} counted to {self.to}; {facts['open']:,} counts are of windows that are not over"
+        said = f"{run} counted to {self.to}; {facts['open']:,} counts are of windows that have not ended"
         for number, why in ((facts["untimed"], "have no time"), (facts["late"], "counts were too late")):
             said += f"; {number:,} {why} and are left out" if number else ""
         return said
@@ -122,11 +122,11 @@ def _can_plot(file: str) -> None:
         raise ConfigurationError("--plot needs matplotlib: pip install '.[plot]' in a clone")
     folder = Path(file).absolute().parent
     if not folder.is_dir() or Path(file).suffix not in {".png", ".svg", ".pdf"}:
-        raise CallerError(f"--plot {file}: a .png, .svg or .pdf file in a directory that is there")
+        raise CallerError(f"--plot {file}: give a .png, .svg or .pdf file in a directory that exists")
 
 
 def _checkpoint(given: str, directory: str, name: str, master: str) -> str:
-    """Where Spark keeps how far a rollup is."""
+    """Return the directory in which Spark keeps the progress of a rollup."""
     from pubsub.spark.pipelines import whole_path
 
     if given:
@@ -134,7 +134,9 @@ def _checkpoint(given: str, directory: str, name: str, master: str) -> str:
     if directory:
         return f"{directory}/_checkpoint"
     if not master.startswith("local"):
-        raise ConfigurationError(f"with master {master} name --checkpoint: a directory that all of its machines reach")
+        raise ConfigurationError(
+            f"with master {master} give --checkpoint DIR, a directory that all of its machines can reach"
+        )
     from pubsub.config.locations import state_directory
 
     return str(state_directory("pipeline", name))

@@ -1,8 +1,7 @@
-"""`pubsub up --detach`: the same cluster in the background, waited for until it is up.
+"""`pubsub up --detach`: starts the cluster in the background and waits until it is up.
 
-The cluster is run by a `pubsub up` of its own, in a session of its own, whose output goes to `DIR/up.log`. What it says
-when it is ready comes through a pipe, which it closes then; until then this process waits for it, and ends it where
-something goes wrong.
+A second `pubsub up` runs the cluster in its own session and logs to `DIR/up.log`. It reports through a pipe and closes
+the pipe when it is ready. Until then this process waits, and ends the cluster if something fails.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ if TYPE_CHECKING:
     from pubsub.client.requests import Answer
 
 LOG: Final = "up.log"
-"""In the cluster's directory: what its processes write."""
+"""Log file in the cluster's directory, with the output of all its processes."""
 
 DETACHED: Final = "--detached"
-"""The option, named in no help, by which the one in the background knows that its output is to end once it is ready."""
+"""Hidden option of the background process: it closes its standard output when it is ready."""
 
 UP_SECONDS: Final = 150.0
-"""Patience with the whole cluster; it has patience of its own with each process."""
+"""Time limit for the whole cluster; each process also has its own."""
 
 HEARD_SECONDS: Final = 10.0
-"""Patience until proxies hear the servers, which have said that they are ready."""
+"""Time limit for the proxies to receive a heartbeat of each server after the servers are ready."""
 
 END_SECONDS: Final = 15.0
 POLL_SECONDS: Final = 0.05
@@ -49,13 +48,13 @@ def detach(directory: Path, servers: int, options: Sequence[str]) -> None:
     """Start the cluster of a directory, and return when it is up.
 
     Args:
-        directory: of the cluster, which is there.
-        servers: how many there are to be.
-        options: of `pubsub up`, besides the directory.
+        directory: an existing directory.
+        servers: number of servers to wait for.
+        options: options of `pubsub up` except --dir.
 
     Raises:
-        ConfigurationError: the log cannot be written, or the cluster did not come up in time.
-        typer.Exit: it did not come up; why is said, and the exit code is its own.
+        ConfigurationError: the log cannot be written, or the cluster was not up in time.
+        typer.Exit: the cluster ended during its start. The reason is printed, and the exit code is the cluster's own.
     """
     path = directory / LOG
     try:
@@ -71,7 +70,7 @@ def detach(directory: Path, servers: int, options: Sequence[str]) -> None:
     assert process.stdout is not None
     try:
         said = _said(process.stdout, path)
-        if not said.endswith(b"\n"):  # It has ended without saying that it is ready.
+        if not said.endswith(b"\n"):  # It ended before it was ready.
             raise _not_up(process.wait(END_SECONDS), directory, begins)
         _until_heard(directory, {f"s{number}" for number in range(1, servers + 1)})
     except BaseException:
@@ -84,13 +83,13 @@ def detach(directory: Path, servers: int, options: Sequence[str]) -> None:
 
 
 def let_go() -> None:
-    """Of the one in the background: it is ready, nobody reads its standard output any more."""
+    """Called in the background process once it is ready: redirect its standard output to the log."""
     sys.stdout.flush()
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
 
 
 def _said(stream: IO[bytes], log: Path) -> bytes:
-    """All that the one in the background says until it is ready, or ends."""
+    """Return everything that the background process prints until it is ready or ends."""
     deadline, said = time.monotonic() + UP_SECONDS, b""
     with selectors.DefaultSelector() as selector:
         selector.register(stream, selectors.EVENT_READ)
@@ -103,11 +102,11 @@ def _said(stream: IO[bytes], log: Path) -> bytes:
 
 
 def _not_up(code: int, directory: Path, begins: int) -> typer.Exit:
-    """Say why a cluster has not come up: the last line that it wrote."""
+    """Report why a cluster did not start: the last error in its log."""
     with (directory / LOG).open("rb") as stream:
         stream.seek(begins)
         lines = stream.read().decode("utf-8", "replace").splitlines()
-    errors = [line for line in lines if line.startswith("pubsub: error: ")] or lines[-1:] or ["it said nothing"]
+    errors = [line for line in lines if line.startswith("pubsub: error: ")] or lines[-1:] or ["no error was logged"]
     reason = errors[-1].removeprefix("pubsub: error: ")
     if code != StillRunning.exit_code:
         reason = f"the cluster in {directory} did not come up: {reason}; its log: {directory / LOG}"
@@ -116,7 +115,7 @@ def _not_up(code: int, directory: Path, begins: int) -> typer.Exit:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the one in the background, with all of its cluster."""
+    """End the background process and with it the whole cluster."""
     process.terminate()
     try:
         process.wait(END_SECONDS)
@@ -126,13 +125,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _until_heard(directory: Path, servers: set[str]) -> None:
-    """Return when each proxy hears each of these servers, or after HEARD_SECONDS all the same."""
+    """Return when each proxy receives heartbeats of each of these servers, or after HEARD_SECONDS."""
     from pubsub.client.requests import Proxies
 
     named, key = read_proxies(directory / "proxies"), directory / "client.key"
     keys = tuple(",".join(map(format_public, one.keys)) for one in named if one.keys)
     if keys and not key.exists():
-        return  # Somebody took it away: nobody here may ask.
+        return  # The client key was removed, so the proxies cannot be asked.
     settings = ClientSettings(
         proxies=tuple(one.clients for one in named), proxy_keys=keys, key_file=key if keys else None
     )

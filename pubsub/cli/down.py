@@ -1,4 +1,4 @@
-"""`pubsub down`: stops the cluster that `pubsub up` runs in a directory, and waits for that."""
+"""`pubsub down`: stops the cluster that `pubsub up` runs in a directory, and waits until it has ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pubsub.cli.cluster_lock import STOP_SECONDS, Process, is_living, living, ti
 from pubsub.errors import ConfigurationError
 
 WAIT_SECONDS: Final = 3 * STOP_SECONDS
-"""Patience with the cluster, which has patience of its own with each of its processes."""
+"""Time limit for the whole cluster; each process also has its own."""
 
 POLL_SECONDS: Final = 0.02
 
@@ -25,12 +25,13 @@ app = typer.Typer(name="down", rich_markup_mode=None, pretty_exceptions_enable=F
 
 @app.command()
 def down(
-    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where the cluster lives.")],
+    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory given to pubsub up.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Stop the cluster that pubsub up runs in DIR, in the background or not, and return when all of it has ended.
+    """Stop the cluster that pubsub up runs in DIR, and return when all its processes have ended.
 
-    Where none is running that is said, and is no error.
+    It stops a cluster in the foreground and one started with --detach. If none is running, it reports that and exits
+    with 0. The state in DIR stays; pubsub up --dir DIR continues with it.
     """
     path = directory / "running"
     try:
@@ -55,15 +56,15 @@ def _named(processes: list[Process]) -> str:
 
 
 def _stop(file: IO[str], directory: Path) -> list[Process]:
-    """End the cluster that holds this file's lock; its processes, none where nobody holds it."""
+    """End the cluster that holds this file's lock; return its processes, [] if nobody holds the lock."""
     if _is_free(file):
         return []
     found = living(file)
-    # `pubsub up` ends the others in order. Where it was killed they end by themselves, and need no more than a moment.
+    # `pubsub up` ends the others in order. If it was killed, they end by themselves within a moment.
     for one in [one for one in found if one["role"] == "up"] or found:
         _terminate(one)
     deadline = time.monotonic() + WAIT_SECONDS
-    while not _is_free(file) or living(file):  # `pubsub up` gives its share up a moment before it ends.
+    while not _is_free(file) or living(file):  # `pubsub up` releases its share of the lock shortly before it ends.
         if time.monotonic() > deadline:
             left = _named(living(file)) or "its processes are not known"
             raise ConfigurationError(f"the cluster in {directory} did not stop within {WAIT_SECONDS:g} s: {left}")
@@ -72,7 +73,7 @@ def _stop(file: IO[str], directory: Path) -> list[Process]:
 
 
 def _is_free(file: IO[str]) -> bool:
-    """Whether no process of a cluster is left: each of them has a share of the lock."""
+    """Return True if no process of a cluster is left: each of them has a share of the lock."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -82,7 +83,7 @@ def _is_free(file: IO[str]) -> bool:
 
 
 def _terminate(process: Process) -> None:
-    """SIGTERM to this very process, and to no other one that was given its ID meanwhile."""
+    """Send SIGTERM to this very process, and never to another one that reuses its PID."""
     pid = process["pid"]
     try:
         if not hasattr(os, "pidfd_open"):
@@ -90,9 +91,9 @@ def _terminate(process: Process) -> None:
             return
         handle = os.pidfd_open(pid)
     except OSError:
-        return  # It has ended.
+        return  # The process has ended.
     try:
-        if is_living(process):  # What the handle names can be no other one from now on.
+        if is_living(process):  # From here on the handle cannot refer to another process.
             signal.pidfd_send_signal(handle, signal.SIGTERM)
     except OSError:
         pass

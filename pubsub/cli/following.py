@@ -1,4 +1,4 @@
-"""Which processes of a cluster have followed a change of who is authorized."""
+"""Which processes of a cluster have loaded a changed access list."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from pubsub.console.options import read
 from pubsub.errors import PubsubError
 
 POLL_SECONDS: Final = 0.2
-"""Between two looks at the cluster."""
+"""Pause between two looks at the cluster."""
 
 PATIENCE_SECONDS: Final = 2.0
-"""With each process, in one look."""
+"""Time limit for the answer of one process."""
 
 
 @dataclass
 class Followers:
-    """Who has followed.
+    """Processes that have loaded the new access list, and processes that have not.
 
     Attributes:
-        followed: processes that have the file as it is now, by role.
-        others: those that have another one, or do not answer, by role.
-        unknown: why nothing is known, "" where it is.
+        followed: IDs of processes with the current file, by role.
+        others: IDs of processes with another file or without an answer, by role.
+        unknown: the reason if the cluster could not be asked, otherwise "".
     """
 
     followed: dict[str, list[str]] = field(default_factory=dict)
@@ -34,17 +34,15 @@ class Followers:
 
     @property
     def all(self) -> bool:
-        """Whether everybody has followed."""
+        """True if every process has loaded the file."""
         return not self.unknown and not any(self.others.values())
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
         return {"followed": self.followed, "not_followed": self.others, "unknown": self.unknown}
 
     def sentence(self) -> str:
-        """For a person."""
         if self.unknown:
-            return f"whether the proxies have followed is not known: {self.unknown}"
+            return f"the proxies could not be asked whether they have loaded the file: {self.unknown}"
         parts = []
         for role in ("proxy", "server"):
             done, left = self.followed.get(role, []), self.others.get(role, [])
@@ -52,11 +50,11 @@ class Followers:
             noun = "proxies" if role == "proxy" else "servers"
             if count:
                 parts.append(f"{len(done):,} of {count:,} {noun}" + (f" (not {', '.join(left)})" if left else ""))
-        return f"followed by {' and '.join(parts)}"
+        return f"loaded by {' and '.join(parts)}"
 
 
 def has_key(cluster: Mapping[str, Any]) -> bool:
-    """Whether a key of ours is named, by which the cluster may answer."""
+    """Return True if the settings name a key, so that the cluster may answer."""
     try:
         return read(ClientSettings, cluster, None).settings.key_file is not None
     except PubsubError:
@@ -64,19 +62,20 @@ def has_key(cluster: Mapping[str, Any]) -> bool:
 
 
 def follow(cluster: Mapping[str, Any], digest: str, seconds: float) -> Followers:
-    """Look until everybody has followed, or the time is over. Nothing is ever raised: the file is changed already.
+    """Poll until every process has loaded the file, or the time is over. It never raises, because the file is already
+    changed.
 
     Args:
-        cluster: where the proxies are, and by which key they know us, as the command line says.
-        digest: of what the file says now.
-        seconds: to wait.
+        cluster: options of the command line that name the proxies and our key.
+        digest: digest of the current file.
+        seconds: time limit.
     """
     try:
         loaded = read(ClientSettings, cluster, None)
     except PubsubError as error:
         return Followers(unknown=str(error))
     if loaded.origins["proxies"] == "default":
-        return Followers(unknown="no proxies are named (--proxies-file FILE, PUBSUB_PROXIES_FILE)")
+        return Followers(unknown="no proxies are named; give --proxies-file FILE or set PUBSUB_PROXIES_FILE")
     deadline = time.monotonic() + seconds
     while True:
         found = _look(loaded.settings, digest)

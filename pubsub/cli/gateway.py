@@ -1,4 +1,4 @@
-"""`pubsub gateway …`: topics over HTTP."""
+"""`pubsub gateway …`: runs the HTTP gateway and makes its tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pubsub.console.options import REACHING, Lifeline, takes_settings
 app = typer.Typer(name="gateway", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 REPORT_SECONDS: Final = 2.0
-"""Patience with each process when the cluster is asked for its report."""
+"""Time limit for each process when the cluster is asked for its report."""
 
 AllowHost = Annotated[
     list[str] | None,
@@ -24,7 +24,8 @@ AllowHost = Annotated[
         "--allow-host",
         metavar="NAME",
         envvar="PUBSUB_GATEWAY_ALLOW_HOST",
-        help="A name that it is asked for by, besides localhost and the one it is bound to; *: any.",
+        help="Accept requests with this name in their Host header, in addition to localhost and the host of --bind."
+        " Repeat it for more names; * accepts any.",
     ),
 ]
 AllowOrigin = Annotated[
@@ -33,35 +34,45 @@ AllowOrigin = Annotated[
         "--allow-origin",
         metavar="ORIGIN",
         envvar="PUBSUB_GATEWAY_ALLOW_ORIGIN",
-        help="A site whose pages may ask, as https://app.example.org.",
+        help="Accept requests from web pages of this site, such as https://app.example.org. Repeat it for more sites.",
     ),
 ]
 
 
 @app.callback()
 def gateway() -> None:
-    """Run a gateway: topics for every language that speaks HTTP."""
+    """Run a gateway: it offers topics over HTTP, to programs in any language."""
+
+
+Tokens = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="File with users, digests of their bearer tokens, and rights. Without it anyone may do everything.",
+    ),
+]
 
 
 @app.command()
 @takes_settings(ClientSettings, REACHING | {"timeout_seconds", "power_safe"})
 def start(
     loaded: Loaded[ClientSettings],
-    bind: Annotated[str, typer.Option(metavar="HOST:PORT", help="Where to listen.")] = "127.0.0.1:8080",
+    bind: Annotated[
+        str, typer.Option(metavar="HOST:PORT", help="Address to listen on; port 0 takes a free one.")
+    ] = "127.0.0.1:8080",
     directory: Annotated[
-        Path, typer.Option("--dir", metavar="DIR", help="Where its state lives; one gateway at a time.")
+        Path, typer.Option("--dir", metavar="DIR", help="State directory; one gateway at a time may use it.")
     ] = Path("gateway"),
-    tokens: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Who may do what, by bearer token; else everybody everything.")
-    ] = None,
+    tokens: Tokens = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen without tokens where others than this host reach it.")
+        bool, typer.Option("--insecure", help="Listen without tokens on an address that other hosts can reach.")
     ] = False,
     certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="PEM file: speak https.")
+        Path | None,
+        typer.Option("--tls-certificate", metavar="FILE", help="PEM file with the certificate; turns on HTTPS."),
     ] = None,
     private_key: Annotated[
-        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file of the certificate's key.")
+        Path | None, typer.Option("--tls-key", metavar="FILE", help="PEM file with the private key of the certificate.")
     ] = None,
     allow_host: AllowHost = None,
     allow_origin: AllowOrigin = None,
@@ -69,7 +80,8 @@ def start(
 ) -> None:
     """Run one gateway until SIGTERM or SIGINT.
 
-    It prints one line when it is ready, with its URL.
+    When it is ready it prints one line with its URL. The lines of the file for --tokens come from pubsub gateway
+    token.
     """
     from pubsub.cli.gateway_operations import ClusterOperations
     from pubsub.cli.peeking import ClusterPeek
@@ -96,10 +108,15 @@ def start(
 
 @app.command()
 def token(
-    user: Annotated[str, typer.Argument(metavar="USER", help="Whose: 1-24 of A-Z a-z 0-9 _ -")],
+    user: Annotated[str, typer.Argument(metavar="USER", help="Name of the user: 1-24 of A-Z a-z 0-9 _ -")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Make a bearer token; print it, and the line for the file of tokens, which does not hold it."""
+    """Make a bearer token for a user, and print it with a line for the token file.
+
+    The first line is the secret token: give it to the user. The second line holds only its digest and the user's
+    rights: add it to the file of pubsub gateway start --tokens. The printed rights, put=* get=*, allow every topic;
+    narrow them as needed.
+    """
     from pubsub.web.tokens import digest, new_token, parse_users
 
     made = new_token()

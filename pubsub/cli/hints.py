@@ -1,4 +1,4 @@
-"""What to call instead of a command that there is not, where it can be guessed what was meant."""
+"""Suggestions for a command name that does not exist."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final
 
 
 def _each(names: Iterable[str], *commands: str) -> dict[str, tuple[str, ...]]:
-    """The same answer to each of these names; `{}` in it stands for the name."""
+    """Return the same suggestion for each name; `{}` in it becomes the name."""
     return {name: tuple(command.format(name) for command in commands) for name in names}
 
 
@@ -67,14 +67,16 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "pubsub gateway": _each(("run", "serve", "up"), "pubsub gateway start"),
 }
-"""Of which group -> which name -> what to call instead. A topic is made by the first put, or subscribe."""
+"""Group -> name that was typed -> commands to suggest. The first put or subscribe makes a topic, so there is no
+"create".
+"""
 
 
 def hint(group: str, name: str) -> str:
-    """What to call instead; "" where nobody knows.
+    """Return the suggestion; "" if there is none.
 
     Args:
-        group: as it was typed, "pubsub topic".
-        name: of the command that it does not have.
+        group: the group as typed, such as "pubsub topic".
+        name: the name that the group does not have.
     """
     return " or ".join(HINTS.get(group, {}).get(name.lower(), ()))

@@ -1,4 +1,4 @@
-"""Where the key of a process lies, and how it is made and replaced by a second one."""
+"""The path of a process's key file, and how the key is made and replaced."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from pubsub.security.files import make_key_file, read_key_file, sync_directory
 from pubsub.security.pairs import new_pair, pair_of
 
 SECOND: Final = ".next"
-"""What the name of a second key ends with, until it takes the place of the first."""
+"""Suffix of the second key's file name until the second key replaces the first."""
 
 
 def key_path(role: str, name: str, given: str | None) -> Path:
-    """Where a process has its key: where somebody said, or beside its state.
+    """Return the path of a process's key file: the given one, or the usual one in its state directory.
 
     Raises:
-        ConfigurationError: nobody said, and where its state is cannot be known.
+        ConfigurationError: no path is given, and the state directory is not known.
     """
     if given:
         return expanded(given)
     if "*" in name:
         raise ConfigurationError(
-            f"{role} {name} is a pattern and has no directory; say where its key is by a file name"
+            f"{role} {name} is a pattern and has no state directory; give the path of its key file"
         )
     directory = _directory(role, name)
     if directory is None:
         raise ConfigurationError(
-            f"where {role} {name} has its data is not set, by PUBSUB_{role.upper()}_DIRECTORY or in the configuration "
-            "file; say where its key is by a file name"
+            f"the state directory of {role} {name} is not known; set PUBSUB_{role.upper()}_DIRECTORY, or "
+            "`directory` in the configuration file, or give the path of its key file"
         )
     return directory / (f"{name}.key" if role == "client" else "key")
 
 
 def make(path: Path) -> bytes:
-    """Makes a key and its file; the public half.
+    """Make a key and its file; return the public half.
 
     Raises:
-        ConfigurationError: there is one already, or it cannot be made.
+        ConfigurationError: the file exists already, or cannot be made.
     """
     pair = new_pair()
     make_key_file(path, pair.secret)
@@ -50,23 +50,23 @@ def make(path: Path) -> bytes:
 
 
 def rotate_key(path: Path) -> tuple[bytes, Path]:
-    """Makes a second key beside one that is there: its public half, and its file.
+    """Make a second key next to an existing one; return its public half and its file.
 
     Raises:
-        ConfigurationError: there is no first key, or a second one already.
+        ConfigurationError: there is no first key, or there is already a second one.
     """
     read_key_file(path)
     second = _second(path)
     if second.exists():
-        raise ConfigurationError(f"key file {second} is there already: pubsub keys rotate --finish puts it in use")
+        raise ConfigurationError(f"key file {second} exists already; pubsub keys rotate --finish puts it in use")
     return make(second), second
 
 
 def finish_rotation(path: Path) -> tuple[bytes, bytes]:
-    """Puts the second key in the place of the first: the public halves of the old and of the new one.
+    """Replace the first key by the second; return the public halves of the old and the new key.
 
     Raises:
-        ConfigurationError: there is no second key, or one of them cannot be read.
+        ConfigurationError: there is no second key, or a key cannot be read.
     """
     second = _second(path)
     old, new = read_key_file(path), read_key_file(second)
@@ -83,7 +83,7 @@ def _second(path: Path) -> Path:
 
 
 def _directory(role: str, name: str) -> Path | None:
-    """The directory of a role's state: as the environment or the configuration file says, else the usual one."""
+    """Return a role's state directory from the environment, the configuration file, or the default."""
     settings: Any = ROLES[role]
     said = {setting: value for setting, value, _ in survey(settings)}["directory"]
     if said is not None:

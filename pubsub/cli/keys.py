@@ -1,7 +1,7 @@
-"""`pubsub keys …`: makes keys, and says which of them may do what.
+"""`pubsub keys …`: makes keys and edits the access list.
 
-A process's secret key is made on its own host and never leaves it; what travels is its public half, which an operator
-puts into the file of who is authorized.
+The secret key of a process is made on its own host and never leaves it. Only its public half travels; an operator adds
+it to the access list.
 """
 
 from __future__ import annotations
@@ -30,28 +30,36 @@ EXIT_REFUSED: Final = 2
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 File = Annotated[
-    str | None, typer.Option("--authorized", metavar="FILE", help=f"Who is authorized; else {AUTHORIZED_VARIABLE}.")
+    str | None, typer.Option("--authorized", metavar="FILE", help=f"The access list; default: {AUTHORIZED_VARIABLE}.")
 ]
-Wait = Annotated[float, typer.Option("--wait", min=0, max=600, metavar="SECONDS", help="For the cluster to follow.")]
+Wait = Annotated[
+    float,
+    typer.Option(
+        "--wait", min=0, max=600, metavar="SECONDS", help="Time limit until all processes have loaded the file."
+    ),
+]
 Patterns = list[str] | None
 
 
 @app.callback()
 def keys() -> None:
-    """Make keys, and say who is authorized to do what."""
+    """Make keys, and edit the access list: the file of authorized public keys and their rights."""
 
 
 @app.command()
 def new(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="proxy, server or client.")],
-    name: Annotated[str, typer.Argument(metavar="ID", help="Its ID.")],
-    out: Annotated[str | None, typer.Option("--out", metavar="FILE", help="Where; else beside its state.")] = None,
+    name: Annotated[str, typer.Argument(metavar="ID", help="ID of the process.")],
+    out: Annotated[
+        str | None, typer.Option("--out", metavar="FILE", help="File to write; default: in its state directory.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key, on the host where it is used, and print what an operator needs to authorize it.
+    """Make a key on the host of the process that uses it, and print the line for pubsub keys authorize.
 
-    The file is readable by its owner alone, and never overwritten. A client's is ID.key beside its state, a proxy's and
-    a server's the file key in its data directory.
+    The file is readable by its owner only, and an existing file is never overwritten. Without --out a client's key is
+    ID.key next to its state; the key of a proxy or server is the file key in its state directory. Example: pubsub keys
+    new client billing.
     """
     from pubsub.cli.key_files import key_path, make
 
@@ -62,18 +70,19 @@ def new(
 
 @app.command()
 def rotate(
-    name: Annotated[str, typer.Argument(metavar="ID", help="Whose key it is.")],
+    name: Annotated[str, typer.Argument(metavar="ID", help="ID of the process.")],
     role: Annotated[str, typer.Option("--role", metavar="ROLE", help="proxy, server or client.")] = "client",
     key: Annotated[
-        str | None, typer.Option("--key", metavar="FILE", help="Its key file; else beside its state.")
+        str | None, typer.Option("--key", metavar="FILE", help="Its key file; default: in its state directory.")
     ] = None,
-    finish: Annotated[bool, typer.Option("--finish", help="Let the second key take the place of the first.")] = False,
+    finish: Annotated[bool, typer.Option("--finish", help="Replace the first key by the second.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a second key beside one that is in use, and print what an operator needs to authorize it.
+    """Make a second key next to the one in use, and print the line for pubsub keys authorize.
 
-    When that is done, --finish puts the second key in the first one's place, for the process's next start, and names
-    the old one, which is to be revoked when the process runs with the new one.
+    After an operator has authorized the second key, run the command again with --finish. The second key then replaces
+    the first, and the process uses it from its next start. --finish also prints the command that revokes the old key.
+    Run that command after the restart.
     """
     from pubsub.cli.key_files import finish_rotation, key_path, rotate_key
 
@@ -88,18 +97,29 @@ def rotate(
     console.report(as_json, facts, f"restart {known} {name}, then: pubsub keys revoke {format_public(old)}")
 
 
+Name = Annotated[
+    str, typer.Argument(metavar="ID", help="ID of the process. For a client it may be a pattern, such as spark-*.")
+]
+Put = Annotated[Patterns, typer.Option("--put", metavar="TOPICS", help="Topics that it may put to, such as a/*,b.")]
+
+
 @app.command()
 def authorize(
     role: Annotated[str, typer.Argument(metavar="ROLE", help="proxy, server or client.")],
-    name: Annotated[str, typer.Argument(metavar="ID", help="Its ID; of a client also a pattern: spark-*.")],
-    key: Annotated[str, typer.Argument(metavar="KEY", help="Its public key, pk_…")],
-    put: Annotated[Patterns, typer.Option("--put", metavar="TOPICS", help="Topics that it may put to: a/*,b")] = None,
-    get: Annotated[Patterns, typer.Option("--get", metavar="TOPICS", help="Topics that it may receive.")] = None,
-    names: Annotated[Patterns, typer.Option("--names", metavar="NAMES", help="Named subscriptions, too.")] = None,
+    name: Name,
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Public key of the process, pk_…")],
+    put: Put = None,
+    get: Annotated[Patterns, typer.Option("--get", metavar="TOPICS", help="Topics that it may subscribe to.")] = None,
+    names: Annotated[
+        Patterns,
+        typer.Option("--names", metavar="NAMES", help="Named subscriptions, as of Spark queries, that it may use."),
+    ] = None,
     call: Annotated[Patterns, typer.Option("--call", metavar="SERVICES", help="Services that it may call.")] = None,
-    serve: Annotated[Patterns, typer.Option("--serve", metavar="SERVICES", help="Whose work it may do.")] = None,
-    status: Annotated[bool, typer.Option("--status", help="It may ask for status.")] = False,
-    operate: Annotated[bool, typer.Option("--operate", help="It may operate, and ask for status.")] = False,
+    serve: Annotated[Patterns, typer.Option("--serve", metavar="SERVICES", help="Services that it may serve.")] = None,
+    status: Annotated[bool, typer.Option("--status", help="Allow pubsub status and pubsub top.")] = False,
+    operate: Annotated[
+        bool, typer.Option("--operate", help="Allow operator commands, such as pubsub topic move, and pubsub status.")
+    ] = False,
     authorized: File = None,
     wait: Wait = 3.0,
     proxies: ProxyAddresses = None,
@@ -108,10 +128,13 @@ def authorize(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Authorize a key. A key that is authorized already gets the rights that are given now.
+    """Add a key to the access list, or replace the rights of a key that is in it.
 
-    Without rights, a client gets those that its ID has by another key; if it has none, it may put and get everything.
-    Where proxies are named, and a key of ours that may ask for status, it says which processes have followed.
+    Without rights, a client gets the rights of its ID's other key; without another key it may put and get every topic.
+    If proxies are named and a key of ours may ask for status, the command waits and prints which processes have loaded
+    the file.
+
+    Example: pubsub keys authorize client billing pk_… --get orders --put invoices/*.
     """
     from pubsub.cli.authorizing import authorize_line
     from pubsub.cli.following import follow, has_key
@@ -135,8 +158,10 @@ def authorize(
 
 @app.command()
 def revoke(
-    who: Annotated[str, typer.Argument(metavar="ID|KEY", help="An ID, with all its keys, or one public key, pk_…")],
-    role: Annotated[str | None, typer.Option("--role", metavar="ROLE", help="Only this role's.")] = None,
+    who: Annotated[str, typer.Argument(metavar="ID|KEY", help="An ID with all its keys, or one public key, pk_…")],
+    role: Annotated[
+        str | None, typer.Option("--role", metavar="ROLE", help="Only lines of this role: proxy, server or client.")
+    ] = None,
     authorized: File = None,
     wait: Wait = 3.0,
     proxies: ProxyAddresses = None,
@@ -145,9 +170,10 @@ def revoke(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take keys out of the file of who is authorized, and say which processes of the cluster have followed.
+    """Remove keys from the access list, and print which processes of the cluster have loaded the change.
 
-    That is known where proxies are named, and a key that may ask for status.
+    To see which processes have loaded it, name the proxies and a key that may ask for status. A process drops the
+    connections of a revoked key when it loads the file.
     """
     from pubsub.cli.authorizing import revoke_lines
     from pubsub.cli.following import follow
@@ -170,7 +196,7 @@ def revoke(
 
 @app.command("list")
 def list_keys(authorized: File = None, as_json: AsJson = False) -> None:
-    """Say who may do what."""
+    """Print the access list: role, ID, public key and rights of each line."""
     from pubsub.security.files import read_authorized
 
     found = read_authorized(_path(authorized))
@@ -185,10 +211,10 @@ def list_keys(authorized: File = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of who is authorized.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An access list.")],
     as_json: AsJson = False,
 ) -> None:
-    """Say whether a file of who is authorized can be used; exit code 2 with the line where it cannot."""
+    """Check that a file can be used as an access list. Exit code 2, with the line, if it cannot."""
     from pubsub.security.files import read_authorized
 
     try:
@@ -206,20 +232,20 @@ def check(
 def _print_key(role: str, name: str, key: bytes, file: str, as_json: bool) -> None:
     facts = {"role": role, "id": name, "key": format_public(key), "fingerprint": fingerprint(key), "file": file}
     console.report(as_json, facts, f"{role} {name} {format_public(key)}")
-    console.note(f"the secret key is in {file}; to let it in: pubsub keys authorize {role} {name} {format_public(key)}")
+    console.note(
+        f"the secret key is in {file}; to authorize it: pubsub keys authorize {role} {name} {format_public(key)}"
+    )
 
 
 def _path(given: str | None) -> Path:
     text = given or os.environ.get(AUTHORIZED_VARIABLE)
     if not text:
-        raise ConfigurationError(
-            f"the file of who is authorized is not set; say it by --authorized or {AUTHORIZED_VARIABLE}"
-        )
+        raise ConfigurationError(f"no access list is named; give --authorized FILE or set {AUTHORIZED_VARIABLE}")
     return expanded(text)
 
 
 def _parsed(role: str, name: str) -> tuple[Role, Pattern]:
-    """The role and the ID, when they are such; raises CallerError."""
+    """Parse the role and the ID; raises CallerError if one is not valid."""
     from pubsub.security.authorized import parse_name
 
     try:

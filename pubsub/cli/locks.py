@@ -1,4 +1,6 @@
-"""What `pubsub status` says of keys: of each process who is authorized there, who came and what was denied."""
+"""The key section of `pubsub status`: for each process its access list, accepted and refused connections, and denied
+requests.
+"""
 
 from __future__ import annotations
 
@@ -10,26 +12,26 @@ from pubsub.client.requests import Answer
 Row = dict[str, Any]
 
 _REFUSED: Final = ("handshakes_refused_", "handshakes_malformed", "handshakes_failed")
-"""How the counters begin of those who came and were not let in."""
+"""Prefixes of the counters of refused connections."""
 
 
 def watched(proxies: Mapping[str, Answer], servers: Mapping[str, Answer]) -> tuple[list[Row], list[str]]:
-    """What the processes that answered say of keys, and what is wrong there.
+    """Return the key figures of the processes that answered, and warnings about them.
 
     Args:
-        proxies: address -> its report, or why there is none.
-        servers: ID -> its report, or why there is none.
+        proxies: address -> its report, or the reason why there is none.
+        servers: ID -> its report, or the reason why there is none.
 
     Returns:
-        For each process with keys `role`, `id`, `authorized` (the digest of what its file says), `lines`, `entered`,
-        `refused`, `denied`; and warnings.
+        For each process with keys `role`, `id`, `authorized` (digest of its access list), `lines`, `entered`,
+        `refused` and `denied`; then the warnings.
     """
     reports = [("proxy", str(answer["proxy"]), answer) for answer in proxies.values() if isinstance(answer, dict)]
     reports += [("server", name, answer) for name, answer in servers.items() if isinstance(answer, dict)]
     rows, warnings = [], []
     for role, name, report in reports:
         if report.get("insecure"):
-            warnings.append(f"{role} {name} lets in without a key whoever reaches {report['insecure']} (--insecure)")
+            warnings.append(f"{role} {name} accepts connections without a key at {report['insecure']} (--insecure)")
         warnings += [f"{role} {name}: {problem}" for problem in report.get("problems", ())]
         if "authorized_digest" in report:
             rows.append(_row(role, name, report))
@@ -50,11 +52,11 @@ def _row(role: str, name: str, report: Mapping[str, Any]) -> Row:
 
 
 def _differences(rows: list[Row]) -> list[str]:
-    """A sentence where not all processes have the same file of who is authorized."""
+    """Return a warning if not all processes have the same access list."""
     said: dict[str, list[str]] = {}
     for row in rows:
         said.setdefault(row["authorized"], []).append(f"{row['role']} {row['id']}")
     if len(said) < 2:
         return []
     each = "; ".join(f"{digest}: {', '.join(names)}" for digest, names in said.items())
-    return [f"who is authorized is not the same everywhere, bring the file to all of them: {each}"]
+    return [f"the access lists differ; copy the same file to all processes: {each}"]

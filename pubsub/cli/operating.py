@@ -1,4 +1,4 @@
-"""What the operators' commands share: ask proxies and servers, see where a topic is, wait until something is seen."""
+"""Shared by the operator commands: ask proxies and servers, find a topic, and wait for a visible result."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pubsub.protocol.messages import Operate, Outcome, Report, Status
 
 SENDER: Final = "pubsub-operator"
 POLL_SECONDS: Final = 0.1
-"""Between looks at the proxies' reports."""
+"""Pause between two looks at the proxies' reports."""
 
 REPEAT_SECONDS: Final = 2.0
-"""What a server was told, and is not seen to have done, is told again after so long."""
+"""Interval at which an order to a server is repeated while its effect is not visible."""
 
 
 class NotConfirmed(PubsubError):
-    """The operator did not say yes; nothing was done."""
+    """The operator did not confirm; nothing was done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Who holds a topic, as some proxy sees it."""
+    """A holder of a topic, as a proxy reports it."""
 
     server: str
     store: str
@@ -39,58 +39,59 @@ class Holder:
 
 
 class Operator:
-    """The proxies, and the servers that they hear.
+    """The proxies, and the servers that are connected to them.
 
     Args:
-        proxies: to ask.
         patience: seconds for one answer.
-        seconds: for what was asked for to be seen done.
+        seconds: time limit until a result is visible.
     """
 
     def __init__(self, proxies: Proxies, patience: float, seconds: float) -> None:
         self._proxies, self.patience, self.seconds = proxies, patience, seconds
 
     def look(self, topic: str = "") -> View:
-        """What the proxies know now, of one topic or of all.
+        """Return the proxies' present knowledge of one topic, or of all.
 
         Raises:
-            Unavailable, NotLetIn, NotAllowed: none of them answered.
+            Unavailable, NotLetIn, NotAllowed: no proxy answered.
         """
         return View(self._proxies.reports("report", SENDER, self.patience, topic))
 
     def server_report(self, server: str, view: View, topic: str = "") -> dict[str, Any]:
-        """What a server says of itself, and of one topic, or of as many as fit into a report.
+        """Return a server's own report, on one topic or on as many as fit.
 
         Raises:
-            NotHeard: it does not answer through any proxy that hears it.
+            NotHeard: it does not answer through any connected proxy.
         """
         through = view.hearing(server)
         questions = [(address, Report(SENDER, server, topic)) for address in through]
         answers = self._proxies.read_each(questions, self.patience)
         found = next((answer for answer in answers if isinstance(answer, dict)), None)
         if found is None:
-            raise NotHeard(f"server {server} is not heard: {'; '.join(map(str, answers)) or 'by no proxy'}")
+            raise NotHeard(
+                f"server {server} does not answer: {'; '.join(map(str, answers)) or 'no proxy is connected to it'}"
+            )
         return found
 
     def operate(self, target: str, view: View, action: str, **facts: Any) -> Status:
-        """Have a server do something, through the first proxy that gets an answer from it.
+        """Send an order to a server, through the first proxy that gets an answer from it.
 
         Raises:
-            NotHeard: it does not answer through any proxy that hears it.
-            NotAllowed: we may not operate.
+            NotHeard: it does not answer through any connected proxy.
+            NotAllowed: our key has no right to operate.
         """
         for address in view.hearing(target):
             (answer,) = self._proxies.ask_each([(address, Operate(SENDER, target, action, **facts))], self.patience)
             _check_allowed([answer], facts)
             if isinstance(answer, Status) and answer.outcome is not Outcome.UNAVAILABLE:
                 return answer
-        raise NotHeard(f"server {target} is not heard by any proxy: start it, then repeat this")
+        raise NotHeard(f"server {target} is not connected to any proxy; start it, then repeat this command")
 
     def operate_all(self, action: str, **facts: Any) -> dict[str, Status | NoAnswer]:
-        """Have every proxy do something itself; each one's answer, or why there is none.
+        """Send an order to every proxy; return each answer, or the reason why there is none.
 
         Raises:
-            NotAllowed: we may not operate at any of them; where some have done it the others' answers say so.
+            NotAllowed: no proxy allows our key to operate. If only some refuse, their answers say so.
         """
         message = Operate(SENDER, "-", action, **facts)
         addresses = self._proxies.addresses
@@ -101,20 +102,21 @@ class Operator:
     def wait(
         self, done: Callable[[], bool], what: str, subject: str, again: Callable[[], object] | None = None
     ) -> None:
-        """Look until something is so.
+        """Poll until `done` returns True.
 
         Args:
+            what: name of the command, for the error.
             again: called every REPEAT_SECONDS meanwhile.
 
         Raises:
-            Unavailable: it was not so in time.
+            Unavailable: `done` did not return True in time.
         """
         deadline = time.monotonic() + self.seconds
         repeat_at = time.monotonic() + REPEAT_SECONDS
         while not done():
             now = time.monotonic()
             if now >= deadline:
-                raise Unavailable(what, subject, self.seconds, "it may still come about; repeat the command to see")
+                raise Unavailable(what, subject, self.seconds, "it may still happen; repeat the command to check")
             if again is not None and now >= repeat_at:
                 repeat_at = now + REPEAT_SECONDS
                 again()
@@ -127,10 +129,10 @@ def _check_allowed(answers: Sequence[Status | NoAnswer], facts: dict[str, Any]) 
 
 
 class View:
-    """What the proxies know at one moment.
+    """The proxies' knowledge at one moment.
 
     Attributes:
-        reports: by address; why there is none, where a proxy did not answer.
+        reports: by address; a NoAnswer with the reason for a proxy that did not answer.
     """
 
     def __init__(self, reports: dict[str, Answer]) -> None:
@@ -138,12 +140,11 @@ class View:
 
     @property
     def answered(self) -> dict[str, dict[str, Any]]:
-        """The reports that came."""
         return {address: report for address, report in self.reports.items() if isinstance(report, dict)}
 
     @property
     def silent(self) -> dict[str, str]:
-        """The proxies that did not answer, and why."""
+        """The proxies that did not answer -> the reason."""
         return {address: one.reason for address, one in self.reports.items() if isinstance(one, NoAnswer)}
 
     def _servers(self, server: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -153,9 +154,10 @@ class View:
                     yield address, facts
 
     def away(self, server: str) -> dict[str, dict[str, Any]]:
-        """The stores of a server (or the one of this ID) that no proxy hears, with what a proxy says of each.
+        """Return the stores of a server (by server ID or store ID) that no proxy is connected to, with a proxy's
+        report of each.
 
-        Where proxies differ it is the one that knows of the most topics.
+        If proxies differ, the report with the most topics counts.
         """
         found: dict[str, dict[str, Any]] = {}
         heard = set()
@@ -168,33 +170,33 @@ class View:
         return {store: facts for store, facts in found.items() if store not in heard}
 
     def hearing(self, server: str) -> list[str]:
-        """The proxies that hear a server."""
+        """Return the proxies that receive a server's heartbeats."""
         return [address for address, facts in self._servers(server) if facts["alive"]]
 
     def address_of(self, server: str) -> str:
-        """Where other servers reach a server.
+        """Return the address at which other servers reach a server.
 
         Raises:
-            NotKnown, NotHeard: no proxy knows it, or hears it.
+            NotKnown, NotHeard: no proxy knows the server, or is connected to it.
         """
         if not any(True for _ in self._servers(server)):
-            raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists them")
+            raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists the servers")
         found = next((str(facts["address"]) for _, facts in self._servers(server) if facts["alive"]), "")
         if not found:
-            raise NotHeard(f"server {server} is not heard by any proxy")
+            raise NotHeard(f"server {server} is not connected to any proxy; start it first")
         return found
 
     def addresses(self, server: str) -> set[str]:
-        """Where other servers reached a server, heard or not."""
+        """Return the addresses at which other servers reached a server, connected or not."""
         return {str(facts["address"]) for _, facts in self._servers(server)} - {""}
 
     def address_of_store(self, store: str) -> str:
-        """Where the server of a store was reached, "" where no proxy knows."""
+        """Return the last known address of a store's server, "" if no proxy knows it."""
         servers = (facts for report in self.answered.values() for facts in report["servers"])
         return next((str(facts["address"]) for facts in servers if facts["store"] == store), "")
 
     def given_up(self, topic: str, server: str) -> set[Holder]:
-        """What was given up of a topic at a server, as some proxy remembers."""
+        """Return the holders of a topic at a server that were abandoned, as far as a proxy remembers."""
         return {
             Holder(row["server"], row["store"], row["log"])
             for report in self.answered.values()
@@ -203,21 +205,20 @@ class View:
         }
 
     def doubted(self, topic: str, server: str) -> bool:
-        """Whether a server may hold a topic without having said so."""
+        """Return True if a server may hold a topic that it has not announced."""
         doubts = (row for report in self.answered.values() for row in report["doubts"])
         return any(row["topic"] == topic and server in row["servers"] for row in doubts)
 
     def live(self) -> list[str]:
-        """The servers that some proxy hears."""
+        """Return the servers that are connected to any proxy."""
         servers = {facts["id"] for report in self.answered.values() for facts in report["servers"] if facts["alive"]}
         return sorted(servers)
 
     def draining(self, server: str) -> bool:
-        """Whether a server takes no new topics."""
         return any(facts["draining"] for _, facts in self._servers(server))
 
     def receivers(self) -> dict[str, int]:
-        """Servers that are heard and take topics, and how many they hold."""
+        """Return the connected servers that take topics, with the number of topics that each holds."""
         found: dict[str, int] = {}
         for report in self.answered.values():
             for facts in report["servers"]:
@@ -226,7 +227,7 @@ class View:
         return found
 
     def holders(self, topic: str) -> set[Holder]:
-        """Everybody that some proxy takes for a holder of a topic, dead ones included."""
+        """Return every holder of a topic that any proxy knows, including dead ones."""
         return {
             Holder(holder["server"], holder["store"], holder["log"])
             for report in self.answered.values()
@@ -236,7 +237,7 @@ class View:
         }
 
     def held_by(self, topic: str, server: str) -> bool:
-        """Whether every proxy that answers takes a server for the only holder of a topic."""
+        """Return True if every proxy that answers knows this server as the only holder of a topic."""
         each = [
             {holder["server"] for row in report["topics"] if row["topic"] == topic for holder in row["holders"]}
             for report in self.answered.values()
@@ -244,51 +245,54 @@ class View:
         return bool(each) and all(names == {server} for names in each)
 
     def owner(self, topic: str) -> str:
-        """The one server that holds a topic.
+        """Return the one server that holds a topic.
 
         Raises:
-            NotKnown, NotNow, NotHeard: none does, several do, or it is not heard.
+            NotKnown, NotNow, NotHeard: no server holds it, several do, or it is not connected.
         """
         names = sorted({holder.server for holder in self.holders(topic)})
         if not names:
             raise NotKnown(f"topic {topic} is not known to any proxy")
         if len(names) > 1:
-            raise NotNow(f"topic {topic} is contested between {', '.join(names)}: it is merged when both are heard")
+            raise NotNow(f"topic {topic} is held by {', '.join(names)}; they merge it once all of them are connected")
         if not self.hearing(names[0]):
-            raise NotHeard(f"server {names[0]}, which holds topic {topic}, is not heard by any proxy")
+            raise NotHeard(
+                f"server {names[0]}, the owner of topic {topic}, is not connected to any proxy; start it first"
+            )
         return names[0]
 
 
 @contextmanager
 def cluster(loaded: Loaded[ClientSettings], patience: float, seconds: float) -> Iterator[Operator]:
-    """The cluster that the command line, the environment or the file names.
+    """Connect to the cluster that the command line, the environment or the configuration file names.
 
     Raises:
-        ConfigurationError: it has keys and we have none, or the other way round.
+        ConfigurationError: only one of the two sides, the cluster or this command, has keys.
     """
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         yield Operator(proxies, patience, seconds)
 
 
 def confirm(gives_up: str, yes: bool, word: str = "") -> None:
-    """Say what is given up, and ask, unless `yes`.
+    """Print the consequences and ask to continue, unless `yes`.
 
     Args:
-        word: to be typed as well, so that a yes given too fast is not enough.
+        gives_up: the consequences.
+        word: must be typed in addition, against a hasty yes.
 
     Raises:
-        NotConfirmed: the answer was no, or there was nobody to ask.
+        NotConfirmed: the answer was no, or there was no terminal to ask at.
     """
     if yes:
         return
     typer.echo(gives_up, err=True)
     try:
-        agreed = typer.confirm("Go on?", err=True)
+        agreed = typer.confirm("Continue?", err=True)
         if agreed and word:
-            agreed = typer.prompt(f"This cannot be undone. Type {word} to go on", err=True) == word
+            agreed = typer.prompt(f"This cannot be undone. Type {word} to continue", err=True) == word
     except typer.Abort:
         agreed = False
-    except OSError:  # Standard input is closed.
+    except OSError:  # Standard input is closed, so nobody can confirm.
         typer.echo(err=True)
         agreed = False
     if not agreed:

@@ -1,4 +1,4 @@
-"""Looks at what a topic holds: a range is read, nobody's position moves (docs/architecture.md, *Subscribe and get*)."""
+"""Reads stored messages of a topic without moving any position (docs/architecture.md, *Subscribe and get*)."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from pubsub.protocol.names import Position, format_position, parse_position
 from pubsub.protocol.records import Records
 
 BYTES_MAX: Final = 1024 * 1024
-"""Bytes that are asked for in one look; one message is always handed out."""
+"""Bytes requested in one read; one message is returned even if it is larger."""
 
 PATIENCE_SECONDS: Final = 1.0
-"""With one proxy."""
+"""Time limit for one proxy."""
 
 SECONDS: Final = 5.0
-"""Until there is an answer, by whichever proxy."""
+"""Time limit for an answer from any proxy."""
 
 PAUSE_SECONDS: Final = 0.1
-"""Before a question that was answered `retry` is asked again."""
+"""Pause before a request that was answered with `retry` is sent again."""
 
 
 class ClusterPeek:
-    """Looks at topics for the users of a gateway.
+    """Reads topics for the users of a gateway.
 
     Args:
-        settings: where the proxies are; its key is that of users who have none of their own.
+        settings: the proxies, and the key for users without a key of their own.
         keys: directory with the users' own keys, `USER.key`.
     """
 
@@ -42,27 +42,30 @@ class ClusterPeek:
         self._settings, self._keys = settings, keys
 
     def __call__(self, user: str, topic: str, after: str | None, most: int) -> dict[str, Any]:
-        """Up to `most` messages; see `peek`."""
+        """Return up to `most` messages; see `peek`."""
         own = self._keys / f"{user}.key"
         settings = replace(self._settings, key_file=own) if own.exists() else self._settings
         return peek(settings, f"{user}.peek", topic, after, most)
 
 
 def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, most: int) -> dict[str, Any]:
-    """Messages that a topic holds, the oldest first.
+    """Return stored messages of a topic, the oldest first.
 
     Args:
-        settings: where the proxies are, and by which key they know us.
-        sender: who asks, as the cluster's rights have it.
-        after: the position behind which they are, "-1" for the oldest; None: the newest.
-        most: messages.
+        settings: the proxies and our key.
+        sender: name of the requester in the cluster's access list.
+        after: return messages after this position; "-1" begins at the oldest, None returns the newest.
+        most: maximum number of messages.
 
     Returns:
-        `held`, how many there are, and `messages`, each with `position`, `publisher`, `counter`, `stamp`, `key`,
-        `headers` (as a batch holds them) and `body`; `next`, behind which there are more, or None.
+        `held`, the number of stored messages, and `messages`. Each has `position`, `publisher`, `counter`, `stamp`,
+        `key`, `headers` (as a batch encodes them) and `body`. `next` is the position to continue after, or None at the
+        end.
 
     Raises:
-        NotKnown: there is no such topic; NotNow: that position is not there any more; NotAllowed, Unavailable.
+        NotKnown: there is no such topic.
+        NotNow: the topic does not hold that position any more.
+        NotAllowed, Unavailable: the request is not allowed, or no answer came in time.
     """
     with Proxies.of(settings) as proxies:
         plan = _ask(proxies, Read(sender, topic, None))
@@ -76,14 +79,14 @@ def peek(settings: ClientSettings, sender: str, topic: str, after: str | None, m
             messages, place = _look(proxies, wanted, start, latest, held)
             if after is not None or place == latest or most == 1:
                 break
-            most = max(1, most // 2)  # Of large messages fewer: those that were asked for are the last ones.
+            most = max(1, most // 2)  # Large messages: ask for fewer, so that the last one is included.
     return {"held": held, "messages": messages, "next": None if place == latest else format_position(place)}
 
 
 def _look(
     proxies: Proxies, wanted: Read, place: Position | None, latest: Position | None, held: int
 ) -> tuple[list[dict[str, Any]], Position | None]:
-    """Messages of a range, and the position of the last one; the end of the range where there are none."""
+    """Return messages of a range and the position of the last one, or the end of the range if there are none."""
     if not held or place == latest:
         return [], latest
     found = _ask(proxies, wanted)
@@ -94,7 +97,7 @@ def _look(
 
 
 def _newest(legs: Sequence[tuple[str, int, int, int]], skipped: int, start: Position | None) -> Position | None:
-    """The position behind which all but so many records lie."""
+    """Return the position after which all but `skipped` messages follow."""
     for log, low, stop, _ in legs:
         if 0 < skipped <= stop - low:
             return log, low + skipped - 1
@@ -109,7 +112,9 @@ def _ask(proxies: Proxies, wanted: Read) -> Status:
             (status,) = proxies.ask_each([(address, wanted)], PATIENCE_SECONDS)
             if isinstance(status, Status) and status.outcome not in RETRY:
                 if status.outcome is Outcome.BEHIND:
-                    raise NotNow(f"topic {wanted.topic} does not hold that position any more")
+                    raise NotNow(
+                        f"topic {wanted.topic} does not hold that position any more; begin with -1, the oldest"
+                    )
                 if status.outcome is Outcome.REFUSED:
                     raise NotNow(f"topic {wanted.topic}: {status.reason.replace('_', ' ')}")
                 return status

@@ -1,4 +1,4 @@
-"""`pubsub pipeline …`: what people run on Spark. Each command is one query, and says how far it is."""
+"""`pubsub pipeline …`: Spark jobs on topics. Each command runs one query and reports its progress."""
 
 from __future__ import annotations
 
@@ -22,42 +22,69 @@ from pubsub.cli.running import (
 
 app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False)
 
-Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="The topics.")]
-Name = Annotated[str, typer.Option(metavar="NAME", help="Under which it is subscribed; else made of its target.")]
-Once = Annotated[bool, typer.Option("--once", help="Do what there is now, then end; else go on until stopped.")]
-Every = Annotated[float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="From one batch to the next.")]
-Batch = Annotated[int, typer.Option(min=0, max=10**12, metavar="N", help="Messages of a batch at most; 0: no limit.")]
-Checkpoint = Annotated[str, typer.Option(metavar="DIR", help="Where Spark keeps how far it is.")]
+Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")]
+Name = Annotated[str, typer.Option(metavar="NAME", help="Name of its subscription; default: made from the target.")]
+Once = Annotated[
+    bool, typer.Option("--once", help="Process the messages stored now, then end. Without it: run until stopped.")
+]
+Every = Annotated[float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="Time from one batch to the next.")]
+Batch = Annotated[int, typer.Option(min=0, max=10**12, metavar="N", help="Maximum messages of one batch; 0: no limit.")]
+Checkpoint = Annotated[
+    str,
+    typer.Option(
+        metavar="DIR",
+        help="Where Spark keeps its progress; default: in DIR, or for counts to a topic in the user's data.",
+    ),
+]
 TakeOver = Annotated[
-    bool, typer.Option("--take-over", help="Go on under a name that belongs to another checkpoint, which is gone.")
+    bool, typer.Option("--take-over", help="Use a name that belonged to another checkpoint, which is lost.")
 ]
-Master = Annotated[str, typer.Option(metavar="MASTER", help="Spark's master: local[4], spark://HOST:7077, yarn …")]
+Master = Annotated[
+    str, typer.Option(metavar="MASTER", help="Spark master, such as local[4], spark://HOST:7077 or yarn.")
+]
 Conf = Annotated[
-    list[str] | None, typer.Option("--conf", metavar="KEY=VALUE", help="A setting of Spark; may be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--conf", metavar="KEY=VALUE", help="Setting of Spark, such as spark.executor.memory=4g; may be repeated."
+    ),
 ]
-Timeout = Annotated[float, typer.Option(min=0.05, max=86_400, metavar="SECONDS", help="For one request.")]
-Proxies = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
-ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies.")]
+Timeout = Annotated[
+    float, typer.Option(min=0.05, max=86_400, metavar="SECONDS", help="Time limit of one request to the cluster.")
+]
+Proxies = Annotated[
+    list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy; repeat it for each.")
+]
+ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies, one a line.")]
 ProxyKeys = Annotated[
-    list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Public key of a proxy, pk_…; once for each.")
+    list[str] | None,
+    typer.Option(
+        "--proxy-key",
+        metavar="KEY",
+        help="Public key of a proxy, pk_…; repeat it for each, in the order of the proxies.",
+    ),
 ]
-ClientID = Annotated[str, typer.Option("--client", metavar="ID", help="With keys: the client whose key it is.")]
+ClientID = Annotated[str, typer.Option("--client", metavar="ID", help="With keys: client ID in the access list.")]
 Key = Annotated[
-    str | None, typer.Option("--key", metavar="FILE", help="File of its secret key, on every machine of Spark's.")
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="FILE",
+        help="With keys: file of that client's secret key, at the same path on every machine of Spark.",
+    ),
 ]
-Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings.")]
+Config = Annotated[str | None, typer.Option(metavar="FILE", help="TOML file with settings; default: PUBSUB_CONFIG.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def pipeline() -> None:
-    """Archive topics, put archives back, count messages, on Spark (docs/spark.md)."""
+    """Archive topics, replay archives, count messages and audit records, with Spark (docs/spark.md)."""
 
 
 @app.command()
 def archive(
     topics: Topics,
-    to: Annotated[str, typer.Option("--to", metavar="DIR", help="Where the Parquet files go.")],
+    to: Annotated[str, typer.Option("--to", metavar="DIR", help="Directory or URL for the Parquet files.")],
     once: Once = False,
     every: Every = 10.0,
     batch: Batch = 1_000_000,
@@ -75,9 +102,10 @@ def archive(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write topics to Parquet files, by topic and date, each message once, killed or not.
+    """Write topics to Parquet files by topic and date, each message once, even if the command is killed.
 
-    It begins with what is stored, and from then on the service keeps for it what it has not archived yet.
+    It begins with the messages that are stored now. From then on it is a subscriber: the servers keep messages until
+    they are archived. The target may be a local directory or a URL, such as s3a://BUCKET/archive.
     """
     place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     settings = spark_settings(master, conf)
@@ -108,10 +136,10 @@ def archive(
 
 @app.command()
 def replay(
-    directory: Annotated[str, typer.Argument(metavar="DIR", help="An archive.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Where its messages go.")],
+    directory: Annotated[str, typer.Argument(metavar="DIR", help="An archive, as pubsub pipeline archive writes it.")],
+    to: Annotated[str, typer.Option("--to", metavar="TOPIC", help="Topic to put the messages to.")],
     topics: Annotated[
-        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic of it; may be repeated.")
+        list[str] | None, typer.Option("--topic", metavar="TOPIC", help="Only messages of this topic; may be repeated.")
     ] = None,
     checkpoint: Checkpoint = "",
     master: Master = "local[*]",
@@ -125,9 +153,9 @@ def replay(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put an archive's messages to a topic, in the order in which they were taken, each once, killed or not.
+    """Put the messages of an archive to a topic, in their stored order, each once, even if the command is killed.
 
-    Run again, it puts what the archive got since; with another --checkpoint it puts everything again.
+    A second run puts only messages that were archived since. With another --checkpoint it puts all messages again.
     """
     place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
     settings = spark_settings(master, conf)
@@ -146,17 +174,38 @@ def replay(
     console.report(as_json, facts | figures(totals), f"{sentence(totals)} put to {to}")
 
 
+To = Annotated[
+    str,
+    typer.Option(
+        "--to", metavar="TOPIC|DIR", help="Topic or directory for the counts; a text with a / is a directory."
+    ),
+]
+By = Annotated[
+    list[str] | None,
+    typer.Option(metavar="FIELD", help="Count separately by this field; a.b is field b in a. May be repeated."),
+]
+Window = Annotated[
+    str, typer.Option(metavar="DURATION", help="Length of a window: 15m, 1h, 1d …, or week, month, quarter, year.")
+]
+
+
 @app.command()
 def rollup(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic, of JSON messages.")],
-    window: Annotated[str, typer.Option(metavar="DURATION", help="15m, 1h, 1d …, or week, month, quarter, year.")],
-    to: Annotated[str, typer.Option("--to", metavar="TOPIC|DIR", help="Where the counts go; a DIR has a / in it.")],
-    by: Annotated[list[str] | None, typer.Option(metavar="FIELD", help="Counted by; a.b is b in a.")] = None,
-    at: Annotated[str, typer.Option("--time", metavar="FIELD", help="The time; else when the server took it.")] = "",
-    watermark: Annotated[str, typer.Option(metavar="DURATION", help="How late a message may be.")] = "1h",
-    plot: Annotated[str, typer.Option(metavar="FILE.png", help="Draw all counts at the end.")] = "",
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="A topic with JSON messages.")],
+    window: Window,
+    to: To,
+    by: By = None,
+    at: Annotated[
+        str, typer.Option("--time", metavar="FIELD", help="Field with the time; default: the server's timestamp.")
+    ] = "",
+    watermark: Annotated[
+        str, typer.Option(metavar="DURATION", help="How late a message may be and still count.")
+    ] = "1h",
+    plot: Annotated[
+        str, typer.Option(metavar="FILE.png", help="Draw all counts into this file at the end; also .svg or .pdf.")
+    ] = "",
     with_open: Annotated[
-        bool, typer.Option("--open", help="In the end put the windows that are not over to the topic, too.")
+        bool, typer.Option("--open", help="At the end also put the counts of windows that have not ended to the topic.")
     ] = False,
     once: Once = False,
     every: Every = 10.0,
@@ -175,10 +224,14 @@ def rollup(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Count JSON messages by windows of time; each window goes out once, when the watermark has passed its end.
+    """Count JSON messages by windows of time.
 
-    In a directory, `closed` has those, and `open` what is not over yet, as the last run left it. A number is a time in
-    seconds since 1970, milliseconds from 1e11 on, microseconds from 1e14 on; a text is a date.
+    The counts of a window go out once, when the watermark has passed its end: the latest time seen, less --watermark.
+    In a directory, the folder closed has these windows, and the folder open has the windows that had not ended at the
+    last run.
+
+    A time may be a number or a text. A number counts seconds since 1970, from 1e11 on milliseconds, from 1e14 on
+    microseconds. A text is a date. Example: pubsub pipeline rollup orders --window 1h --by country --to counts/.
     """
     place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     settings = spark_settings(master, conf)
@@ -191,24 +244,27 @@ def rollup(
 
 @app.command()
 def audit(
-    records: Annotated[list[str], typer.Argument(metavar="RECORD...", help="Records, and directories of them.")],
+    records: Annotated[
+        list[str], typer.Argument(metavar="RECORD...", help="Files or directories of records, as --record writes them.")
+    ],
     drained: Annotated[
-        bool, typer.Option("--drained", help="Every subscriber took all there was by the end of its record.")
+        bool,
+        typer.Option(
+            "--drained", help="Count as lost each message that a subscriber had not taken by the end of its record."
+        ),
     ] = False,
-    partial: Annotated[
-        bool, typer.Option("--partial", help="A message of a publisher that has no record is no flaw.")
-    ] = False,
+    partial: Annotated[bool, typer.Option("--partial", help="Accept messages of publishers without a record.")] = False,
     skew: Annotated[
-        float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="Bound on the difference of hosts' clocks.")
+        float, typer.Option(min=0, max=86_400, metavar="SECONDS", help="Largest difference between the hosts' clocks.")
     ] = 1.0,
     master: Master = "local[*]",
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what was lost, doubled, reordered or never put, from what clients recorded (docs/audit.md).
+    """List messages that were lost, doubled, reordered or never put, from the clients' records (docs/audit.md).
 
-    Each flaw is a line: kind, subscriber, topic, publisher, counter, message ID, why. Counts follow. With --json each
-    is a line of JSON, and so are the counts. Exit code 1 if there is any flaw.
+    Each flaw is one line: kind, subscriber, topic, publisher, counter, message ID, reason. Counts follow. With --json
+    each flaw is a line of JSON, and the counts are the last line. Exit code 1 if there is any flaw.
     """
     check_installed()
     from dataclasses import asdict
@@ -227,7 +283,7 @@ def audit(
     if as_json:
         console.print_json(counts)
     else:
-        table = console.table("what", "how many")
+        table = console.table("result", "count")
         for name, number in counts.items():
             table.add_row(name.replace("_", " "), f"{number:,}")
         console.print_table(table)

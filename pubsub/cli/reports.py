@@ -1,4 +1,4 @@
-"""Asks every proxy, and through them every server, what it knows, and makes one picture of the answers."""
+"""Asks every proxy, and through the proxies every server, for its report, and combines the answers."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ SENDER: Final = "pubsub-status"
 OLDEST: Final = "oldest_unacknowledged_seconds"
 
 Question = tuple[str, str]
-"""(address of a proxy, whom to ask there: "-" or a server's ID)."""
+"""(address of a proxy, target: "-" for the proxy itself, or the ID of a server)."""
 
 
 def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
-    """The state of a cluster.
+    """Return the state of a cluster.
 
     Args:
-        settings: where its proxies are, and by which key they know us.
-        seconds: patience with the proxies, and once more with the servers.
+        settings: the proxies and our key.
+        seconds: time limit for the proxies, and again for the servers.
 
     Raises:
-        ConfigurationError: the proxies have keys and we have none, or the other way round.
+        ConfigurationError: only one of the two sides, the proxies or we, has keys.
         Unavailable, NotLetIn, NotAllowed: no proxy answered.
     """
     with Proxies.of(settings) as proxies:
@@ -46,25 +46,26 @@ def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
             if server not in servers or isinstance(answer, dict):
                 servers[server] = answer
         if not all(isinstance(answer, dict) for answer in servers.values()):
-            # It has gone since the proxies were asked, and they know by now: since when, and how it was before.
+            # A server left after the proxies' reports. Ask again: now they report since when, and its last figures.
             with contextlib.suppress(Unavailable, NotLetIn, NotAllowed):
                 reports = proxies.reports("status", SENDER, seconds)
     return picture(reports, servers)
 
 
 def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str, Any]:
-    """One picture from the reports: proxies, servers, topics, warnings.
+    """Combine the reports of all processes.
 
     Args:
-        proxies: address -> its report, or why there is none.
-        servers: ID -> its report, or why there is none.
+        proxies: address -> its report, or the reason why there is none.
+        servers: ID -> its report, or the reason why there is none.
 
     Returns:
-        `proxies` (address, answered, reason, report), `servers` (id, alive, answered, reason, report), `topics` (topic,
-        owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds, and what
-        `monitoring.unknown` says of those whose server tells nothing), `moves` (server, and what its report says),
-        `keys` (of `locks.watched`), `standbys` (of `standbys.paired`), `warnings`, and `alarms` (of
-        `monitoring.alarms`).
+        * `proxies`: address, answered, reason, report.
+        * `servers`: id, alive, answered, reason, report.
+        * `topics`: topic, owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds,
+          and the fields of `monitoring.unknown` for topics of a silent server.
+        * `moves`: server, and the fields of its report.
+        * `keys` of `locks.watched`, `standbys` of `standbys.paired`, `warnings`, and `alarms` of `monitoring.alarms`.
     """
     unheard = Unheard(proxies, servers)
     alive: dict[str, bool] = {}
@@ -98,7 +99,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
 
 
 def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unheard) -> dict[str, dict[str, Any]]:
-    """The topics by name, with what all servers together tell of them."""
+    """Return the topics by name, with the combined figures of all servers."""
     topics: dict[str, dict[str, Any]] = {}
     silent: dict[str, set[str]] = {}
     for answer in proxies.values():
@@ -120,28 +121,30 @@ def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unh
 
 
 def _servers(servers: dict[str, Answer], alive: dict[str, bool], unheard: Unheard) -> Iterator[dict[str, Any]]:
-    """The servers by ID, those too that only a proxy knows; of one without a report since when, and how it was."""
+    """Return all servers by ID, also those that only a proxy knows. A server without a report has the time since it is
+    silent, and its last figures.
+    """
     for name in sorted(alive | dict.fromkeys(servers, True)):
         row = _part("id", name, servers.get(name, NoAnswer("not heard"))) | {"alive": alive.get(name, False)}
         yield row | {"unheard_seconds": unheard.seconds.get(name), "last_known": unheard.summary(name)}
 
 
 def _left_out(report: Answer | None, topic: str) -> bool:
-    """Whether a server has more topics than its report names, and this one is not among them."""
+    """Return True if a server's report is too short for all its topics, and this topic is missing from it."""
     return (
         isinstance(report, dict) and topic not in report["topics"] and report.get("left_out", {}).get("topics", 0) > 0
     )
 
 
 def _moves(servers: dict[str, Answer]) -> Iterator[dict[str, Any]]:
-    """The topics on their way, by server; one of an earlier release has none in its report."""
+    """Return the topics in transfer, by server. Servers of earlier releases do not report them."""
     for name, facts in sorted(servers.items()):
         for move in () if isinstance(facts, NoAnswer) else facts.get("moves", ()):
             yield {"server": name, **move}
 
 
 def _questions(reports: dict[str, Answer]) -> list[Question]:
-    """Each live server is asked through every proxy that hears it: one of them may have just died."""
+    """Ask each live server through every proxy that is connected to it: one of these proxies may have just died."""
     return [
         (address, server["id"])
         for address, answer in reports.items()
@@ -157,7 +160,7 @@ def _blank(name: str) -> dict[str, Any]:
 
 
 def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> None:
-    """A topic that two servers hold counts what both have; a subscriber waits for what both have for it."""
+    """Add one server's figures. If two servers hold a topic, records and waiting messages of both count."""
     topic["owners"] = sorted({*topic["owners"], server})
     topic["others"] = sorted({*topic["others"], *held["others"]})
     topic["records"] += held["records"]
@@ -180,7 +183,7 @@ def _sum_up(topic: dict[str, Any]) -> None:
 
 
 def _older(one: float | None, other: float | None) -> float | None:
-    """The higher of two ages, of which either may not be known."""
+    """Return the higher of two ages; None means unknown."""
     return other if one is None else one if other is None else max(one, other)
 
 

@@ -1,4 +1,4 @@
-"""What every command on Spark needs: a cluster, a session, how far its query is, and how it is stopped."""
+"""Shared by the Spark commands: the cluster, the Spark session, progress and stopping."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pubsub.spark.pipelines import Place, Totals
 
 TELL_SECONDS: Final = 10.0
-"""Between two lines of progress where nobody watches a terminal."""
+"""Interval of progress lines if stderr is not a terminal."""
 
 
 def where(
@@ -38,14 +38,14 @@ def where(
     config: str | None,
     timeout: float,
 ) -> Place:
-    """The cluster that the command line, the environment or the file names, and by whose key it is entered.
+    """Return the cluster that the command line, the environment or the configuration file names, and the key to use.
 
     Args:
-        client: whose key it is.
-        key: its file; None: as the settings say, or the usual one, where there is one.
+        client: client ID of the key.
+        key: its file; None uses the settings, or the client's usual key file if that exists.
 
     Raises:
-        ConfigurationError: Spark is not installed, or a setting or a key is not allowed.
+        ConfigurationError: Spark is not installed, or a setting or a key is not valid.
     """
     check_installed()
     flags = {"proxies": proxies, "proxies_file": proxies_file, "proxy_keys": proxy_keys, "key_file": key}
@@ -66,15 +66,15 @@ def where(
 
 
 def taking_over(place: Place, take_over: bool) -> Place:
-    """The same place, for a pipeline that goes on under a name which belongs to another checkpoint, or does not."""
+    """Return the same place, with or without permission to use a name of another checkpoint."""
     return replace(place, take_over=take_over)
 
 
 def check_installed() -> None:
-    """See that Spark is installed, and Arrow.
+    """Check that Spark and Arrow are installed.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: a module is missing.
     """
     for module in ("pyspark", "pyarrow"):
         if find_spec(module) is None:
@@ -84,16 +84,16 @@ def check_installed() -> None:
 
 
 def spark_settings(master: str, conf: list[str] | None) -> dict[str, str]:
-    """Settings of Spark by their names.
+    """Parse the settings of Spark, and check that Spark can start.
 
     Raises:
-        ConfigurationError: one is none, or Spark cannot be started.
+        ConfigurationError: a setting is not valid, or Spark cannot be started.
     """
     settings = {}
     for text in conf or []:
         key, sign, value = text.partition("=")
         if not sign or not key.startswith("spark."):
-            raise ConfigurationError(f"--conf {text}: it is spark.NAME=VALUE")
+            raise ConfigurationError(f"--conf {text}: give a setting as spark.NAME=VALUE")
         settings[key] = value
     from pubsub.spark.session import check
 
@@ -103,10 +103,10 @@ def spark_settings(master: str, conf: list[str] | None) -> dict[str, str]:
 
 @contextmanager
 def session(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
-    """Spark, for the time of a `with` block; what it complains of in there is one sentence.
+    """Run Spark for the time of a `with` block, and turn its errors into one sentence.
 
     Raises:
-        ConfigurationError: a setting is none.
+        ConfigurationError: a setting is not valid.
         PubsubError: the query failed.
     """
     from pubsub.spark.pipelines import running
@@ -117,11 +117,11 @@ def session(master: str, settings: dict[str, str]) -> Iterator[SparkSession]:
 
 @contextmanager
 def stopping() -> Iterator[Callable[[], bool]]:
-    """Whether SIGTERM came, which ends a query after the request that it is at."""
+    """Yield a function that returns True after SIGTERM; the query then ends after the present request."""
     came: list[int] = []
     try:
         before = signal.signal(signal.SIGTERM, lambda number, _: came.append(number))
-    except ValueError:  # Not the main thread: signals are somebody else's.
+    except ValueError:  # Only the main thread may set signal handlers.
         yield lambda: False
         return
     try:
@@ -132,7 +132,9 @@ def stopping() -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def progress(word: str) -> Iterator[Callable[[Totals], None]]:
-    """A function that shows on stderr how far a query is: a line that is redrawn, or now and then a new one."""
+    """Yield a function that shows a query's progress on stderr: one redrawn line on a terminal, otherwise a line now
+    and then.
+    """
     from rich.console import Console
 
     screen = Console(file=sys.stderr, highlight=False)
@@ -152,11 +154,11 @@ def progress(word: str) -> Iterator[Callable[[Totals], None]]:
 
 
 def sentence(totals: Totals) -> str:
-    """What a run did, for a person."""
+    """Return the results of a run as a sentence."""
     rate = totals.messages / totals.seconds if totals.seconds else 0.0
     return f"{totals.messages:,} messages in {totals.batches:,} batches, {totals.seconds:.1f} s, {rate:,.0f}/s,"
 
 
 def figures(totals: Totals) -> dict[str, Any]:
-    """What a run did, for JSON."""
+    """Return the results of a run for JSON."""
     return {"messages": totals.messages, "batches": totals.batches, "seconds": round(totals.seconds, 3)}

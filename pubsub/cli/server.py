@@ -1,4 +1,4 @@
-"""`pubsub server …`: the server's own commands, and those that need the whole cluster."""
+"""`pubsub server …`: adds the commands that need the whole cluster or a stopped server's store."""
 
 from __future__ import annotations
 
@@ -38,15 +38,18 @@ __all__ = ["app"]
 def drain(
     loaded: Loaded[ClientSettings],
     server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server.")],
-    stop: Annotated[bool, typer.Option("--stop", help="Let it take topics again; what was moved stays.")] = False,
+    stop: Annotated[
+        bool, typer.Option("--stop", help="Let the server take topics again; moved topics stay where they are.")
+    ] = False,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give a server no new topics, and move those it holds to the servers that hold the fewest, one after another.
+    """Empty a server: give it no new topics, and move its topics one by one to the servers that hold the fewest.
 
-    It stays so over restarts until --stop. --wait is for each topic. An interrupted drain goes on when it is repeated.
+    The server stays empty over restarts until --stop. --wait limits the time for each topic. To continue an
+    interrupted drain, run the command again.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
@@ -59,10 +62,12 @@ def drain(
         held = found.server_report(server, view)["topics"]
         others = sorted(set(view.receivers()) - {server})
         if held and not others:
-            raise NotNow(f"no other server is heard that takes topics: {server} keeps its {len(held):,} topics")
+            raise NotNow(
+                f"no other connected server takes topics, so {server} keeps its {len(held):,}; start one first"
+            )
         confirm(
-            f"{server} is given no topic any more, until pubsub server drain {server} --stop. Its {len(held):,} topics"
-            f" move to {', '.join(others) or 'nobody'}; puts and gets on each wait while it is on its way.",
+            f"{server} takes no more topics until pubsub server drain {server} --stop. Its {len(held):,} topics"
+            f" move to {', '.join(others) or 'no server'}. Puts and gets on a topic wait while it moves.",
             yes,
         )
         moved = drain_server(found, view, server, quiet=as_json)
@@ -74,17 +79,17 @@ def stop_draining(found: Operator, view: View, server: str) -> None:
     """Let a server take topics again, and wait until the proxies know.
 
     Raises:
-        NotHeard, Unavailable: why it does not.
+        NotHeard, Unavailable: the server did not, with the reason.
     """
     _tell(found, view, server, stop=1)
     found.wait(lambda: not found.look().draining(server), "drain --stop", server)
 
 
 def drain_server(found: Operator, view: View, server: str, *, quiet: bool) -> list[dict[str, Any]]:
-    """Give a server no new topics, and move those it holds; what was moved. `quiet`: say nothing meanwhile.
+    """Give a server no new topics, move its topics away, and return the moves. `quiet` prints no progress.
 
     Raises:
-        NotNow, NotHeard, Unavailable: why not all were.
+        NotNow, NotHeard, Unavailable: not all topics moved, with the reason.
     """
     _tell(found, view, server, stop=0)
     found.wait(lambda: _all_drain(found.look(), server), "drain", server)
@@ -92,7 +97,7 @@ def drain_server(found: Operator, view: View, server: str, *, quiet: bool) -> li
 
 
 def _all_drain(view: View, server: str) -> bool:
-    """Whether every proxy that hears the server knows that it is draining."""
+    """Return True if every proxy that is connected to the server knows that it is draining."""
     return all(
         facts["draining"]
         for report in view.answered.values()
@@ -108,20 +113,22 @@ def _tell(found: Operator, view: View, server: str, stop: int) -> None:
 
 
 def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, Any]]:
-    """Move what the server holds until it holds nothing; what was moved."""
+    """Move topics until the server holds none; return the moves."""
     moved: list[dict[str, Any]] = []
     deadline = time.monotonic() + found.seconds
     while True:
         view = found.look()
         held = found.server_report(server, view)["topics"]
-        # A contested topic is merged first, without our doing; one that was moved and is still listed is being deleted.
+        # The servers merge a contested topic by themselves first. A moved topic that is still listed is being deleted.
         ready = [name for name, facts in sorted(held.items()) if not facts["others"]]
         if not held:
             return moved
         for index, name in enumerate(ready):
             receivers = {name: count for name, count in found.look().receivers().items() if name != server}
             if not receivers:
-                raise NotNow(f"no other server is heard that takes topics: {server} keeps {len(held):,} topics")
+                raise NotNow(
+                    f"no other connected server takes topics, so {server} keeps {len(held):,}; start one first"
+                )
             to = min(receivers, key=lambda one: (receivers[one], one))
             started = time.monotonic()
             move_topic(found, found.look(name), name, server, to)
@@ -132,7 +139,7 @@ def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, An
             deadline = time.monotonic() + found.seconds
         if time.monotonic() >= deadline:
             stuck = ", ".join(sorted(held)[:5])
-            raise Unavailable("drain", server, found.seconds, f"contested or on their way elsewhere: {stuck}")
+            raise Unavailable("drain", server, found.seconds, f"topics that are being merged or moved already: {stuck}")
         time.sleep(0 if ready else 0.2)
 
 
@@ -140,35 +147,39 @@ def _move_all(found: Operator, server: str, *, quiet: bool) -> list[dict[str, An
 @takes_settings(ClientSettings, REACHING)
 def forget(
     loaded: Loaded[ClientSettings],
-    server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server, or of its store.")],
+    server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server or of its store.")],
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a server's store is gone for good, so that nobody waits to hear what it holds.
+    """Confirm that a server's store is lost forever, so that the proxies stop waiting for it.
 
-    It is needed where proxies have lost their directories and pubsub status says that they wait for the server. All
-    proxies must answer. A store that is heard, or that a proxy knows topics of, is not forgotten: pubsub topic abandon
-    gives those up. Another store that is heard under the same ID is left alone.
+    Use it when proxies have lost their directories and pubsub status says that they wait for the server. All proxies
+    must answer. The command refuses a store that is connected, and a store with topics that a proxy knows; for those
+    use pubsub topic abandon. Another store under the same server ID is not affected.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
         view = found.look()
         if view.silent:
             silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
-            raise Unavailable("forget", server, patience, f"every proxy must answer, and one did not: {silent}")
+            raise Unavailable("forget", server, patience, f"every proxy must answer, start or reach this one: {silent}")
         stores = view.away(server)
         if not stores:
             if view.hearing(server):
-                raise NotNow(f"server {server} is heard: it is not forgotten")
-            raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists them")
+                raise NotNow(
+                    f"server {server} is connected and cannot be forgotten; stop it first if its store is lost"
+                )
+            raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists the servers")
         held = sum(facts["topics"] for facts in stores.values())
         if held:
-            raise NotNow(f"server {server} holds {held:,} topics, as proxies know: pubsub topic abandon gives them up")
+            raise NotNow(
+                f"server {server} holds {held:,} topics that proxies know; give them up first: pubsub topic abandon"
+            )
         confirm(
-            f"Nobody waits for server {server} any more (store {', '.join(sorted(stores))}). Topics that only it holds"
-            " are begun anew elsewhere: what waits there for its subscribers is given up.",
+            f"The proxies stop waiting for server {server} (store {', '.join(sorted(stores))}). Topics that only it"
+            " holds begin empty on another server; messages that wait there for subscribers are lost.",
             yes,
             word=server,
         )
@@ -182,12 +193,12 @@ def _forget(found: Operator, server: str, store: str) -> None:
     failed = []
     for proxy, answer in found.operate_all("forget", server=server, store=store).items():
         if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
-            raise NotNow(f"server {server} is not forgotten, {proxy} says: {answer.reason.replace('_', ' ')}")
+            raise NotNow(f"server {server} is not forgotten; {proxy} refused: {answer.reason.replace('_', ' ')}")
         if not isinstance(answer, Status) or answer.outcome not in {Outcome.SUCCESS, Outcome.UNKNOWN}:
             failed.append(f"{proxy}: {reason_of(answer)}")
     if failed:
         raise Unavailable(
-            "forget", server, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"
+            "forget", server, found.patience, f"not stored by every proxy; repeat the command: {'; '.join(failed)}"
         )
 
 
@@ -200,9 +211,9 @@ def switch(
     wait: Wait = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Have the standby of a server take its place, in order: for upgrades, one member after the other.
+    """Make the standby of a server its primary, in order. For upgrades: one member after the other.
 
-    Both stay in sync; requests wait for a moment.
+    Both members stay in sync, and requests wait for a moment.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
@@ -210,7 +221,7 @@ def switch(
         before = _members(found, view, server)["member"]
         answer = found.operate(server, view, "switch")
         if answer.outcome is Outcome.REFUSED:
-            raise NotNow(f"server {server} has no standby in sync; pubsub status says why")
+            raise NotNow(f"server {server} has no standby in sync; pubsub status shows the reason")
         if answer.outcome is not Outcome.SUCCESS:
             raise Unavailable("switch", server, found.patience, answer.reason.replace("_", " "))
         found.wait(lambda: _primary_now(found, server) not in {"", before}, "switch", server)
@@ -223,35 +234,36 @@ def switch(
 def remove(
     loaded: Loaded[ClientSettings],
     server: Annotated[str, typer.Argument(metavar="SERVER", help="ID of the server.")],
-    member: Annotated[str, typer.Option("--member", metavar="MEMBER", help="ID of the member that is gone for good.")],
+    member: Annotated[str, typer.Option("--member", metavar="MEMBER", help="ID of the lost member, 16 hex digits.")],
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a member that is gone for good from a server, so that another one may take its place.
+    """Remove a lost member from a server with a standby, so that another one can take its place.
 
-    A member in sync is refused. The directory of one that was removed is of no use then.
+    Pubsub status shows the IDs of the members. A member in sync cannot be removed. The directory of a removed member
+    cannot be used again.
     """
     check_id("server ID", server)
     if not is_hex(member):
-        raise InvalidName("member ID", member, "16 lower-case hex digits, as pubsub status names them")
+        raise InvalidName("member ID", member, "16 lower-case hex digits, as pubsub status shows them")
     with cluster(loaded, patience, wait) as found:
         view = found.look()
         facts = _members(found, view, server)
         if member == facts["member"]:
-            raise NotNow(f"member {member} is the primary of server {server}: pubsub server switch {server} first")
+            raise NotNow(f"member {member} is the primary of server {server}; first run pubsub server switch {server}")
         if member in facts["in_sync"]:
-            # The primary would keep the request, and remove the member when it is dropped next, at an upgrade say.
-            raise NotNow(f"member {member} is in sync: it is not gone, or was heard a moment ago; stop it first")
+            # The primary would keep the request and remove the member later, when it leaves sync, as in an upgrade.
+            raise NotNow(f"member {member} is in sync, so it is running or was a moment ago; stop it first")
         if member in facts["members"]:
-            confirm(f"Member {member} of server {server} is forgotten, and what is on its disk with it.", yes)
+            confirm(f"Member {member} of server {server} is removed; the data on its disk becomes useless.", yes)
             if found.operate(server, view, "remove", member=member).outcome is Outcome.REFUSED:
-                raise NotNow(f"server {server} does not remove member {member} now")
+                raise NotNow(f"server {server} does not remove member {member} now; try again later")
             found.wait(
                 lambda: member not in _members(found, found.look(), server)["members"], "remove --member", server
             )
-    console.report(as_json, {"server": server, "member": member}, f"{member} is no member of {server}")
+    console.report(as_json, {"server": server, "member": member}, f"{member} is not a member of {server}")
 
 
 @app.command()
@@ -259,29 +271,36 @@ def remove(
 def promote(
     loaded: Loaded[ServerSettings],
     accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="What this member does not have may be lost: must be said.")
+        bool,
+        typer.Option("--accept-loss", help="Required: accept the loss of messages that this member does not have."),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a stopped member the only one of its server, where those in sync are gone for good: the last resort.
+    """Make a stopped member the only member of its server, after the members in sync are lost. The last resort.
 
-    All settings are those it is started with; start it then. Refused while any proxy hears a primary of the server, and
-    where this member is in sync, which takes over by itself. What was answered and did not come here is lost:
-    subscribers are told once (DataLoss), publishers' unfinished puts are sent anew.
+    Give the settings that the member is started with, and start it afterwards. The command refuses while a proxy is
+    connected to a primary of the server. It also refuses a member in sync, because that one takes over by itself.
+
+    Answered messages that never reached this member are lost. Each subscriber gets one DataLoss error, and publishers
+    send their unfinished puts again.
     """
     from pubsub.server.promote import promote as promote_member
 
     server, directory = loaded.settings.id, loaded.settings.directory
     if not accept_loss:
-        raise typer.BadParameter("what this member does not have may be lost for good: say --accept-loss")
+        raise typer.BadParameter("messages that this member does not have are lost; to accept that, give --accept-loss")
 
     def agree(in_sync: tuple[str, ...]) -> None:
-        had = f"In sync are {', '.join(in_sync)}, as proxies know." if in_sync else "No proxy knows who is in sync."
+        had = (
+            f"In sync, as proxies know: {', '.join(in_sync)}."
+            if in_sync
+            else "No proxy knows which members are in sync."
+        )
         confirm(
-            f"{had} What server {server} has answered and the member in {directory} does not have is given up for good."
-            " Subscribers of all its topics are told once that something is lost (DataLoss), also where nothing was."
-            " If another member comes back, what only it has is replaced.",
+            f"{had} Messages of server {server} that the member in {directory} does not have are lost."
+            " Each subscriber of each of its topics gets one DataLoss error, even if nothing is lost for it."
+            " If another member comes back, data that only it has is replaced.",
             yes,
             word=server,
         )
@@ -291,12 +310,12 @@ def promote(
     console.report(
         as_json,
         {"server": server, "member": done.member, "term": done.term, "topics": list(topics)},
-        f"{done.member} is the only member of {server}, and goes on with {len(topics):,} topics in new logs: start it",
+        f"{done.member} is the only member of {server}, with {len(topics):,} topics in new logs; start it now",
     )
 
 
 def _members(found: Operator, view: View, server: str) -> dict[str, Any]:
-    """What a server says of its members.
+    """Return a server's report of its members.
 
     Raises:
         NotKnown: it has no standby.
@@ -308,7 +327,7 @@ def _members(found: Operator, view: View, server: str) -> dict[str, Any]:
 
 
 def _primary_now(found: Operator, server: str) -> str:
-    """The ID of the member that serves; "" where nobody answers for the server at this moment."""
+    """Return the ID of the serving member; "" if no member answers at this moment."""
     try:
         return str(_members(found, found.look(), server)["member"])
     except PubsubError:
@@ -316,14 +335,14 @@ def _primary_now(found: Operator, server: str) -> str:
 
 
 CHECK_CODES: Final = {"intact": 0, "damaged": 16, "broken": 17, "stale": 18, "newer": 19}
-"""Exit code of `check` by its verdict."""
+"""Exit code of `check` for each verdict."""
 
 
 @app.command()
 def check(
     old_form: OldDirectory = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", metavar="DIR", help="The directory of a server that does not run.")
+        Path | None, typer.Option("--dir", metavar="DIR", help="State directory of a stopped server.")
     ] = None,
     proxies: ProxyAddresses = None,
     proxies_file: ProxiesFile = None,
@@ -332,10 +351,12 @@ def check(
     patience: Patience = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is intact of a stopped server's store and what is damaged, topic by topic; nothing is changed.
+    """Check a stopped server's store, topic by topic, and change nothing.
 
-    With --proxy or --proxies-file it is also seen whether a proxy remembers a later state of it, as of an older copy.
-    Exit codes: 0 intact, 16 damaged, 17 broken, 18 an older copy, 19 of a newer release.
+    With --proxy or --proxies-file it also asks the proxies whether the store is an older copy of itself.
+
+    Exit codes: 0 the store is intact. 16 it is damaged, and a server still starts on it. 17 it is broken, and no
+    server starts on it. 18 it is an older copy of itself. 19 a newer release wrote it.
     """
     from pubsub.server.offline.check import check as check_store
     from pubsub.server.offline.check import compare
@@ -360,16 +381,18 @@ def restored(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a store which was put back from a backup is all there is, so that its server serves again.
+    """Accept a store that was restored from a backup as the newest, so that its server serves again.
 
-    Start the server then. Do this only where the newer store is gone for good.
+    A server refuses to serve topics from an older copy of its store. Run this only if the newer store is lost forever,
+    and start the server afterwards. Messages that were put after the backup are lost; each subscriber gets one
+    DataLoss error.
     """
     from pubsub.server.offline.restore import accept_copy
 
     confirm(
-        f"What was put to the topics in {directory} after this copy was made is given up for good, acknowledged or not."
-        " Their subscribers are told once that something is lost (DataLoss), also where nothing was, and go on;"
-        " subscriptions and unsubscriptions made after the copy are forgotten here.",
+        f"Messages that were put to the topics in {directory} after this copy was made are lost, acknowledged or not."
+        " Each subscriber gets one DataLoss error, even if nothing is lost for it, and continues."
+        " Subscriptions and unsubscriptions made after the copy are forgotten.",
         yes,
     )
     done = accept_copy(directory)
@@ -377,6 +400,6 @@ def restored(
     console.report(
         as_json,
         {"server": done.server, "topics": list(done.topics), "on_their_way": list(done.frozen)},
-        f"{name} goes on with {len(done.topics):,} topics in new logs: start it"
-        + (f"; {len(done.frozen):,} are on their way to other servers, and go there" if done.frozen else ""),
+        f"{name} continues with {len(done.topics):,} topics in new logs; start it now"
+        + (f"; {len(done.frozen):,} topics complete their move to other servers" if done.frozen else ""),
     )

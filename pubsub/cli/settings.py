@@ -1,4 +1,4 @@
-"""`pubsub config …`: what the settings are and where each came from."""
+"""`pubsub config …`: prints the settings and their origins."""
 
 from __future__ import annotations
 
@@ -16,20 +16,27 @@ app = typer.Typer(name="config", rich_markup_mode=None, pretty_exceptions_enable
 
 @app.callback()
 def config() -> None:
-    """Show the settings: flag, else environment, else TOML file, else default."""
+    """Show the settings. A flag comes first, then an environment variable, the TOML file, and the default."""
 
 
 @app.command()
 def show(
-    roles: Annotated[list[str] | None, typer.Argument(metavar="[ROLE]...", help="proxy, server, client; all.")] = None,
-    config: Annotated[str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings.")] = None,
+    roles: Annotated[
+        list[str] | None, typer.Argument(metavar="[ROLE]...", help="proxy, server or client; default: all.")
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; default: PUBSUB_CONFIG.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Print each setting's value and where it came from."""
+    """Print each setting, its value, and its origin: flag, environment, file or default.
+
+    It also lists environment variables that begin with PUBSUB_ and name no setting.
+    """
     chosen = roles or list(ROLES)
     for role in chosen:
         if role not in ROLES:
-            raise typer.BadParameter(f"{role!r} is no role; roles: {', '.join(ROLES)}")
+            raise typer.BadParameter(f"{role!r} is not a role; the roles are {', '.join(ROLES)}")
     rows = [(role, *row) for role in chosen for row in survey(_settings(role), file=config)]
     path, named = configuration_path(config, os.environ)
     unknown = [without_secrets(name) for name in unknown_variables(os.environ)]
@@ -46,7 +53,7 @@ def show(
     console.print_table(table)
     typer.echo(f"file: {path}" + ("" if path.exists() else " (there is none)"))
     for name in unknown:
-        typer.echo(f"not known, and so without effect: {name}")
+        typer.echo(f"unknown variable, without effect: {name}")
 
 
 def _settings(role: str) -> Any:

@@ -1,4 +1,4 @@
-"""What `pubsub status` says of servers whose store has two members, and what of it is an alarm."""
+"""The standby section of `pubsub status`, and its alarms, for servers with two members."""
 
 from __future__ import annotations
 
@@ -11,31 +11,33 @@ from pubsub.monitoring.unknown import Unheard
 NOT_HEARD: Final = "not heard"
 
 MAKING_SECONDS: Final = 5.0
-"""A register that is not made after so long waits for a proxy."""
+"""After this time a register that is not made yet is waiting for a proxy."""
 
 _WITHOUT: Final = {
-    "alone": "no other member is heard",
-    "catching up": "the other member catches up",
-    "copying": "the other member is copied: {copied_percent} %",
+    "alone": "the other member is not connected",
+    "catching up": "the other member is catching up",
+    "copying": "the other member is being copied: {copied_percent} %",
 }
 
 
 def paired(
     proxies: Mapping[str, Answer], servers: Mapping[str, Answer], unheard: Unheard
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """The servers with two members, and what is wrong with them.
+    """Return the servers with two members, and warnings about them.
 
     Args:
-        proxies: address -> its report, or why there is none.
-        servers: ID -> its report, or why there is none.
-        unheard: what the proxies say of the servers that have none.
+        proxies: address -> its report, or the reason why there is none.
+        servers: ID -> its report, or the reason why there is none.
+        unheard: the proxies' reports about servers that do not answer.
 
     Returns:
-        A row for each server whose store has a register: `server`, `state` (as the primary says, see
-        `server.standby.status`; "not heard" where nobody serves), `since_seconds`, `without_seconds`, `lag_loops`,
-        `lag_bytes`, `held`, `copied_percent` (each null where nobody says it), `primary`, `address`, `term`, `members`,
-        `in_sync`, `addresses` (of members, by ID, as far as known) and `votes` (how many proxies have a vote, and of
-        how many); and warnings, sentences for a person. Of a server that is not heard `since_seconds` says since when.
+        A row for each server with a register, and the warnings as sentences. A row has:
+
+        * `server`, `state` (as the primary reports it, see `server.standby.status`; "not heard" if no member serves)
+          and `since_seconds` (the age of that state).
+        * `without_seconds`, `lag_loops`, `lag_bytes`, `held`, `copied_percent`: each null if it is not reported.
+        * `primary`, `address`, `term`, `members`, `in_sync`, `addresses` (of members, by ID, as far as known).
+        * `votes`: how many proxies have a vote, and the number of proxies.
     """
     rows: dict[str, dict[str, Any]] = {}
     for report in proxies.values():
@@ -78,49 +80,49 @@ def _warnings(row: dict[str, Any], answering: int) -> list[str]:
     server, state, (voting, proxies) = row["server"], row["state"], row["votes"]
     out = []
     if state == "making" and row["since_seconds"] > MAKING_SECONDS:
-        out.append(f"server {server} has no standby yet: every proxy must answer first, and {voting} of {proxies} have")
+        out.append(f"server {server} has no standby yet: {voting} of {proxies} proxies have answered, start the others")
     elif state in _WITHOUT:
         since, why = clock(row["without_seconds"]), _WITHOUT[state].format(**row)
-        out.append(f"server {server} has no standby in sync since {since} ({why})")
+        out.append(f"server {server} has had no standby in sync for {since} ({why})")
     elif state == NOT_HEARD and row["in_sync"]:
         out.append(_to_start(row))
     if state != "making" and voting <= proxies // 2:
         few = f"{voting} of {proxies} proxies vote"
-        out.append(f"server {server} keeps its primary, whatever happens: {few}; {_votes_help(row, answering)}")
+        out.append(f"server {server} cannot change its primary: only {few}; {_votes_help(row, answering)}")
     return out
 
 
 def _to_start(row: dict[str, Any]) -> str:
-    """Which members can be started where a server is not heard, where they were, and by which command."""
+    """Return which members of a silent server can be started, at which address, and by which command."""
     server, addresses = row["server"], row["addresses"]
-    since = "" if row["since_seconds"] is None else f" since {clock(row['since_seconds'])}"
+    since = "" if row["since_seconds"] is None else f" for {clock(row['since_seconds'])}"
     which = [f"{member} at {addresses.get(member) or 'an address not known here'}" for member in row["in_sync"]]
     bind = next((addresses[member] for member in row["in_sync"] if addresses.get(member)), "tcp://HOST:PORT")
     return (
-        f"server {server} is not heard{since}: start member {' or '.join(which)}, which is in sync, on its host:"
-        f" pubsub server start --id {server} --bind {bind} --proxies-file FILE --dir DIR, where DIR/local names the"
-        " member"
+        f"server {server} is not connected{since}: on its host start member {' or '.join(which)}, which is in sync:"
+        f" pubsub server start --id {server} --bind {bind} --proxies-file FILE --dir DIR; DIR/local contains the"
+        " member's ID"
     )
 
 
 def _votes_help(row: dict[str, Any], answering: int) -> str:
-    """What gives a server's proxies their votes back.
+    """Return the action that gives a server's proxies their votes back.
 
     Args:
-        answering: proxies that answer.
+        answering: number of proxies that answer.
     """
     server, (voting, proxies) = row["server"], row["votes"]
     if answering <= proxies // 2 or (answering < proxies and voting == answering):
         return f"start the {proxies - answering} that do not answer"
     lost = "the others have lost their directories" if voting else "they have lost their directories"
     if row["state"] == NOT_HEARD:
-        return f"{lost}: start both members, and where none becomes primary: pubsub server promote --id {server}"
+        return f"{lost}: start both members, and if none becomes primary: pubsub server promote --id {server}"
     if row["state"] in _WITHOUT:
-        return f"{lost}, and get their votes back when the other member is up: start it"
-    return f"{lost}, and get their votes back from the two members within seconds; if not, their disks are full"
+        return f"{lost}; they get their votes back when the other member is up: start it"
+    return f"{lost}; they get their votes back from the two members within seconds, unless their disks are full"
 
 
 def clock(seconds: float) -> str:
-    """A time that has passed, as hours, minutes and seconds."""
+    """Format a duration as hours, minutes and seconds."""
     whole = int(seconds)
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"

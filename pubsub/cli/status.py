@@ -19,16 +19,27 @@ app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable
 @takes_settings(ClientSettings, REACHING)
 def status(
     loaded: Loaded[ClientSettings],
-    wait: Annotated[float, typer.Option(min=0.05, max=600, metavar="SECONDS", help="Patience with each.")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with each role's own report.")] = False,
+    wait: Annotated[
+        float,
+        typer.Option(
+            min=0.05, max=600, metavar="SECONDS", help="Time limit for the proxies, and again for the servers."
+        ),
+    ] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the full report of each process.")] = False,
 ) -> None:
-    """Show proxies, servers, topics, their owners and subscribers, and who holds a backlog.
+    """Show the cluster: proxies, servers, topics with owner and backlog, and subscribers with a backlog.
 
-    A topic is whole where one server holds all of it; "oldest" is since when the oldest message waits that some
-    subscriber has not acknowledged. A topic whose server does not answer has a question mark (null in JSON) for each
-    figure, and its last known figures. Merges and moves under way are listed. With keys also who is authorized where (a
-    digest of what the file says, which is to be the same everywhere), how many were let in and refused, and what was
-    denied. Of a server with a standby: which member is primary, since when the other one is in sync, or why it is not.
+    In the table of topics, "whole" is yes if one server holds all of the topic. "oldest" is the age of the oldest
+    message that a subscriber has not acknowledged. "held by" is the subscriber with the largest backlog.
+
+    If the server of a topic does not answer, its figures are question marks (null in JSON), and another table has the
+    last known ones. Merges and moves under way are listed.
+
+    With keys, a table has a line for each process: the digest of its access list, and its accepted, refused and denied
+    requests. The digest must be the same everywhere. For servers with a standby, a table shows the primary, and since
+    when the other member is in sync or why it is not.
+
+    Warnings and alarms come last.
     """
     from pubsub.cli.reports import gather
 
@@ -70,7 +81,7 @@ def _proxies(found: dict[str, Any]) -> Any:
 
 
 def _process(report: dict[str, Any]) -> list[str]:
-    """Memory of a process, and what is left of its disk; empty where it does not say."""
+    """Return memory and free disk space of a process; empty if it does not report them."""
     facts = report.get("process") or {}
     return [console.size(facts[name]) if facts.get(name) else "" for name in ("memory_bytes", "disk_free_bytes")]
 
@@ -177,7 +188,7 @@ def _subscribers(found: dict[str, Any]) -> Any:
 
 
 def last_known(topics: list[dict[str, Any]]) -> Any:
-    """A table of the topics of which nothing is known at present: since when, and how it was."""
+    """Return a table of the topics without current figures: since when, and the last known figures."""
     heads = "topic", "owner", "unknown for", "records", "bytes", "backlog", "oldest", "known"
     table = console.table(*heads, title="Unknown topics, with the figures known last")
     for topic in topics:
@@ -191,7 +202,7 @@ def last_known(topics: list[dict[str, Any]]) -> Any:
 
 
 def _age(seconds: float | None) -> str:
-    """How old something is, in its two largest units."""
+    """Format a duration in its two largest units."""
     if seconds is None:
         return ""
     for unit, size, name, part in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60), ("min", 60, "s", 1)):

@@ -1,4 +1,4 @@
-"""`pubsub top`: the cluster in the terminal, anew each second."""
+"""`pubsub top`: the cluster in the terminal, refreshed each second."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 PATIENCE_SECONDS: Final = 2.0
-"""With each process."""
+"""Time limit for each process."""
 
 WARNINGS_MAX: Final = 8
-"""Warnings that the screen shows; the line behind them counts the others."""
+"""Maximum warnings on the screen; the next line counts the others."""
 
 app = typer.Typer(name="top", rich_markup_mode=None, pretty_exceptions_enable=False)
 
@@ -48,13 +48,13 @@ KEYS: Final = {
     "p": "puts",
     "d": "deliveries",
 }
-"""By which topics are sorted once a key is pressed."""
+"""Keyboard key -> column that it sorts the topics by."""
 
 QUIT: Final = "q"
 
 
 class Sort(StrEnum):
-    """What topics are sorted by: by name, or the largest first."""
+    """The order of topics: by name, or the largest first."""
 
     TOPIC = "topic"
     RECORDS = "records"
@@ -70,17 +70,22 @@ class Sort(StrEnum):
 @takes_settings(ClientSettings, REACHING)
 def top(
     loaded: Loaded[ClientSettings],
-    every: Annotated[float, typer.Option(min=0.5, max=3600, metavar="SECONDS", help="Between two looks.")] = 1.0,
-    sort: Annotated[Sort, typer.Option(help="What topics are sorted by.")] = Sort.PUTS,
-    topics: Annotated[int, typer.Option(min=0, max=10_000, metavar="N", help="Topics at most.")] = 20,
-    once: Annotated[bool, typer.Option("--once", help="Look twice, for the rates, print once and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON a look.")] = False,
+    every: Annotated[
+        float, typer.Option(min=0.5, max=3600, metavar="SECONDS", help="Time from one refresh to the next.")
+    ] = 1.0,
+    sort: Annotated[Sort, typer.Option(help="Column that the topics are sorted by.")] = Sort.PUTS,
+    topics: Annotated[int, typer.Option(min=0, max=10_000, metavar="N", help="Maximum number of topics shown.")] = 20,
+    once: Annotated[
+        bool, typer.Option("--once", help="Measure the rates over one interval, print once and end.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each refresh.")] = False,
 ) -> None:
-    """Show processes, their rates, disks and memory, what moves, and the busiest topics, until Ctrl-C or q.
+    """Show processes, rates, disks, memory, moves and the busiest topics, until Ctrl-C or q.
 
-    In a terminal keys sort the topics: n by name, r records, y bytes, s subscribers, b backlog, o the oldest message
-    that waits, p puts, d deliveries. Where the proxies do not answer it says so and asks again; with --once that is an
-    error.
+    In a terminal, keys sort the topics: n name, r records, y bytes, s subscribers, b backlog, o age of the oldest
+    waiting message, p puts, d deliveries.
+
+    If no proxy answers, the screen says so and the command asks again. With --once that is an error.
     """
     looks = Looks(loaded, sort.value, topics)
     if once:
@@ -98,12 +103,11 @@ def top(
 
 
 class Looks:
-    """What the cluster is like, at the last look.
+    """The cluster's state at the last look.
 
     Args:
-        loaded: where its proxies are.
-        sort: what topics are sorted by, one of SORTS; may be set at any time.
-        most: topics.
+        sort: column that topics are sorted by, one of KEYS's values; may change at any time.
+        most: maximum number of topics.
     """
 
     def __init__(self, loaded: Loaded[ClientSettings], sort: str, most: int) -> None:
@@ -117,7 +121,7 @@ class Looks:
         """Ask the cluster.
 
         Raises:
-            Unavailable, NotLetIn, NotAllowed: no proxy answers, and that is to be an error.
+            Unavailable, NotLetIn, NotAllowed: no proxy answers, and `strict` is set.
         """
         from pubsub.cli.reports import gather
 
@@ -134,13 +138,15 @@ class Looks:
         self._at = round(time.time(), 3)
 
     def found(self) -> Row:
-        """What there is to show: as `snapshot`, with `at` (seconds since 1970) and `problem`, why nothing is known."""
+        """Return the fields of `snapshot`, with `at` (seconds since 1970) and `problem`, the reason if no proxy
+        answered.
+        """
         facts = {} if self._report is None else snapshot(self._report, self._rates, self.sort, self._most)
         return {"at": self._at, "problem": self._problem, **facts}
 
 
 def _paced(every: float) -> Iterator[None]:
-    """Once at once, and then each so many seconds, or as soon as the caller is ready."""
+    """Yield at once, and then at this interval in seconds, or as soon as the caller is ready."""
     due = time.monotonic()
     while True:
         yield
@@ -149,9 +155,8 @@ def _paced(every: float) -> Iterator[None]:
 
 
 def snapshot(report: dict[str, Any], rates: Rates, sort: str, most: int) -> Row:
-    """One look: `warnings`, `alarms`, `proxies`, `servers`, `moving`, `topics` (at most so many), `topics_total`.
-
-    And `sort`, as it was given.
+    """Return `warnings`, `alarms`, `proxies`, `servers`, `moving`, `topics` (at most `most`), `topics_total` and
+    `sort`.
     """
     return {
         "warnings": report["warnings"],
@@ -166,7 +171,7 @@ def snapshot(report: dict[str, Any], rates: Rates, sort: str, most: int) -> Row:
 
 
 def _fill(looks: Looks, every: float) -> None:
-    """Fill the terminal, until Ctrl-C or q."""
+    """Draw the full screen until Ctrl-C or q."""
     from rich.live import Live
 
     with _Keyboard() as keyboard, Live(console=console.screen(), screen=True, auto_refresh=False) as live:
@@ -182,7 +187,7 @@ def _fill(looks: Looks, every: float) -> None:
 
 
 class _Keyboard:
-    """Single keys of the terminal, without Enter; a context manager. Where standard input is none there are none."""
+    """Reads single keys without Enter; a context manager. Without a terminal on standard input it returns none."""
 
     def __init__(self) -> None:
         self._before: Any = None
@@ -195,17 +200,17 @@ class _Keyboard:
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
-            with contextlib.suppress(termios.error):  # The terminal is gone.
+            with contextlib.suppress(termios.error):  # The terminal was closed.
                 termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
 
     def pressed(self, seconds: float) -> str:
-        """The next key, waited for; "": none came."""
+        """Wait for the next key; "" if none came in time."""
         if self._before is None:
             time.sleep(max(0.0, seconds))
             return ""
         if not select.select([sys.stdin], [], [], max(0.0, seconds))[0]:
             return ""
-        return os.read(sys.stdin.fileno(), 1).decode("latin-1") or QUIT  # Nothing: the terminal is gone.
+        return os.read(sys.stdin.fileno(), 1).decode("latin-1") or QUIT  # End of file: the terminal was closed.
 
 
 def _show(found: Row, *, as_json: bool) -> None:
@@ -226,7 +231,7 @@ def _picture(found: Row) -> RenderableType:
     from rich.text import Text
 
     if found["problem"]:
-        return Text(f"{found['problem']}; asking again", style="red")
+        return Text(f"{found['problem']}; trying again", style="red")
     wrong = [f"{kind}: {text}" for kind in ("warning", "alarm") for text in found[f"{kind}s"]]
     lines = [Text(text, style="red") for text in wrong[:WARNINGS_MAX]]
     if len(wrong) > WARNINGS_MAX:

@@ -1,4 +1,4 @@
-"""`pubsub topic …`: what an operator does with a topic. Each command says what it gives up, and asks."""
+"""`pubsub topic …`: operator actions on a topic. A command with consequences prints them and asks first."""
 
 from __future__ import annotations
 
@@ -21,20 +21,26 @@ from pubsub.protocol.names import check_id, check_topic, may_be_one_server, pars
 
 app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False)
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Patience = Annotated[
-    float, typer.Option("--patience", min=0.05, max=600, metavar="SECONDS", help="For one answer of a proxy or server.")
+    float,
+    typer.Option(
+        "--patience", min=0.05, max=600, metavar="SECONDS", help="Time limit for one answer of a proxy or server."
+    ),
 ]
 Wait = Annotated[
-    float, typer.Option("--wait", min=0.1, max=86_400, metavar="SECONDS", help="For the outcome to be seen.")
+    float,
+    typer.Option(
+        "--wait", min=0.1, max=86_400, metavar="SECONDS", help="Time limit until the result is visible in the cluster."
+    ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def topic() -> None:
-    """Move a topic, end a dead subscriber's subscription, give up a holder that is lost."""
+    """Move a topic, end the subscription of a lost client, or give up a lost server's part of a topic."""
 
 
 @app.command()
@@ -42,15 +48,16 @@ def topic() -> None:
 def move(
     loaded: Loaded[ClientSettings],
     name: Topic,
-    to: Annotated[str, typer.Option("--to", metavar="SERVER", help="ID of the server that is to hold it.")],
+    to: Annotated[str, typer.Option("--to", metavar="SERVER", help="ID of the new owner.")],
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a topic to another server, with all it holds.
+    """Move a topic with all its messages and subscriptions to another server.
 
-    While it is on its way its requests wait: clients try again by themselves. Nothing is given up but that time.
+    Puts and gets on the topic wait while it moves; clients repeat them automatically. Nothing is lost. If --wait
+    passes, the move continues; repeat the command to check.
     """
     check_topic(name)
     check_id("server ID", to)
@@ -60,11 +67,11 @@ def move(
         view.address_of(to)
         if giver != to:
             if view.draining(to):
-                raise NotNow(f"server {to} is draining: it takes no topics until pubsub server drain {to} --stop")
+                raise NotNow(f"server {to} is draining and takes no topics until pubsub server drain {to} --stop")
             confirm(
-                f"Topic {name} moves from {giver} to {to}. Until it has arrived, puts and gets on it wait; nothing is"
-                f" lost. If {to} dies on the way, they wait until it is back, or is given up with pubsub topic"
-                " abandon.",
+                f"Topic {name} moves from {giver} to {to}. Puts and gets on it wait until it has arrived; nothing is"
+                f" lost. If {to} dies meanwhile, they wait until it is back, or until you give it up with pubsub"
+                " topic abandon.",
                 yes,
             )
             move_topic(found, view, name, giver, to)
@@ -73,10 +80,10 @@ def move(
 
 
 def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> None:
-    """Have a topic moved, and wait until every proxy that answers has seen it.
+    """Move a topic, and wait until every proxy that answers knows the new owner.
 
     Raises:
-        NotKnown, NotNow, NotHeard, Unavailable: why it is not.
+        NotKnown, NotNow, NotHeard, Unavailable: it was not moved, with the reason.
     """
     view.address_of(to)
 
@@ -84,18 +91,18 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
         now = found.look(name)
         if to in {holder.server for holder in now.holders(name)}:
             return  # The topic has arrived; the giver has only its own copy to delete.
-        # A standby of it may have taken over since the last time, and is elsewhere.
+        # A standby may have taken over since the last request, at another address.
         answer = found.operate(giver, now, "move", topic=name, server=to, address=now.address_of(to))
         reason = answer.reason.replace("_", " ")
         if answer.outcome is Outcome.MOVED and not again:
-            raise NotNow(f"topic {name} is on its way to {answer.reason} already")
+            raise NotNow(f"topic {name} is already moving to {answer.reason}; wait until it has arrived")
         if answer.outcome is Outcome.REFUSED:
-            raise NotNow(f"topic {name} is not moved: {reason}")
+            raise NotNow(f"topic {name} cannot move now: {reason}")
         if answer.outcome is Outcome.UNKNOWN and not found.look(name).held_by(name, to):
-            raise NotKnown(f"topic {name} is not held by {giver} any more")
+            raise NotKnown(f"topic {name} is not held by {giver} any more; repeat the command")
 
     def tell_again() -> None:
-        with suppress(NotHeard):  # One of the two is started again, or its standby takes over.
+        with suppress(NotHeard):  # One of the two servers restarts, or its standby takes over.
             tell(again=True)
 
     tell()
@@ -108,16 +115,16 @@ def unsubscribe(
     loaded: Loaded[ClientSettings],
     name: Topic,
     subscriber: Annotated[
-        str, typer.Option("--subscriber", metavar="ID", help="Whose subscription; as pubsub status shows it.")
+        str, typer.Option("--subscriber", metavar="ID", help="ID of the subscriber, as pubsub status shows it.")
     ],
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """End the subscription of a client that is not coming back, so that its backlog can go.
+    """End the subscription of a client that will not come back, so that the server can delete its backlog.
 
-    Everything that waits for it is given up. If the client does come back it is told so, once it asks: `Superseded`.
+    All messages that wait for the client are given up. If it comes back, its next get raises `Superseded`.
     """
     check_topic(name)
     with cluster(loaded, patience, wait) as found:
@@ -125,8 +132,8 @@ def unsubscribe(
         owner = view.owner(name)
         waiting = waiting_for(found, view, name, owner, subscriber)
         confirm(
-            f"{subscriber} is subscribed to {name} no longer. The {waiting:,} records that wait for it are given up;"
-            " if it comes back it has to subscribe anew, and receives what is put after that.",
+            f"The subscription of {subscriber} to {name} ends, and its {waiting:,} waiting records are given up."
+            " If it comes back, it must subscribe again, and receives only later messages.",
             yes,
         )
         end_subscription(found, view, name, owner, subscriber)
@@ -138,22 +145,22 @@ def unsubscribe(
 
 
 def waiting_for(found: Operator, view: View, name: str, owner: str, subscriber: str) -> int:
-    """How many records of a topic wait for a subscriber.
+    """Return the number of records that wait for a subscriber.
 
     Raises:
         NotKnown: the topic has no such subscriber.
     """
     facts = found.server_report(owner, view, name)["topics"].get(name, {"subscribers": {}})["subscribers"]
     if subscriber not in facts:
-        raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists them")
+        raise NotKnown(f"topic {name} has no subscriber {subscriber}; pubsub status --json lists the subscribers")
     return int(facts[subscriber]["waiting"])
 
 
 def end_subscription(found: Operator, view: View, name: str, owner: str, subscriber: str) -> None:
-    """Have a subscription ended, and wait until it is.
+    """End a subscription, and wait until it has ended.
 
     Raises:
-        NotKnown, NotNow, NotHeard, Unavailable: why it is not.
+        NotKnown, NotNow, NotHeard, Unavailable: it has not ended, with the reason.
     """
 
     def ended() -> bool:
@@ -162,9 +169,9 @@ def end_subscription(found: Operator, view: View, name: str, owner: str, subscri
 
     answer = found.operate(owner, view, "unsubscribe", topic=name, subscriber=subscriber)
     if answer.outcome is Outcome.MOVED:
-        raise NotNow(f"topic {name} is on its way to another server: repeat this when it has arrived")
+        raise NotNow(f"topic {name} is moving to another server; repeat this command when it has arrived")
     if answer.outcome is Outcome.UNKNOWN:
-        raise NotKnown(f"topic {name} is not held by {owner} any more: repeat this")
+        raise NotKnown(f"topic {name} is not held by {owner} any more; repeat this command")
     if answer.outcome is not Outcome.SUCCESS:
         raise Unavailable("unsubscribe", name, found.patience, answer.reason.replace("_", " "))
     found.wait(ended, "unsubscribe", name)
@@ -175,17 +182,19 @@ def end_subscription(found: Operator, view: View, name: str, owner: str, subscri
 def abandon(
     loaded: Loaded[ClientSettings],
     name: Topic,
-    server: Annotated[str, typer.Option("--server", metavar="ID", help="The server whose holding is given up.")],
+    server: Annotated[str, typer.Option("--server", metavar="ID", help="ID of the lost server.")],
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up what a lost server holds of a topic, so that those who had history there go on without it.
+    """Give up a lost server's part of a topic, so that the other servers continue without it.
 
-    What only that server has is lost, and stays so if it comes back: it is set aside there, and can be exported. All
-    proxies must answer, and none may hear the server, or it must have lost the topic (its store was put back from an
-    older copy). Repeat it where it was interrupted.
+    Messages that only the lost server has are lost, even if it comes back. Its part is then quarantined, and pubsub
+    server export --quarantined writes that part to files.
+
+    All proxies must answer. The server must be unconnected, or must have lost the topic because its store is an older
+    copy. If the command was interrupted, run it again.
     """
     check_topic(name)
     check_id("server ID", server)
@@ -198,12 +207,12 @@ def abandon(
         waiting = _waiting(view, server, reports)
         if not lost and not waiting:
             unheard = any(not facts.get("heard", True) for facts in view.away(server).values())
-            hint = f"; where its disk is lost: pubsub server forget {server}" if unheard else ""
-            raise NotKnown(f"nobody knows of topic {name} at server {server}: there is nothing to give up{hint}")
+            hint = f"; if its disk is lost: pubsub server forget {server}" if unheard else ""
+            raise NotKnown(f"no process knows of topic {name} at server {server}, so there is nothing to give up{hint}")
         confirm(
-            f"What server {server} holds of topic {name} is given up for good: records that only it has are lost, and"
-            " puts and subscriptions that were made only there begin anew elsewhere. If it comes back, what it holds"
-            " of the topic is set aside.",
+            f"Server {server}'s part of topic {name} is given up: records that only this server has are lost, and"
+            " publishers and subscribers that only it knows start again on another server. If it comes back, its"
+            " part is quarantined.",
             yes,
             word=name,
         )
@@ -219,7 +228,7 @@ def abandon(
 
 
 def _give_up_all(found: Operator, view: View, name: str, server: str, lost: Iterable[Holder], waiting: bool) -> None:
-    """Have every proxy forget the holder, and tell the servers that it is given up."""
+    """Make every proxy forget the holder, and tell the servers that it is given up."""
     for holder in lost:
         _give_up(found, name, holder, view.address_of_store(holder.store))
     for address in (view.addresses(server) or {""}) if waiting else ():
@@ -227,7 +236,9 @@ def _give_up_all(found: Operator, view: View, name: str, server: str, lost: Iter
 
 
 def _waiting(view: View, server: str, reports: dict[str, dict[str, Any]]) -> set[str]:
-    """The servers that have frozen the topic for this one: the address that they noted names it, or is its place."""
+    """Return the servers that froze the topic for a transfer to this one: the stored address has its ID, or is its
+    address.
+    """
     addresses = view.addresses(server)
 
     def is_for(frozen: str) -> bool:
@@ -238,7 +249,7 @@ def _waiting(view: View, server: str, reports: dict[str, dict[str, Any]]) -> set
 
 
 def _is_done(found: Operator, name: str, server: str, lost: set[Holder], waiting: set[str]) -> bool:
-    """Whether the holder is forgotten, and no server waits for it any more."""
+    """Return True if every proxy has forgotten the holder and no server waits for it."""
     view = found.look(name)
     if not _is_given_up(view, name, server, lost):
         return False
@@ -250,13 +261,13 @@ def _is_done(found: Operator, name: str, server: str, lost: set[Holder], waiting
 def _may_give_up(view: View, name: str, server: str, held: dict[str, Any], patience: float) -> None:
     if view.silent:
         silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
-        raise Unavailable("abandon", name, patience, f"every proxy must answer, and one did not: {silent}")
+        raise Unavailable("abandon", name, patience, f"every proxy must answer, start or reach this one: {silent}")
     if view.hearing(server) and (name in held or any(holder.server == server for holder in view.holders(name))):
-        raise NotNow(f"server {server} is heard by a proxy and holds {name}: that is not given up")
+        raise NotNow(f"server {server} is connected to a proxy and holds {name}; stop it first if its part is lost")
 
 
 def _lost(view: View, name: str, server: str, reports: dict[str, Any]) -> set[Holder]:
-    """The logs that are to be named dead: as proxies know them, or only servers that were told of them."""
+    """Return the logs to give up: those that proxies know, and those that only other servers know."""
     known = {holder for holder in view.holders(name) if holder.server == server} | view.given_up(name, server)
     told = {log for facts in reports.values() for log, other in facts.get("rivals", {}).items() if other == server}
     lost = known | {Holder(server, "", log) for log in told - {holder.log for holder in known}}
@@ -268,12 +279,14 @@ def _give_up(found: Operator, name: str, holder: Holder, address: str) -> None:
     failed = []
     for proxy, answer in found.operate_all("abandon", topic=name, **facts).items():
         if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
-            raise NotNow(f"server {holder.server} is heard by a proxy again: repeat this if it is lost all the same")
+            raise NotNow(
+                f"server {holder.server} is connected to a proxy again; repeat this command if its part is still lost"
+            )
         if not isinstance(answer, Status) or answer.outcome is not Outcome.SUCCESS:
             failed.append(f"{proxy}: {reason_of(answer)}")
     if failed:
         raise Unavailable(
-            "abandon", name, found.patience, f"not durable at every proxy, repeat it: {'; '.join(failed)}"
+            "abandon", name, found.patience, f"not stored by every proxy; repeat the command: {'; '.join(failed)}"
         )
 
 

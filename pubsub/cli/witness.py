@@ -1,4 +1,4 @@
-"""`pubsub witness …`: what is done about a proxy's vote on who is primary of a server with a standby."""
+"""`pubsub witness …`: repairs the vote of a proxy about the primary of a server with a standby."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ app = typer.Typer(name="witness", rich_markup_mode=None, pretty_exceptions_enabl
 
 @app.callback()
 def witness() -> None:
-    """The proxies' votes on who is primary of a server with a standby."""
+    """Repair a proxy's vote about the primary of a server with a standby."""
 
 
 @app.command()
@@ -34,10 +34,11 @@ def reset(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give the only proxy its vote back, after it has lost its routes file.
+    """Give the only proxy of a cluster its vote back, after it lost its routes file.
 
-    Until then the server goes on as it is, and can neither change its primary nor go on without its standby. With
-    several proxies this is not needed: the others tell what that one had promised. Both members must be up.
+    Without the vote the server runs as it is: it cannot change its primary, and it cannot continue without its
+    standby. With several proxies this command is not needed, because the others know the earlier promises. Both
+    members must be up.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
@@ -47,8 +48,8 @@ def reset(
             console.report(as_json, {"server": server, "reset": False}, f"every proxy has a vote on {server}")
             return
         confirm(
-            f"The proxy takes the word of {server}'s primary for who was primary last, and who is in sync. Do this only"
-            " where no other member serves that cannot be reached from here.",
+            f"The proxy believes the primary of {server} about the last primary and the members in sync. Do this only"
+            " if no other member is serving where this host cannot reach it.",
             yes,
         )
         _tell(found, view, server)
@@ -59,10 +60,10 @@ def reset(
 
 
 def _tell(found: Operator, view: View, server: str) -> None:
-    """Tell the primary, which may have to hear the other member first: then it is told again.
+    """Send the reset to the primary. It may need a message of the other member first; then the reset is repeated.
 
     Raises:
-        NotNow: it will not do it.
+        NotNow: the primary refuses.
     """
     answer = found.operate(server, view, "reset")
     if answer.outcome is Outcome.REFUSED:
@@ -70,7 +71,7 @@ def _tell(found: Operator, view: View, server: str) -> None:
 
 
 def _voteless(view: View, server: str) -> list[str]:
-    """The proxies that have no vote on a server, by their addresses."""
+    """Return the addresses of the proxies that have no vote on a server."""
     return [
         address
         for address, report in view.answered.items()

@@ -26,54 +26,80 @@ if TYPE_CHECKING:
     from pubsub.client import CallState, Reply, Request, Transaction
 
 Settings = Loaded[ClientSettings]
-Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Its name: 1-64 of A-Z a-z 0-9 . _ -")]
+Service = Annotated[str, typer.Argument(metavar="SERVICE", help="Name of the service: 1-64 of A-Z a-z 0-9 . _ -")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Parts = Annotated[
-    int, typer.Option(min=1, max=SERVICE_PARTS_MAX, metavar="N", help="Workers that share the calls by their keys.")
+    int,
+    typer.Option(
+        min=1,
+        max=SERVICE_PARTS_MAX,
+        metavar="N",
+        help="Number of workers that share the calls by message key; equal in every call and worker.",
+    ),
 ]
-Part = Annotated[int, typer.Option(min=0, metavar="K", help="Which of the parts this worker serves, from 0.")]
+Part = Annotated[int, typer.Option(min=0, metavar="K", help="Part that this worker serves, counted from 0.")]
 Wait = Annotated[
-    float | None, typer.Option(min=0, max=1e9, metavar="SECONDS", help="For the reply; without it the time-out.")
+    float | None,
+    typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time to wait for the reply; default: --timeout-seconds."),
 ]
 Command = Annotated[
     list[str] | None,
-    typer.Argument(metavar="[-- COMMAND…]", help="Gets a request on its stdin, prints the reply; without it an echo."),
+    typer.Argument(
+        metavar="[-- COMMAND…]",
+        help="Program that reads the request and prints the reply; without it requests are echoed.",
+    ),
 ]
 
 HandlerTimeout = Annotated[
     float | None,
-    typer.Option("--handler-timeout", min=0.001, max=1e9, metavar="SECONDS", help="COMMAND is killed after them."),
+    typer.Option(
+        "--handler-timeout",
+        min=0.001,
+        max=1e9,
+        metavar="SECONDS",
+        help="Kill COMMAND after this time; default: no limit.",
+    ),
 ]
 
 SAID_BYTES: Final = 300
-"""Of what a command that failed has said, in its error reply."""
+"""Bytes of a failed command's stderr in its error reply."""
 
 LOOK_SECONDS: Final = 0.1
-"""While a command runs it is looked so often whether signals came."""
+"""Interval at which signals are noticed while a command runs."""
 
 
 def call(
     loaded: Settings,
     ctx: typer.Context,
     service: Service,
-    body: Annotated[str, typer.Argument(metavar="BODY", help="The request; - is standard input, @PATH a file.")],
+    body: Annotated[
+        str, typer.Argument(metavar="BODY", help="The request as text; - reads standard input, @PATH a file.")
+    ],
     call_id: Annotated[
         str | None,
-        typer.Option("--id", metavar="CALL", help="Its ID; made again under it, it is the same call."),
+        typer.Option(
+            "--id",
+            metavar="CALL",
+            help="ID of the call; a second command with it is the same call. Default: a new one.",
+        ),
     ] = None,
     wait: Wait = None,
     deadline: Annotated[
-        float | None, typer.Option(min=0, max=1e9, metavar="SECONDS", help="After them no worker begins it.")
+        float | None,
+        typer.Option(
+            min=0, max=1e9, metavar="SECONDS", help="Time after which no worker begins the call; default: none."
+        ),
     ] = None,
     parts: Parts = 1,
     header: HeaderOption = None,
     message_key: KeyOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Have SERVICE do something once; its reply goes to standard output.
+    """Call SERVICE and print its reply. The effect of the call happens once.
 
-    Exit code 30: no reply in time. The call goes on, once: `replies CALL` waits for its reply, and so does the same
-    command with the same --id. 31: the handler failed; 32: the deadline had passed.
+    Exit code 30: no reply in time. The call continues, and its effect still happens once. To wait for the reply, run
+    pubsub client ID replies CALL, or the same command with the same --id. Exit code 31: the handler failed. Exit code
+    32: the deadline passed before a worker began.
     """
     from pubsub.client.core.calling import check_own_headers, check_service
 
@@ -104,20 +130,22 @@ def _show(reply: Reply, as_json: bool) -> None:
 def replies(
     loaded: Settings,
     ctx: typer.Context,
-    call_id: Annotated[str | None, typer.Argument(metavar="[CALL]", help="Without it: which calls are kept.")] = None,
+    call_id: Annotated[
+        str | None, typer.Argument(metavar="[CALL]", help="ID of a call; without it the kept calls are listed.")
+    ] = None,
     wait: Wait = None,
-    forget: Annotated[bool, typer.Option("--forget", help="Keep the call CALL no more.")] = False,
+    forget: Annotated[bool, typer.Option("--forget", help="Delete the kept call and its reply.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write the reply to a call, however long ago it was made, or list the calls that this client keeps."""
+    """Print the reply to an earlier call, or list the calls that this client keeps."""
     if forget and call_id is None:
-        raise CallerError("--forget needs the ID of a call")
+        raise CallerError("--forget needs the ID of a call; replies without an ID lists them")
     with opened_client(ctx, loaded) as client:
         if call_id is None:
             _list(client.calls(), as_json)
         elif forget:
             client.forget(call_id)
-            console.report(as_json, {"client": ctx.obj, "forgotten": call_id}, f"{ctx.obj} keeps {call_id} no more")
+            console.report(as_json, {"client": ctx.obj, "forgotten": call_id}, f"{ctx.obj} no longer keeps {call_id}")
         else:
             _show(client.reply(call_id, timeout=wait), as_json)
 
@@ -139,23 +167,32 @@ def serve(
     ctx: typer.Context,
     service: Service,
     command: Command = None,
-    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Calls to take at most.")] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="End after this number of calls; default: no limit.")
+    ] = None,
     idle: Annotated[
-        float | None, typer.Option(min=0, max=1e9, metavar="SECONDS", help="End when none came for so long.")
+        float | None,
+        typer.Option(min=0, max=1e9, metavar="SECONDS", help="End after this time without a call; default: no limit."),
     ] = None,
     part: Part = 0,
     parts: Parts = 1,
     handler_timeout: HandlerTimeout = None,
-    withdraw: Annotated[bool, typer.Option("--withdraw", help="Serve it no more, so that another client may.")] = False,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Stop serving for good, so that another client may serve it.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Be the worker of SERVICE until Ctrl-C or SIGTERM: COMMAND runs for each call, and what it prints is the reply.
+    """Be the worker of SERVICE until Ctrl-C or SIGTERM: run COMMAND for each call and send its output as the reply.
 
-    A COMMAND that ends with another exit code than 0, or is killed by --handler-timeout, is tried again, and is an
-    error reply after `handler_attempts` tries. What COMMAND does itself is not undone then, so it may happen more than
-    once. It is told the call's ID as PUBSUB_CALL, the caller as PUBSUB_CALLER and the key as PUBSUB_CALL_KEY.
-    PUBSUB_CALL_DOUBTFUL is 1 where a worker that lost its state directory may have processed the call, and empty
-    otherwise. A signal ends COMMAND too; its call comes again, to whoever serves SERVICE under this client's ID next.
+    If COMMAND exits with another code than 0, or --handler-timeout kills it, it is tried again. After
+    --handler-attempts tries the caller gets an error reply. Effects of COMMAND are not undone, so they may happen more
+    than once.
+
+    COMMAND gets these variables. PUBSUB_CALL is the ID of the call, PUBSUB_CALLER the caller, PUBSUB_CALL_KEY the
+    message key. PUBSUB_CALL_DOUBTFUL is 1 if a worker with a lost state directory may have handled the call before,
+    otherwise empty.
+
+    A signal ends COMMAND too. Its call is handled again when SERVICE is next served under this client's ID.
     """
     from pubsub.client.core.calling import check_service
 
@@ -163,20 +200,20 @@ def serve(
     if withdraw:
         with opened_client(ctx, loaded) as client:
             client.withdraw(service, part=part, parts=parts)
-        console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} serves {service} no more")
+        console.report(as_json, {"client": ctx.obj, "withdrawn": service}, f"{ctx.obj} no longer serves {service}")
         return
     console.end_when_terminated()
     with opened_client(ctx, loaded, new=True) as client:
-        console.note(f"{ctx.obj} serves {service}; Ctrl-C ends it, and loses nothing")
+        console.note(f"{ctx.obj} serves {service}; Ctrl-C stops it without losing a call")
         served = client.serve(
             service, _handler(command, handler_timeout), timeout=idle, max=count, part=part, parts=parts
         )
-        client.flush()  # Else the last replies might wait here for the next start.
+        client.flush()  # Otherwise the last replies might stay here until the next start.
     console.report(as_json, {"client": ctx.obj, "service": service, "served": served}, f"served {served:,} calls")
 
 
 class CommandFailed(Exception):
-    """What a command that failed is called in its error reply."""
+    """Type name in the error reply of a failed command."""
 
 
 def _handler(command: list[str] | None, seconds: float | None) -> Callable[[Request, Transaction], bytes]:
@@ -213,10 +250,10 @@ def _handler(command: list[str] | None, seconds: float | None) -> Callable[[Requ
 
 
 def _written(name: str, child: subprocess.Popen[bytes], seconds: float | None) -> tuple[bytes, bytes]:
-    """What a command wrote, to either stream, until it has ended; CommandFailed where it has not after `seconds`.
+    """Return a command's stdout and stderr after it has ended; raise CommandFailed if it runs longer than `seconds`.
 
-    A signal may come just before a system call that waits, and Python's handler then runs when that returns and not
-    before: so none waits for longer than LOOK_SECONDS.
+    A signal that arrives just before a blocking system call is handled only after that call returns. So no wait is
+    longer than LOOK_SECONDS.
     """
     ends = float("inf") if seconds is None else time.monotonic() + seconds
     while (left := ends - time.monotonic()) > 0:
@@ -228,6 +265,5 @@ def _written(name: str, child: subprocess.Popen[bytes], seconds: float | None) -
 
 
 def add_to(app: typer.Typer) -> None:
-    """Make these the group's too."""
     for function in (call, replies, serve):
         app.command()(takes_settings(ClientSettings)(function))

@@ -1,7 +1,7 @@
 """`pubsub client ID …`: one operation of a client, from a shell.
 
-Each command opens the client's durable state, does one thing, and closes it; so a script of them is one client, with
-everything that a program's client promises.
+Each command opens the client's state directory, does one thing, and closes it. So a script of such commands is one
+client, with the same guarantees as a program.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ if TYPE_CHECKING:
 
 
 class ClientGroup(TyperGroup):
-    """Takes `pubsub client ID --help` for a call for help."""
+    """Accepts `pubsub client ID --help` as well as `pubsub client --help`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """The arguments, with a --help behind the ID brought to the front.
+        """Move a --help after the ID to the front.
 
         Raises:
-            CallerError: the ID was left out.
+            CallerError: the ID is missing.
         """
         if len(args) > 1 and args[0] in self.commands and args[1] not in {*self.commands, "--help"}:
             raise CallerError(f"the client's ID comes first: pubsub client ID {args[0]} {args[1]} …")
@@ -59,32 +59,42 @@ app = typer.Typer(
 )
 
 QUESTION_SECONDS: Final = 0.25
-"""Patience of a get with --wait 0: the service must be asked at least once."""
+"""Time limit of a get with --wait 0: at least one request must reach the service."""
 
 ANSWER_SECONDS: Final = 5.0
-"""The service may take so long for an answer, however short --wait is: a busy one is not an unreachable one."""
+"""Minimum time for an answer, even if --wait is shorter: a busy service is not an unreachable one."""
 
 BATCH: Final = 100
-"""Messages that get writes to a stream before it takes them: so many may come again."""
+"""Messages that get writes to a stream before it acknowledges them; as many may be written again."""
 
 FILE_BATCH: Final = 10_000
-"""Messages that get writes into a file before it takes them; into a file none comes again."""
+"""Messages that get writes to a file before it acknowledges them; a file gets no message twice."""
 
 BODY_SHOWN_BYTES: Final = 200
-"""Of the body of a dead letter, as a table shows it; with --json it is there whole."""
+"""Bytes of a dead letter's body in the table; --json has the complete body."""
 
 Settings = Loaded[ClientSettings]
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="Name of the topic: 1-80 printable ASCII characters without space.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def client(
-    ctx: typer.Context, name: Annotated[str, typer.Argument(metavar="ID", help="The client: 1-64 of A-Z a-z 0-9 . _ -")]
+    ctx: typer.Context,
+    name: Annotated[str, typer.Argument(metavar="ID", help="ID of the client: 1-64 of A-Z a-z 0-9 . _ -")],
 ) -> None:
-    """Do one thing as the client ID: subscribe, put, get …"""
+    """Act as the client ID: subscribe, put, get and more.
+
+    The client's state, such as its unfinished puts and its position in each topic, is in a state directory. The
+    commands subscribe, put, call and serve make that directory; the others need an existing one. Only one process at a
+    time may use an ID.
+
+    Example: pubsub client alice subscribe orders.
+    """
     ctx.obj = name
 
 
@@ -94,10 +104,14 @@ def subscribe(
     loaded: Settings,
     ctx: typer.Context,
     topic: Topic,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Begin at the end, and drop what waits.")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="Give up waiting messages and begin at the end.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Receive what is put to TOPIC from now on. What the service has waiting for this ID is continued."""
+    """Subscribe to TOPIC: receive messages that are put from now on.
+
+    If the service still has a subscription of this ID, it continues, with its waiting messages. --fresh begins a new
+    one instead.
+    """
     with opened_client(ctx, loaded, topic, new=True) as opened:
         opened.subscribe(topic, fresh=fresh)
     console.report(as_json, {"client": ctx.obj, "subscribed": topic}, f"{ctx.obj} is subscribed to {topic}")
@@ -106,10 +120,20 @@ def subscribe(
 @app.command()
 @takes_settings(ClientSettings)
 def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
-    """Receive nothing more of TOPIC; what waits is given up."""
+    """End the subscription to TOPIC; its waiting messages are given up."""
     with opened_client(ctx, loaded, topic) as opened:
         opened.unsubscribe(topic)
     console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
+
+
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        "--out",
+        metavar="FILE",
+        help="Write to this file instead of standard output; the file is complete or absent.",
+    ),
+]
 
 
 @app.command()
@@ -118,36 +142,38 @@ def get(
     loaded: Settings,
     ctx: typer.Context,
     topic: Topic,
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="Messages to take at most.")] = 1,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of messages.")] = 1,
     wait: Annotated[
-        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Patience with a topic that is empty.")
+        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time to wait for a message if the topic has none.")
     ] = 1.0,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Write there, not to stdout; complete or not at all.")
-    ] = None,
+    out: Out = None,
     batch: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="N", help=f"Messages to write and then take together [{BATCH}; into a file {FILE_BATCH:,}]."
+            min=1,
+            metavar="N",
+            help=f"Messages written before they are acknowledged together; default {BATCH}, with --out {FILE_BATCH:,}.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take messages of TOPIC; exit code 3 where there is none.
+    """Take messages of TOPIC and print them. Exit code 3 if there is none within --wait.
 
-    What is written is taken, in this order: a command that is killed, or whose output fails, writes the last batch
-    again. So each message is written at least once. With --out FILE exactly once: FILE appears, or is replaced, when
-    all is in it; what a killed command had taken is completed by the next get.
-    A single message is written as it is. Of several, each that does not end a line gets an end of line. With --json
-    each is one line: id, topic, publisher, counter, stamp, and body, or body_base64 where the body is not UTF-8; key,
-    and headers by name, where it has any, or key_base64, headers_base64.
+    Messages are first written, then acknowledged. If the command is killed or its output fails, the next get writes
+    the last batch again. So standard output gets each message at least once. With --out FILE each message arrives
+    exactly once: FILE appears when it is complete, and the next get completes the work of a killed one.
+
+    With --count 1 the message is printed unchanged. Otherwise each message ends with an end of line, added if missing.
+
+    With --json each message is one line with id, topic, publisher, counter, stamp (microseconds since 1970), body, and
+    key and headers if it has any. body_base64, key_base64 or headers_base64 hold values that are not UTF-8.
     """
     from pubsub.client.writing import finish_interrupted
 
     with opened_client(ctx, loaded, topic) as opened:
         done = finish_interrupted(opened)
         for path in done:
-            console.note(f"{path} is complete now: an earlier get was killed before that")
+            console.note(f"{path} is complete now; an earlier get was killed before it finished")
         if out is not None and out.resolve() in done:
             return
         with _target(out, opened) as target:
@@ -173,7 +199,9 @@ def _hand_on(
     *,
     fsync: bool,
 ) -> int:
-    """Have up to `count` messages written and then taken, `most` together, until none comes in time; how many."""
+    """Write and then acknowledge up to `count` messages, `most` at a time, until none comes in time; return the
+    number.
+    """
     taken, patience = 0, seconds
     asked = time.monotonic()
     deadline = asked + seconds
@@ -181,10 +209,10 @@ def _hand_on(
         flow = opened._calls.gets.hand_on(topic, min(most, count - taken), write, patience, fsync=fsync)
         try:
             found = opened._run(flow)
-        except Unavailable:  # A topic is empty only once the service has said so, however short the wait.
+        except Unavailable:  # Report an empty topic only after an answer of the service, even if --wait is short.
             if time.monotonic() >= asked + min(ANSWER_SECONDS, opened.settings.timeout_seconds):
                 raise
-            patience = QUESTION_SECONDS  # Not what is left of it: a call without patience looks, and asks nobody.
+            patience = QUESTION_SECONDS  # Not the rest of the wait: a call with a time-out of 0 sends no request.
             deadline = time.monotonic() + QUESTION_SECONDS
             continue
         if not found:
@@ -200,18 +228,21 @@ def put(
     loaded: Settings,
     ctx: typer.Context,
     topic: Topic,
-    path: Annotated[Path, typer.Argument(metavar="PATH", help="The message's file; - is standard input.")],
-    lines: Annotated[bool, typer.Option("--lines", help="Each line is a message, without its end of line.")] = False,
+    path: Annotated[Path, typer.Argument(metavar="PATH", help="File with the message; - is standard input.")],
+    lines: Annotated[
+        bool, typer.Option("--lines", help="Put each line as a message, without its end of line.")
+    ] = False,
     header: HeaderOption = None,
     message_key: KeyOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put a file's content to TOPIC as one message; done when it is on the server's disk.
+    """Put the content of a file to TOPIC as one message, and return when it is on the server's disk.
 
-    --header and --message-key go with the message; with --lines with each of them.
+    --header and --message-key go with the message, and with --lines with each message. Example: echo hello | pubsub
+    client bob put orders -.
 
-    Exit code 5: in doubt; it is kept and goes out, once, with the next put or `flush`. With --lines, 130: interrupted;
-    it says how many lines were put.
+    Exit code 5: no answer in time. The message is kept, and the next put on TOPIC or flush sends it; it is stored
+    once. Exit code 130, with --lines: interrupted. The command prints how many lines were put.
     """
     from pubsub.protocol import check_topic, encode_headers
 
@@ -236,7 +267,7 @@ def put(
 @app.command()
 @takes_settings(ClientSettings)
 def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Finish the puts that are in doubt, in order, each once."""
+    """Send the unfinished puts, in order, and return when all are on the server's disk. Each is stored once."""
     with opened_client(ctx, loaded) as opened:
         opened.flush()
     console.report(as_json, {"client": ctx.obj, "flushed": True}, f"{ctx.obj} has no unfinished put")
@@ -245,7 +276,7 @@ def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None
 @app.command()
 @takes_settings(ClientSettings)
 def discard(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
-    """Give up the unfinished puts on TOPIC. Each of them may have been taken, or not."""
+    """Give up the unfinished puts on TOPIC. Each of them may or may not have been stored."""
     with opened_client(ctx, loaded, topic) as opened:
         count = opened.discard(topic)
     console.report(
@@ -261,13 +292,13 @@ def renew(
     loaded: Settings,
     ctx: typer.Context,
     keep: Annotated[
-        bool, typer.Option("--keep/--discard", help="Put the unfinished puts again, or give them up.")
+        bool, typer.Option("--keep/--discard", help="Send the unfinished puts again, or give them up.")
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Make a copied state directory a publisher of its own.
+    """Give a copied state directory a new identity as a publisher, after exit code 10.
 
-    An unfinished put may have been taken already, from the other copy: with --keep it may arrive twice.
+    With --keep, an unfinished put may be stored twice if the other copy has sent it already.
     """
     with opened_client(ctx, loaded) as opened:
         opened.renew(keep=keep)
@@ -279,10 +310,15 @@ def renew(
 def dead_letters(
     loaded: Settings,
     ctx: typer.Context,
-    topic: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="All without it.")] = None,
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="Only letters of this topic; default: all.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List what was lost, and what a handler failed on too often; of a client that another process runs, too."""
+    """List the client's dead letters: messages that were lost, and messages that a handler failed on too often.
+
+    It also works while another process runs the client.
+    """
     letters = _letters(ctx, loaded, topic)
     if as_json:
         console.print_json(
@@ -303,7 +339,7 @@ def dead_letters(
 
 
 def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[DeadLetter]:
-    """The dead letters; where another process runs the client, out of a copy of its state."""
+    """Return the dead letters; from a copy of the state if another process uses the client."""
     from pubsub.client.dead_letters import letters_in
     from pubsub.client.storage.copies import copied
     from pubsub.client.storage.places import state_path
@@ -321,10 +357,15 @@ def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[De
 def export(
     loaded: Settings,
     ctx: typer.Context,
-    target: Annotated[Path, typer.Argument(metavar="DIR", help="Directory to write to.")],
+    target: Annotated[
+        Path, typer.Argument(metavar="DIR", help="Directory to write into; an existing DIR/client_ID is not replaced.")
+    ],
     as_json: AsJson = False,
 ) -> None:
-    """Write the client's state as a directory tree: client_ID/TOPIC/last_get_id, last_put_counter."""
+    """Write the client's state to a directory tree: client_ID/TOPIC/ with the files last_get_id and last_put_counter.
+
+    Names of topics are percent-encoded, as in a URL.
+    """
     with opened_client(ctx, loaded) as opened:
         opened.export(target)
     console.report(as_json, {"client": ctx.obj, "exported": str(target)}, f"exported to {target}")
@@ -334,7 +375,7 @@ add_to(app)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m client ARGV…` from a checkout."""
+    """Run `python -m client ARGV…` from a checkout, and return the exit code."""
     return console.run(app, "python -m client", argv)
 
 
@@ -342,7 +383,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _target(path: Path | None, opened: Client) -> Iterator[StreamTarget | FileTarget]:
     from pubsub.client.writing import StreamTarget, file_target
 
-    # /dev/stdout may lead to a regular file; that file is written to, and never replaced by a new one.
+    # /dev/stdout may be a regular file. Write into that file; never replace it by a new one.
     if path is None or str(path) in {"-", "/dev/stdout", "/dev/fd/1"}:
         yield StreamTarget(sys.stdout.buffer)
         return

@@ -1,4 +1,4 @@
-"""What a command of a client is given: its client, opened, and from outside files, lines, keys and headers."""
+"""Input of the client commands: the opened client, files, lines, keys and headers."""
 
 from __future__ import annotations
 
@@ -27,24 +27,27 @@ if TYPE_CHECKING:
 
 HeaderOption = Annotated[
     list[str] | None,
-    typer.Option("--header", metavar="NAME=VALUE", help="A header of the message; as often as there are headers."),
+    typer.Option("--header", metavar="NAME=VALUE", help="Header of the message; may be repeated."),
 ]
 KeyOption = Annotated[
-    str, typer.Option("--message-key", metavar="TEXT", help="The message's key, as its subscribers and Spark see it.")
+    str,
+    typer.Option(
+        "--message-key", metavar="TEXT", help="Key of the message, such as a customer number; subscribers receive it."
+    ),
 ]
 
 
 def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
-    """Headers as they are written on a command line.
+    """Parse headers of the command line.
 
     Raises:
-        CallerError: one is not NAME=VALUE, or a name comes twice.
+        CallerError: a header is not NAME=VALUE, or a name is repeated.
     """
     found: dict[str, bytes] = {}
     for word in words or ():
         name, equals, value = word.partition("=")
         if not equals or name in found:
-            raise CallerError(f"--header {word!r} {'names a header twice' if equals else 'is not NAME=VALUE'}")
+            raise CallerError(f"--header {word!r} {'repeats a name' if equals else 'is not of the form NAME=VALUE'}")
         found[name] = os.fsencode(value)
     return found
 
@@ -53,7 +56,7 @@ def headers_of(words: Sequence[str] | None) -> dict[str, bytes]:
 def opened_client(
     ctx: typer.Context, loaded: Loaded[ClientSettings], topic: str | None = None, *, new: bool = False
 ) -> Iterator[Client]:
-    """The client; one that is not there is made only where it may be `new`, and for nothing that no topic can be."""
+    """Open the client. A missing state directory is made only with `new`, and only if the topic's name is valid."""
     from pubsub.base.reachability import telling_obstacles
     from pubsub.client import Client
     from pubsub.client.storage.places import check_exists
@@ -74,11 +77,11 @@ def opened_client(
                 raise
     finally:
         if opened.record_problem:
-            console.complain(f"the record is not whole: {opened.record_problem}")
+            console.complain(f"the record is incomplete: {opened.record_problem}")
 
 
 def _options_of(loaded: Loaded[ClientSettings]) -> str:
-    """Those of a command line by which another command finds the same client and the same proxies."""
+    """Return the given options by which another command finds the same client and proxies, for hints in errors."""
     settings, origins = loaded.settings, loaded.origins
     words: list[str] = []
     if origins["directory"].startswith("--"):
@@ -91,7 +94,7 @@ def _options_of(loaded: Loaded[ClientSettings]) -> str:
 
 @contextmanager
 def source(path: Path) -> Iterator[IO[bytes]]:
-    """The file, or standard input for `-`, opened."""
+    """Open the file, or standard input for `-`."""
     if str(path) == "-":
         yield sys.stdin.buffer
         return
@@ -103,56 +106,60 @@ def source(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Say of which file an error is.
+    """Name the file in errors.
 
     Raises:
-        CallerError: it cannot be read.
+        CallerError: the file cannot be read.
     """
     try:
         yield
     except OSError as error:
         name = "standard input" if str(path) == "-" else str(path)
-        hint = "; PATH is a file: give - and pipe in what is no file" if isinstance(error, FileNotFoundError) else ""
+        hint = (
+            "; PATH must be a file; to put a text, give - and pipe the text in"
+            if isinstance(error, FileNotFoundError)
+            else ""
+        )
         raise CallerError(f"{name}: {error.strerror or error}{hint}") from None
 
 
 def message_of(stream: IO[bytes]) -> bytes:
-    """All that is there; what no message can be is not read to its end, which may be more than there is memory.
+    """Read a message, but no more than one byte beyond the limit: the input may be larger than memory.
 
     Raises:
-        TooLarge: it is no message.
+        TooLarge: the input is larger than a message may be.
     """
     from pubsub.protocol import RECORD_BYTES_MAX
 
     body = stream.read(RECORD_BYTES_MAX + 1)
     if len(body) > RECORD_BYTES_MAX:
         size = len(body)
-        with suppress(OSError):  # Of a pipe it is not known, and where there is no file there is no number.
+        with suppress(OSError):  # The size of a pipe is not known, and a stream without a file has no descriptor.
             size = max(size, os.fstat(stream.fileno()).st_size)
         raise TooLarge("body", size, RECORD_BYTES_MAX, "RECORD_BYTES_MAX")
     return body
 
 
 def _lines(stream: IO[bytes], path: Path) -> Iterator[bytes]:
-    """Each line, one that no message can be only so far that it is refused."""
+    """Yield each line; a line beyond the limit is cut just past it, so that the put rejects it."""
     from pubsub.protocol import RECORD_BYTES_MAX
 
     with readable(path):
         first = stream.readline(RECORD_BYTES_MAX + 2)
         if first:
-            yield first.removeprefix(BOM_UTF8)  # Of the text, not of its first line.
+            yield first.removeprefix(BOM_UTF8)  # The byte order mark belongs to the file, not to the first line.
             yield from iter(partial(stream.readline, RECORD_BYTES_MAX + 2), b"")
 
 
 def put_lines(
     opened: Client, topic: str, stream: IO[bytes], path: Path, key: bytes, headers: Mapping[str, bytes]
 ) -> tuple[int, float]:
-    """Put each line, with this key and these headers; how many, and the seconds that it took.
+    """Put each line with this key and these headers; return their number and the seconds taken.
 
-    A bar on stderr shows how far it is, if that is a terminal.
+    If stderr is a terminal, it shows a progress bar.
 
     Raises:
-        InDoubt: there was no room for a line; those before it are kept.
+        InDoubt: there was no room for a line; the lines before it are kept.
     """
     started = time.monotonic()
     done, lines, interrupts = 0, _lines(stream, path), Interrupts()
@@ -179,22 +186,22 @@ def put_lines(
     except Unavailable as error:
         if isinstance(error, InDoubt) or not (unfinished := opened.unfinished(topic)):
             raise
-        # There was no room for a line: those before it are kept, and must not be put once more.
-        reason = f"{error.reason}; lines behind the first {done:,} were not put"
+        # There was no room for this line. The lines before it are kept, and must not be put again.
+        reason = f"{error.reason}; only the first {done:,} lines were put"
         raise InDoubt(opened.name, topic, error.seconds, reason, unfinished) from None
     return done, time.monotonic() - started
 
 
 def _went(opened: Client, topic: str, done: int) -> str:
-    """How many lines were put before something came in between, and what becomes of them."""
-    said = f"the first {done:,} lines were put to {topic}, and none behind them"
+    """Return how many lines were put before an interruption, and where they are now."""
+    said = f"the first {done:,} lines were put to {topic}, and no others"
     try:
         left = opened.unfinished(topic)
     except PubsubError:
-        return f"{said}; what of them is not on the server's disk yet goes out, once, with the next put or flush"
+        return f"{said}; those that are not on the server's disk yet are sent, once, with the next put or flush"
     if not left:
         return f"{said}; all of them are on the server's disk"
-    return f"{said}; {left:,} are not on the server's disk yet, and go out, once, with the next put or flush"
+    return f"{said}; {left:,} are not on the server's disk yet and are sent, once, with the next put or flush"
 
 
 @contextmanager

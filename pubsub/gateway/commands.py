@@ -1,4 +1,4 @@
-"""`pubsub webhook …`: a gateway's webhooks, over HTTP, since the gateway has their state."""
+"""`pubsub webhook …`: edits the webhooks of a gateway over HTTP, because the gateway stores them."""
 
 from __future__ import annotations
 
@@ -20,38 +20,49 @@ if TYPE_CHECKING:
 app = typer.Typer(name="webhook", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 SECONDS: Final = 30.0
-"""Patience with the gateway."""
+"""Time limit for an answer of the gateway."""
 
 BODY_SHOWN: Final = 80
-"""Characters of a dead letter's body."""
+"""Characters of a dead letter's body in the table."""
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC")]
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the webhook, unique in its topic.")]
 At = Annotated[
     str,
-    typer.Option("--gateway", metavar="URL", help="The gateway; else PUBSUB_GATEWAY names it [http://127.0.0.1:8080]."),
+    typer.Option(
+        "--gateway", metavar="URL", help="URL of the gateway; default: PUBSUB_GATEWAY, or http://127.0.0.1:8080."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def webhook() -> None:
-    """Have a gateway POST each message of a topic to a URL. PUBSUB_GATEWAY_TOKEN holds the bearer token."""
+    """Let a gateway POST each message of a topic to a URL.
+
+    If the gateway uses bearer tokens, put yours into the variable PUBSUB_GATEWAY_TOKEN.
+    """
 
 
 @app.command()
 def add(
     topic: Topic,
     name: Name,
-    url: Annotated[str, typer.Argument(metavar="URL", help="The receiver.")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="URL that receives the messages.")],
     secret: Annotated[
         list[str] | None,
-        typer.Option(metavar="whsec_…", help="signs; two, while one replaces the other. Else one is made."),
+        typer.Option(
+            metavar="whsec_…",
+            help="Secret that signs the requests; default: a new one. Give it twice while one replaces the other.",
+        ),
     ] = None,
     gateway: At = "",
     as_json: AsJson = False,
 ) -> None:
-    """Make a webhook, or give one another URL or other secrets; prints the secret that was made."""
+    """Make a webhook, or change the URL or secrets of one. A new secret is printed.
+
+    The receiver checks the signature of each request with the secret (docs/how-to/webhooks.md).
+    """
     body: dict[str, Any] = {"url": url}
     if secret:
         body["secrets"] = secret
@@ -61,7 +72,7 @@ def add(
 
 @app.command("list")
 def list_(topic: Topic, gateway: At = "", as_json: AsJson = False) -> None:
-    """Show a topic's webhooks, and how they do."""
+    """Show the webhooks of a topic with state, backlog, failures and dead letters."""
     found = _ask(gateway, "GET", f"/topics/{quote(topic, safe='')}/webhooks", wanted="webhooks")
     if as_json:
         console.print_json(found["webhooks"])
@@ -83,12 +94,14 @@ def list_(topic: Topic, gateway: At = "", as_json: AsJson = False) -> None:
 def dead_letters(
     topic: Topic,
     name: Name,
-    after: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Behind this one.")] = 0,
-    most: Annotated[int, typer.Option("--max", min=1, max=10_000, metavar="N", help="Letters at most.")] = 100,
+    after: Annotated[int, typer.Option(min=0, metavar="NUMBER", help="Show letters after this number.")] = 0,
+    most: Annotated[
+        int, typer.Option("--max", min=1, max=10_000, metavar="N", help="Maximum number of letters.")
+    ] = 100,
     gateway: At = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show what a webhook gave up: how often each message was tried, when it failed last and how."""
+    """Show the messages that a webhook gave up: number of tries, time and error of the last failure, and the body."""
     query = f"max={most}&after={after}&beginnings={'false' if as_json else 'true'}"
     found = _ask(gateway, "GET", f"{_path(topic, name)}/dead-letters?{query}", wanted="dead_letters")
     if as_json:
@@ -101,31 +114,31 @@ def dead_letters(
         table.add_row(*row, size, _plain(one.get("body", one.get("body_base64", "")), BODY_SHOWN))
     console.print_table(table)
     if found["next"] is not None:
-        typer.echo(f"there are more: --after {found['next']}")
+        typer.echo(f"there are more; to see them: --after {found['next']}")
 
 
 def _when(failure: dict[str, Any]) -> str:
-    """When something failed, by this host's clock; "" where nobody noted it."""
+    """Format the time of a failure in this host's time zone; "" if it was not recorded."""
     at = failure.get("failed_at")
     return "" if at is None else datetime.fromtimestamp(at / 1e6).astimezone().isoformat(" ", "seconds")
 
 
 def _plain(text: str, most: int = 300) -> str:
-    """Text that came from elsewhere, on one line and without what a terminal would obey."""
+    """Return foreign text on one line, without characters that control a terminal."""
     shown = "".join(character if character.isprintable() else f"\\x{ord(character):02x}" for character in text[:most])
     return shown + (" …" if len(text) > most else "")
 
 
 @app.command()
 def remove(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
-    """End a webhook; what it has not delivered is given up."""
+    """Delete a webhook; messages that it has not delivered are given up."""
     _ask(gateway, "DELETE", _path(topic, name), wanted="")
     console.report(as_json, {"topic": topic, "removed": name}, f"removed webhook {name} of {topic}")
 
 
 @app.command()
 def retry(topic: Topic, name: Name, gateway: At = "", as_json: AsJson = False) -> None:
-    """Try what waits at once, and the dead letters once more; a webhook that has ended begins again."""
+    """Deliver waiting messages at once, and dead letters once more. A webhook in the state ended starts again."""
     found = _ask(gateway, "POST", f"{_path(topic, name)}/retry", wanted="retried")
     console.report(as_json, found, f"{found['retried']:,} messages of {topic} are tried again")
 
@@ -135,14 +148,15 @@ def _path(topic: str, name: str) -> str:
 
 
 def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = None, *, wanted: str) -> dict[str, Any]:
-    """The gateway's answer.
+    """Send a request to the gateway, and return its answer.
 
     Args:
-        gateway: its URL, as the command was told; method, path, body: of the request.
-        wanted: a field that an answer of a gateway has; "": it has no content.
+        gateway: its URL, as given on the command line.
+        wanted: a field that each answer of a gateway to this request has; "" if the answer has no body.
 
     Raises:
-        Unavailable: there is none. PubsubError: it says why not.
+        Unavailable: no answer came.
+        PubsubError: the gateway refused, with its reason.
     """
     try:
         import httpx2
@@ -164,10 +178,10 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
     except (httpx2.InvalidURL, httpx2.UnsupportedProtocol) as error:
         raise ConfigurationError(f"--gateway {shown}: {scrubbed(str(error), url)}") from None
     except httpx2.ReadTimeout:
-        silent = "what listens there takes the request and does not answer: it is stopped, or is no gateway"
+        silent = "the process there takes the request and does not answer; it is suspended, or is not a gateway"
         raise Unavailable(method, shown, SECONDS, silent) from None
     except httpx2.RemoteProtocolError as error:
-        text = f"--gateway {shown}: what listens there is no gateway: {scrubbed(str(error), url)}"
+        text = f"--gateway {shown}: the process there is not a gateway: {scrubbed(str(error), url)}"
         raise ConfigurationError(text) from None
     except httpx2.HTTPError as error:
         raise Unavailable(method, shown, SECONDS, scrubbed(str(error), url) or type(error).__name__) from None
@@ -178,14 +192,14 @@ def _ask(gateway: str, method: str, path: str, body: dict[str, Any] | None = Non
     if answer.is_success and isinstance(found, dict) and (not wanted or wanted in found):
         return found
     if answer.is_success:
-        raise ConfigurationError(f"--gateway {shown}: what answers there is no gateway")
-    none = f"{shown} answered {answer.status_code}, and is no gateway"
+        raise ConfigurationError(f"--gateway {shown}: the process there is not a gateway; check the URL")
+    none = f"{shown} answered {answer.status_code} and is not a gateway; check the URL"
     reason = str(found["detail"]) if isinstance(found, dict) and "detail" in found else none
     raise _error(answer.status_code, path, reason)
 
 
 def _client(url: str) -> httpx2.Client:
-    """What asks a gateway: directly where it is on this host, else as the environment says."""
+    """Return an HTTP client: direct for a gateway on this host, otherwise through the proxy of the environment."""
     import httpx2
 
     verify = trusted() if url.lower().startswith("https:") else plain()

@@ -1,4 +1,4 @@
-"""`pubsub http …`: reliable HTTP requests from a shell, and a receiver that stores what arrives."""
+"""`pubsub http …`: sends reliable HTTP requests from a shell, and runs a receiver that stores requests as files."""
 
 from __future__ import annotations
 
@@ -23,22 +23,45 @@ if TYPE_CHECKING:
 
 app = typer.Typer(name="http", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
-Url = Annotated[str, typer.Argument(metavar="URL", help="http://HOST… or https://HOST…")]
-File = Annotated[Path, typer.Argument(metavar="FILE", help="The body; - is standard input.")]
-Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="Outbox and inbox; else in the user's data directory.")
+Url = Annotated[
+    str, typer.Argument(metavar="URL", help="Address of the receiver: http://HOST/PATH or https://HOST/PATH.")
 ]
-Key = Annotated[str, typer.Option("--key", metavar="KEY", help="Names the request: asked for again, it is the same.")]
-Header = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="A further header.")]
-TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="Holds the bearer token to show.")]
-Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="Trust the certificates in it, and no others.")]
+File = Annotated[Path, typer.Argument(metavar="FILE", help="File with the body of the request; - is standard input.")]
+Directory = Annotated[
+    Path | None,
+    typer.Option(
+        "--dir", metavar="DIR", help="State directory of the requests; default: in the user's data directory."
+    ),
+]
+Key = Annotated[
+    str, typer.Option("--key", metavar="KEY", help="Idempotency key: a second command with it is the same request.")
+]
+Header = Annotated[
+    list[str] | None,
+    typer.Option("--header", "-H", metavar="'NAME: VALUE'", help="Header of the request; may be repeated."),
+]
+TokenFile = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="File with the bearer token for the receiver.")
+]
+Ca = Annotated[Path | None, typer.Option("--ca", metavar="FILE", help="PEM file: trust only these certificates.")]
 Timeout = Annotated[
-    float | None, typer.Option("--timeout", min=0, metavar="SECONDS", help="Patience; the request is kept then.")
+    float | None,
+    typer.Option(
+        "--timeout",
+        min=0,
+        metavar="SECONDS",
+        help="End after this time and keep the request; default: wait until --expiry.",
+    ),
 ]
 Expiry = Annotated[
-    float | None, typer.Option("--expiry", min=1, metavar="SECONDS", help="The long time: given up then [604800].")
+    float | None,
+    typer.Option(
+        "--expiry", min=1, metavar="SECONDS", help="Age at which the request is given up; default 604800, a week."
+    ),
 ]
-Insecure = Annotated[bool, typer.Option("--insecure", help="Let others than this machine reach a port without tokens.")]
+Insecure = Annotated[
+    bool, typer.Option("--insecure", help="Listen without tokens on an address that other hosts can reach.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 _SHOWN: Final = ("id", "kind", "method", "url", "state", "attempts", "problem")
@@ -47,7 +70,11 @@ _FAILED: Final = ("key", "client", "method", "path", "attempts", "problem")
 
 @app.callback()
 def http() -> None:
-    """Send HTTP requests that happen once, whatever is killed when; or receive them."""
+    """Send HTTP requests that happen once, even if processes are killed, or receive such requests.
+
+    A command stores its request in DIR before it sends it. If no answer comes in time, the request stays there: pubsub
+    http resume continues it, and pubsub http list shows it.
+    """
 
 
 @app.command()
@@ -56,7 +83,10 @@ def put(
     token_file: TokenFile = None, ca: Ca = None, timeout: Timeout = None, expiry: Expiry = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """PUT FILE to URL and print the response."""
+    """PUT a file to a URL and print the response.
+
+    Exit code 5: no answer within --timeout; the request is kept, and pubsub http resume continues it.
+    """
     with _opened(directory, token_file, ca, expiry) as opened:
         answer = _interruptible(
             lambda: opened.put(url, _body(file), key=key, headers=_headers(header), timeout=timeout)
@@ -70,7 +100,10 @@ def send(
     token_file: TokenFile = None, ca: Ca = None, timeout: Timeout = None, expiry: Expiry = None,
     as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """POST FILE to URL as a message; ends when the receiver has stored it."""
+    """POST a file to a URL as a message, and return when the receiver has stored it.
+
+    Exit code 5: no answer within --timeout; the request is kept, and pubsub http resume continues it.
+    """
     with _opened(directory, token_file, ca, expiry) as opened:
         _interruptible(lambda: opened.send(url, _body(file), key=key, headers=_headers(header), timeout=timeout))
     if as_json:
@@ -80,11 +113,15 @@ def send(
 @app.command()
 def job(
     url: Url, file: File,
-    local: Annotated[str, typer.Option("--local", metavar="URL", help="Where the receiver brings the result.")],
+    local: Annotated[str, typer.Option("--local", metavar="URL", help="URL on this host that receives the result.")],
     directory: Directory = None, key: Key = "", header: Header = None, token_file: TokenFile = None, ca: Ca = None,
     timeout: Timeout = None, expiry: Expiry = None, insecure: Insecure = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """POST FILE to URL as a job, wait for its result at a local URL, and print it."""
+    """POST a file to a URL as a job, wait for its result, and print it.
+
+    The command listens at the --local URL, and the receiver sends the result there. Exit code 5: no result within
+    --timeout; the job is kept, and pubsub http resume continues it.
+    """
     with _opened(directory, token_file, ca, expiry, insecure=insecure) as opened:
         headers = _headers(header)
         answer = _interruptible(
@@ -97,11 +134,11 @@ def job(
 def list_(
     directory: Directory = None,
     every: Annotated[
-        bool, typer.Option("--all", help="Those that are settled, too, until their tombstones go.")
+        bool, typer.Option("--all", help="Also show settled requests, until their records expire.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show the requests that are open; nothing is sent."""
+    """Show the open requests; nothing is sent."""
     check_installed()
     from pubsub.http.storage import outbox
     from pubsub.http.storage.journal import Journal, OwnFile
@@ -120,7 +157,10 @@ def resume(
     directory: Directory = None, token_file: TokenFile = None, ca: Ca = None, timeout: Timeout = None,
     insecure: Insecure = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Go on with every request that is open, until it is settled."""
+    """Continue all open requests until they are settled.
+
+    Exit code 5: a request is still open after --timeout.
+    """
     from pubsub.http.checking import failure
 
     with _opened(_existing(directory), token_file, ca, None, insecure=insecure) as opened:
@@ -138,11 +178,11 @@ def resume(
 
 @app.command()
 def forget(
-    request: Annotated[str, typer.Argument(metavar="ID", help="As `list` shows it.")],
+    request: Annotated[str, typer.Argument(metavar="ID", help="ID of the request, as pubsub http list shows it.")],
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Give a request up: it is sent no more, and whether it happened nobody knows."""
+    """Give a request up: it is not sent again, and its effect at the receiver is unknown."""
     check_installed()
     from pubsub.http.storage import outbox
     from pubsub.http.storage.journal import Journal, OwnFile
@@ -160,7 +200,7 @@ def forget(
 
 @app.command()
 def failed(directory: Directory = None, as_json: AsJson = False) -> None:
-    """Show the requests whose handlers a receiver has given up; its process must have ended."""
+    """Show requests that a receiver gave up because their handler failed too often; stop the receiver first."""
     check_installed()
     from pubsub.http.core.incoming import Standing
     from pubsub.http.storage import inbox
@@ -182,12 +222,12 @@ def failed(directory: Directory = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def retry(
-    key: Annotated[str, typer.Argument(metavar="KEY", help="As `failed` shows it.")],
-    client: Annotated[str, typer.Option("--client", metavar="NAME", help="Whose token it came with.")] = "",
+    key: Annotated[str, typer.Argument(metavar="KEY", help="Key of the request, as pubsub http failed shows it.")],
+    client: Annotated[str, typer.Option("--client", metavar="NAME", help="Name of the sender in the token file.")] = "",
     directory: Directory = None,
     as_json: AsJson = False,
 ) -> None:
-    """Have a handler that was given up called again, with all its attempts, by the receiver's next start."""
+    """Handle a given-up request again, with all attempts, when the receiver starts next. Stop the receiver first."""
     check_installed()
     from random import Random
 
@@ -208,7 +248,7 @@ def retry(
 def _journal(place: Path) -> Iterator[Journal]:
     from pubsub.http.storage.journal import Journal, OwnFile
 
-    # A receiver's: its tombstones stay longer rather than go while the machine is off.
+    # A receiver's journal: time while the machine is off must not make records of settled requests expire.
     journal = Journal(OwnFile(place, ""), counts_boots=False)
     try:
         yield journal
@@ -219,22 +259,39 @@ def _journal(place: Path) -> Iterator[Journal]:
 @app.command()
 def serve(
     old_form: OldDirectory = None,
-    directory: Annotated[Path | None, typer.Option("--dir", metavar="DIR", help="Where it keeps everything.")] = None,
-    bind: Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Where it listens.")] = "127.0.0.1:8080",
+    directory: Annotated[
+        Path | None, typer.Option("--dir", metavar="DIR", help="State directory of the receiver.")
+    ] = None,
+    bind: Annotated[str, typer.Option("--bind", metavar="HOST:PORT", help="Address to listen on.")] = "127.0.0.1:8080",
     tokens: Annotated[
-        Path | None, typer.Option("--tokens", metavar="FILE", help="NAME th_SHA256 a line: who may ask.")
+        Path | None,
+        typer.Option(
+            "--tokens",
+            metavar="FILE",
+            help="File of accepted bearer tokens, NAME th_SHA256 on each line; see pubsub gateway token.",
+        ),
     ] = None,
     certificate: Annotated[
-        Path | None, typer.Option("--tls-certificate", metavar="FILE", help="PEM file: serve HTTPS.")
+        Path | None,
+        typer.Option("--tls-certificate", metavar="FILE", help="PEM file with the certificate; turns on HTTPS."),
     ] = None,
-    key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its key, where it is apart.")] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--tls-key", metavar="FILE", help="PEM file with the private key, if it is not in the certificate's file."
+        ),
+    ] = None,
     insecure: Insecure = False,
     allow_host: Annotated[
         list[str] | None,
-        typer.Option("--allow-host", metavar="NAME", help="Without tokens: a name that it is asked for by; *: any."),
+        typer.Option(
+            "--allow-host",
+            metavar="NAME",
+            help="Without tokens: accept this name in a Host header; may be repeated, * accepts any.",
+        ),
     ] = None,
 ) -> None:
-    """Receive what is PUT, sent and asked for as a job, and store each body as a file of DIR/arrived, once."""
+    """Receive PUTs, messages and jobs, and store each body once as a file in DIR/arrived, until SIGTERM or SIGINT."""
     check_installed()
     from pubsub.http.filing import run
 
@@ -243,10 +300,10 @@ def serve(
 
 
 def check_installed() -> None:
-    """See that the extra is installed.
+    """Check that the extra `http` is installed.
 
     Raises:
-        ConfigurationError: it is not.
+        ConfigurationError: a module is missing.
     """
     from importlib.util import find_spec
 
@@ -264,14 +321,16 @@ def _default() -> Path:
 
 
 def _existing(directory: Path | None) -> Path:
-    """The directory, where there is one: a command that only looks makes none.
+    """Return the directory if it has a journal, because a command that only reads must not make one.
 
     Raises:
-        StorageError: there is none.
+        StorageError: there is no journal.
     """
     found = directory or _default()
     if not (found / "http.db").exists():
-        raise StorageError(str(found), "nothing of reliable HTTP is kept here")
+        raise StorageError(
+            str(found), "this directory has no HTTP requests; give the directory of the requests with --dir"
+        )
     return found
 
 
@@ -302,7 +361,7 @@ def _trust(ca: Path | None) -> Any:
 
 
 def _interruptible(call: Callable[[], Any]) -> Any:
-    """Make a call; Ctrl-C says what becomes of the request before it ends the command."""
+    """Make a call; on Ctrl-C print the request's state, and end."""
     try:
         return call()
     except KeyboardInterrupt as error:
@@ -314,7 +373,9 @@ def _interruptible(call: Callable[[], Any]) -> Any:
 def _body(file: Path) -> bytes:
     from pubsub.http.settings import HttpSettings
 
-    most = HttpSettings().body_bytes_max + 1  # One byte more than may be: whoever sends it says that it is too large.
+    most = (
+        HttpSettings().body_bytes_max + 1
+    )  # Read one byte more than allowed, so that the sender rejects the body as too large.
     try:
         if str(file) == "-":
             return sys.stdin.buffer.read(most)
@@ -329,7 +390,7 @@ def _headers(given: list[str] | None) -> dict[str, str]:
     for line in given or ():
         name, colon, value = line.partition(":")
         if not colon:
-            raise CallerError(f"--header {line!r} is not 'NAME: VALUE'")
+            raise CallerError(f"--header {line!r} is not of the form 'NAME: VALUE'")
         found[name.strip()] = value.strip()
     return found
 

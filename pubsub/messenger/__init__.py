@@ -11,9 +11,9 @@
     True
     [b'paid 12.50']
 
-The request is repeated until its answer is here, and the answer until it is acknowledged; the server loop is called
-once for it, and so is the callback. `wait` drives the sockets on the calling thread; a program that does not call it
-has its callbacks called by the Messenger's own thread.
+The Messenger repeats the request until the answer arrives, and the answer until it is acknowledged. It calls the
+server loop once for the request, and the callback once for the answer. `wait` drives the sockets on the calling
+thread. If no thread calls `wait`, the Messenger's own thread calls the callbacks.
 """
 
 from pubsub.messenger.core import Counters

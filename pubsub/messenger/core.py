@@ -1,20 +1,22 @@
-"""The Messenger without its sockets: what each message does to the state, and what must be sent and called for it.
+"""The Messenger without sockets: the effect of each message on the state, the messages to send, and the functions to
+call.
 
-Every message is one of these, told by its two callback IDs (docs/messenger.md, *The wire*):
+The two callback IDs of a message tell its kind (docs/messenger.md, *The wire*):
 
-    destination   source   it is                  taken by                           it stops being sent when
+    destination   source   kind                   received by                        sent again until
     ours          -        an answer              the callback of its request        acknowledged (ordinary loops)
-    NOOP          ours     a request              the server loop of its link        its answer is here
+    NOOP          ours     a request              the server loop of its link        its answer arrives
     NOOP          NOOP     a one-way message      the server loop of its link        acknowledged
-    ECHO          ours     an echo request        answered with its own contents     its answer is here
-    ACK           NOOP     ranges of message IDs  retires one-way messages           it is sent once
+    ECHO          ours     an echo request        answered with its own contents     its answer arrives
+    ACK           NOOP     ranges of message IDs  retires one-way messages           never sent again
 
-A request is never acknowledged: its answer says more. An answer is a one-way message, except that of an idempotent
-loop, which is sent once under the message ID 0, *neither kept nor acknowledged*: the repeated request fetches it again.
-The callback ID of a request whose sender makes each try itself is odd: its first answer is not acknowledged either.
+A request is never acknowledged, because its answer says more. An answer is a one-way message, with one exception. An
+idempotent loop sends its answer once, under the message ID 0, and neither keeps it nor expects an acknowledgement: the
+repeated request fetches the answer again. If the sender makes each try itself, the callback ID of its request is odd,
+and it does not acknowledge the answer either.
 
-The core is driven by one thread at a time. Only `register` and `forget` may be called by others meanwhile: each is one
-operation on a dictionary.
+One thread at a time drives the core. Only `register` and `forget` may be called by other threads meanwhile, because
+each is one operation on a dictionary.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ Call = tuple[Callable[..., object], tuple[Any, ...]]
 """A function of the application and its arguments."""
 
 Transmission = tuple[Peer, bytes, tuple[Buffer, ...]]
-"""A message to send: to whom, its first frame, its further frames."""
+"""A message to send: its peer, its first frame, and its further frames."""
 
 _RANGE: Final = re.compile(rb"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _ACK_BYTES_MAX: Final = ACK_RANGES_MAX * 40
@@ -52,25 +54,25 @@ _UNKEPT: Final = 0
 
 @dataclass(slots=True)
 class Counters:
-    """What happened so far, in messages unless said.
+    """Events so far; each field counts messages unless its text names something else.
 
     Attributes:
-        sent: handed to a socket, retries included.
+        sent: handed to a socket, including retries.
         received: taken from a socket.
         retried: sent again.
-        unsent: that a socket did not take: its queue is full, or the peer is not connected.
-        acknowledged: one-way messages of ours that were.
-        repeats: recognised and dropped (an idempotent loop gets them, uncounted).
-        refused: under an ID that jumps too far or lies too far back, or from one peer too many.
-        undecodable: that are not of the Messenger's format.
-        unknown_callbacks: for a callback that is not registered, or not for their sender.
-        unwanted: for the server loop of a link that has none.
+        unsent: refused by a socket, because its queue is full or the peer is not connected.
+        acknowledged: one-way messages of ours that the peer acknowledged.
+        repeats: recognized as repeats and dropped; an idempotent loop receives its repeats, uncounted.
+        refused: dropped because the ID jumps too far or is too old, or because there are too many peers.
+        undecodable: not in the Messenger's format.
+        unknown_callbacks: for a callback that is not registered, or that expects another sender.
+        unwanted: for the server loop of a link without one.
         abandoned: still pending when their peer was forgotten.
-        forgotten: callback registrations taken back by `forget`.
-        callback_errors: exceptions that callbacks and server loops let out.
+        forgotten: callback registrations that `forget` removed.
+        callback_errors: exceptions raised by callbacks and server loops.
         peers_forgotten: peers that were silent for too long.
-        redialed: connections made anew that ZeroMQ had given up for good, or would try for ever.
-        turned_away: connections that the other side refused, for what keys there are on both sides or are not.
+        redialed: connections that the Messenger made again because ZeroMQ would not, or would retry without end.
+        turned_away: connections that the other side refused because of the keys of the two sides.
     """
 
     sent: int = 0
@@ -95,12 +97,11 @@ class MessengerCore:
     """The state of one Messenger.
 
     Args:
-        instance: INSTANCE_BITS random bits, fresh for each Messenger; its message IDs begin with them.
-        chance: where the jitter of retries comes from.
-        answer: what `Request.reply` calls, with the request and the contents; it hands them to `answer`.
-        limits: what is held at most.
-        number: the ID of a new callback, even and at least FIRST_CALLBACK; None: they are counted. Whoever can guess
-            one, and reaches the connection that its answer comes over, can answer in the place of who was asked.
+        instance: INSTANCE_BITS random bits, new for each Messenger; its message IDs begin with them.
+        chance: random numbers for the jitter of retries.
+        answer: called by `Request.reply` with the request and the contents; it must pass them to `answer`.
+        number: makes the ID of a new callback, even and at least FIRST_CALLBACK; None counts up. IDs must be hard to
+            guess: a process that guesses one, and reaches the connection, can answer in place of the real peer.
     """
 
     def __init__(
@@ -126,13 +127,13 @@ class MessengerCore:
         self._ranges = Ranges()
         self._sweep_at: float | None = None
 
-    # Callbacks: these two may be called from any thread.
+    # Callbacks: any thread may call these two methods.
 
     def register(self, peer: Peer, callback: AnswerCallback, *, retry: bool = True) -> int:
-        """Number a callback that the answer of `peer` goes to; it is forgotten when that came.
+        """Register a callback for one answer of `peer`, and return its ID; it is forgotten after the answer.
 
         Raises:
-            TooLarge: callbacks_max are registered.
+            TooLarge: callbacks_max callbacks are registered.
         """
         if len(self._callbacks) >= self.limits.callbacks_max:
             raise TooLarge(
@@ -143,34 +144,34 @@ class MessengerCore:
         return token
 
     def forget(self, token: int) -> None:
-        """The callback is not wanted any more; a pending request of it is given up when its next retry is due."""
+        """Remove a callback; its pending request is given up when the next retry is due."""
         if self._callbacks.pop(token, None) is not None:
             self.counters.forgotten += 1
 
     @property
     def callbacks(self) -> int:
-        """How many callbacks are registered."""
+        """Number of registered callbacks."""
         return len(self._callbacks)
 
     @property
     def peers(self) -> int:
-        """How many peers are known behind the endpoints that were opened."""
+        """Number of known peers behind opened endpoints."""
         return self._peers
 
     # Links
 
     def opened(self, endpoint: str, loop: ServerLoop, *, idempotent: bool = False) -> Link:
-        """An endpoint was opened."""
+        """Add the link of an opened endpoint."""
         link = Link(endpoint, loop, idempotent=idempotent, opened=True)
         self._opened.append(link)
         return link
 
     def connected(self, endpoint: str, loop: ServerLoop | None = None, *, idempotent: bool = False) -> Link:
-        """A connection was made; its `peer` is at the other end."""
+        """Add the link of a connection; its `peer` is the other side."""
         return Link(endpoint, loop, idempotent=idempotent, opened=False)
 
     def closed(self, link: Link) -> None:
-        """A link was closed: what is pending on it is abandoned."""
+        """Remove a link and abandon its pending messages."""
         for peer in [link.peer] if link.peer is not None else list(link.peers.values()):
             self._drop(peer)
         if link in self._opened:
@@ -215,16 +216,15 @@ class MessengerCore:
         """Send a message.
 
         Args:
-            peer: to whom.
-            parts: its contents; the first follows the prefix, the others are further frames.
+            parts: its contents; the first part follows the prefix, the others are further frames.
             now: the monotonic clock, in seconds.
-            token: of the registered callback for its answer; 0: a one-way message.
-            destination: the callback there that it goes to.
-            retry: send it again until it is answered or acknowledged.
+            token: ID of the registered callback for the answer; 0 for a one-way message.
+            destination: callback ID at the receiver.
+            retry: send the message again until it is answered or acknowledged.
         """
         if peer.forgotten or (token and token not in self._callbacks):
             self.counters.abandoned += 1
-            self._callbacks.pop(token, None)  # Nobody will ever answer.
+            self._callbacks.pop(token, None)  # No answer can arrive any more.
             return
         message_id = _UNKEPT
         if token or retry:
@@ -239,28 +239,26 @@ class MessengerCore:
                 self._requests[token] = pending
 
     def answer(self, request: Request, parts: Sequence[Buffer], now: float) -> None:
-        """Answer a request of a server loop."""
         self.send(request.peer, parts, now, destination=request.source, retry=not request.peer.link.idempotent)
 
     def take(self) -> list[Transmission]:
-        """The messages to send, once."""
+        """Return the messages to send, and empty the list."""
         outgoing, self._outgoing = self._outgoing, []
         return outgoing
 
     # Receiving
 
     def receive(self, link: Link, routing: bytes, head: Buffer, frames: Sequence[Buffer], now: float) -> Call | None:
-        """Take a message that came on a link.
+        """Process a received message.
 
         Args:
-            link: the link.
-            routing: the routing ID of its sender; b"" on a connection.
+            routing: routing ID of its sender; b"" on a connection.
             head: its first frame.
             frames: its further frames.
             now: the monotonic clock, in seconds.
 
         Returns:
-            What to call for it. Whatever it makes necessary to send is found by `take`.
+            The function of the application to call, or None. `take` returns the messages to send.
         """
         self.counters.received += 1
         try:
@@ -357,7 +355,7 @@ class MessengerCore:
                 return
             low = int(match[1])
             high = int(match[2]) if match[2] else low
-            # The work is bounded by the messages that are pending: the range is the peer's word, and may be forged.
+            # The peer's range may be forged. So bound the work by the number of pending messages.
             known = range(low, high + 1) if high - low < len(peer.pending) else list(peer.pending)
             for message_id in known:
                 pending = peer.pending.get(message_id)
@@ -368,7 +366,7 @@ class MessengerCore:
     # Time
 
     def tick(self, now: float) -> None:
-        """Do what is due: retries, acknowledgements, forgetting idle peers."""
+        """Do the work that is due: retries, acknowledgements, and forgetting idle peers."""
         for pending in self.pending.due(now):
             if pending.token and pending.token not in self._callbacks:
                 del self._requests[pending.token]
@@ -390,7 +388,7 @@ class MessengerCore:
         self._sweep_at = now + self.limits.idle_seconds / 4 if self._peers else None
 
     def deadline(self) -> float | None:
-        """When `tick` is to be called next, on the monotonic clock in seconds; None: not before something comes."""
+        """Return when `tick` is due, on the monotonic clock in seconds; None means not before the next message."""
         due = [time for time in (self.pending.deadline(), self._sweep_at) if time is not None]
         if self._acks_due:
             due.append(self._acks_due[0][0])

@@ -1,8 +1,8 @@
-"""CURVE at a socket: whose keys it has, and whose it expects (RFC 26, https://rfc.zeromq.org/spec/26/).
+"""CURVE keys of a socket: its own, and the expected ones of the other side (RFC 26, https://rfc.zeromq.org/spec/26/).
 
-Only what leaves the process is locked: `inproc://` knows no handshake. The keys are 32 raw bytes; where they come from,
-and who may enter with which, is for whoever opens the socket to know. Who asks for keys must answer ZeroMQ's questions
-about each newcomer (`doorkeeper.py`), in the same context and from before the socket is bound.
+CURVE encrypts only traffic that leaves the process, because `inproc://` has no handshake. A key is 32 raw bytes. The
+opener of a socket decides which keys to use and to accept. A socket that asks for keys needs a ZAP handler
+(`doorkeeper.py`) in the same context, opened before the socket is bound.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ class Pair(Protocol):
 
     @property
     def public(self) -> bytes:
-        """The half that others know."""
+        """The public key."""
 
     @property
     def secret(self) -> bytes:
-        """The half that nobody else knows."""
+        """The secret key."""
 
 
 @dataclass(frozen=True, slots=True)
 class CurveServer:
-    """Of a socket that is bound: newcomers prove who they are.
+    """Keys of a listening socket: each client must prove its identity.
 
     Attributes:
-        pair: its own key.
-        domain: which door it is, in the questions that ZeroMQ asks about newcomers.
+        pair: the socket's own key pair.
+        domain: name of this socket in ZeroMQ's questions to the ZAP handler.
     """
 
     pair: Pair
@@ -40,11 +40,11 @@ class CurveServer:
 
 @dataclass(frozen=True, slots=True)
 class CurveClient:
-    """Of a socket that connects: it proves who it is, and speaks to nobody but whose key it expects.
+    """Keys of a connecting socket: it proves its identity, and speaks only with a peer that has an expected key.
 
     Attributes:
-        pair: its own key.
-        expected: the other side's public keys, tried in turn: one that is replaced has two for a while.
+        pair: the socket's own key pair.
+        expected: public keys of the other side, tried in turn. During a key replacement there are two.
     """
 
     pair: Pair
@@ -52,20 +52,22 @@ class CurveClient:
 
 
 def lock_router(sock: zmq.Socket[Any], endpoint: str, curve: CurveServer | None) -> None:
-    """Have newcomers prove who they are; to be called before the socket is bound."""
+    """Require keys from clients; call it before the socket is bound."""
     if curve is None or endpoint.startswith("inproc://"):
         return
     sock.curve_server = True
     sock.curve_secretkey = curve.pair.secret
     sock.zap_domain = curve.domain.encode("ascii")
-    sock.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # Without a doorkeeper nobody enters, rather than everybody.
+    sock.setsockopt(
+        zmq.ZAP_ENFORCE_DOMAIN, 1
+    )  # Without a ZAP handler reject every client, instead of accepting every one.
 
 
 def lock_dealer(sock: zmq.Socket[Any], endpoint: str, curve: CurveClient | None, turn: int = 0) -> None:
-    """Have it prove who it is, to whom has the expected key; to be called before it connects.
+    """Set the socket's key and the expected key of the other side; call it before the socket connects.
 
     Args:
-        turn: which of the expected keys; beyond the last one they begin anew.
+        turn: index of the expected key; after the last one the first follows again.
     """
     if curve is None or endpoint.startswith("inproc://"):
         return

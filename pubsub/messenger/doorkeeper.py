@@ -1,7 +1,7 @@
-"""Answers the questions that ZeroMQ asks about newcomers (ZAP, RFC 27, https://rfc.zeromq.org/spec/27/).
+"""The ZAP handler: answers ZeroMQ's questions about new connections (RFC 27, https://rfc.zeromq.org/spec/27/).
 
-The questions come to one address of the context. Whoever runs the process's loop polls the socket with its others, so
-no thread is needed: handshakes wait in ZeroMQ's own thread until the loop comes round.
+ZeroMQ sends the questions to one address of the context. The process's loop polls this socket together with its
+others. So no thread is needed: handshakes wait in ZeroMQ's own thread until the loop answers.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from pubsub.errors import ConfigurationError
 ENDPOINT: Final = "inproc://zeromq.zap.01"
 
 QUESTIONS_MAX: Final = 256
-"""Questions that are answered before messages have their turn."""
+"""Questions answered in one turn before messages are handled."""
 
 
 class Doorkeeper:
-    """The one socket of a context that is asked.
+    """The ZAP socket of a context.
 
     Args:
-        context: that of the sockets which ask for keys; none of them may be bound yet.
-        answer: gives the frames of the reply to a question's frames; it never raises.
+        context: context of the sockets that require keys; none of them may be bound yet.
+        answer: returns the reply frames for the frames of a question; it must not raise.
 
     Attributes:
-        sock: to be polled for reading; `take` then answers.
+        sock: socket to poll for reading; `take` then answers.
 
     Raises:
-        ConfigurationError: somebody else is asked in this context already.
+        ConfigurationError: this context has a ZAP handler already.
     """
 
     def __init__(self, context: zmq.Context[Any], answer: Callable[[Sequence[bytes]], list[bytes]]) -> None:
         self._answer = answer
         self.sock: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
         self.sock.linger = 0
-        self.sock.rcvhwm = self.sock.sndhwm = 0  # ZeroMQ's own thread neither waits for us nor loses an answer.
+        self.sock.rcvhwm = self.sock.sndhwm = 0  # So ZeroMQ's own thread never waits for us and loses no answer.
         try:
             self.sock.bind(ENDPOINT)
         except zmq.ZMQError:
             self.sock.close(0)
             raise ConfigurationError(
-                "this ZeroMQ context has somebody already who lets newcomers in; open what has keys in another context"
+                "this ZeroMQ context already has a ZAP handler; use another context for endpoints with keys"
             ) from None
 
     def take(self) -> None:
-        """Answer what was asked since the last time; a part of it, where that is much."""
+        """Answer the waiting questions, at most QUESTIONS_MAX."""
         for _ in range(QUESTIONS_MAX):
             try:
                 frames = self.sock.recv_multipart(zmq.NOBLOCK)
@@ -63,7 +63,9 @@ class Doorkeeper:
                         raise
 
     def close(self) -> None:
-        """Answer no more; another may in this context. Before that is ended, which would wait for ever."""
+        """Stop answering; another handler may then use this context. Call it before the context ends, which would
+        otherwise wait forever.
+        """
         with contextlib.suppress(zmq.ZMQError):
-            self.sock.unbind(ENDPOINT)  # A socket is closed later, by a thread of ZeroMQ's.
+            self.sock.unbind(ENDPOINT)  # `close` is asynchronous: a thread of ZeroMQ closes the socket later.
         self.sock.close(0)

@@ -1,18 +1,18 @@
-"""Whose turn it is to drive the sockets: the I/O thread's, or that of a caller who waits for its answer.
+"""Decides which thread drives the sockets: the I/O thread, or a caller that waits for its answer.
 
-A hand-over between threads costs a synchronous put a quarter of its time, so a caller drives the sockets itself, and
-when it is done the I/O thread leaves them alone for a short grace: the next call finds them free. Only where none
-comes does the I/O thread take them back, since what arrives must be handled though nobody waits for it. A caller who
-finds another at the sockets sleeps until that one is done, or has done its work for it.
+A hand-over between threads costs a synchronous put a quarter of its time. So a waiting caller drives the sockets
+itself. Afterwards the I/O thread leaves the sockets alone for a short grace, so that the next call finds them free. If
+no call comes, the I/O thread takes them back, because arriving messages must be handled even if no caller waits. A
+caller that finds another thread at the sockets sleeps until that thread is done, or has done the caller's work.
 
-The lock is what orders the threads' use of the sockets; ZeroMQ asks for no more than that. It knows its owner, since an
-interrupt (Ctrl-C) may strike between taking it and the `try` that gives it back: whoever leaves gives back what is his.
-For the same reason each who waits has a lock of his own, which the driver opens, and no `Condition`, whose inner lock
-an interrupt can leave taken.
+A lock orders the threads' use of the sockets, as ZeroMQ requires. The lock knows its owner, because an interrupt
+(Ctrl-C) may strike between taking the lock and the `try` that releases it: a leaving thread releases only its own
+lock. For the same reason each waiter has its own lock, which the driver opens. A `Condition` has an inner lock that an
+interrupt can leave taken.
 
-Waking a thread costs more than all else that an answer makes the driver do, so only those are woken who have what they
-wait for, and of the others one when nobody drives any more. Who was woken to drive and leaves without having driven
-(its time is over, or it was interrupted) wakes another one.
+Waking a thread is the most expensive part of an answer. So the driver wakes only the waiters with finished work. When
+no thread drives any more, it wakes one further waiter. If that waiter leaves without driving, because of its deadline
+or an interrupt, it wakes another one.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ def _closed_lock() -> Lock:
 
 
 class _Waiter:
-    """A caller who waits.
+    """A waiting caller.
 
     Attributes:
-        done: what for; lock: who opens it wakes him; chosen: he was woken to drive.
-        outer: the same thread, which waits already, and is in a signal's handler now.
+        done: returns True when the caller's work is done.
+        lock: opened to wake the caller.
+        chosen: the caller was woken to drive.
+        outer: an earlier wait of the same thread, if the present one runs in a signal handler.
     """
 
     __slots__ = ("chosen", "done", "lock", "outer")
@@ -45,26 +47,25 @@ class _Waiter:
         self.done, self.lock, self.chosen, self.outer = done, _closed_lock(), False, outer
 
     def has_it(self) -> bool:
-        """Whether it waits for nothing any more, or is itself to find out what is wrong with what it waits for."""
+        """Return True if `done` returns True or raises; the caller then sees the exception on its own thread."""
         try:
             return self.done()
-        except Exception:  # noqa: BLE001 - it is raised where that caller looks, on its own thread.
+        except Exception:  # noqa: BLE001 - the caller calls `done` again and gets the exception on its own thread.
             return True
 
 
 def _open(lock: Lock) -> None:
-    """Let go who waits for it; where nobody does yet, he will not wait."""
-    with suppress(RuntimeError):  # The lock is free already, or another thread released it first.
+    """Wake the thread that waits for the lock, or let the next wait return at once."""
+    with suppress(RuntimeError):  # The lock is free already, or another thread was first.
         lock.release()
 
 
 class Driving:
-    """The right to drive, which one thread has at a time.
+    """The right to drive the sockets; one thread has it at a time.
 
     Args:
-        clock: for the grace.
-        grace_seconds: how long the I/O thread leaves the sockets alone after a caller drove them.
-        wake: makes the driver return from its sleep; callable from any thread.
+        grace_seconds: time for which the I/O thread leaves the sockets alone after a caller drove them.
+        wake: ends the sleep of the driving thread; safe from any thread.
     """
 
     def __init__(self, clock: Clock, grace_seconds: float, wake: Callable[[], None]) -> None:
@@ -78,19 +79,18 @@ class Driving:
 
     @property
     def callers(self) -> int:
-        """Callers who wait to drive, or for the driver to do their work; the I/O thread gives way to them."""
+        """Number of callers that wait to drive or for their work; the I/O thread gives way to them."""
         return len(self._waiting)
 
     def try_take(self) -> bool:
-        """Take the turn if it is free; not if this thread has it already."""
+        """Take the turn if it is free; False also if this thread has it already."""
         return not self.is_mine() and self._lock.acquire(blocking=False)
 
     def is_mine(self) -> bool:
-        """Whether this thread has the turn."""
         return holds(self._lock)
 
     def give_up(self) -> None:
-        """End a turn that was too short to speak of, a look or a send; nothing where this thread has none."""
+        """End a short turn without a grace; does nothing if this thread has no turn."""
         if self.is_mine():
             self._lock.release()
             self._tell()
@@ -99,20 +99,22 @@ class Driving:
         """Take the turn as a caller.
 
         Args:
-            done: what the caller waits for; another driver may bring it about.
+            done: returns True when the caller's work is done; another driver may do it.
             deadline: on the monotonic clock, in seconds.
 
         Returns:
-            True when this thread has the turn; False when `done()` or too late.
+            True when this thread has the turn; False when `done()` returns True or the deadline has passed.
         """
         if not self.try_take():
             mine = _Waiter(done, self._waiting.get(get_ident()))
             self._waiting[get_ident()] = mine
             try:
                 if self._thread_drives:
-                    self._wake()  # It sees us and gives way; another caller would go back to sleep.
+                    self._wake()  # The I/O thread gives way to us; another caller would go back to sleep.
                 while True:
-                    mine.chosen = False  # Before the try: who has the turn chooses again when giving it up.
+                    mine.chosen = (
+                        False  # Reset it before the try: the present driver chooses again when it gives up the turn.
+                    )
                     if self.try_take():
                         break
                     left = deadline - self._clock.monotonic()
@@ -120,7 +122,7 @@ class Driving:
                         return False
                     mine.lock.acquire(timeout=min(left, TIMEOUT_MAX))
             except BaseException:
-                mine.chosen = True  # For all we know it was, and is interrupted before it drives.
+                mine.chosen = True  # It may have been chosen just now, and cannot drive any more.
                 raise
             finally:
                 self._leave()
@@ -128,20 +130,20 @@ class Driving:
         return True
 
     def caller_gives(self) -> None:
-        """End the turn of a caller; nothing where this thread has none."""
+        """End the turn of a caller; does nothing if this thread has no turn."""
         if self.is_mine():
             self._grace_until = self._clock.monotonic() + self._grace
             self._lock.release()
             self._tell()
 
     def recover(self) -> None:
-        """An exception left a caller, wherever it struck: he waits for nothing any more, and has no turn."""
+        """Clean up after an exception in a caller: end its wait and its turn."""
         self._leave()
         self.caller_gives()
-        self._tell()  # It may have struck when the turn was given back, or the waiter gone, and nobody told of it yet.
+        self._tell()  # The exception may have come between giving back the turn and waking the next thread.
 
     def _leave(self) -> None:
-        """This thread waits no more. Where it was to drive and does not, or nobody else waits, another one is told."""
+        """End this thread's wait. Wake another thread if this one was chosen to drive, or if no other caller waits."""
         mine = self._waiting.pop(get_ident(), None)
         if mine is None:
             return
@@ -151,19 +153,19 @@ class Driving:
             self._tell()
 
     def announce(self) -> None:
-        """Let the callers go whose work the driver did."""
+        """Wake the callers that `done` returns True for."""
         for waiter in tuple(self._waiting.values()):
             if waiter.has_it():
                 _open(waiter.lock)
 
     def stop(self) -> None:
-        """Let everybody see that it is over."""
+        """Wake all threads because the loop ends."""
         for waiter in tuple(self._waiting.values()):
             _open(waiter.lock)
         _open(self._thread_waits)
 
     def _tell(self) -> None:
-        """Nobody drives: let the callers go who wait for nothing any more, and have another one drive."""
+        """Wake the callers that `done` returns True for, and one other thread to drive."""
         drives = False
         for waiter in tuple(self._waiting.values()):
             if waiter.has_it():
@@ -175,24 +177,25 @@ class Driving:
             _open(self._thread_waits)
 
     def thread_takes(self, stopped: Callable[[], bool]) -> bool:
-        """Take the turn as the I/O thread, when no caller has it, wants it or had it just now; False when stopped."""
+        """Take the turn as the I/O thread when no caller has it, wants it, or had it within the grace. False when
+        stopped.
+        """
         while not stopped():
             now = self._clock.monotonic()
             free = not self._waiting and now >= self._grace_until
             if free and self._lock.acquire(blocking=False):
                 self._parked, self._thread_drives = False, True
                 return True
-            # Special case: a caller drives for long. It is not to be asked again and again; it will say so.
+            # Special case: a caller drives for a long time. Wait until it wakes this thread instead of polling.
             long = bool(self._waiting) or (free and now - self._since > self._grace)
             if long and not self._parked:
-                self._parked = True  # And one look more: who gives the turn back behind that look says so.
+                self._parked = True  # Look once more: the turn may have been given back just before `_parked` was set.
                 continue
             self._thread_waits.acquire(timeout=1.0 if long else max(self._grace_until - now, self._grace / 4))
             self._parked = False
         return False
 
     def thread_gives(self) -> None:
-        """End the turn of the I/O thread."""
         self._thread_drives = False
         self._lock.release()
         self._tell()

@@ -1,7 +1,7 @@
 """The Messenger's payload: `message_id-source_callback-dest_callback-contents`.
 
-Three decimal numbers in ASCII, each followed by a hyphen, then anything (docs/messenger.md, *The wire*). The
-contents may go on in further ZeroMQ frames, so that a large body is never copied into the payload.
+It is three decimal numbers in ASCII, each followed by a hyphen, and then any bytes (docs/messenger.md, *The wire*).
+The contents may continue in further ZeroMQ frames, so that a large body is never copied into the payload.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PREFIX_LENGTH_MAX: Final = 3 * 20
 
 
 class Callback(IntEnum):
-    """Callback IDs that every Messenger knows. Those a process registers begin at FIRST_CALLBACK."""
+    """Built-in callback IDs. The IDs that a process registers begin at FIRST_CALLBACK."""
 
     NOOP = 0
     ECHO = 1
@@ -29,13 +29,13 @@ FIRST_CALLBACK: Final = 16
 
 
 class Prefix(NamedTuple):
-    """What stands before the contents.
+    """The numbers before the contents.
 
     Attributes:
         message_id: rises with each message of one Messenger.
-        source: the sender's callback that is to get the answer.
+        source: the sender's callback for the answer.
         destination: the receiver's callback that this message answers, or a built-in one.
-        length: of the prefix in bytes; the contents begin there.
+        length: bytes of the prefix; the contents follow.
     """
 
     message_id: int
@@ -45,7 +45,6 @@ class Prefix(NamedTuple):
 
 
 def pack(message_id: int, source: int, destination: int) -> bytes:
-    """The prefix of a payload."""
     return b"%d-%d-%d-" % (message_id, source, destination)
 
 
@@ -53,7 +52,7 @@ def unpack(payload: bytes | memoryview) -> Prefix:
     """Read the prefix of a payload.
 
     Raises:
-        DecodeError: there are not three numbers of at most 2^63 - 1 with a hyphen after each.
+        DecodeError: the payload does not begin with three numbers of at most 2^63 - 1, each with a hyphen after it.
     """
     match = _PREFIX.match(payload)
     if match is None:

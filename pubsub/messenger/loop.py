@@ -1,8 +1,8 @@
 """The loop that drives a Messenger's sockets: flush, sleep, drain, tick.
 
-Whoever has the turn (`driving.py`) goes round in it: the I/O thread, or a caller inside `Messenger.wait`. Everything
-that touches a socket happens here, between taking the turn and giving it back. What other threads want done there they
-put in the queue. Where nobody is at the sockets they move the queue into them at once; a driver who sleeps is woken.
+The thread that has the turn (`driving.py`) runs this loop: the I/O thread, or a caller inside `Messenger.wait`.
+Sockets are touched only here, between taking the turn and giving it back. Other threads put their actions into the
+queue. If no thread has the turn, they move the queue into the sockets at once; if the driver sleeps, they wake it.
 """
 
 from __future__ import annotations
@@ -32,50 +32,49 @@ from pubsub.messenger.wakeup import Wakeup
 
 _LOG: Final = logging.getLogger(__name__)
 _SLEEP_SECONDS_MAX: Final = 60.0
-_TICKER_REST_SECONDS: Final = 0.1  # A ticker that raises is due still; it must not be called again and again at once.
+_TICKER_REST_SECONDS: Final = (
+    0.1  # A ticker that raised is still due; this pause keeps it from being called in a busy loop.
+)
 _POLLIN: Final = int(zmq.POLLIN)
 FOREVER: Final = float("inf")
 
 Action = Callable[[float], None]
-"""Something to do at the sockets; it is given the monotonic time in seconds."""
+"""Work at the sockets; it gets the monotonic time in seconds."""
 
 
 class Ticker(Protocol):
-    """Timers of the application that the driving thread looks after.
+    """Timers of the application that the driving thread serves.
 
-    An application with a ticker has its callbacks raise nothing but PubsubErrors. Another exception is one that a
-    signal's handler raises, or a bug: it leaves the `wait` or the `look` of the caller that drives.
+    In an application with a ticker, callbacks may raise only PubsubErrors. Any other exception comes from a signal
+    handler or a bug. It leaves the `wait` or the `look` of the driving caller.
     """
 
     def deadline(self) -> float | None:
-        """When `tick` is to be called next, on the monotonic clock in seconds; None: not now."""
+        """Return when `tick` is due, on the monotonic clock in seconds; None means not now."""
 
     def tick(self, now: float) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
 
     def struck(self) -> None:
-        """The loop was interrupted in the midst of something: it sends and receives nothing any more."""
+        """An exception cut the loop off while it moved messages: it sends and receives nothing any more."""
 
 
 class Loop:
-    """The sockets of a Messenger, and what is done at them by whoever has the turn.
+    """The sockets of a Messenger, and the work of the thread that has the turn.
 
     Args:
-        core: what each message does.
-        clock: where the time comes from.
-        limits: of the Messenger.
-        context: to be ended with the sockets; None: it is not ours.
-        doorkeeper: answers ZeroMQ's questions about newcomers; None: nobody asks.
+        context: ended together with the sockets; None if another owner ends it.
+        doorkeeper: answers ZeroMQ's questions about new connections; None if no endpoint requires keys.
 
     Attributes:
-        turn: whose turn it is to drive.
+        turn: the right to drive.
         gate: held while the queue is changed or exchanged.
-        queued_messages, queued_bytes: what the queue holds of messages, and what is being moved out of it.
-        ticker: timers of the application that are looked after.
-        driver: the thread that drives; 0: none.
-        thread: the I/O thread, which does where nobody else does; 0: it has not begun.
-        closed: it is to end, or has ended.
-        torn: an exception was found to have ended it while messages were moved: nothing is sent or received any more.
+        queued_messages, queued_bytes: messages in the queue, including those being moved out of it.
+        ticker: timers of the application.
+        driver: the driving thread; 0 if there is none.
+        thread: the I/O thread, which drives when no caller does; 0 before its start.
+        closed: the loop is ending or has ended.
+        torn: an exception cut a driver off while it moved messages; nothing is sent or received any more.
         cleaned: the sockets are closed.
     """
 
@@ -97,7 +96,7 @@ class Loop:
         self.driver = self.thread = 0
         self.closed = self.cleaned = self.torn = False
         self._midway = False
-        """Whether messages are being moved."""
+        """True while messages are being moved."""
         self._queue: list[tuple[Action, int | None]] = []
         self._wakeup = Wakeup()
         self._sockets: dict[Link, zmq.Socket[bytes]] = {}
@@ -113,25 +112,25 @@ class Loop:
     # From any thread
 
     def enqueue(self, action: Action, size: int | None = None) -> None:
-        """Have something done at the sockets. `size`: the bytes of the message that it sends; None: it sends none."""
+        """Queue an action at the sockets. `size` is the bytes of the message that it sends; None if it sends none."""
         with self.gate:
             self._queue.append((action, size))
             if size is not None:
                 self.queued_messages += 1
                 self.queued_bytes += size
-        # Whoever drives looks at the queue once more after it gave back its turn, so one of us two sees it.
+        # A driver checks the queue again after it gave back its turn, so one of the two threads sees the action.
         self.flush_if_free()
         if self._queue:
             self.wake()
 
     def wake(self) -> None:
-        """Have the driver look at everything again, where it sleeps."""
+        """Wake a sleeping driver, so that it checks everything again."""
         if self._sleeping:
             self._sleeping = False
             self._wakeup.set()
 
     def adopt(self, link: Link, sock: zmq.Socket[bytes], redial: Redial | None = None) -> None:
-        """Drive a socket from now on, and connect it anew by `redial` where ZeroMQ does not."""
+        """Add a socket; `redial` connects it again where ZeroMQ does not."""
 
         def adopt(now: float) -> None:
             self._sockets[link] = sock
@@ -144,7 +143,7 @@ class Loop:
         self.enqueue(adopt)
 
     def drop(self, link: Link) -> None:
-        """Close a link's socket; what is pending on it is abandoned."""
+        """Close a link's socket, and abandon its pending messages."""
 
         def drop(now: float) -> None:
             sock = self._sockets.pop(link, None)
@@ -159,20 +158,19 @@ class Loop:
         self.enqueue(drop)
 
     def stop(self) -> None:
-        """Have everybody leave who drives, or waits to."""
+        """Make all driving and waiting threads leave."""
         self._wakeup.set()
         self.turn.stop()
 
     def over(self) -> bool:
-        """Whether nobody is to drive any more."""
         return self.closed or self.torn
 
     def recover(self) -> None:
-        """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
+        """Release everything that this thread holds, after an exception left one of its calls."""
         release_all(self.gate)
         if self.driver == get_ident():
             self.driver = 0
-        # Once more with the turn: it may have been another thread that was in the midst of it, and has ended it since.
+        # Check again with the turn: another thread may have been moving messages, and may have finished since.
         if self._midway and (self.turn.is_mine() or self.turn.try_take()) and self._midway:
             self._tear()
         self.turn.recover()
@@ -180,7 +178,9 @@ class Loop:
     # With the turn
 
     def _begin(self) -> bool:
-        """This thread has the turn, and is about to move messages; whether nobody was interrupted in that."""
+        """Mark the beginning of moving messages; return False if an earlier driver was cut off. This thread has the
+        turn.
+        """
         if self._midway:
             self._tear()
         if not self.torn:
@@ -188,14 +188,16 @@ class Loop:
         return self._midway
 
     def _tear(self) -> None:
-        """The turn is this thread's, and a thread that had it was cut off: what is in the sockets is not known."""
+        """Stop the loop, because a driver was cut off and the state of the sockets is unknown. This thread has the
+        turn.
+        """
         self.torn, self._midway = True, False
         self.turn.stop()
         if self.ticker is not None:
             self.ticker.struck()
 
     def run(self) -> None:
-        """Drive as the I/O thread, until it is closed."""
+        """Drive as the I/O thread until the loop closes."""
         self.thread = get_ident()
         while self.turn.thread_takes(self.over):
             try:
@@ -205,7 +207,7 @@ class Loop:
             self.flush_if_free()
 
     def flush_if_free(self) -> None:
-        """What was queued, or asked for by `close`, while this thread was about to leave must not wait."""
+        """Handle actions or a `close` that arrived while this thread was about to give back the turn."""
         while ((self._queue and not self.torn) or self.closed) and not self.cleaned and not self.turn.is_mine():
             try:
                 if not self.turn.try_take():
@@ -219,9 +221,9 @@ class Loop:
                 self.turn.give_up()
 
     def drive(self, done: Callable[[], bool], deadline: float, *, yields: bool = False) -> None:
-        """Flush, sleep, drain, tick; until `done()` or the deadline. This thread has the turn.
+        """Flush, sleep, drain and tick until `done()` returns True or the deadline passes. This thread has the turn.
 
-        `yields`: the sleep ends when a caller wants the turn.
+        With `yields`, the sleep ends when a caller wants the turn.
         """
         core, clock = self._core, self._clock
         if not self._begin():
@@ -258,12 +260,12 @@ class Loop:
         except zmq.ZMQError as error:
             if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
                 raise
-            self.closed = True  # The context that we share was ended by its owner.
+            self.closed = True  # The owner of the shared context ended it.
         finally:
             self.driver = 0
 
     def look(self) -> None:
-        """As a caller that drives and waits for nothing, where nobody else drives."""
+        """Drive once without waiting, if no other thread drives."""
         try:
             if self.turn.try_take():
                 self.drive(self.over, float("-inf"))
@@ -274,14 +276,14 @@ class Loop:
             raise
 
     def _sleep(self, now: float, deadline: float, *, yields: bool) -> list[tuple[Any, int]]:
-        """Poll until something comes, something is due or somebody wakes us."""
-        # First asleep, then a look: who queues or calls after the look sees us asleep and wakes us.
+        """Poll until a message arrives, work is due, or another thread wakes us."""
+        # Set `_sleeping` before checking the queue: a thread that queues after the check then wakes us.
         self._sleeping = True
         try:
             pause = 0
             if not self._queue and not (yields and self.turn.callers):
                 pause = int(min(max(self._until(deadline) - now, 0.0), _SLEEP_SECONDS_MAX) * 1000 + 0.999)
-            self._midway = False  # An exception that strikes while we sleep cuts nothing off.
+            self._midway = False  # An exception during the sleep cuts nothing off.
             ready = zmq_poll(self._pollset, pause)
             self._midway = True
             return ready
@@ -327,12 +329,14 @@ class Loop:
                 self._call(*call)
 
     def _call(self, function: Callable[..., object], arguments: tuple[Any, ...], *, ends_here: bool = False) -> bool:
-        """Call the application; whether it did not raise. `ends_here`: nobody else gets it (see `Ticker`)."""
-        self._midway = False  # What a callback does is its own: we are between two messages.
+        """Call the application; return True if it did not raise. With `ends_here` no caller gets the exception (see
+        `Ticker`).
+        """
+        self._midway = False  # An exception in a callback cuts nothing off: the loop is between two messages.
         try:
             function(*arguments)
             self._midway = True
-        except Exception as error:  # What an application's callback raises is logged and counted, and ends there.
+        except Exception as error:  # An exception of the application is logged, counted, and not passed on.
             foreign = self.ticker is not None and not isinstance(error, PubsubError)
             if foreign and not ends_here and get_ident() != self.thread:
                 raise
@@ -343,9 +347,10 @@ class Loop:
         return True
 
     def _tell(self, function: Callable[..., object], arguments: tuple[Any, ...]) -> bool:
-        """As `_call`, also from within a `flush_if_free`: who is told may close then too, and may not wait.
+        """Call the application as `_call`, also within `flush_if_free`: the function may close the loop, but must not
+        wait.
 
-        What is raised ends here: behind it in the queue there may be messages.
+        The exception is never passed on, because messages may follow in the queue.
         """
         before, self.driver = self.driver, get_ident()
         try:
@@ -354,7 +359,9 @@ class Loop:
             self.driver = before
 
     def _flush(self) -> None:
-        """Move the queue through the core into the sockets. Nobody is called here, but told why he is refused."""
+        """Move the queue through the core into the sockets. No callback runs here, except reports of a refused
+        connection.
+        """
         core = self._core
         if self._queue:
             with self.gate:
@@ -364,7 +371,7 @@ class Loop:
                 if size is None:
                     action(now)
                     continue
-                with self.gate:  # Who counts meanwhile finds the message in the queue or pending, and never in both.
+                with self.gate:  # So that a concurrent count finds the message in the queue or pending, never in both.
                     action(now)
                     self.queued_messages -= 1
                     self.queued_bytes -= size
@@ -376,7 +383,7 @@ class Loop:
                 core.counters.unsent += 1
 
     def hurry(self, link: Link, *, anew: bool) -> None:
-        """Connect a link again at once where it is refused; `anew`: in any case."""
+        """Connect a refused link again at once; with `anew`, any link."""
 
         def hurry(now: float) -> None:
             if (sock := self._sockets.get(link)) is not None:
@@ -385,7 +392,7 @@ class Loop:
         self.enqueue(hurry)
 
     def clean(self) -> None:
-        """Send what is queued as far as that goes without waiting, and close the sockets. This thread has the turn."""
+        """Send queued messages as far as possible without waiting, and close the sockets. This thread has the turn."""
         if self.cleaned:
             return
         if not self.torn and self._begin():

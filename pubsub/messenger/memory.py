@@ -1,9 +1,9 @@
-"""The last resort against a peer that fills the memory where no queue of ours is: in ZeroMQ's own.
+"""Last resort against a peer that fills memory in ZeroMQ's own queues, where no limit of ours applies.
 
-ZeroMQ bounds its queues by messages and each frame by its size, but neither the frames of a message that never ends nor
-the bytes of all queues together, and it has no way to close one connection. But all that waits belongs to connections.
-So a process that has grown beyond its limit closes them all and listens anew. Whoever behaves connects again and
-repeats what was not answered, as after any cut.
+ZeroMQ limits its queues by messages and each frame by its size. It limits neither the frames of an endless message nor
+the bytes of all queues together, and it cannot close one connection. But all waiting data belongs to connections. So a
+process that exceeds its memory limit closes all connections and listens again. Correct peers connect again and repeat
+their unanswered messages, as after any cut.
 """
 
 from __future__ import annotations
@@ -16,29 +16,29 @@ from pubsub.base.resources import resident_bytes as resident_bytes  # noqa: PLC0
 from pubsub.errors import ConfigurationError
 
 LOOK_SECONDS: Final = 0.1
-"""How often a process looks how large it is."""
+"""Interval at which a process checks its size."""
 
 PAUSE_SECONDS: Final = 0.5
-"""After it has closed its connections it gives their memory so long to be freed."""
+"""Time for the memory of closed connections to be freed."""
 
 GROWTH: Final = 1.25
-"""A process that is larger than its limit for another reason closes connections again when it has grown by so much."""
+"""If a process is too large for another reason, it closes connections again only after growth by this factor."""
 
 BIND_SECONDS: Final = 10.0
-"""How long an address that was just given up may take to be free."""
+"""Time limit until a released address is free again."""
 
 _T = TypeVar("_T")
 
 
 class MemoryGuard:
-    """Tells when a process is too large.
+    """Reports when a process is too large.
 
     Args:
-        limit: bytes; 0: none.
-        size: how large it is.
+        limit: bytes; 0 for no limit.
+        size: returns the size of the process in bytes.
 
     Attributes:
-        wait_ms: how long its loop may sleep between two looks at most; None: as long as it likes.
+        wait_ms: longest sleep of the loop between two checks, in milliseconds; None for no limit.
     """
 
     def __init__(self, limit: int, size: Callable[[], int] = resident_bytes) -> None:
@@ -49,12 +49,12 @@ class MemoryGuard:
         self.wait_ms = int(LOOK_SECONDS * 1000) if limit else None
 
     def exceeded(self, now: float) -> bool:
-        """Whether it has grown beyond its limit; once for each time."""
+        """Return True once each time the process has grown beyond its limit."""
         if not self._limit or now < self._look_at:
             return False
         self._look_at = now + LOOK_SECONDS
         size = self._size()
-        if self._settling:  # The memory of the closed connections is given back; the rest is not theirs.
+        if self._settling:  # The memory of the closed connections is freed by now, so the rest has another reason.
             self._settling = False
             self._threshold = max(self._limit, int(size * GROWTH))
             return False
@@ -68,10 +68,10 @@ class MemoryGuard:
 
 
 def once_free(bind: Callable[[], _T]) -> _T:
-    """Bind an address that was just given up, as soon as it is free.
+    """Bind an address that was just released, as soon as it is free.
 
     Raises:
-        ConfigurationError: somebody else has taken it.
+        ConfigurationError: another process took the address.
     """
     deadline = time.monotonic() + BIND_SECONDS
     while True:

@@ -1,7 +1,7 @@
-"""The Messenger as its users see it: links, messages, and waiting for their answers.
+"""The public side of the Messenger: links, messages, and waiting for answers.
 
-What each message does is in `core.py`, what is done at the sockets in `loop.py`. Here is the thread that drives the
-sockets when no caller does.
+`core.py` has the effect of each message, and `loop.py` the work at the sockets. This module has the thread that drives
+the sockets when no caller does.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ _LOG: Final = logging.getLogger(__name__)
 
 
 def _parts(contents: Buffer | Sequence[Buffer]) -> Sequence[Buffer]:
-    """The contents as a sequence of at least one buffer; refused here, where the caller sees it, if they are not."""
+    """Return the contents as a sequence of at least one buffer. It raises CallerError early, on the caller's thread."""
     if isinstance(contents, bytes | memoryview):
         return (contents,)
     if isinstance(contents, str) or not all(isinstance(part, bytes | memoryview) for part in contents):
-        raise CallerError("the contents of a message are bytes or memoryview, one or several")
+        raise CallerError("the contents of a message must be bytes or memoryview, or a sequence of these")
     return contents or (b"",)
 
 
@@ -49,10 +49,10 @@ _IDS_FETCHED: Final = 512
 
 
 class _CallbackIds:
-    """IDs of new callbacks, by chance from the operating system: nobody who saw others guesses the next.
+    """Random IDs of new callbacks from the operating system, so that known IDs do not reveal the next.
 
-    They are fetched many at a time: a question to the operating system hands the interpreter's lock to another thread,
-    which costs a put more than the answer is worth. Any thread may call it.
+    IDs are fetched in bulk: a system call releases the interpreter's lock, and that costs a put more than the ID
+    itself. Any thread may call it.
     """
 
     def __init__(self) -> None:
@@ -68,11 +68,11 @@ class _CallbackIds:
 
 
 Zap = Callable[[Sequence[bytes]], list[bytes]]
-"""From the frames of a question about a newcomer it makes those of the reply."""
+"""Returns the reply frames for the frames of a question about a new connection."""
 
 
 def _careful(zap: Zap, counters: Counters) -> Zap:
-    """The same, where it may raise: that is logged and counted, and nobody is let in."""
+    """Wrap a ZAP function: log and count an exception, and reject the connection."""
 
     def answer(question: Sequence[bytes]) -> list[bytes]:
         try:
@@ -86,37 +86,38 @@ def _careful(zap: Zap, counters: Counters) -> Zap:
 
 
 def _check_near(endpoint: str) -> None:
-    """See that nobody but this host reaches an endpoint that asks for no keys.
+    """Check that an endpoint without keys can be reached from this host only.
 
     Raises:
-        ConfigurationError: others do.
+        ConfigurationError: other hosts can reach it.
     """
     if reaches_out(endpoint):
         raise ConfigurationError(
-            f"{endpoint} would be open without keys to anyone who reaches it: "
-            "give it keys (curve=…), or say insecure=True"
+            f"{endpoint} has no keys and can be reached by other hosts: "
+            "give keys with curve=…, or allow it with insecure=True"
         )
 
 
 class Messenger:
     """Messages with callbacks between processes and threads, over `tcp://`, `ipc://` and `inproc://`.
 
-    A callback or a server loop runs on whichever thread drives the sockets: the I/O thread, or a caller inside `wait`.
-    It must not block; one that raises is logged and counted (see `Ticker`). In a forked child calls raise AfterFork.
+    A callback or a server loop runs on the thread that drives the sockets: the Messenger's own thread, or a caller
+    inside `wait`. It must not block. If it raises, the exception is logged and counted (see `Ticker`). In a forked
+    child all calls raise AfterFork.
 
-    An exception that a signal raises (Ctrl-C) while the caller's thread moves messages may leave one sent in part. Then
-    nothing is sent or received any more, and every call but `close` raises Interrupted. It does not while he waits.
+    If a signal handler's exception (Ctrl-C) strikes while the caller's thread moves messages, one may be partly sent.
+    Then the Messenger sends and receives nothing more, and every call except `close` raises Interrupted.
 
     Args:
-        context: a ZeroMQ context to share, which `inproc://` needs; None: one of its own.
-        clock: where the time comes from.
-        limits: what is held at most.
-        chance: where the jitter of retries comes from; None: seeded by the system.
-        zap: answers ZeroMQ's questions about who may enter where keys are asked for (ZAP, RFC 27): from the frames of
-            a question it makes those of the reply. Called as callbacks are; it must not raise. None: nobody asks.
+        context: a ZeroMQ context to share, which `inproc://` needs; None makes an own context.
+        clock: source of the time; None is the system clock.
+        limits: limits and times.
+        chance: random numbers for the jitter of retries; None takes a seed from the system.
+        zap: the ZAP handler (RFC 27), required for endpoints with keys. It returns the reply frames for the frames of
+            ZeroMQ's question about a new connection. It is called like a callback and must not raise.
 
     Raises:
-        ConfigurationError: somebody else answers those questions in the shared context.
+        ConfigurationError: the shared context already has a ZAP handler.
     """
 
     def __init__(
@@ -155,27 +156,27 @@ class Messenger:
         curve: CurveServer | None = None,
         insecure: bool = False,
     ) -> str:
-        """Open an endpoint with a server loop of its own.
+        """Open an endpoint with its own server loop.
 
         Args:
-            endpoint: `tcp://HOST:PORT` (port 0: a free one), `ipc://PATH` or `inproc://NAME`.
+            endpoint: `tcp://HOST:PORT` (port 0 takes a free one), `ipc://PATH` or `inproc://NAME`.
             server_loop: called with each `Request` that names no callback of ours.
-            idempotent: hand repeats on too, and neither keep nor acknowledge the answers.
-            curve: who connects must prove who it is, and be let in by the Messenger's `zap`. None: anybody is let in.
-            insecure: anybody may be let in where others than this host reach the endpoint, too.
+            idempotent: also pass repeats to the server loop, and neither keep nor acknowledge the answers.
+            curve: require clients to prove their identity with a key that `zap` accepts. None accepts any client.
+            insecure: allow an endpoint without keys that other hosts can reach.
 
         Returns:
-            The endpoint that others can connect to, with its port.
+            The endpoint to connect to, with its port.
 
         Raises:
-            ConfigurationError: the address is in use or is not one; or it would be open to others than this host, or
-                ask for keys with nobody to say whose are let in.
+            ConfigurationError: the address is in use or not valid, other hosts can reach it without keys, or `zap` is
+                missing.
         """
         self._check_open()
         if curve is None and not insecure:
             _check_near(endpoint)
         if curve is not None and self._doorkeeper is None and self._owns_context:
-            raise ConfigurationError(f"{endpoint} asks for keys, and nothing says whose are let in: Messenger(zap=…)")
+            raise ConfigurationError(f"{endpoint} requires keys, but no ZAP handler accepts any: give Messenger(zap=…)")
         sock, bound = open_router(self._context, endpoint, curve=curve)
         self._adopt(self._core.opened(bound, server_loop, idempotent=idempotent), sock)
         return bound
@@ -189,18 +190,18 @@ class Messenger:
         curve: CurveClient | None = None,
         told: Told | None = None,
     ) -> Peer:
-        """Connect to an endpoint, now or as soon as somebody opens it, and again whenever the connection breaks.
+        """Connect to an endpoint, now or when it is opened, and again whenever the connection breaks.
 
         Args:
-            endpoint: of another Messenger.
-            server_loop: for messages of the other side that name no callback of ours.
+            endpoint: address of another Messenger.
+            server_loop: called with messages of the other side that name no callback of ours.
             idempotent: as in `listen`.
-            curve: prove who we are, and speak only with whom has one of the expected keys. None: neither.
-            told: called, as callbacks are, with the `Refusal` where the other side does not let us in, or is not the
-                one that is expected, each time that it is tried; with None when nothing stands against it any more.
+            curve: prove our identity, and speak only with a peer that has an expected key. None does neither.
+            told: called like a callback with a `Refusal` when the other side refuses our key or has an
+                unexpected one, and with None when the connection is no longer refused.
 
         Returns:
-            The other side, to send to. Each call makes a connection of its own.
+            The peer to send to. Each call makes a new connection.
 
         Raises:
             ConfigurationError: `endpoint` is not an address.
@@ -214,15 +215,15 @@ class Messenger:
         return link.peer
 
     def hurry(self, peer: Peer, *, anew: bool = False) -> None:
-        """Connect to a peer again at once where it refuses us, which is else tried every 1 to 30 s. From any thread.
+        """Connect to a peer at once if it refuses us; otherwise that happens every 1 to 30 s. Any thread may call it.
 
-        With `anew` also where it does not; what is on its way there is lost, and sent again where it is kept.
+        With `anew` it reconnects in any case: messages on the way are lost, and kept messages are sent again.
         """
         self._check_own()
         self._loop.hurry(peer.link, anew=anew)
 
     def disconnect(self, peer: Peer) -> None:
-        """Close the connection to a peer; what is pending to it is abandoned."""
+        """Close the connection to a peer; its pending messages are abandoned."""
         self._check_own()
         with self._connecting:
             self._connections = {e: p for e, p in self._connections.items() if p is not peer}
@@ -236,7 +237,7 @@ class Messenger:
         self._loop.adopt(link, sock, redial)
 
     def forked(self, parent: int) -> None:
-        """This is a child of the process that opened it: whatever is called raises, and nothing is touched."""
+        """Called in a forked child: from then on every call raises AfterFork, and no socket is touched."""
         self._inherited = AfterFork("the Messenger", parent)
         self._loop.closed = self._loop.cleaned = True
         self._loop.gate, self._connecting = RLock(), Lock()
@@ -246,7 +247,7 @@ class Messenger:
 
     @property
     def ticker(self) -> Ticker | None:
-        """Timers of the application that the driving thread looks after; to be set before anything is sent."""
+        """Timers of the application that the driving thread serves; set it before the first send."""
         return self._loop.ticker
 
     @ticker.setter
@@ -255,7 +256,7 @@ class Messenger:
 
     @property
     def driven_here(self) -> bool:
-        """Whether this thread drives the sockets, or is the one that does where nobody else does."""
+        """True if this thread drives the sockets, or is the Messenger's own thread."""
         here, loop = get_ident(), self._loop
         return here in (loop.driver, loop.thread) or loop.turn.is_mine()
 
@@ -281,22 +282,21 @@ class Messenger:
         *,
         retry: bool = True,
     ) -> int:
-        """Queue a message; from any thread, a callback too.
+        """Queue a message. Any thread may call it, also from a callback.
 
         Args:
-            destination: a peer, or an endpoint, which is connected to when it is first named.
-            contents: what follows the prefix; of several parts the first does, and the others are further frames,
-                which are not copied where they are large.
+            destination: a peer, or an endpoint, which is connected on first use.
+            contents: the message. Further parts of a sequence are further frames; large ones are not copied.
             callback: called once, with (peer, contents of the answer's first frame, its further frames).
-            dest_callback: the callback there that gets it: NOOP is the server loop, ECHO sends the contents back.
-            retry: send it again until it is answered (or, without a callback, acknowledged). Without, the caller makes
-                each try itself, by another `send`; the callback stays valid until it was called, or until `forget`.
+            dest_callback: callback at the receiver: NOOP is the server loop, ECHO returns the contents.
+            retry: send again until answered, or acknowledged if there is no callback. With False the caller makes each
+                try itself by another `send`; the callback stays valid until it is called or removed by `forget`.
 
         Returns:
             A token for `forget`; 0 without a callback.
 
         Raises:
-            TooLarge: a named limit is reached; nothing was queued.
+            TooLarge: a limit is reached; nothing was queued.
             CallerError: the contents are not bytes, or the Messenger is closed.
             ConfigurationError: `destination` is not an address.
         """
@@ -319,7 +319,7 @@ class Messenger:
         self._loop.enqueue(lambda now: self._core.answer(request, parts, now), size)
 
     def forget(self, token: int) -> None:
-        """A callback is not wanted any more: its answer, should it come, is dropped. From any thread."""
+        """Remove a callback; a later answer is dropped. Any thread may call it."""
         self._core.forget(token)
 
     def _connection(self, endpoint: str) -> Peer:
@@ -343,22 +343,22 @@ class Messenger:
         return size
 
     def wake(self) -> None:
-        """Make the driving thread look at the ticker's deadline again. From any thread."""
+        """Make the driving thread check the ticker's deadline again. Any thread may call it."""
         self._loop.wake()
 
     # Driving
 
     def wait(self, done: Callable[[], bool], deadline: float) -> bool:
-        """Drive the sockets on this thread until something is done, or sleep while another thread drives them.
+        """Drive the sockets on this thread until `done()` returns True, or sleep while another thread drives them.
 
-        Not to be called from a callback, nor with a lock held that a callback or `done` takes.
+        Do not call it from a callback, or while holding a lock that a callback or `done` takes.
 
         Args:
-            done: whether that for which the caller waits has happened; made true by a callback.
+            done: returns True when a callback has brought the expected result.
             deadline: on the monotonic clock, in seconds.
 
         Returns:
-            What `done()` says at the end. With a deadline that is past it looks once and does not sleep.
+            The final result of `done()`. With a deadline in the past it checks once and does not sleep.
 
         Raises:
             CallerError: it was called from a callback.
@@ -385,15 +385,15 @@ class Messenger:
         return done()
 
     def look(self) -> None:
-        """Take what has arrived, and have the ticker act on it, where nobody drives; waits for nothing."""
+        """Handle the messages that have arrived and run the ticker, if no other thread drives; never wait."""
         self._loop.look()
 
     def recover(self) -> None:
-        """An exception left a call of this thread, wherever it struck: give back what the thread still holds."""
+        """Release everything that this thread holds, after an exception left one of its calls."""
         self._loop.recover()
 
     def announce(self) -> None:
-        """Let callers in `wait` look at what they wait for: those who sleep, and the one who drives."""
+        """Make the callers in `wait` check `done()`: sleeping callers and the driving one."""
         self._loop.turn.announce()
         if self._loop.driver not in {0, self._loop.thread}:
             self._loop.wake()
@@ -402,30 +402,30 @@ class Messenger:
 
     @property
     def counters(self) -> Counters:
-        """What happened so far."""
+        """Counts of events so far."""
         return self._core.counters
 
     @property
     def pending(self) -> int:
-        """Messages that wait for their answer or acknowledgement, and those still queued."""
+        """Number of messages that wait for their answer or acknowledgement, including queued ones."""
         with self._loop.gate:
             return self._core.pending.count + self._loop.queued_messages
 
     @property
     def callbacks(self) -> int:
-        """Callbacks that are registered."""
+        """Number of registered callbacks."""
         return self._core.callbacks
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after a call of `close`."""
         return self._loop.closed
 
     def close(self) -> None:
-        """Close the sockets and end the thread; what is pending is abandoned, and callers in `wait` return.
+        """Close the sockets and end the thread. Pending messages are abandoned, and callers in `wait` return.
 
-        With a context of its own the addresses are free when this returns; in a shared one ZeroMQ frees them a moment
-        later. Called from a callback it closes when that returns.
+        With an own context the addresses are free when it returns; with a shared context ZeroMQ frees them a moment
+        later. If a callback calls it, the Messenger closes after the callback returns.
         """
         loop = self._loop
         with loop.gate:
@@ -434,8 +434,8 @@ class Messenger:
             return
         loop.stop()
         if loop.driver == get_ident():
-            return  # Called from a callback: this thread cleans up when its turn ends.
-        if self._thread is not None and self._thread.ident is not None:  # An interrupt may have kept it from starting.
+            return  # Called from a callback: this thread closes the sockets when its turn ends.
+        if self._thread is not None and self._thread.ident is not None:  # An interrupt may have prevented its start.
             self._thread.join()
         try:
             if loop.turn.caller_takes(lambda: loop.cleaned, FOREVER):

@@ -1,7 +1,7 @@
-"""Whom a Messenger talks to: links, and the peers on them.
+"""Links, and the peers on them.
 
-A link is one socket: a connection, with one peer, or an endpoint that was opened, with a peer for each Messenger that
-connected to it, told apart by the random routing IDs that these gave themselves.
+A link is one socket. A connection has one peer. An opened endpoint has one peer for each Messenger that connected to
+it; their random routing IDs tell them apart.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ class Link:
     """One socket.
 
     Attributes:
-        endpoint: what it is bound or connected to.
-        loop: called with each `Request` that names no callback of ours; None: such messages are dropped and counted.
-        idempotent: repeats are handed to the loop; its answers are neither kept nor acknowledged.
-        peers: of an endpoint that was opened, by routing ID.
-        peer: of a connection.
+        endpoint: address that it is bound or connected to.
+        loop: called with each `Request` that names no callback of ours; None drops and counts such messages.
+        idempotent: repeats are passed to the loop; its answers are neither kept nor acknowledged.
+        peers: peers of an opened endpoint, by routing ID.
+        peer: the peer of a connection.
     """
 
     __slots__ = ("endpoint", "idempotent", "loop", "peer", "peers")
@@ -39,13 +39,13 @@ class Link:
 
 
 class Peer:
-    """Another Messenger, as this one sees it; what `connect` returns and what callbacks are given.
+    """Another Messenger; returned by `connect` and passed to callbacks.
 
     Attributes:
-        link: the socket it is heard on.
-        routing: its routing ID there; b"" on a connection, which has one peer.
-        heard: when it was last heard, on the monotonic clock in seconds; None: never.
-        forgotten: it was silent for too long, or its link was closed: nothing more is sent to it.
+        link: its socket.
+        routing: its routing ID on that socket; b"" on a connection, which has one peer.
+        heard: time of its last message, on the monotonic clock in seconds; None before the first.
+        forgotten: True after long silence or after its link was closed; nothing more is sent to it.
     """
 
     __slots__ = ("acks", "forgotten", "heard", "link", "pending", "routing", "seen", "sent")
@@ -61,7 +61,7 @@ class Peer:
 
     @property
     def endpoint(self) -> str:
-        """The endpoint it is connected to, or that it connected to."""
+        """Address of the connection, or of the opened endpoint that the peer connected to."""
         return self.link.endpoint
 
     def __repr__(self) -> str:
@@ -69,21 +69,19 @@ class Peer:
 
 
 class Chance(Protocol):
-    """Where jitter comes from: a `random.Random`."""
+    """Random numbers for jitter, such as a `random.Random`."""
 
     def random(self) -> float:
-        """A number in [0, 1)."""
+        """Return a number in [0, 1)."""
 
 
 class Pending:
     """One message that is sent again until it is retired.
 
     Attributes:
-        peer: to whom.
-        message_id: under which it is known there.
         head, parts: its frames.
-        token: of the callback that its answer goes to; 0 for a one-way message, which is retired by an ACK.
-        retired: whether it is not pending any more.
+        token: callback ID of its answer; 0 for a one-way message, which an ACK retires.
+        retired: True when it is not pending any more.
     """
 
     __slots__ = ("_delay", "head", "message_id", "parts", "peer", "retired", "size", "token")
@@ -97,17 +95,17 @@ class Pending:
         self._delay = delay
 
     def next_delay(self, limits: MessengerLimits, chance: Chance) -> float:
-        """Seconds until the next retry."""
+        """Return the seconds until the next retry."""
         delay, self._delay = self._delay, min(self._delay * 2, limits.retry_seconds_max)
         return delay * (0.75 + 0.5 * chance.random())
 
 
 class Request:
-    """A message that names no callback of ours, as a server loop gets it.
+    """A message that names no callback of ours; a server loop receives it.
 
     Attributes:
-        peer: who sent it.
-        contents: what follows the prefix in the first frame.
+        peer: its sender.
+        contents: contents of the first frame, after the prefix.
         frames: the further frames.
     """
 
@@ -125,19 +123,19 @@ class Request:
 
     @property
     def wants_answer(self) -> bool:
-        """Whether the sender registered a callback for the answer."""
+        """True if the sender registered a callback for the answer."""
         return self.source != 0
 
     def reply(self, contents: Buffer | Sequence[Buffer]) -> None:
-        """Answer it, now or later, from any thread; the answer is queued.
+        """Queue the answer. Any thread may call it, at any time.
 
         Args:
-            contents: what follows the prefix; of several parts the first does, and the others are further frames.
+            contents: the answer. Of several parts, the first follows the prefix and the others are further frames.
 
         Raises:
-            CallerError: it wants no answer.
-            TooLarge: a named limit is reached.
+            CallerError: the request wants no answer.
+            TooLarge: a limit is reached.
         """
         if not self.source:
-            raise CallerError("a one-way message has no callback that an answer could go to")
+            raise CallerError("a one-way message cannot be answered; check wants_answer first")
         self._answer(self, contents)

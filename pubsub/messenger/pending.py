@@ -1,7 +1,7 @@
-"""Messages that wait for their answer or acknowledgement, and when each is sent again.
+"""Messages that wait for their answer or acknowledgement, and the times of their retries.
 
-A retry is the same bytes under the same ID. The delay doubles with each one up to a limit and is moved at random, so
-that those who lost their peer together do not come back together.
+A retry sends the same bytes under the same ID. The delay doubles with each retry up to a limit, and is changed at
+random. So peers that lost a connection together do not return at the same moment.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ class PendingMessages:
     """All pending messages of a Messenger, by the time of their next retry.
 
     Attributes:
-        count: how many there are.
+        count: their number.
         size: their bytes.
     """
 
@@ -31,7 +31,7 @@ class PendingMessages:
     def add(
         self, peer: Peer, message_id: int, head: bytes, parts: tuple[Buffer, ...], token: int, now: float
     ) -> Pending:
-        """Keep a message that was just sent."""
+        """Add a message that was just sent."""
         pending = Pending(peer, message_id, head, parts, token, self._limits.retry_seconds)
         peer.pending[message_id] = pending
         self.count += 1
@@ -44,17 +44,17 @@ class PendingMessages:
         heappush(self._queue, (now + pending.next_delay(self._limits, self._chance), self._order, pending))
 
     def retire(self, pending: Pending) -> None:
-        """The message was answered, acknowledged or given up."""
+        """Remove a message that was answered, acknowledged or given up."""
         if pending.retired:
             return
         pending.retired = True
         self.count -= 1
         self.size -= pending.size
-        pending.head, pending.parts = b"", ()  # The queue keeps the entry until it is due, but need not keep its bytes.
+        pending.head, pending.parts = b"", ()  # The entry stays in the queue until it is due; free its bytes now.
         del pending.peer.pending[pending.message_id]
 
     def due(self, now: float) -> Iterator[Pending]:
-        """The messages to send again at `now`, each scheduled anew unless it is retired meanwhile."""
+        """Yield the messages to send again at `now`, and schedule each again unless it is retired meanwhile."""
         queue = self._queue
         while queue and queue[0][0] <= now:
             pending = heappop(queue)[2]
@@ -65,7 +65,7 @@ class PendingMessages:
                 self._schedule(pending, now)
 
     def deadline(self) -> float | None:
-        """When the next retry is due."""
+        """Return when the next retry is due, or None."""
         queue = self._queue
         while queue and queue[0][2].retired:
             heappop(queue)

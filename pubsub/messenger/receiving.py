@@ -1,6 +1,6 @@
-"""Whole messages as copied bytes, bounded in frames and bytes: for protocols whose envelopes are taken apart.
+"""Receives complete messages as copied bytes, limited in frames and bytes, for protocols with envelopes.
 
-What a core keeps for long must not keep a large buffer of ZeroMQ's alive, and may be a key of a dictionary.
+A core may keep a frame for long or use it as a key of a dictionary. Neither must keep a large buffer of ZeroMQ alive.
 """
 
 from __future__ import annotations
@@ -20,13 +20,12 @@ _raw_get: Final[Any] = backend.Socket.get
 def receive_copied(
     sock: zmq.Socket[bytes], frames_max: int, bytes_max: int, *, known: bool = False
 ) -> list[bytes] | None:
-    """The frames of the next message, each copied, or None where none is waiting; [] for one that is too large.
+    """Return the copied frames of the next message; None if none is waiting, [] if it is too large.
 
     Args:
-        sock: the socket.
-        frames_max, bytes_max: of a message, all its frames together.
-        known: one is probably waiting. Else the socket is asked first: that takes two system calls, and to find out by
-            the exception costs three times as much.
+        frames_max, bytes_max: limits of a message, all frames together.
+        known: a message is probably waiting. If not known, ask the socket first: that costs two system calls, and the
+            exception of an empty socket costs three times as much.
     """
     if not known and not _raw_get(sock, _EVENTS) & _POLLIN:
         return None
@@ -37,9 +36,9 @@ def receive_copied(
 
 
 def receive_of_user(sock: zmq.Socket[bytes], frames_max: int, bytes_max: int) -> tuple[str, list[bytes] | None]:
-    """As `receive_copied`, of a ROUTER that asks for keys: also whose key opened the connection.
+    """Return the key's user and the frames, from a ROUTER that requires keys; otherwise as `receive_copied`.
 
-    Of a socket that does not ask, the peer itself would say who it is, and be believed.
+    On a socket without keys the peer itself could set the user's name, so this function must not be used there.
     """
     if not _raw_get(sock, _EVENTS) & _POLLIN:
         return "", None
@@ -51,14 +50,16 @@ def receive_of_user(sock: zmq.Socket[bytes], frames_max: int, bytes_max: int) ->
 
 
 def _whole(sock: zmq.Socket[bytes], first: zmq.Frame, frames_max: int, bytes_max: int) -> list[bytes]:
-    """The message that begins with a frame. Each knows whether more follow; to ask the socket costs twice as much."""
+    """Return the message that begins with this frame. Each frame knows whether more follow; asking the socket costs
+    twice as much.
+    """
     frame, frames, size, count = first, [first.bytes], len(first), 1
     while frame.more:
         frame = _raw_receive(sock, _NOBLOCK, False)
         size += len(frame)
         count += 1
         if size > bytes_max or count > frames_max:
-            frames.clear()  # What is left of it has to be taken too.
+            frames.clear()  # The remaining frames must still be read.
         else:
             frames.append(frame.bytes)
     return [] if size > bytes_max or count > frames_max else frames

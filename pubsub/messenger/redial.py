@@ -1,24 +1,25 @@
-"""Connections that ZeroMQ gives up for good, or makes anew without an end, are made anew by us.
+"""Connects again where ZeroMQ gives a connection up permanently, or retries it without end.
 
-ZeroMQ tries again by itself after whatever may happen to a connection, with two exceptions (libzmq 4.3.5, measured):
+ZeroMQ retries a broken connection by itself, with two exceptions (measured with libzmq 4.3.5):
 
-* A protocol error, and a key that the other side does not let in, end the connection without a word, and each send
-  finds no room from then on (`session_base_t::engine_error`, reason `protocol_error`). A port that once answered with
-  something else than ZeroMQ is enough.
-* Where the other side has another key than the one expected, it closes in the handshake, and ZeroMQ comes back every
-  50 ms for ever, since the connection itself was made.
+* A protocol error, or a refusal of our key, ends the connection silently, and every later send finds no room
+  (`session_base_t::engine_error`, reason `protocol_error`). A port that once answered with another protocol than
+  ZeroMQ's is enough.
+* If the other side has an unexpected key, it closes during the handshake. ZeroMQ then retries every 50 ms without end,
+  because the TCP connection itself was made.
 
-    what they have, what we have             what the monitor shows
-    our key is not let in there              HANDSHAKE_FAILED_AUTH 400, and nothing more
-    it has another key than we expect        HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
-    it has a key, we have none               the same, or, one time in a hundred, HANDSHAKE_FAILED_PROTOCOL 0x11000002
-    it has none, we expect one               the same, or, two times in five, HANDSHAKE_FAILED_PROTOCOL 0x11000002
-    it does not answer in HANDSHAKE_SECONDS  HANDSHAKE_FAILED_NO_DETAIL, EAGAIN, or EPIPE where its own patience is over
-    it closes at once (a balancer)           HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
+    situation                                    events of the monitor
+    it refuses our key                           HANDSHAKE_FAILED_AUTH 400, and nothing more
+    it has another key than we expect            HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
+    it has a key, we have none                   the same, or, one time in a hundred, HANDSHAKE_FAILED_PROTOCOL
+    0x11000002
+    it has none, we expect one                   the same, or, two times in five, HANDSHAKE_FAILED_PROTOCOL 0x11000002
+    it does not answer within HANDSHAKE_SECONDS  HANDSHAKE_FAILED_NO_DETAIL, EAGAIN, or EPIPE after its own time limit
+    it closes at once (a load balancer)          HANDSHAKE_FAILED_NO_DETAIL, EPIPE or ECONNRESET, again and again
 
-So what a closed handshake means is found out by asking for the other side's greeting (`base.reachability.mechanism`),
-which says how it lets others in. It counts once handshakes were closed after it too: those before may have been closed
-by a balancer, behind which nobody was until just then.
+So a closed handshake alone does not tell the reason. The other side's greeting does, because it names its security
+mechanism; `base.reachability.mechanism` asks for it. The greeting counts only if handshakes are closed after it too.
+Earlier ones may have been closed by a load balancer without a process behind it.
 """
 
 from __future__ import annotations
@@ -37,35 +38,35 @@ from pubsub.messenger.curve import CurveClient, lock_dealer
 from pubsub.messenger.sockets import EVENTS_MAX, HANDSHAKE_SECONDS, connect, make_dealer, watch
 
 REDIAL_SECONDS: Final = 1.0
-"""A connection that was given up for good is made anew after this; each time in a row after twice as long."""
+"""Time before the first reconnection of a connection that was given up; it doubles each time in a row."""
 
 REDIAL_SECONDS_MAX: Final = 30.0
 
 ROUND_SECONDS: Final = 0.05
-"""Where none of several expected keys was the right one they are tried once more after this."""
+"""Pause after a round in which no expected key was the right one."""
 
 ROUNDS_MIN: Final = 2
-"""Each expected key is tried so often before it is found out why nobody speaks with us: who ends or begins at that very
-moment closes handshakes too."""
+"""Tries of each expected key before the reason is looked for, because a starting or ending peer closes handshakes too.
+"""
 
 SLOW_SECONDS: Final = HANDSHAKE_SECONDS / 2
-"""Who closes a handshake later than this was too busy for it, and said nothing about keys."""
+"""A handshake that is closed later than this was closed by a busy peer, not because of keys."""
 
 ASK_SECONDS: Final = 1.0
-"""Between two times that it is found out."""
+"""Minimum time between two requests for the greeting."""
 
 
 class Refusal(StrEnum):
-    """Why somebody who listens at an endpoint does not speak with us."""
+    """The reason why the process at an endpoint refuses the connection."""
 
-    KEY_UNKNOWN = "key_unknown"  # it does not let our key in
-    KEY_DIFFERS = "key_differs"  # it has another key than those that are expected
-    KEY_MISSING = "key_missing"  # it has none, and one is expected
-    KEY_WANTED = "key_wanted"  # it asks for a key, and we have none
+    KEY_UNKNOWN = "key_unknown"  # it does not accept our key
+    KEY_DIFFERS = "key_differs"  # its key is not one of the expected keys
+    KEY_MISSING = "key_missing"  # it has no key, and one is expected
+    KEY_WANTED = "key_wanted"  # it requires a key, and we have none
 
 
 Told = Callable[[Refusal | None], object]
-"""Called with why a connection is refused, each time that it is; with None when nothing stands against it any more."""
+"""Called with the reason at each refused try, and with None when the connection is no longer refused."""
 
 
 def open_redialed(
@@ -77,14 +78,17 @@ def open_redialed(
     told: Told | None = None,
     identified: bool = True,
 ) -> tuple[zmq.Socket[bytes], Redial]:
-    """As `open_dealer`, and what connects it again where ZeroMQ does not; `identified` as of `make_dealer`.
+    """Open a dealer as `open_dealer`, with a `Redial` that connects it again where ZeroMQ does not.
+
+    Args:
+        identified: as in `make_dealer`.
 
     Raises:
-        ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
+        ConfigurationError: `endpoint` is not an address, or is an `inproc://` address of another context.
     """
     sock = make_dealer(context, endpoint, heartbeat_seconds, identified=identified)
     lock_dealer(sock, endpoint, curve)
-    # Before it connects: a connection may be over within a millisecond.
+    # Watch before connecting: a connection may end within a millisecond.
     redial = Redial(context, sock, endpoint, curve, told)
     try:
         connect(sock, endpoint)
@@ -95,22 +99,21 @@ def open_redialed(
 
 
 class Redial:
-    """Connects a DEALER again where ZeroMQ does not, and knows why it is refused.
+    """Connects a DEALER again where ZeroMQ does not, and finds the reason of a refusal.
 
     Args:
-        context: the socket's.
-        sock: the socket, not connected yet.
-        endpoint: what it will be connected to.
-        curve: our key, and those that are expected there, tried in turn; None: there are none.
-        told: to be told why it is refused; None: nobody.
+        sock: the DEALER, not connected yet.
+        endpoint: the address that it will connect to.
+        curve: our key, and the expected keys, tried in turn; None for a connection without keys.
+        told: called with each refusal; None for no calls.
 
     Attributes:
-        sock: to be polled for reading; `take` then looks what happened.
-        due: when `redial` is to be called, on the monotonic clock in seconds; infinity where ZeroMQ sees to it.
-        refused: why nobody speaks with us; None: somebody does, or that is not known.
-        asks: it is to be found out why the handshake is closed; `asked` takes it.
-        ended: a connection has ended; whoever wants to know resets it.
-        up: it is connected, as far as was taken.
+        sock: the monitor to poll for reading; `take` then handles its events.
+        due: when `redial` is due, on the monotonic clock in seconds; infinity while ZeroMQ retries by itself.
+        refused: the reason of the refusal; None if there is none or it is not known.
+        asks: True if the greeting is needed; report it with `asked`.
+        ended: True after a connection ended; its reader resets it.
+        up: True while connected, according to the handled events.
     """
 
     def __init__(
@@ -127,7 +130,7 @@ class Redial:
         self._turn = self._closed = 0
         self._ours = self._switching = self._mismatch = self._stale = False
         self._heard: Refusal | None = None
-        """What the other side's greeting meant when it was asked for last."""
+        """Reason according to the last greeting of the other side."""
         self._ask_at = self._connected = float("-inf")
         self.due = float("inf")
         self.refused: Refusal | None = None
@@ -135,7 +138,7 @@ class Redial:
         self.sock = watch(context, sock, sum(_EVENTS))
 
     def take(self, now: float) -> list[Refusal | None]:
-        """Look what happened to the connection since the last time; what is to be told of it."""
+        """Handle the monitor's events; return the reasons to report to `told`."""
         news: list[Refusal | None] = []
         for _ in range(EVENTS_MAX):
             try:
@@ -168,7 +171,7 @@ class Redial:
 
     def _handshake_closed(self, event: int, value: int, now: float) -> None:
         if event == _FAILED_PROTOCOL:
-            told = value == _MISMATCH  # Or it is no ZeroMQ.
+            told = value == _MISMATCH  # Any other value means a protocol that is not ZeroMQ's.
         else:
             told = value != errno.EAGAIN and now - self._connected < SLOW_SECONDS
         if self._ours or not told:
@@ -179,39 +182,41 @@ class Redial:
             self._turn += 1
             self._ours = self._switching = True
             self.due = now if self._turn % self._keys else now + ROUND_SECONDS
-            self._disconnect()  # Or ZeroMQ would try the same key again meanwhile.
+            self._disconnect()  # Otherwise ZeroMQ would try the same key again meanwhile.
         decided = event == _FAILED_PROTOCOL or self._closed >= ROUNDS_MIN * self._keys
         if decided and now >= self._ask_at and not self._stale:
             self._ask_at = now + ASK_SECONDS
             self.asks = True
 
     def asked(self, mechanism: str, now: float) -> Refusal | None:
-        """It was found out how the other side lets others in, "" where it was not; what is to be told of it."""
+        """Handle the mechanism in the other side's greeting ("" if there was none); return the reason to report, if
+        any.
+        """
         if not self._closed:
-            return None  # It was let in meanwhile, or nobody is there any more.
+            return None  # The connection was accepted meanwhile, or the other side is gone.
         refusal, before = _BY_MECHANISM.get((self._curve is not None, mechanism)), self._heard
         self._heard = refusal
         if refusal is None:
             return None
         if refusal is not before and not self._mismatch:
-            # What waits to be taken was closed before it was asked. Of what comes then it is asked at once.
+            # Waiting events are older than this greeting. Ask again at once after the next closed handshake.
             self._stale, self._ask_at = True, float("-inf")
             return None
         self._refuse(refusal, now)
         return refusal
 
     def _refuse(self, refusal: Refusal, now: float) -> None:
-        """Leave it alone for a while."""
+        """Disconnect, and wait before the next try."""
         self.refused, self._ours, self._switching = refusal, True, False
         self.due = now + self._seconds
         self._disconnect()
 
     def watches(self, sock: zmq.Socket[bytes]) -> bool:
-        """Whether it is this socket's connection."""
+        """Return True if this is the redial of that socket."""
         return sock is self._watched
 
     def redial(self) -> None:
-        """Connect again, with the next of the expected keys; where nothing comes of that either, later once more."""
+        """Connect again with the next expected key; the next try after a failure waits longer."""
         self._disconnect()
         lock_dealer(self._watched, self.endpoint, self._curve, self._turn)
         self._watched.connect(self.endpoint)
@@ -221,12 +226,12 @@ class Redial:
         self.due = float("inf")
 
     def _disconnect(self) -> None:
-        with contextlib.suppress(zmq.ZMQError):  # ZeroMQ may have forgotten the endpoint with its connection.
+        with contextlib.suppress(zmq.ZMQError):  # ZeroMQ may have dropped the endpoint together with its connection.
             self._watched.disconnect(self.endpoint)
 
     def close(self) -> None:
-        """Watch no more."""
-        with contextlib.suppress(zmq.ZMQError):  # The context, which may be another's, was ended before.
+        """Stop watching."""
+        with contextlib.suppress(zmq.ZMQError):  # The owner of a shared context may have ended it before.
             self._watched.disable_monitor()
         self.sock.close(0)
 
@@ -254,4 +259,4 @@ _BY_MECHANISM: Final = {
     (True, "NULL"): Refusal.KEY_MISSING,
     (False, "CURVE"): Refusal.KEY_WANTED,
 }
-"""Whether we have a key, and how the other side lets others in -> why it does not let us in."""
+"""(we have a key, the other side's mechanism) -> reason of the refusal."""

@@ -1,4 +1,4 @@
-"""All connections of a Messenger that are made anew by us: which are due, and who is told why one is refused."""
+"""All connections that a Messenger makes again itself: due times, and reports of refusals."""
 
 from __future__ import annotations
 
@@ -17,15 +17,14 @@ _NEVER: Final = float("inf")
 
 
 class Redials:
-    """The redials of one loop; with its turn only.
+    """The redials of one loop; used only by the thread that has the turn.
 
     Args:
-        counters: where it is counted.
         call: calls the application.
-        enqueue: has something done with the turn, from another thread.
+        enqueue: queues work for the turn, from another thread.
 
     Attributes:
-        due: when `redial` is to be called, on the monotonic clock in seconds.
+        due: when `redial` is due, on the monotonic clock in seconds.
     """
 
     def __init__(
@@ -42,11 +41,11 @@ class Redials:
         return source in self._redials
 
     def add(self, redial: Redial) -> None:
-        """Look after one more; its `sock` is to be polled, and `take` called for it."""
+        """Add a connection; poll its `sock` and call `take` for it."""
         self._redials[redial.sock] = redial
 
     def drop(self, sock: zmq.Socket[bytes]) -> zmq.Socket[bytes] | None:
-        """Look after a connection no more; what was to be polled for it, if anything was."""
+        """Remove a connection; return the socket that was polled for it, if any."""
         redial = self._of(sock)
         if redial is None:
             return None
@@ -58,14 +57,14 @@ class Redials:
         return next((redial for redial in self._redials.values() if redial.watches(sock)), None)
 
     def take(self, source: zmq.Socket[bytes], now: float) -> None:
-        """Something happened to a connection; who wants to know is told why it is refused, or that it is not."""
+        """Handle the events of a connection, and report a refusal or its end."""
         redial = self._redials[source]
         for refusal in redial.take(now):
             self._tell(redial, refusal)
         if redial.asks:
             redial.asks = False
-            # To ask takes a connection, which may take its time. Where no thread can be started, since the process
-            # may have no more of them or is about to end, it is asked the next time that the handshake is closed.
+            # Asking needs a connection and may take long, so a thread does it. If no thread can start (at the limit
+            # of threads, or at the process's end), ask again after the next closed handshake.
             with suppress(RuntimeError):
                 Thread(target=self._find_out, args=(redial,), name="messenger asks", daemon=True).start()
         self._reckon()
@@ -87,15 +86,15 @@ class Redials:
             self._call(redial.told, (refusal,))
 
     def hurry(self, sock: zmq.Socket[bytes], *, anew: bool) -> None:
-        """Where a connection is refused, make it anew at once; `anew`: in any case."""
+        """Connect a refused connection again at once; with `anew`, any connection."""
         redial = self._of(sock)
         if redial is not None and (anew or redial.refused is not None):
-            redial.redial()  # At once, so that a message that is sent next finds a connection.
+            redial.redial()  # Connect now, so that the next message finds a connection.
             self._counters.redialed += 1
             self._reckon()
 
     def redial(self, now: float) -> None:
-        """Connect anew what is due."""
+        """Connect all connections that are due."""
         for redial in self._redials.values():
             if redial.due <= now:
                 redial.redial()
@@ -106,7 +105,6 @@ class Redials:
         self.due = min([redial.due for redial in self._redials.values()], default=_NEVER)
 
     def close(self) -> None:
-        """Look after none any more."""
         for redial in self._redials.values():
             redial.close()
         self._redials.clear()

@@ -1,10 +1,10 @@
-"""Which messages of a peer were seen before (docs/messenger.md, *Message IDs*).
+"""Remembers which messages of a peer were received before (docs/messenger.md, *Message IDs*).
 
-A message ID is a number of 63 bits: which Messenger sent it (31 random bits, fresh for each), then how many it sent to
-this peer before (32 bits). So the IDs of one Messenger are dense, a million of them cost one range, and a Messenger
-that starts anew behind the same address is told from a repeat without asking it. The document's explicit complement
-would let one forged ID of 2^63 fill the memory; here it costs nothing, and an ID that jumps too far is refused, because
-to believe it would make a stranger of everything that is really sent.
+A message ID has 63 bits: 31 random bits for each Messenger, then a count of its messages to this peer (32 bits). So
+the IDs of one Messenger are dense, and a million of them need one range. The random bits tell a Messenger that starts
+again at the same address from a repeat. An explicit complement, as in NoisePage's document, would let one forged ID of
+2^63 fill the memory; a range costs nothing. An ID that jumps too far is refused, because accepting it would make all
+genuine later messages look old.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _COUNT_MASK: Final = (1 << COUNT_BITS) - 1
 
 
 class Sighting(Enum):
-    """What a message ID turned out to be."""
+    """The result for a message ID."""
 
     FIRST = 1
     REPEAT = 2
@@ -35,7 +35,7 @@ class Sighting(Enum):
 
 
 class Ranges:
-    """How many ranges all peers of a Messenger take together."""
+    """Number of ranges of all peers of a Messenger together."""
 
     __slots__ = ("count",)
 
@@ -44,10 +44,10 @@ class Ranges:
 
 
 class Seen:
-    """The message IDs seen of one peer.
+    """The message IDs received from one peer.
 
     Args:
-        ranges: where its ranges are counted, with those of others.
+        ranges: counter that all peers share.
     """
 
     __slots__ = ("_counts", "_floor", "_instance", "_others", "_ranges")
@@ -60,12 +60,12 @@ class Seen:
         self._others: dict[int, tuple[IntervalSet, int]] = {}
 
     def see(self, message_id: int) -> Sighting:
-        """Take note of an ID.
+        """Record an ID.
 
         Returns:
-            FIRST where it was not seen before, REPEAT where it was, and REFUSED where it jumps by more than
-            SEEN_JUMP_MAX, or lies so far back, below more than SEEN_RANGES_MAX gaps, that this is not known any more.
-            A refused message is neither handed on nor acknowledged.
+            FIRST for a new ID, REPEAT for a known one. REFUSED if the ID jumps by more than SEEN_JUMP_MAX, or lies
+            below more than SEEN_RANGES_MAX gaps, so far back that it is not remembered. A refused message is neither
+            passed on nor acknowledged.
         """
         instance, count = message_id >> COUNT_BITS, message_id & _COUNT_MASK
         if instance != self._instance:
@@ -89,7 +89,7 @@ class Seen:
         return Sighting.FIRST
 
     def forget(self) -> None:
-        """Nothing of this peer is wanted any more."""
+        """Forget all IDs of this peer."""
         self._ranges.count -= len(self._counts) + sum(len(counts) for counts, _ in self._others.values())
         self._counts, self._others = IntervalSet(), {}
 

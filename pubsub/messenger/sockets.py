@@ -1,8 +1,10 @@
 """ZeroMQ sockets with the options that the whole service needs, set in one place.
 
-Every ROUTER hands over: without that a peer that reconnects behind a half-open link is ignored for ever, while it
-believes to be connected. Every ROUTER is mandatory-routed, because one that is not drops silently; what cannot be
-routed is reported per message. Nothing lingers: reliability is end to end, never in a socket's queue.
+* Every ROUTER uses ROUTER_HANDOVER. Without it, a peer that reconnects behind a half-open connection is ignored
+  permanently, although it believes that it is connected.
+* Every ROUTER uses ROUTER_MANDATORY. Without it, a ROUTER drops messages silently; with it, each message without a
+  route is reported.
+* No socket lingers at close, because reliability is end to end and never in a socket's queue.
 """
 
 from __future__ import annotations
@@ -23,34 +25,37 @@ from pubsub.errors import ConfigurationError
 from pubsub.messenger.curve import CurveClient, CurveServer, lock_dealer, lock_router
 
 HIGH_WATER_MARK: Final = 10_000
-"""Messages that a socket queues in each direction per peer. Windows of clients and servers stay below it."""
+"""Messages that a socket queues per peer and direction. The windows of clients and servers stay below it."""
 
 BACKLOG: Final = 1_024
-"""TCP connections that wait to be accepted by a socket that is bound."""
+"""TCP connections that may wait to be accepted by a listening socket."""
 
 HANDSHAKE_SECONDS: Final = 5.0
-"""Whoever connects and has not said in this time that it is ZeroMQ is disconnected."""
+"""Time for a new connection to complete ZeroMQ's greeting; after it the connection is closed."""
 
 SILENT_SECONDS: Final = 30.0
-"""Whoever is connected to a socket that is bound, and for so long takes nothing of what is sent, or has no host any
-more, is disconnected; and so is who said that it would send ZeroMQ's own pings and does not, as `make_dealer` does."""
+"""Time after which a listening socket closes a dead connection. A connection counts as dead if the peer accepts no
+data, or if its host is gone. It also counts as dead if the peer announced ZeroMQ's own pings, as `make_dealer` does,
+and sends none.
+"""
 
 KEEPALIVE_PROBES: Final = 2
-"""TCP asks a connection on which nothing was said so many times whether its host is still there."""
+"""TCP keep-alive probes on a silent connection before it counts as dead."""
 
 RECONNECT_MS: Final = 50
-"""Between two tries to connect, at first; it doubles up to RECONNECT_MS_MAX."""
+"""Milliseconds before the first reconnection; the delay doubles up to RECONNECT_MS_MAX."""
 
 RECONNECT_MS_MAX: Final = 1_000
 
 FRAMES_MAX: Final = 8
-"""Frames of one message; one with more is dropped."""
+"""Frames of one message; a message with more is dropped."""
 
 ROUTING_ID_BYTES: Final = 16
 
 ROUTING_ID_LEAD: Final = b"P"
-"""What our routing IDs begin with. A zero byte is ZeroMQ's own, and 1 to 6 are commands (READY …) of the protocols in
-the ZeroMQ Guide: its C queues take a client's routing ID that begins with such a byte for the command."""
+"""First byte of our routing IDs. ZeroMQ reserves a zero byte. The bytes 1 to 6 are commands (READY …) in the protocols
+of the ZeroMQ Guide. The Guide's C queues take a routing ID that begins with such a byte for a command.
+"""
 
 Frames = list[bytes | memoryview]
 
@@ -59,7 +64,7 @@ def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[byt
     check_files()
     try:
         sock: zmq.Socket[bytes] = context.socket(kind)
-    except zmq.ZMQError as error:  # The process, or the context, has as many as it may.
+    except zmq.ZMQError as error:  # The process or the context has reached its limit of sockets.
         raise ConfigurationError(f"no socket for {endpoint!r}: {error}") from None
     sock.linger = 0
     sock.ipv6 = speaks_ipv6(endpoint)
@@ -79,11 +84,11 @@ def _open(context: zmq.Context[Any], kind: int, endpoint: str) -> zmq.Socket[byt
 
 
 _bound: Final[WeakKeyDictionary[zmq.Context[Any], set[str]]] = WeakKeyDictionary()
-"""The `inproc://` addresses that were bound in each context."""
+"""Context -> the `inproc://` addresses that were bound in it."""
 
 
 def other_context(endpoint: str) -> str:
-    """What to tell who connects to an `inproc://` address from another context than that in which it is."""
+    """Return the error text for a connection to an `inproc://` address of another context."""
     return (
         f"{endpoint} exists only in the ZeroMQ context in which it was opened: share that (context=…); "
         "of an embedded cluster, cluster.client(name) makes clients that do"
@@ -98,20 +103,19 @@ def open_router(
     curve: CurveServer | None = None,
     identity: bytes = b"",
 ) -> tuple[zmq.Socket[bytes], str]:
-    """A ROUTER bound to `endpoint`.
+    """Open a ROUTER bound to `endpoint`.
 
     Args:
-        context: to make it in.
-        endpoint: to bind to.
-        received_max: messages of one peer that wait to be taken; no more is read from it meanwhile.
-        curve: newcomers prove who they are; None: anybody enters.
-        identity: by which other ROUTERs address it, where they connect; b"": it has none.
+        endpoint: address to bind to.
+        received_max: unread messages of one peer after which no more are read from it.
+        curve: require keys from clients; None accepts any client.
+        identity: routing ID by which other ROUTERs address this socket; b"" for none.
 
     Returns:
-        The socket and the endpoint it is bound to, with the port filled in where `endpoint` ends in `:0` or `:*`.
+        The socket and its endpoint, with the real port if `endpoint` ends in `:0` or `:*`.
 
     Raises:
-        ConfigurationError: the address is in use or is not one.
+        ConfigurationError: the address is in use or not valid.
     """
     sock = _open(context, zmq.ROUTER, endpoint)
     sock.rcvhwm = received_max
@@ -125,7 +129,7 @@ def open_router(
 def open_publisher(
     context: zmq.Context[Any], endpoint: str, *, curve: CurveServer | None = None
 ) -> tuple[zmq.Socket[bytes], str]:
-    """A PUB bound to `endpoint`; what a subscriber takes too slowly is lost to it. As `open_router`."""
+    """Open a PUB bound to `endpoint`, as `open_router`. A slow subscriber loses messages."""
     return _bind(context, _open(context, zmq.PUB, endpoint), endpoint, curve)
 
 
@@ -133,11 +137,11 @@ def _bind(
     context: zmq.Context[Any], sock: zmq.Socket[bytes], endpoint: str, curve: CurveServer | None
 ) -> tuple[zmq.Socket[bytes], str]:
     sock.backlog = BACKLOG
-    # Who speaks a protocol from before version 3 is not told from one who speaks none (an HTTP request is such a
-    # message), and is never pinged. With a domain ZeroMQ refuses them; nobody is asked for a password.
+    # ZeroMQ cannot tell a peer with a protocol before version 3 from a peer with another protocol: an HTTP request
+    # looks like such a message. Such a peer is never pinged. With a domain ZeroMQ refuses it; no password is asked.
     sock.zap_domain = b"pubsub"
-    # No pings of its own: libzmq 4.3.5 aborts the process (`!_io_error`) where it is to ping a connection that ended
-    # while nothing was read from it for lack of room (github.com/zeromq/libzmq/issues/4841).
+    # This socket sends no pings. libzmq 4.3.5 aborts the process (`!_io_error`) when it pings a connection that ended
+    # while its queue was full and nothing was read from it (github.com/zeromq/libzmq/issues/4841).
     sock.setsockopt(zmq.TCP_MAXRT, int(SILENT_SECONDS * 1000))
     lock_router(sock, endpoint, curve)
     try:
@@ -160,18 +164,17 @@ def open_dealer(
     curve: CurveClient | None = None,
     turn: int = 0,
 ) -> zmq.Socket[bytes]:
-    """A DEALER that connects to `endpoint`, under a fresh random routing ID, and reconnects with back-off.
+    """Open a DEALER that connects to `endpoint` under a new random routing ID, and reconnects with back-off.
 
     Args:
-        context: to make it in.
-        endpoint: to connect to.
-        heartbeat_seconds: between ZeroMQ's own pings; a connection that is silent for three of them is made anew. 0:
-            none, where the messages themselves carry heartbeats.
-        curve: it proves who it is, and expects the other side to; None: neither.
-        turn: which of the keys that it may expect.
+        endpoint: address to connect to.
+        heartbeat_seconds: interval of ZeroMQ's own pings; after three intervals of silence the connection is made
+            again. 0 sends none, for messages that carry heartbeats themselves.
+        curve: prove our identity and check the other side's; None does neither.
+        turn: index of the expected key.
 
     Raises:
-        ConfigurationError: `endpoint` is not an address, or is an `inproc://` one of another context.
+        ConfigurationError: `endpoint` is not an address, or is an `inproc://` address of another context.
     """
     sock = make_dealer(context, endpoint, heartbeat_seconds)
     lock_dealer(sock, endpoint, curve, turn)
@@ -182,7 +185,7 @@ def open_dealer(
 def open_subscriber(
     context: zmq.Context[Any], endpoint: str, *, curve: CurveClient | None = None, turn: int = 0
 ) -> zmq.Socket[bytes]:
-    """A SUB that connects to `endpoint` and takes all that is published there. As `open_dealer`."""
+    """Open a SUB that connects to `endpoint`, as `open_dealer`, and receives everything published there."""
     sock = _open(context, zmq.SUB, endpoint)
     sock.setsockopt(zmq.SUBSCRIBE, b"")
     sock.reconnect_ivl = RECONNECT_MS
@@ -195,12 +198,10 @@ def open_subscriber(
 def make_dealer(
     context: zmq.Context[Any], endpoint: str, heartbeat_seconds: float, *, identified: bool = True
 ) -> zmq.Socket[bytes]:
-    """A DEALER that is to be connected to `endpoint`; see `open_dealer`.
+    """Make a DEALER for `endpoint` without connecting it; see `open_dealer`.
 
     Args:
-        context, endpoint, heartbeat_seconds: as of `open_dealer`.
-        identified: it has a routing ID of its own, which a connection that is made anew keeps; False: the other side
-            gives each connection one.
+        identified: keep one routing ID over reconnections. With False the other side gives each connection a new one.
 
     Raises:
         ConfigurationError: `endpoint` is an `inproc://` address of another context.
@@ -216,7 +217,7 @@ def make_dealer(
         sock.setsockopt(zmq.HEARTBEAT_IVL, int(heartbeat_seconds * 1000))
         sock.setsockopt(zmq.HEARTBEAT_TIMEOUT, int(heartbeat_seconds * 3000))
         sock.setsockopt(zmq.HEARTBEAT_TTL, int(max(SILENT_SECONDS, 3 * heartbeat_seconds) * 1000))
-        # So that it is always read: else its pings could abort the process (`open_router`). Only answers come.
+        # Always read this socket; otherwise its pings could abort the process (`open_router`). It gets answers only.
         sock.rcvhwm = 0
     sock.reconnect_ivl = RECONNECT_MS
     sock.reconnect_ivl_max = RECONNECT_MS_MAX
@@ -224,7 +225,7 @@ def make_dealer(
 
 
 def connect(sock: zmq.Socket[bytes], endpoint: str) -> None:
-    """Connect a DEALER; where that cannot be, it is closed.
+    """Connect a DEALER; close it if that fails.
 
     Raises:
         ConfigurationError: `endpoint` is not an address.
@@ -237,15 +238,15 @@ def connect(sock: zmq.Socket[bytes], endpoint: str) -> None:
 
 
 def receive(sock: zmq.Socket[bytes], copy_below: int = 4096) -> Frames | None:
-    """The frames of the next message, or None where none is waiting.
+    """Return the frames of the next message, or None if none is waiting.
 
-    Small frames are copied, which is cheaper; large ones are handed on as they lie in the message.
+    Small frames are copied, which is cheaper; large ones are returned as views of the message.
     """
     if not _raw_get(sock, _EVENTS) & _POLLIN:
         return None
     frames: Frames = []
     try:
-        # The first two are an envelope and a head: to copy them at once is cheaper than to ask how large they are.
+        # The first two frames are an envelope and a head. Copying them is cheaper than asking for their size.
         while len(frames) < 2:
             frames.append(_raw_receive(sock, _NOBLOCK))
             if not _raw_get(sock, _RCVMORE):
@@ -261,7 +262,7 @@ def receive(sock: zmq.Socket[bytes], copy_below: int = 4096) -> Frames | None:
 
 
 def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview | zmq.Frame]) -> bool:
-    """Send one message without waiting; False where the peer is gone or its queue is at the high-water mark."""
+    """Send one message without waiting; False if the peer is gone or its queue is full."""
     try:
         for frame in frames[:-1]:
             _raw_send(sock, frame, _MORE, len(frame) <= COPY_BYTES_MAX)
@@ -276,7 +277,7 @@ def send(sock: zmq.Socket[bytes], frames: Sequence[bytes | memoryview | zmq.Fram
 
 
 COPY_BYTES_MAX: Final = 16 * 1024
-"""Frames of at most so many bytes are copied, which is cheaper than to share them."""
+"""Frames up to this size are copied, which is cheaper than sharing them."""
 
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.NOBLOCK | zmq.SNDMORE)
@@ -289,12 +290,11 @@ _raw_get: Final[Any] = backend.Socket.get
 
 
 def receive_frames(sock: zmq.Socket[bytes], *, known: bool = False) -> Frames | None:
-    """The frames of the next message, or None where none is waiting: `receive` by ZeroMQ's raw calls.
+    """Return the frames of the next message, or None if none is waiting: `receive` by ZeroMQ's raw calls.
 
     Args:
-        sock: the socket.
-        known: a poll said that one is waiting. Where it is not known the socket is asked first, since to find out by
-            the exception costs three times as much.
+        known: a poll reported a message. If not known, ask the socket first, because the exception of an empty socket
+            costs three times as much.
 
     Returns:
         The frames, small ones copied; [] for a message of more than FRAMES_MAX.
@@ -318,12 +318,11 @@ def send_frames(sock: zmq.Socket[bytes], routing: bytes, head: bytes, parts: Seq
     """Send one message without waiting, by ZeroMQ's raw calls.
 
     Args:
-        sock: the socket.
-        routing: whom a ROUTER sends to; b"" on a DEALER.
+        routing: the receiver's routing ID on a ROUTER; b"" on a DEALER.
         head, parts: the frames.
 
     Returns:
-        False where the peer is gone, its queue is at the high-water mark, or the context is.
+        False if the peer is gone, its queue is full, or the context has ended.
     """
     try:
         if routing:
@@ -345,30 +344,32 @@ def send_frames(sock: zmq.Socket[bytes], routing: bytes, head: bytes, parts: Seq
 
 
 def watch(context: zmq.Context[Any], sock: zmq.Socket[bytes], events: int) -> zmq.Socket[bytes]:
-    """What tells of a socket's connections: a message an event, whose number its first two bytes are."""
+    """Return a monitor socket: each event of `sock`'s connections is a message, and its first two bytes are the
+    event's number.
+    """
     endpoint = f"inproc://watch-{secrets.token_hex(8)}"
     sock.monitor(endpoint, events)
     watching: zmq.Socket[bytes] = context.socket(zmq.PAIR)
     watching.linger = 0
-    watching.rcvhwm = 0  # ZeroMQ's own thread waits where there is no room.
+    watching.rcvhwm = 0  # ZeroMQ's own thread would wait if this queue were full.
     watching.connect(endpoint)
     return watching
 
 
 class Connections:
-    """Counts the connections to a socket that is bound: those it accepted, those that turned out to be ZeroMQ, and
-    those that ended. Who sends nothing, or something else, is accepted and ends; it is never ZeroMQ.
+    """Counts the connections to a listening socket: accepted ones, those that completed ZeroMQ's handshake, and ended
+    ones.
+
+    A peer that sends nothing, or another protocol, is counted as accepted and ended only.
 
     Args:
-        context: the socket's.
-        sock: the socket.
-        counters: where it is counted.
-        names: of the three counters.
-        failed: of the counter of handshakes that failed for another reason than that somebody is not let in; "": they
-            are not counted.
+        sock: the listening socket.
+        counters: counts by name.
+        names: names of the three counts.
+        failed: name of the count of handshakes that failed for another reason than a refused key; "" counts none.
 
     Attributes:
-        sock: to be polled for reading; `take` then counts.
+        sock: the monitor to poll for reading; `take` then counts.
     """
 
     def __init__(
@@ -386,7 +387,7 @@ class Connections:
         self.sock = watch(context, sock, sum(self._names))
 
     def take(self) -> None:
-        """Count what was noted since the last time; a part of it, where that is much."""
+        """Count the waiting events, at most EVENTS_MAX."""
         for _ in range(EVENTS_MAX):
             try:
                 event = self.sock.recv_multipart(zmq.NOBLOCK)[0]
@@ -397,13 +398,13 @@ class Connections:
                 self._counters[name] = self._counters.get(name, 0) + 1
 
     def close(self) -> None:
-        """Count no more."""
+        """Stop counting."""
         self._watched.disable_monitor()
         self.sock.close(0)
 
 
 EVENTS_MAX: Final = 1_000
-"""Events of connections that are counted before messages have their turn."""
+"""Connection events that are counted in one turn before messages are handled."""
 
 _CONNECTION_EVENTS: Final = (int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_HANDSHAKE_SUCCEEDED), int(zmq.EVENT_DISCONNECTED))
 

@@ -1,4 +1,4 @@
-"""How much lies in sockets and has not been sent yet: memory that only the peers can free, by reading."""
+"""Unsent bytes in sockets: memory that only the peers can free, by reading."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any, Final
 import zmq
 
 LARGE_BYTES: Final = 64 * 1024
-"""Frames above this are counted in bytes where they are sent."""
+"""Larger frames are counted in bytes when they are sent."""
 
 
 class Unsent:
-    """Large frames that sockets were given and have not sent yet, by whom they are for.
+    """Large frames that sockets have not sent yet, by receiver.
 
-    ZeroMQ bounds a queue by messages. Small ones are bounded well enough by that; who takes none of the large ones gets
-    no more of them than `each_max` bytes, and all together hold no more than `all_max`, where those come first who have
-    taken all they got.
+    ZeroMQ limits a queue by messages, which is enough for small ones. For large frames, a receiver that reads none
+    gets at most `each_max` bytes, and all receivers together hold at most `all_max`. Receivers that have read
+    everything so far take precedence.
 
     Args:
-        each_max, all_max: bytes after which no more is kept; what is under way then may go beyond it by one frame.
+        each_max, all_max: bytes after which no more frames are accepted; the last frame may exceed them.
     """
 
     def __init__(self, each_max: int, all_max: int) -> None:
@@ -30,7 +30,7 @@ class Unsent:
         self.size = 0
 
     def has_room(self, whom: Hashable) -> bool:
-        """Whether one frame more may be kept for somebody."""
+        """Return True if one more frame may be kept for this receiver."""
         if whom in self._held:
             self._forget_sent(whom)
         own = self._sizes.get(whom, 0)
@@ -41,7 +41,7 @@ class Unsent:
         return self.size < (self._all_max if own else 2 * self._all_max)
 
     def frame(self, whom: Hashable, data: bytes | memoryview) -> zmq.Frame:
-        """The frame to send, which is not copied and is kept until it is sent, or its connection ends."""
+        """Return a frame to send without a copy; it is kept until it is sent or its connection ends."""
         frame = zmq.Frame(data, copy=False, track=True)
         self._held.setdefault(whom, deque()).append((frame.tracker, len(data)))
         self._sizes[whom] = self._sizes.get(whom, 0) + len(data)
@@ -58,6 +58,6 @@ class Unsent:
             del self._held[whom], self._sizes[whom]
 
     def sweep(self) -> None:
-        """Forget all that is sent."""
+        """Forget all frames that were sent."""
         for whom in list(self._held):
             self._forget_sent(whom)

@@ -1,4 +1,4 @@
-"""What ends the sleep of a loop that polls."""
+"""A socket pair that ends the sleep of a polling loop."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import socket
 
 
 class Wakeup:
-    """Wakes a loop that polls, from a signal handler or another thread.
+    """Wakes a polling loop from a signal handler or another thread.
 
-    Its `fileno` goes into the poller; `set` makes it readable, `clear` unreadable.
+    Poll its `fileno`; `set` makes it readable, `clear` unreadable.
     """
 
     def __init__(self) -> None:
@@ -17,22 +17,22 @@ class Wakeup:
         self._writer.setblocking(False)
 
     def fileno(self) -> int:
-        """What to poll for reading."""
+        """The descriptor to poll for reading."""
         return self._reader.fileno()
 
     def writer_fileno(self) -> int:
-        """What `signal.set_wakeup_fd` may write to."""
+        """The descriptor for `signal.set_wakeup_fd`."""
         return self._writer.fileno()
 
     def set(self) -> None:
-        """Make it readable; any thread may."""
+        """Make it readable. Any thread may call it."""
         try:
             self._writer.send(b"\0")
         except OSError:
-            return  # The pipe is full, and so readable already; or it is closed, and no thread sleeps on it any more.
+            return  # The pipe is full and so readable already, or it is closed and no thread sleeps on it.
 
     def clear(self) -> None:
-        """Take out all that was written."""
+        """Read all bytes, so that it is unreadable again."""
         try:
             while self._reader.recv(4096):
                 continue
@@ -40,6 +40,5 @@ class Wakeup:
             return
 
     def close(self) -> None:
-        """Release both ends."""
         self._reader.close()
         self._writer.close()

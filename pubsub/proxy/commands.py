@@ -1,4 +1,4 @@
-"""`pubsub proxy …`: a proxy in the foreground."""
+"""`pubsub proxy …`: runs a proxy in the foreground."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = typer.Typer(name="proxy", rich_markup_mode=None, pretty_exceptions_enable=
 
 @app.callback()
 def proxy() -> None:
-    """Run a proxy: the address that clients know."""
+    """Run a proxy: clients connect to proxies, and proxies find the owner of a topic."""
 
 
 @app.command()
@@ -24,7 +24,8 @@ def proxy() -> None:
 def start(loaded: Loaded[ProxySettings], lifeline: Lifeline = None) -> None:
     """Run one proxy until SIGTERM or SIGINT.
 
-    It prints one line when it is ready, with the addresses it listens on.
+    When it is ready it prints one line with the addresses that it listens on. Example: pubsub proxy start --id p1
+    --dir p1 --bind tcp://127.0.0.1:5601 --servers tcp://127.0.0.1:5602.
     """
     from pubsub.proxy.process import run_proxy
 
@@ -34,5 +35,5 @@ def start(loaded: Loaded[ProxySettings], lifeline: Lifeline = None) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m proxy ARGV…` from a checkout."""
+    """Run `python -m proxy ARGV…` from a checkout, and return the exit code."""
     return console.run(app, "python -m proxy", argv)

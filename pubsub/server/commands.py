@@ -1,4 +1,4 @@
-"""`pubsub server …`: a server in the foreground, and its directory tree out of and into a store."""
+"""`pubsub server …`: runs a server, and exports and imports a stopped server's store."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pubsub.console.options import Lifeline, takes_settings
 
 app = typer.Typer(name="server", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
-Store = Annotated[Path, typer.Option("--dir", metavar="DIR", help="The directory of a server that does not run.")]
+Store = Annotated[Path, typer.Option("--dir", metavar="DIR", help="State directory of a stopped server.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @app.callback()
 def server() -> None:
-    """Run a server: it owns topics and keeps them on its disk."""
+    """Run a server, or operate one: a server owns topics and stores them on its disk."""
 
 
 @app.command()
@@ -29,7 +29,8 @@ def server() -> None:
 def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
     """Run one server until SIGTERM or SIGINT.
 
-    It prints one line when it is ready, with the address it listens on.
+    When it is ready it prints one line with the address that it listens on. Example: pubsub server start --id s1 --dir
+    s1 --proxy tcp://127.0.0.1:5602.
     """
     import logging
 
@@ -44,16 +45,23 @@ def start(loaded: Loaded[ServerSettings], lifeline: Lifeline = None) -> None:
 
 @app.command("export")
 def export_command(
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Directory to write to.")],
+    target: Annotated[
+        Path,
+        typer.Argument(metavar="TARGET", help="Directory to write into; an existing TARGET/server_ID is not replaced."),
+    ],
     directory: Store,
     quarantined: Annotated[
-        bool, typer.Option("--quarantined", help="Write the topics that were given up here and set aside, instead.")
+        bool,
+        typer.Option(
+            "--quarantined", help="Write the quarantined topics instead: those that were given up on this server."
+        ),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a stopped server's topics as a directory tree.
+    """Write a stopped server's topics to a directory tree.
 
-    server_ID/TOPIC/subscribers, publishers, order, messages/ID; topics are percent-encoded.
+    The tree is server_ID/TOPIC/ with the files subscribers, publishers and order, and messages/ID for each message.
+    Topic names are percent-encoded, as in a URL.
     """
     from pubsub.server.offline.export import export_tree
 
@@ -63,13 +71,15 @@ def export_command(
 
 @app.command("import")
 def import_command(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE", help="Directory tree to read.")],
+    source: Annotated[
+        Path, typer.Argument(metavar="SOURCE", help="Directory tree, as pubsub server export writes it.")
+    ],
     directory: Store,
     as_json: AsJson = False,
 ) -> None:
-    """Read a directory tree into a stopped server's store, each topic into a fresh log.
+    """Read a directory tree into a stopped server's store, each topic into a new log.
 
-    A topic that the store holds already is refused, and then nothing is imported.
+    If the store already holds one of the topics, the command fails and imports nothing.
     """
     from pubsub.server.offline.export import import_tree
 
@@ -78,5 +88,5 @@ def import_command(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`python -m server ARGV…` from a checkout."""
+    """Run `python -m server ARGV…` from a checkout, and return the exit code."""
     return console.run(app, "python -m server", argv)

@@ -1,4 +1,4 @@
-"""`pubsub service …`: the patterns from the command line. Each role is a command; the kind says which pattern."""
+"""`pubsub service …`: the messaging patterns of the ZeroMQ Guide. The command is the role; --kind is the pattern."""
 
 from __future__ import annotations
 
@@ -30,23 +30,27 @@ from pubsub.services.titanic import commands as titanic
 app = typer.Typer(name="service", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 PARALLEL_MAX: Final = 1_000
-"""Calls that `call` has under way."""
+"""Maximum calls in progress at a time."""
 
 
 @app.callback()
 def service() -> None:
-    """Request and reply that survive, in the patterns of the ZeroMQ Guide (docs/services.md)."""
+    """Request and reply between programs, in the patterns of the ZeroMQ Guide (docs/services.md)."""
 
 
-Broker = Annotated[str, typer.Option("--broker", metavar="ADDR", help="Address of the broker, or of the queue's back.")]
-Name = Annotated[str, typer.Option("--name", help="What keys' rights call it.")]
+Broker = Annotated[
+    str, typer.Option("--broker", metavar="ADDR", help="Address of the broker, or of the queue's --backend.")
+]
+Name = Annotated[str, typer.Option("--name", help="Name in the access list, if keys are used.")]
 
 
 @app.command()
 def queue(
-    kind: Annotated[str, typer.Option("--kind", help="simple or paranoid.")],
-    frontend: Annotated[str, typer.Option("--frontend", metavar="ADDR", help="Where clients call.")],
-    backend: Annotated[str, typer.Option("--backend", metavar="ADDR", help="Where workers come.")],
+    kind: Annotated[str, typer.Option("--kind", help="Pattern: simple or paranoid.")],
+    frontend: Annotated[
+        str, typer.Option("--frontend", metavar="ADDR", help="Address for clients, such as tcp://127.0.0.1:5555.")
+    ],
+    backend: Annotated[str, typer.Option("--backend", metavar="ADDR", help="Address for workers.")],
     name: Name = "queue",
     heartbeat: Heartbeat = 1.0,
     liveness: Liveness = 3,
@@ -57,7 +61,8 @@ def queue(
 ) -> None:
     """Run a Simple or Paranoid Pirate queue until SIGTERM or SIGINT.
 
-    Requests go to the worker that has been free for longest. It prints one line when it is ready.
+    A request goes to the worker that has been idle longest. When the queue is ready it prints one line with its
+    addresses. The kind paranoid exchanges heartbeats with its workers, and drops a worker that is silent.
     """
     from pubsub.services.calling import core_of
     from pubsub.services.core.queue import BACKEND, FRONTEND, PirateQueue
@@ -79,23 +84,29 @@ def queue(
 
 @app.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": True})
 def work(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the service.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the service.")],
     broker: Broker,
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Run for each request; none: echo.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND…]", help="Program to run for each request; without it requests are echoed."
+        ),
     ] = None,
-    kind: Annotated[str, typer.Option("--kind", help="mdp, mdp2, paranoid or simple.")] = "mdp",
+    kind: Annotated[
+        str, typer.Option("--kind", help="Protocol of the broker or queue: mdp, mdp2, paranoid or simple.")
+    ] = "mdp",
     heartbeat: WorkersHeartbeat = None,
     liveness: WorkersLiveness = None,
     handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
-    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
+    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Public key of the broker, pk_…")] = "",
 ) -> None:
-    """Work for a broker or queue until SIGTERM or SIGINT: the request in hand is answered first.
+    """Serve requests of a broker or queue until SIGTERM or SIGINT; a request in progress is answered first.
 
-    COMMAND gets the request on standard input, and what it writes is the reply; with another exit code than 0 there is
-    an error reply, or none, as the pattern has it. The same where it is killed by --handler-timeout. Without a command
-    requests are echoed.
+    COMMAND reads the request from standard input and writes the reply to standard output. If its exit code is not 0,
+    or --handler-timeout kills it, the caller gets an error reply, or none in patterns without error replies.
+
+    Example: pubsub service work upper --broker tcp://127.0.0.1:5555 -- tr a-z A-Z.
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.command import handler_of
@@ -119,11 +130,16 @@ def work(
 
 @app.command()
 def serve(
-    bind: Annotated[str, typer.Option("--bind", metavar="ADDR", help="Where clients call.")],
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDR", help="Address for clients, such as tcp://127.0.0.1:5555.")
+    ],
     command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Run for each request; none: echo.")
+        list[str] | None,
+        typer.Argument(
+            metavar="[-- COMMAND…]", help="Program to run for each request; without it requests are echoed."
+        ),
     ] = None,
-    kind: Annotated[str, typer.Option("--kind", help="lazy, or freelance1 to freelance3.")] = "lazy",
+    kind: Annotated[str, typer.Option("--kind", help="Pattern: lazy, freelance1, freelance2 or freelance3.")] = "lazy",
     name: Name = "service",
     advertise: Advertise = None,
     handler_timeout: HandlerTimeout = None,
@@ -131,9 +147,10 @@ def serve(
     authorized: Authorized = None,
     insecure: Insecure = False,
 ) -> None:
-    """Serve without a queue until SIGTERM or SIGINT: the request in hand is answered first.
+    """Serve requests of clients without a broker until SIGTERM or SIGINT; a request in progress is answered first.
 
-    COMMAND as of `work`. It prints one line when it is ready.
+    COMMAND reads the request from standard input and writes the reply to standard output. When the server is ready it
+    prints one line with its address.
     """
     from pubsub.services.command import handler_of
     from pubsub.services.process import run_worker
@@ -155,31 +172,40 @@ def serve(
 
 @app.command()
 def call(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Of the service; any where the pattern names none.")],
-    body: Annotated[str, typer.Argument(metavar="BODY|-", help="The request; - is standard input.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the service; any text in patterns without service names.")
+    ],
+    body: Annotated[str, typer.Argument(metavar="BODY|-", help="The request; - reads it from standard input.")],
     broker: Annotated[
-        list[str], typer.Option("--broker", metavar="ADDR", help="Address of the broker, queue, server.")
+        list[str],
+        typer.Option("--broker", metavar="ADDR", help="Address of the broker, queue or server; repeat it for each."),
     ],
     kind: Annotated[
-        str, typer.Option("--kind", help="mdp, mdp2, titanic, lazy, freelance1 to freelance3, star.")
+        str,
+        typer.Option("--kind", help="Pattern: mdp, mdp2, titanic, lazy, freelance1, freelance2, freelance3 or star."),
     ] = "mdp",
-    count: Annotated[int, typer.Option("--count", metavar="N", help="So many calls.", min=1)] = 1,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="Number of calls.", min=1)] = 1,
     parallel: Annotated[
-        int, typer.Option("--parallel", metavar="N", help="So many at a time.", min=1, max=PARALLEL_MAX)
+        int, typer.Option("--parallel", metavar="N", help="Calls in progress at a time.", min=1, max=PARALLEL_MAX)
     ] = 1,
     timeout: Annotated[
-        float | None, typer.Option("--timeout", metavar="SECONDS", help="For one try; else as usual.", min=0.001)
+        float | None,
+        typer.Option(
+            "--timeout", metavar="SECONDS", help="Time limit of one try; default: that of the pattern.", min=0.001
+        ),
     ] = None,
     tries: Annotated[
-        int | None, typer.Option("--tries", metavar="N", help="Of one call; else as usual.", min=1)
+        int | None,
+        typer.Option("--tries", metavar="N", help="Tries of one call; default: those of the pattern.", min=1),
     ] = None,
     key_file: KeyFile = None,
     broker_key: BrokerKey = None,
     as_json: AsJson = False,
 ) -> None:
-    """Call a service and write the replies, one a line; a single one as it is.
+    """Call a service and print the reply unchanged; with --count, one reply a line.
 
-    With --count the calls go on after one that came to no reply, and the exit code is that of the first such.
+    With --count the command continues after a call without a reply. Its exit code is then that of the first failed
+    call. Example: pubsub service call upper hello --broker tcp://127.0.0.1:5555.
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.client import ServiceClient
@@ -198,7 +224,7 @@ def call(
 
 @contextmanager
 def _looking(addresses: Sequence[str]) -> Iterator[None]:
-    """Where a call gets no reply, say what keeps connections from being made."""
+    """If a call times out, add the reason that prevents connections to its error."""
     from pubsub.base.reachability import obstacle
     from pubsub.services.errors import CallTimeout
 
@@ -210,7 +236,7 @@ def _looking(addresses: Sequence[str]) -> Iterator[None]:
         raise
 
 
-# Commands of other modules: each has `def add_to(app)`.
+# Each of these modules adds its own commands.
 majordomo.add_to(app)
 titanic.add_to(app)
 pair.add_to(app)

@@ -1,8 +1,8 @@
-"""Records as Arrow batches, and Arrow columns as put batches, without looking at a row.
+"""Converts records to Arrow batches, and Arrow columns to put batches, without looking at single rows.
 
-An answer with records holds a table of ends and the bytes, which is what an Arrow binary column is made of: it is
-built over the answer's own bytes. A sink's column goes the other way: its offsets, less the first, are a batch's table
-of ends. What is the same for a whole run is repeated by Arrow or by `array`, never row by row.
+An answer with records holds a table of ends and the bytes, like an Arrow binary column. So the column is built over
+the answer's own bytes. A sink's column goes the other way: its offsets, minus the first, are the batch's table of
+ends. Values that are equal for a whole run are repeated by Arrow or by `array`, never row by row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pubsub.protocol.records import Tables, read_tables
 SCHEMA: Final = "topic string, log string, offset bigint, message_id string, publisher string, counter bigint, " + (
     "stamp timestamp, value binary, key binary"
 )
-"""The source's columns."""
+"""Columns of the source."""
 
 ARROW_SCHEMA: Final = pa.schema(
     [
@@ -44,20 +44,20 @@ ARROW_SCHEMA: Final = pa.schema(
 
 HEADERS_TYPE: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 HEADERS_SCHEMA: Final = f"{SCHEMA}, headers array<struct<key: string, value: binary>>"
-"""The source's columns with those of the option includeHeaders, as Kafka's has it."""
+"""Columns of the source with the option includeHeaders, as in Kafka's connector."""
 
 STAGE_ROWS: Final = 20_000
 STAGE_BYTES: Final = 4 * 1024 * 1024
-"""Rows and bytes of one staged piece, at most; one row always fits."""
+"""Maximum rows and bytes of one staged piece; a single row may exceed the bytes."""
 
 _HEAD: Final = struct.Struct("<BBHI")
 
 
 def record_batch(topic: str, status: Status, *, headers: bool = False) -> pa.RecordBatch:
-    """The records of an answer, as rows of the source, with a column of their headers or without.
+    """Return the records of an answer as rows of the source, with or without a column of headers.
 
     Raises:
-        DecodeError: the answer is not what it says.
+        DecodeError: the answer is malformed.
     """
     body = bytes(status.body)
     if crc32(body) != status.checksum:
@@ -99,7 +99,7 @@ def _batch(topic: str, body: bytes, tables: Tables, headers: bool) -> pa.RecordB
 
 
 def _row_of_run(sizes: tuple[int, ...]) -> pa.Array | None:
-    """For each record the index of its run; None where there is one run for each record."""
+    """Return the run's index for each record; None if each record is its own run."""
     if len(sizes) == sum(sizes):
         return None
     out = array("q")
@@ -109,7 +109,7 @@ def _row_of_run(sizes: tuple[int, ...]) -> pa.Array | None:
 
 
 def _repeated(values: tuple[int, ...], rows: pa.Array | None) -> pa.Array:
-    """A run's value for each of its records."""
+    """Repeat each run's value for all of its records."""
     column = _integers(array("q", values))
     return column if rows is None else column.take(rows)
 
@@ -119,7 +119,7 @@ def _integers(values: array[int]) -> pa.Array:
 
 
 def _values(body: bytes, tables: Tables, bases: pa.Array) -> pa.Array:
-    table = pa.py_buffer(body[tables.ends_at : tables.data_at])  # A copy, since Arrow wants it aligned.
+    table = pa.py_buffer(body[tables.ends_at : tables.data_at])  # A copy, because Arrow requires alignment.
     ends = pa.Array.from_buffers(pa.uint32(), tables.records, [None, table])
     shifted = pc.add(ends.cast(pa.int64()), bases).cast(pa.int32())
     begins = pa.concat_arrays([pa.array([0], pa.int32()), shifted])
@@ -130,7 +130,7 @@ def _values(body: bytes, tables: Tables, bases: pa.Array) -> pa.Array:
 
 
 def _keys(body: bytes, tables: Tables) -> pa.Array:
-    """Each record's key; null where it has none."""
+    """Return each record's key; null for a record without one."""
     if not tables.keys_at:
         return pa.nulls(tables.records, pa.binary())
     keys = _beside(body, tables.records, tables.keys_at, tables.keys_stop)
@@ -138,7 +138,7 @@ def _keys(body: bytes, tables: Tables) -> pa.Array:
 
 
 def _headers(body: bytes, tables: Tables) -> pa.Array:
-    """Each record's headers; null where it has none."""
+    """Return each record's headers; null for a record without any."""
     if not tables.headers_at:
         return pa.nulls(tables.records, HEADERS_TYPE)
     blocks = _beside(body, tables.records, tables.headers_at, tables.data_at)
@@ -148,7 +148,7 @@ def _headers(body: bytes, tables: Tables) -> pa.Array:
 
 
 def _beside(body: bytes, records: int, begin: int, stop: int) -> pa.Array:
-    """What records have beside their bytes, whose table of ends is in front of it."""
+    """Return the keys or headers of records; their table of ends comes just before `begin`."""
     table = pa.py_buffer(bytes(END_BYTES) + body[begin - END_BYTES * records : begin])
     values = pa.Array.from_buffers(pa.binary(), records, [None, table, pa.py_buffer(body[begin:stop])])
     values.validate(full=True)
@@ -156,11 +156,7 @@ def _beside(body: bytes, records: int, begin: int, stop: int) -> pa.Array:
 
 
 class _Column:
-    """A column of binary values without nulls, as a table of ends and bytes.
-
-    Args:
-        values: the column.
-    """
+    """A column of binary values without nulls, as a table of ends and bytes."""
 
     def __init__(self, values: pa.Array) -> None:
         _, offsets, data = values.buffers()
@@ -168,11 +164,11 @@ class _Column:
         self._data = memoryview(data or b"")
 
     def size(self, place: int, stop: int) -> int:
-        """Bytes of the rows [place, stop)."""
+        """Return the bytes of the rows [place, stop)."""
         return int(self._begins[stop].as_py() - self._begins[place].as_py())
 
     def parts(self, place: int, stop: int) -> tuple[Buffer, Buffer]:
-        """Ends of the rows, counted from the first one's begin, and their bytes."""
+        """Return the ends of the rows [place, stop), counted from the first one's begin, and their bytes."""
         first = self._begins[place].as_py()
         ends = pc.subtract(self._begins.slice(place + 1, stop - place), pa.scalar(first, pa.int32()))
         table = memoryview(ends.buffers()[1])[4 * ends.offset : 4 * (ends.offset + stop - place)]
@@ -182,18 +178,20 @@ class _Column:
 def pieces(
     values: pa.Array, keys: pa.Array | None = None, headers: pa.Array | None = None
 ) -> Iterator[tuple[int, bytes]]:
-    """A column of binary values as put batches, each with its number of records.
+    """Split a column of binary values into put batches; yield the number of records and the bytes of each.
 
     Args:
-        keys: of the same rows; null and b"" are none.
-        headers: of the same rows, as `headers_of` gives them.
+        keys: keys of the same rows; null and b"" mean no key.
+        headers: headers of the same rows, from `headers_of`.
 
     Raises:
-        TooLarge: one value alone is.
-        ValueError: one is null.
+        TooLarge: a single value is larger than a message may be.
+        ValueError: a value is null.
     """
     if values.null_count:
-        raise ValueError(f"{values.null_count} of {len(values)} values are null; a message is bytes, if only none")
+        raise ValueError(
+            f"{values.null_count} of {len(values)} values are null; replace them, an empty value is allowed"
+        )
     columns = [_Column(values)]
     beside = [
         (flag, _Column(column.fill_null(b"")))
@@ -211,7 +209,7 @@ def pieces(
 
 
 def _stop(columns: list[_Column], place: int, count: int) -> int:
-    """Where the piece that begins at a row ends."""
+    """Return the end of the piece that begins at a row."""
 
     def size(stop: int) -> int:
         return sum(column.size(place, stop) for column in columns)
@@ -226,10 +224,10 @@ def _stop(columns: list[_Column], place: int, count: int) -> int:
 
 
 def values_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column as binary values: bytes as they are, text as UTF-8.
+    """Return a column as binary values: bytes unchanged, text as UTF-8.
 
     Raises:
-        ValueError: it is neither.
+        ValueError: the column has another type.
     """
     column: Any = batch.column(name)
     if pa.types.is_binary(column.type):
@@ -244,11 +242,11 @@ def values_of(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def headers_of(batch: pa.RecordBatch) -> pa.Array | None:
-    """The column `headers` as each message's headers in bytes; None where there is none.
+    """Return the column `headers` as encoded headers of each message; None if there is no such column.
 
     Raises:
-        ValueError: it is no array of (key, value), or a message has a key twice or null.
-        InvalidName, TooLarge: a name is not allowed, or a message's headers are too many.
+        ValueError: it is not an array of (key, value), or a key is null or repeated within a message.
+        InvalidName, TooLarge: a name is not allowed, or a message's headers are too large.
     """
     if "headers" not in batch.schema.names:
         return None
@@ -272,6 +270,6 @@ def _block(row: list[dict[str, Any] | None] | None) -> bytes | None:
     for pair in row:
         key, value = (None, None) if pair is None else (pair["key"], pair["value"])
         if not isinstance(key, str) or key in found:
-            raise ValueError(f"a header's key is text, and each once in a message; here {key!r} is not, or is twice")
+            raise ValueError(f"a header's key must be text and occur once in a message; {key!r} does not")
         found[key] = value.encode() if isinstance(value, str) else bytes(value or b"")
     return encode_headers(found)

@@ -1,19 +1,19 @@
-"""The audit: joins what clients recorded (docs/audit.md) and lists every message that was not treated as promised.
+"""The audit: joins the clients' records (docs/audit.md) and lists every message that breaks a guarantee.
 
-It knows the records and nothing else of the service. Its rules, for each subscriber:
+It uses the records only, and nothing else of the service. Its rules, for each subscriber:
 
-    lost         an acknowledged put did not come, though the subscriber has got both earlier and later ones of that
-                 publisher; or though the subscription, which is still there, was answered before it began, and the
-                 subscriber has drained the topic since. A put in doubt that came to anybody counts as acknowledged
-                 then: all or none.
-    doubled      a message came more than once without the mark `doubtful`
-    reordered    a publisher's message came after a later one of its, and neither is marked
-    unexplained  a message came that nobody put, or after an unsubscribe was answered, or that was acknowledged before
-                 the subscription was asked for
+    lost         An acknowledged put did not arrive, although the subscriber received both earlier and later ones of
+                 that publisher. Or the subscription, which still exists, was answered before the put began, and the
+                 subscriber has drained the topic since. A put in doubt that any subscriber received counts as
+                 acknowledged: all or none.
+    doubled      A message arrived more than once without the mark `doubtful`.
+    reordered    A publisher's message arrived after a later one of the same publisher, and neither is marked.
+    unexplained  A message arrived without any put, or after an unsubscribe was answered, or it was acknowledged before
+                 the subscription was requested.
 
-Within one client lines are ordered by (session, n), without a clock. Between clients times are compared: of one boot of
-one host as they are, else `skew` apart. Where a record is known to lack something, what would lie there is counted as
-unrecorded, and is no flaw.
+Within one client, lines are ordered by (session, n), without a clock. Between clients, times are compared: directly
+within one boot of one host, otherwise with a difference of `skew`. Where a record is known to be incomplete, missing
+messages are counted as unrecorded and are not flaws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from uuid import uuid4
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from pubsub.errors import CallerError
 
@@ -49,8 +49,8 @@ _LINES: Final = """
 
 _OPENS: Final = "SELECT client, session, boot FROM $lines WHERE kind = 'open'"
 
-# An epoch lasts from one time that a client asked for, or against, a topic to the next; a request that continues a
-# subscription begins none, and where it is the first of its epoch nothing says since when the subscription is there.
+# An epoch lasts from one request of a client, to subscribe or to unsubscribe, to the next. A request that continues a
+# subscription begins no epoch. If it is the first of its epoch, the beginning of the subscription is unknown.
 _TIMELINE: Final = """
     SELECT *, count_if(kind = 'subscription' AND result = 'asked' AND NOT continues) OVER w AS epoch,
         last(IF(kind = 'subscription', concat(result, ' ', wanted), NULL), true) OVER w AS state
@@ -76,8 +76,8 @@ _EPOCHS: Final = """
     LEFT JOIN $opens AS d ON d.client = told.client AND d.session = told.drained.session
 """
 
-# What is known of each message: when it began and was acknowledged, since when it certainly was on a server (`there`),
-# and who got it.
+# Facts about each message: the times of its begin and acknowledgement, the time from which it certainly was on a server
+# (`there`), and its deliveries.
 _MESSAGES: Final = """
     WITH said AS (
         SELECT topic, publisher, first, last, result, at, host, NULL AS got
@@ -100,7 +100,7 @@ _MESSAGES: Final = """
     FROM message
 """
 
-# Counters (above, upto] that a record lacks, as the client's state says.
+# Counters (above, upto] that a record lacks, according to the client's state.
 _TAKEN_HOLES: Final = """
     SELECT client, topic, publisher, above, first AS upto FROM (
         SELECT *, coalesce(max(IF(kind = 'delivery', last, NULL)) OVER (PARTITION BY client, topic, publisher
@@ -118,7 +118,7 @@ _PUT_HOLES: Final = """
     UNION ALL SELECT topic, publisher, first - 1, last FROM $lines WHERE kind = 'gap' AND publisher IS NOT NULL
 """
 
-# What was put for a subscriber and did not come: `due`, or not yet; `recorded`, or where its record has a hole.
+# Messages for a subscriber that did not arrive. `due`: it should have arrived. `recorded`: its record has no hole.
 _MISSING: Final = """
     WITH eligible AS (
         SELECT /*+ BROADCAST(e) */ e.client, m.topic, publisher, counter, acknowledged,
@@ -144,7 +144,7 @@ _MISSING: Final = """
     GROUP BY m.client, m.topic, m.publisher, counter
 """
 
-# Deliveries that no record of a put explains; `recorded`: the publisher's record has no hole there.
+# Deliveries without a recorded put. `recorded`: the publisher's record has no hole there.
 _FOREIGN: Final = """
     WITH known AS (
         SELECT DISTINCT publisher FROM $lines WHERE kind IN ('put', 'put_before', 'open', 'renewed')
@@ -169,7 +169,7 @@ _DOUBLED: Final = """
     WHERE NOT doubtful GROUP BY client, topic, publisher, counter HAVING count(*) > 1
 """
 
-# Lines that begin below what came before, message by message; a message that had come before is doubled instead.
+# Deliveries below an earlier counter, message by message. A message that had arrived before counts as doubled instead.
 _REORDERED: Final = """
     WITH late AS (
         SELECT * FROM (
@@ -231,11 +231,11 @@ ORDER: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Flaw:
-    """One message that was not treated as promised.
+    """One message that breaks a guarantee.
 
     Attributes:
         kind: one of KINDS.
-        id: `log.offset` where it came with one; "" where it did not come.
+        id: `log.offset` of the message; "" if it did not arrive.
     """
 
     kind: str
@@ -248,17 +248,16 @@ class Flaw:
 
 
 class Audit:
-    """What the records say; everything is computed when it is asked for.
+    """The results of the records; everything is computed on demand.
 
     Args:
-        spark: the session.
         records: files of JSON lines or Parquet, and directories with both.
-        drained: every subscriber has taken all that there was for it at the end of its record.
-        partial: messages of publishers that have no record at all are no flaw.
-        skew: the bound on the difference between clocks of different hosts, and of servers, in seconds.
+        drained: every subscriber had taken all its messages at the end of its record.
+        partial: messages of publishers without any record are not flaws.
+        skew: largest difference between the clocks of different hosts, including servers, in seconds.
 
     Raises:
-        CallerError: a record is not there, or cannot be read.
+        CallerError: a record does not exist or cannot be read.
     """
 
     def __init__(
@@ -297,15 +296,15 @@ class Audit:
         self._views.append(self._prefix + name)
 
     def _once(self, lines: DataFrame) -> DataFrame:
-        """Each line once: a record may have been named twice, and one in Parquet may still be there as lines."""
+        """Remove repeated lines: a record may be named twice, and one in Parquet may still have its lines."""
         key = ["client", "session", "n"]
         twice = lines.groupBy(*key).count().where("count > 1")
         return lines.dropDuplicates(key) if twice.head(1) else lines
 
     def _checkpoint(self, frame: DataFrame) -> DataFrame:
-        """The same, computed once; its plan ends there, else each query would plan all before it many times over.
+        """Compute a frame once and end its plan there. Otherwise each query would plan all earlier steps many times.
 
-        It lives on the executors, or, where `spark.checkpoint.dir` is set, in that directory: it survives them there.
+        The result lives on the executors, or in `spark.checkpoint.dir` if that is set, where it survives them.
         """
         if self._spark.sparkContext.getCheckpointDir() is not None:
             return frame.checkpoint(eager=False)
@@ -316,24 +315,24 @@ class Audit:
         return self._spark.sql(text.replace("$", self._prefix), named)
 
     def flaws(self) -> Iterator[Flaw]:
-        """All of them, by kind and then by subscriber, topic, publisher and counter; no more than a part in memory."""
+        """Yield the flaws by kind, subscriber, topic, publisher and counter, with only a part of them in memory."""
         rows = self._sql("SELECT * FROM $flaws ORDER BY kind, client, topic, publisher, counter, reason")
         for row in rows.toLocalIterator():
             yield Flaw(*row)
 
     def counts(self) -> dict[str, int]:
-        """How many of what; the last four are the flaws."""
+        """Return the counts by name; the last four are the flaws."""
         (row,) = self._sql(_COUNTS).collect()
         return {name: int(row[name]) for name in ORDER}
 
     def close(self) -> None:
-        """Forget it; what was computed for it goes when nothing refers to it any more."""
+        """Drop the views; computed data is freed when it is no longer referenced."""
         for view in self._views:
             self._spark.catalog.dropTempView(view)
 
 
 def _read(spark: SparkSession, records: Sequence[str]) -> DataFrame:
-    """All lines; `damaged`: it is none."""
+    """Return all lines; `damaged` marks text that is not a line."""
     frames = [frame for record in records for frame in _frames(spark, record)]
     whole = F.col("damaged").isNull() & F.col("client").isNotNull() & F.col("session").isNotNull()
     return reduce(DataFrame.unionByName, frames).withColumn("damaged", ~(whole & F.col("n").isNotNull()))
@@ -342,7 +341,7 @@ def _read(spark: SparkSession, records: Sequence[str]) -> DataFrame:
 def _frames(spark: SparkSession, record: str) -> Iterator[DataFrame]:
     there = "://" in record or Path(record).exists()
     if not there:
-        raise CallerError(f"{record}: there is no such record")
+        raise CallerError(f"{record}: there is no such record; give a file or directory that --record wrote")
     lines = spark.read.schema(f"{SCHEMA}, damaged string").option("columnNameOfCorruptRecord", "damaged")
     arrow = spark.read.schema(SCHEMA)
     try:

@@ -1,4 +1,4 @@
-"""What Spark finds under the format `pubsub`."""
+"""The data source that Spark finds under the format `pubsub`."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ class PubsubDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The format's name."""
+        """The name of the format."""
         return "pubsub"
 
     def schema(self) -> str:
-        """The source's columns; without headers where they are not asked for, as of every earlier release."""
+        """Return the source's columns; headers only if they are requested, as in every earlier release."""
         return HEADERS_SCHEMA if includes_headers(self.options) else SCHEMA
 
     def reader(self, schema: StructType) -> BatchReader:
-        """For `spark.read`."""
+        """Return the reader for `spark.read`."""
         return BatchReader(source_options(self.options, stream=False))
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
-        """For `spark.readStream`."""
+        """Return the reader for `spark.readStream`."""
         return StreamReader(source_options(self.options, stream=True))
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """For `df.write`."""
+        """Return the writer for `df.write`."""
         options = sink_options(self.options)
         check_columns(schema.fieldNames(), options)
         return BatchWriter(options, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
-        """For `df.writeStream`."""
+        """Return the writer for `df.writeStream`."""
         options = sink_options(self.options)
         check_columns(schema.fieldNames(), options)
         return StreamWriter(options)

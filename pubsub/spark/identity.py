@@ -1,8 +1,8 @@
-"""Who a query is to the proxies, and by which keys (docs/spark.md, *Keys*).
+"""The identity of a query at the proxies, and its keys (docs/spark.md, *Keys*).
 
-What stands here travels with the options to every executor. A key file does not: each machine has it under the same
-path, and it is read anew for each connection, so one that was replaced counts from the next task on. A secret key that
-was given itself travels; it is in no repr, and no error repeats it.
+An identity travels with the options to every executor. A key file does not travel: each machine has it at the same
+path, and it is read for each connection. So a replaced file takes effect with the next task. A secret key given as
+text does travel; it appears in no repr and no error.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from pubsub.security.opening import ClientKeys
 from pubsub.security.pairs import Pair, pair_of
 
 READER: Final = "spark"
-"""The ID under which a source asks where none is given."""
+"""Client ID of a source without a given ID."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """Who asks, and how that is proved.
+    """The client ID of a query, and the keys that prove it.
 
     Attributes:
-        client: the ID of the client; with keys one that the key's line in the file `authorized` has.
-        key_file: path of its key file on every machine, as text; "": none.
-        secret: its secret key itself, 32 bytes; b"": none.
-        proxy_keys: the proxies' public keys, as text, in the order of the proxies; () where they have none.
+        client: the client ID; with keys, an ID of the key's line in the access list.
+        key_file: path of the key file on every machine; "" for none.
+        secret: the secret key itself, 32 bytes; b"" for none.
+        proxy_keys: public keys of the proxies, as text, in the order of the proxies; () without keys.
     """
 
     client: str = READER
@@ -44,7 +44,7 @@ class Identity:
     proxy_keys: tuple[str, ...] = ()
 
     def pair(self) -> Pair | None:
-        """Its key pair as it is now, None where it has none.
+        """Return the present key pair, None without keys.
 
         Raises:
             ConfigurationError: the key file cannot be used on this machine.
@@ -55,14 +55,14 @@ class Identity:
             return pair_of(read_key_file(expanded(self.key_file)))
         except ConfigurationError as error:
             raise ConfigurationError(
-                f"{error} (on host {platform.node()}; a query's key file is under its path on every machine)"
+                f"{error} (on host {platform.node()}; every machine needs the key file at the same path)"
             ) from None
 
     def connect(self, proxies: Sequence[str], timeout_seconds: float) -> Proxies:
-        """Connections to the proxies, for one task.
+        """Open connections to the proxies, for one task.
 
         Raises:
-            ConfigurationError: an address is none, or the key cannot be used on this machine.
+            ConfigurationError: an address is not valid, or the key cannot be used on this machine.
         """
         pair = self.pair()
         keys = None
@@ -71,17 +71,17 @@ class Identity:
         asker = Asker(
             self.client,
             pair,
-            makes_key=f"pubsub keys new client {self.client}, and name its file by option keyFile (--key of a"
+            makes_key=f"pubsub keys new client {self.client}, and give its file as option keyFile (--key of a"
             " pipeline)",
             names_key="in option proxiesFile or proxyKeys (--proxy-key of a pipeline)",
-            names_client="name the one whose key it is by option clientId (--client of a pipeline)",
-            afterwards="; then start it again, and a stream goes on where it was",
+            names_client="give the client ID of this key as option clientId (--client of a pipeline)",
+            afterwards="; then start the query again, and a stream continues where it was",
         )
         return Proxies(proxies, timeout_seconds, keys=keys, asker=asker)
 
     @property
     def options(self) -> dict[str, str]:
-        """As options of source and sink; none where there is no key."""
+        """The identity as options of source and sink; empty without a key."""
         if self.key_file:
             key = {"keyFile": self.key_file}
         elif self.secret:
@@ -92,25 +92,24 @@ class Identity:
 
 
 NOBODY: Final = Identity()
-"""Who asks where there are no keys."""
+"""Identity without keys."""
 
 
 def identity_of(given: Mapping[str, str], proxies: tuple[str, ...], keys: tuple[str, ...], client: str) -> Identity:
-    """Who a query is, by its options.
+    """Return the identity in a query's options.
 
     Args:
-        given: options by their names in lower case, of which clientid, keyfile and secretkey count here.
-        proxies: their addresses.
-        keys: their public keys, as text, in the same order; () where they have none.
-        client: its ID where none is given.
+        given: options by lower-case name; it uses clientid, keyfile and secretkey.
+        keys: public keys of the proxies as text, in the order of the proxies; () without keys.
+        client: client ID if the options have none.
 
     Raises:
-        ConfigurationError: an option is not what it must be, the key cannot be used on this machine, or one side has
-            keys and the other has none.
+        ConfigurationError: an option is not valid, the key cannot be used on this machine, or only one of the two
+            sides has keys.
     """
     file, secret = given.get("keyfile", "").strip(), given.get("secretkey", "").strip()
     if file and secret:
-        raise ConfigurationError("the key is given by option keyFile and by option secretKey; give one of them")
+        raise ConfigurationError("options keyFile and secretKey are both given; give one of them")
     try:
         check_id("option clientId:", name := given.get("clientid", client))
         made = Identity(client=name, key_file=file, secret=parse_secret(secret) if secret else b"", proxy_keys=keys)
@@ -118,25 +117,25 @@ def identity_of(given: Mapping[str, str], proxies: tuple[str, ...], keys: tuple[
         raise ConfigurationError(f"option secretKey is not a secret key: {error.reason}") from None
     except PubsubError as error:
         raise ConfigurationError(str(error)) from None
-    pair = made.pair()  # So that what is wrong with it is said before anything runs.
+    pair = made.pair()  # Report a bad key before anything runs.
     if pair is None and keys:
         raise ConfigurationError(
-            f"the proxies have keys and this query has none: pubsub keys new client {name}, and name the file by option"
-            " keyFile, or the key by secretKey"
+            f"the proxies have keys and this query has none: pubsub keys new client {name}, and give the file as option"
+            " keyFile, or the key as secretKey"
         )
     if pair is not None and not keys and not all(proxy.startswith("inproc://") for proxy in proxies):
         raise ConfigurationError(
-            f"this query has a key, and {proxies[0]} is named without one: name the proxies by option proxiesFile, or"
-            " their public keys by option proxyKeys"
+            f"this query has a key, and {proxies[0]} is given without one: give the proxies as option proxiesFile, or"
+            " their public keys as option proxyKeys"
         )
     return made
 
 
 def proxy_keys_of(text: str, proxies: tuple[str, ...]) -> tuple[str, ...]:
-    """The proxies' public keys, from an option with spaces between proxies and commas between the keys of one.
+    """Parse the proxies' public keys: spaces between proxies, commas between the keys of one proxy.
 
     Raises:
-        ConfigurationError: they are not as many as the proxies, or one is no key.
+        ConfigurationError: their number differs from the proxies, or one is not a key.
     """
     keys = tuple(text.split())
     try:

@@ -1,8 +1,8 @@
-"""The options of source and sink, checked where the query is built: what is wrong is said in one sentence.
+"""The options of source and sink, checked when the query is built.
 
-Options travel, pickled, to every executor, and Spark shows them where it describes a query; so none of them is a secret
-but `secretKey`, which Spark leaves out for its name. (Names are those that people know from Kafka's connector, where
-there is one.)
+Options are pickled and travel to every executor, and Spark shows them when it describes a query. So no option is
+secret except `secretKey`, which Spark hides because of its name. Names follow Kafka's connector where it has such an
+option.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _EDGES: Final = ("earliest", "latest")
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions:
-    """What is read, and how.
+    """The topics to read, and the way to read them.
 
     Attributes:
         proxies: addresses of the proxies' client side.
-        timeout: seconds after which a request that nobody settles ends the query.
-        identity: who asks, and by which keys.
-        subscribe: the topics; empty: those that `pattern` matches.
-        pattern: a regular expression that a topic's whole name matches.
-        subscription: the durable name under which a stream stands; "": what is stored is read (batch only).
+        timeout: seconds after which an unanswered request ends the query.
+        identity: client ID and keys.
+        subscribe: the topics; empty if `pattern` selects them.
+        pattern: a regular expression for the complete name of a topic.
+        subscription: name of the stream's durable subscription; "" reads stored messages (batch only).
         starting, ending: "earliest", "latest", or positions by topic.
-        records_max, bytes_max: of one micro-batch; 0: no limit.
-        partitions_min: into how many parts a batch is cut at least, where it has enough records; 0: by the cores.
-        fail_on_data_loss: whether lost records end the query.
-        headers: whether there is a column of them.
-        take_over: whether a stream goes on under a subscription that belongs to another query's checkpoint.
+        records_max, bytes_max: limits of one micro-batch; 0 for no limit.
+        partitions_min: minimum number of parts of a batch, if it has enough records; 0 takes the number of cores.
+        fail_on_data_loss: end the query if records are lost.
+        headers: add a column of headers.
+        take_over: continue a subscription that belongs to another query's checkpoint.
     """
 
     proxies: tuple[str, ...]
@@ -61,13 +61,13 @@ class SourceOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class SinkOptions:
-    """Where rows go.
+    """The target of rows.
 
     Attributes:
-        proxies, timeout, identity: as of the source. The identity's ID, with the query's, is the publisher.
-        topic: of all rows; "": the column `topic` says it.
-        sink: the sink's name, which is the ID of who asks where no other is given.
-        batch: of a batch job that may be run again: its number; None: each run is another job.
+        proxies, timeout, identity: as in the source. The identity's ID together with the query's ID is the publisher.
+        topic: topic of all rows; "" takes it from the column `topic`.
+        sink: the sink's name, also the client ID if no other is given.
+        batch: number of a batch job that may be repeated; None makes each run a new job.
     """
 
     proxies: tuple[str, ...]
@@ -93,7 +93,7 @@ _SOURCE: Final = _COMMON | {
     "takeover",
 }
 _ENGINE: Final = {"path", "checkpointlocation", "queryname", "querytype"}
-"""What Spark itself puts among a format's options."""
+"""Options that Spark itself adds."""
 
 _SINK: Final = _COMMON | _ENGINE | {"topic", "sink", "batchid"}
 _SPELT: Final = {
@@ -118,27 +118,27 @@ _SPELT: Final = {
 }
 
 _SECRET: Final = re.compile(r"(?<![A-Za-z0-9_-])sk_[A-Za-z0-9_-]{40,}")
-"""What is a secret key, or nearly all of one."""
+"""Matches a secret key, or nearly all of one."""
 
 
 def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions:
-    """The options of a source.
+    """Parse the options of a source.
 
     Raises:
-        ConfigurationError: one is unknown, missing or not what it must be.
+        ConfigurationError: an option is unknown, missing or not valid.
     """
     given = _lowered(options, _SOURCE)
     subscribe = tuple(filter(None, (name.strip() for name in given.get("subscribe", "").split(","))))
     pattern = given.get("subscribepattern", "")
     if bool(subscribe) == bool(pattern):
-        raise ConfigurationError("name topics by option subscribe, or by option subscribePattern, and not by both")
+        raise ConfigurationError("give topics as option subscribe or as option subscribePattern, not both")
     subscription = given.get("subscription", "")
     if stream and not subscription:
-        raise ConfigurationError("a stream needs option subscription: the durable name under which it goes on")
+        raise ConfigurationError("a stream needs option subscription, the durable name under which it continues")
     if stream and "endingoffsets" in given:
-        raise ConfigurationError("option endingOffsets is for spark.read; a stream has no end")
+        raise ConfigurationError("option endingOffsets is for spark.read only, because a stream has no end")
     if not stream and "takeover" in given:
-        raise ConfigurationError("option takeOver is for a stream; spark.read acknowledges nothing")
+        raise ConfigurationError("option takeOver is for streams only, because spark.read acknowledges nothing")
     try:
         for topic in subscribe:
             check_topic(topic)
@@ -167,19 +167,19 @@ def source_options(options: Mapping[str, str], *, stream: bool) -> SourceOptions
 
 
 def includes_headers(options: Mapping[str, str]) -> bool:
-    """Whether a source's options ask for the column of headers.
+    """Return True if a source's options ask for the column of headers.
 
     Raises:
-        ConfigurationError: they say neither true nor false.
+        ConfigurationError: the option is neither true nor false.
     """
     return _flag({name.lower(): value for name, value in options.items()}, "includeheaders", default=False)
 
 
 def sink_options(options: Mapping[str, str]) -> SinkOptions:
-    """The options of a sink.
+    """Parse the options of a sink.
 
     Raises:
-        ConfigurationError: one is unknown, missing or not what it must be.
+        ConfigurationError: an option is unknown, missing or not valid.
     """
     given = _lowered(options, _SINK)
     topic, sink = given.get("topic", ""), given.get("sink", "spark")
@@ -191,7 +191,7 @@ def sink_options(options: Mapping[str, str]) -> SinkOptions:
         raise ConfigurationError(str(error)) from None
     batch = _count(given, "batchid") if "batchid" in given else None
     if batch is not None and "sink" not in given:
-        raise ConfigurationError("option batchId needs option sink: the two together are what a repeat is told by")
+        raise ConfigurationError("option batchId needs option sink, because the two together identify a repeat")
     proxies, keys = _proxies(given)
     return SinkOptions(
         proxies=proxies,
@@ -207,21 +207,21 @@ def _lowered(options: Mapping[str, str], known: set[str]) -> dict[str, str]:
     given = {name.lower(): value for name, value in options.items()}
     for name in sorted(given.keys() - known):
         spelt = ", ".join(sorted(_SPELT.get(each, each) for each in known - _ENGINE))
-        raise ConfigurationError(f"option {name} is not known; there are {spelt}")
+        raise ConfigurationError(f"option {name} is not known; the options are {spelt}")
     for name in sorted(given.keys() - {"secretkey"}):
         if _SECRET.search(given[name]):
             raise ConfigurationError(
-                f"option {_SPELT.get(name, name)} holds a secret key (sk_), which Spark shows there: make a new one,"
-                " and give it by option keyFile, or secretKey"
+                f"option {_SPELT.get(name, name)} holds a secret key (sk_), which Spark shows there: make a new key,"
+                " and give it as option keyFile or secretKey"
             )
     return given
 
 
 def _proxies(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The proxies' addresses, and their public keys as text, () where they have none."""
+    """Return the proxies' addresses, and their public keys as text, () without keys."""
     if file := given.get("proxiesfile", ""):
         if given.get("proxies") or given.get("proxykeys"):
-            raise ConfigurationError("option proxiesFile names the proxies and their keys; drop proxies and proxyKeys")
+            raise ConfigurationError("option proxiesFile has the proxies and their keys; drop proxies and proxyKeys")
         listed = read_proxies(expanded(file))
         keys = (",".join(map(format_public, proxy.keys)) for proxy in listed if proxy.keys)
         return tuple(proxy.clients for proxy in listed), tuple(keys)
@@ -241,21 +241,21 @@ def _seconds(given: Mapping[str, str]) -> float:
     except ValueError:
         value = 0.0
     if not 0 < value <= 86_400:
-        raise ConfigurationError(f"option timeout is {text}; it is a number of seconds, such as 30")
+        raise ConfigurationError(f"option timeout is {text}; give a number of seconds, such as 30")
     return value
 
 
 def _count(given: Mapping[str, str], name: str) -> int:
     text = given.get(name, "0")
     if not re.fullmatch("[0-9]{1,15}", text):
-        raise ConfigurationError(f"option {_SPELT[name]} is {text}; it is a whole number")
+        raise ConfigurationError(f"option {_SPELT[name]} is {text}; give a whole number")
     return int(text)
 
 
 def _flag(given: Mapping[str, str], name: str, *, default: bool) -> bool:
     text = given.get(name, str(default)).lower()
     if text not in {"true", "false"}:
-        raise ConfigurationError(f"option {_SPELT[name]} is {text}; it is true or false")
+        raise ConfigurationError(f"option {_SPELT[name]} is {text}; give true or false")
     return text == "true"
 
 
@@ -273,7 +273,7 @@ def _offsets(given: Mapping[str, str], name: str, default: str) -> str | dict[st
                 raise ValueError
     except (ValueError, TypeError, AttributeError, PubsubError):
         raise ConfigurationError(
-            f"option {_SPELT[name]} is {text[:80]}; it is earliest, latest, or JSON such as"
+            f"option {_SPELT[name]} is {text[:80]}; give earliest, latest, or JSON such as"
             ' {"topic": "earliest"} or {"topic": "0123456789abcdef.17"}'
         ) from None
     return found

@@ -1,4 +1,4 @@
-"""Counts by time as a picture: a line for each of the largest, and one for all others together."""
+"""Draws counts by time: a line for each of the largest, and one line for all others together."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OTHERS: Final = "others"
 
 
 def lines(rows: Sequence[tuple[datetime, str, int]]) -> dict[str, dict[datetime, int]]:
-    """Counts by label and time, the largest first, what is beyond LINES_MAX as `others`; 0 where there is none."""
+    """Return counts by label and time, the largest first; labels beyond LINES_MAX are summed as `others`."""
     totals: Counter[str] = Counter()
     for _, label, count in rows:
         totals[label] += count
@@ -27,13 +27,13 @@ def lines(rows: Sequence[tuple[datetime, str, int]]) -> dict[str, dict[datetime,
 
 
 def draw(rows: Sequence[tuple[datetime, str, int]], title: str, file: str) -> None:
-    """Write the picture; its format is that of the file's name.
+    """Write the picture in the format of the file name's suffix.
 
     Args:
         rows: start of a window, label, count.
     """
     figure = Figure(figsize=(11, 5), layout="constrained")
-    axes: Any = figure.add_subplot()  # Its stubs know no dates.
+    axes: Any = figure.add_subplot()  # The type stubs do not allow dates.
     for label, counts in lines(rows).items():
         style = {"color": "0.5", "linestyle": ":"} if label == OTHERS else {"marker": "."}
         axes.plot(list(counts), list(counts.values()), linewidth=1, label=label, **style)

@@ -1,7 +1,7 @@
-"""Pipelines that people run: each a few lines over the source and the sink, and what they share.
+"""Shared parts of the pipelines; each pipeline is a few lines over the source and the sink.
 
-A pipeline has a name, under which it is subscribed, and a checkpoint, where Spark keeps how far it is. The two belong
-together: with both a killed run goes on where it was, each message once.
+A pipeline has a name, which is the name of its subscription, and a checkpoint, in which Spark keeps its progress. The
+two belong together: with both, a killed run continues where it was, with each message once.
 """
 
 from __future__ import annotations
@@ -32,23 +32,23 @@ from pubsub.spark.session import cause, start
 from pubsub.spark.storage import open_storage
 
 IDENTITY: Final = "pipeline.json"
-"""In a checkpoint: whose it is."""
+"""File in a checkpoint that names its pipeline."""
 
 LOG: Final = "_spark_metadata"
-"""In a directory that Spark writes files to: which of them count, by batch."""
+"""Folder in Spark's output directory that lists the valid files, by batch."""
 
 COMPACT: Final = ".compact"
-"""Ends the name of a batch in that log which lists all before it, too."""
+"""Suffix of a batch's entry in that log that also lists all earlier batches."""
 
 CLOSED: Final = "closed"
-"""In a rollup's directory: where the windows go that are over."""
+"""Folder in a rollup's directory for windows that have ended."""
 
 POLL_SECONDS: Final = 0.2
 _RAISED: Final = re.compile(r"^(pubsub(?:\.\w+)+): (.+)$", re.MULTILINE)
 
 
 class PipelineFailed(PubsubError):
-    """A query ended by an error; `exit_code` is that of the error where it is one of ours."""
+    """A query ended with an error; `exit_code` is that of the error if it is one of ours."""
 
     def __init__(self, reason: str, exit_code: int = 1) -> None:
         self.reason, self.exit_code = reason, exit_code
@@ -60,18 +60,18 @@ class PipelineFailed(PubsubError):
 
 @contextmanager
 def running(master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
-    """Spark, for the time of a `with` block; a session that this process has already is used, and stays.
+    """Run Spark for the time of a `with` block; an existing session of this process is used and stays.
 
     Args:
         master, conf: see `session.start`.
 
     Raises:
-        PubsubError: whatever Spark complains of in the block, as one sentence.
+        PubsubError: any error of Spark in the block, as one sentence.
     """
     own = SparkSession.getActiveSession() is None
     spark = start(master, conf)
     if own and not os.environ.get("PUBSUB_TRACEBACK"):
-        spark.sparkContext.setLogLevel("OFF")  # A query that fails is said in one sentence.
+        spark.sparkContext.setLogLevel("OFF")  # A failed query is reported in one sentence instead.
     try:
         spark.dataSource.register(PubsubDataSource)
         yield spark
@@ -84,13 +84,13 @@ def running(master: str, conf: Mapping[str, str]) -> Iterator[SparkSession]:
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where a pipeline reads and writes messages.
+    """The cluster that a pipeline reads from and writes to.
 
     Attributes:
         proxies: addresses of the proxies' client side.
-        timeout: seconds after which a request that nobody settles ends the query.
-        identity: who asks, and by which keys.
-        take_over: whether a stream goes on under a subscription that belongs to another checkpoint.
+        timeout: seconds after which an unanswered request ends the query.
+        identity: client ID and keys.
+        take_over: continue a subscription that belongs to another checkpoint.
     """
 
     proxies: tuple[str, ...]
@@ -100,19 +100,19 @@ class Place:
 
     @property
     def options(self) -> dict[str, str]:
-        """As options of source and sink."""
+        """The place as options of source and sink."""
         return {"proxies": ",".join(self.proxies), "timeout": f"{self.timeout:g}"} | self.identity.options
 
 
 @dataclass
 class Totals:
-    """What a run did so far.
+    """Progress of a run.
 
     Attributes:
-        batches, messages: of this run.
-        seconds: since it began.
-        observed: sums of what the query observes, by name.
-        late: groups of rows that were left out because their window was over.
+        batches, messages: counts of this run.
+        seconds: time since its begin.
+        observed: sums of the query's observed values, by name.
+        late: groups of rows that were left out because their window had ended.
     """
 
     batches: int = 0
@@ -123,17 +123,17 @@ class Totals:
 
 
 def default_name(kind: str, *parts: str) -> str:
-    """A pipeline's name where none is given: the same for the same topics and target, and nobody else's."""
+    """Return the name of a pipeline without a given one: equal for equal topics and target, and otherwise unique."""
     return f"{kind}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
 
 
 def whole_path(target: str) -> str:
-    """A target as the same text from every working directory; what has a scheme is as it is."""
+    """Return a target as an absolute path; a URL stays unchanged."""
     return target if "://" in target else os.path.abspath(target)
 
 
 def failure(error: Exception) -> PubsubError:
-    """Spark's error as one sentence: ours, from the traceback that it carries, or the first line of its own."""
+    """Return Spark's error as one sentence: our own error from its traceback, or the first line of its own text."""
     if isinstance(error, PubsubError):
         return error
     text = str(error)
@@ -158,19 +158,19 @@ def _exit_code(path: str) -> int:
 def identify(
     spark: SparkSession | None, checkpoint: str, name: str, default: str, facts: Mapping[str, Any], directory: str = ""
 ) -> str:
-    """The name of the pipeline that a checkpoint is of; for a fresh one it is written there.
+    """Return the name of a checkpoint's pipeline; a new checkpoint gets the name and stores it.
 
-    So a directory may be moved, and topics added: what it is subscribed as stays.
+    So a directory may be moved and topics may be added, and the subscription stays the same.
 
     Args:
-        spark: knows other file systems than this machine's.
-        name: as it was given; "": it was not.
-        default: for a fresh checkpoint without a name.
-        facts: what the checkpoint's state depends on.
-        directory: the target, where it is one.
+        spark: for other file systems than this machine's.
+        name: the given name; "" for none.
+        default: name of a new checkpoint without a given name.
+        facts: values that the checkpoint's state depends on.
+        directory: the target, if it is a directory.
 
     Raises:
-        ConfigurationError: it is another pipeline's.
+        ConfigurationError: the checkpoint belongs to another pipeline.
     """
     if directory:
         _check_target(spark, directory, checkpoint)
@@ -185,8 +185,8 @@ def identify(
     for word, value in wanted.items():
         if held.get(word) != value:
             raise ConfigurationError(
-                f"{checkpoint} is of a pipeline whose {word} is {_said(held.get(word))}, not {_said(value)}:"
-                " name another target, or --checkpoint"
+                f"{checkpoint} belongs to a pipeline with {word} {_said(held.get(word))}, not {_said(value)}:"
+                " give another target, or --checkpoint"
             )
     return str(held["name"])
 
@@ -196,38 +196,39 @@ def _said(value: object) -> str:
 
 
 def _check_target(spark: SparkSession | None, target: str, checkpoint: str) -> None:
-    """See that a directory is empty, or that of the pipeline whose checkpoint this is.
+    """Check that a directory is empty or belongs to this checkpoint's pipeline.
 
-    Spark would skip the batches of a fresh or older checkpoint whose numbers the directory knows, which loses them.
+    If the directory has batch numbers that a new or older checkpoint does not know, Spark would skip and lose those
+    batches.
 
     Raises:
-        ConfigurationError: it is another's.
+        ConfigurationError: the directory belongs to another pipeline.
     """
     names = open_storage(spark, target).names()
     held = [name for name in names if not name.startswith(".") and f"{target}/{name}" != checkpoint]
     if held and not open_storage(spark, checkpoint).has("metadata"):
         raise ConfigurationError(
-            f"{target} is not empty and {checkpoint} is no checkpoint of it: name an empty directory, or --checkpoint"
+            f"{target} is not empty and {checkpoint} is not its checkpoint: give an empty directory, or --checkpoint"
         )
     begun = _newest(spark, f"{checkpoint}/offsets")
     if any(_newest(spark, f"{target}/{log}") > begun for log in (LOG, f"{CLOSED}/{LOG}")):
         raise ConfigurationError(
-            f"{target} has batches that {checkpoint} does not know, which is an older copy, or is no checkpoint of it:"
-            " name an empty directory, or --checkpoint"
+            f"{target} has batches that {checkpoint} does not know; that is an older copy, or is not its checkpoint:"
+            " give an empty directory, or --checkpoint"
         )
 
 
 def _newest(spark: SparkSession | None, log: str) -> int:
-    """The highest number of a batch in a log of Spark's; -1 where there is none."""
+    """Return the highest batch number in a log of Spark's; -1 if it is empty."""
     names = (name.removesuffix(COMPACT) for name in open_storage(spark, log).names())
     return max((int(name) for name in names if name.isdigit()), default=-1)
 
 
 def hold(place: Place, topics: Sequence[str], name: str) -> None:
-    """Subscribe, so that the service keeps what is stored, and what comes, while Spark still starts.
+    """Subscribe at once, so that the service keeps stored and new messages while Spark starts.
 
     Raises:
-        Unavailable: nobody answers.
+        Unavailable: no answer came.
         NotLetIn, NotAllowed: see `Proxies.ask`.
     """
     with place.identity.connect(place.proxies, place.timeout) as link:
@@ -236,11 +237,11 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
 
 
 def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, records: int) -> DataFrame:
-    """Topics as a stream, from what is stored on.
+    """Return topics as a stream that begins with the stored messages.
 
     Args:
-        name: of the durable subscription.
-        records: of one micro-batch, at most; 0: no limit.
+        name: name of the durable subscription.
+        records: maximum records of one micro-batch; 0 for no limit.
     """
     options = {"subscribe": ",".join(topics), "subscription": name, "startingOffsets": "earliest"}
     options |= {"maxRecordsPerBatch": str(records)} | place.options
@@ -249,20 +250,22 @@ def source(spark: SparkSession, place: Place, topics: Sequence[str], name: str, 
 
 
 def check_names(topics: Sequence[str], name: str) -> None:
-    """See that topics and a pipeline's name are such, before anything is started.
+    """Check the names of topics and of the pipeline before anything is started.
 
     Raises:
-        InvalidName: one is not.
+        InvalidName: a name is not valid.
     """
     for topic in topics:
         check_topic(topic)
         if "," in topic:
-            raise ConfigurationError(f"topic {topic} has a comma in its name, which Spark's option cannot have")
+            raise ConfigurationError(
+                f"topic {topic} has a comma in its name, and Spark's option separates topics by commas"
+            )
     check_id("pipeline name", name)
 
 
 def begin(writer: DataStreamWriter, name: str, checkpoint: str, *, once: bool, seconds: float) -> StreamingQuery:
-    """Start a query: for what there is now, or until it is stopped, a batch each so many seconds."""
+    """Start a query: over the messages stored now, or until it is stopped with a batch at this interval."""
     writer = writer.queryName(name).option("checkpointLocation", checkpoint)
     writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime=f"{seconds:g} seconds")
     return writer.start()
@@ -273,15 +276,15 @@ def follow(query: StreamingQuery, tell: Callable[[Totals], None], stop: Callable
 
     Args:
         tell: called after each batch.
-        stop: whether it is to end now; what a batch has not finished by then is done again by the next run.
+        stop: returns True if the query is to end now; the next run repeats its unfinished batch.
 
     Raises:
-        PubsubError: it failed.
+        PubsubError: the query failed.
     """
     totals, begun, known = Totals(), time.monotonic(), -1
     try:
         while True:
-            ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]  # it takes fractions
+            ended = query.awaitTermination(POLL_SECONDS)  # type: ignore[arg-type]  # fractions are allowed
             for batch in query.recentProgress:
                 if batch["batchId"] > known:
                     known = batch["batchId"]

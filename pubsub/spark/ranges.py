@@ -1,7 +1,7 @@
-"""Ranges of topics as a driver sees them: what there is, how much of it one batch takes, and how tasks share it.
+"""Ranges of topics on the driver: their content, their share of a batch, and their split into tasks.
 
-A range is (after, until], by positions; its legs, as the server answers them, say how many records lie between. All
-of this is arithmetic on what was answered; `Topics` does the asking.
+A range is (after, until], by positions. Its legs, from the server's answer, give the number of records. Everything
+here computes from answers; `Topics` sends the requests.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _EPOCH_MS: Final = 1_577_836_800_000
 
 
 CHECKPOINT: Final = "checkpoint id"
-"""Under this name an offset has the token of its checkpoint; no topic's name has a space."""
+"""Name under which an offset has its checkpoint's token; no topic's name contains a space."""
 
 _log: Final = logging.getLogger("pubsub.spark")
 
 
 class SubscriptionTaken(PubsubError):
-    """The subscription is acknowledged by a query with another checkpoint, so each would miss rows of the other."""
+    """A query with another checkpoint acknowledges the subscription, so each query would miss rows of the other."""
 
     exit_code = Superseded.exit_code
 
@@ -40,20 +40,20 @@ class SubscriptionTaken(PubsubError):
     def __str__(self) -> str:
         return (
             f"{self.topic}: subscription {self.subscription} belongs to another query's checkpoint, and rows would be"
-            " left out; give each query a subscription of its own, or, where the other is gone, start this one with"
+            " left out; give each query its own subscription. If the other query is gone, start this one with"
             " option takeOver=true (--take-over of a pipeline)"
         )
 
 
 class RangeLost(DataLoss):
-    """Records of a range cannot be read (any more)."""
+    """Records of a range cannot be read, or not any more."""
 
     def __str__(self) -> str:
         return f"{self.topic}: records {self.first} to {self.last} cannot be read: {self.reason}"
 
 
 class RangeChanged(PubsubError):
-    """A topic was merged with another server's while a job without a subscription read it."""
+    """A topic was merged with another server's part while a job without a subscription read it."""
 
     exit_code = Unavailable.exit_code
 
@@ -63,8 +63,8 @@ class RangeChanged(PubsubError):
 
     def __str__(self) -> str:
         return (
-            f"{self.topic}: two servers' parts of it were merged while it was read, and records may be left out or come"
-            " twice; run the job again, or name a subscription"
+            f"{self.topic}: two servers' parts of it were merged while it was read, and records may be missing or come"
+            " twice; run the job again, or give a subscription"
         )
 
 
@@ -73,10 +73,11 @@ class Range:
     """A part of a topic, for one task.
 
     Attributes:
-        after, until: positions, as text; after "": from where the subscription stands, or what is stored begins.
-        records: that lie in it, those left out by a join included.
-        legs: without a subscription: (log, first offset, one above the last, what is left out), by which a reader
-            sees that a merge has changed it; else none.
+        after, until: positions as text. after "" begins at the subscription's position, or at the oldest stored
+            record.
+        records: number of records in it, including those that a join leaves out.
+        legs: without a subscription, (log, first offset, last offset + 1, left-out records); a reader detects a merge
+            by them. Otherwise empty.
     """
 
     topic: str
@@ -88,15 +89,15 @@ class Range:
 
 @dataclass(slots=True, frozen=True)
 class Plan:
-    """What a server says of a range.
+    """A server's description of a range.
 
     Attributes:
-        stands: where the subscription stands, or what is stored begins.
+        stands: the subscription's position, or the position before the oldest stored record.
         latest: the last position of the range.
-        within: the last one up to which it holds at most the bytes asked for.
-        legs: (log, first offset, one above the last, bytes).
-        lost: whether the range was to begin elsewhere, where nothing is (any more); it begins where it `stands`.
-        left_out: without a subscription: of each leg, what is left out of it, as a number.
+        within: the last position up to which it has at most the requested bytes.
+        legs: (log, first offset, last offset + 1, bytes).
+        lost: the requested begin does not exist, or not any more; the range begins at `stands`.
+        left_out: without a subscription, the left-out records of each leg, as a number.
     """
 
     stands: Position | None
@@ -108,16 +109,16 @@ class Plan:
 
     @property
     def records(self) -> int:
-        """How many records lie in the range."""
+        """Number of records in the range."""
         return sum(stop - low for _, low, stop, _ in self.legs)
 
     @property
     def bytes(self) -> int:
-        """How many bytes."""
+        """Number of bytes in the range."""
         return sum(leg[3] for leg in self.legs)
 
     def at(self, count: int) -> Position | None:
-        """The position of the record that is `count`-th in the range, from 1; the last one's beyond that."""
+        """Return the position of the record number `count`, from 1; the last position if there are fewer."""
         for log, low, stop, _ in self.legs:
             if count <= stop - low:
                 return log, low + count - 1
@@ -125,7 +126,7 @@ class Plan:
         return self.latest
 
     def between(self, low: int, high: int) -> tuple[tuple[str, int, int, int], ...]:
-        """The legs of records `low` + 1 to `high`, with what is left out; none where that is not known."""
+        """Return the legs of records `low` + 1 to `high` with the left-out records; empty if these are not known."""
         out = []
         for (log, first, stop, _), left in zip(self.legs, self.left_out, strict=False):
             begin, end = max(low, 0), min(high, stop - first)
@@ -135,7 +136,7 @@ class Plan:
         return tuple(out)
 
     def records_until(self, position: Position | None) -> int:
-        """How many records of the range lie up to and with a position of it."""
+        """Return the number of records up to and including a position."""
         total = 0
         for log, low, stop, _ in self.legs:
             if position is not None and log == position[0] and low <= position[1] < stop:
@@ -145,9 +146,9 @@ class Plan:
 
 
 def shares(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
-    """How much of a limit each topic gets: in proportion to what it has, and all of it where that is less.
+    """Divide a limit among topics in proportion to their amounts; a topic never gets more than it has.
 
-    None that has something is left out for ever: what is left by rounding goes one by one, to the largest first.
+    No topic with records is left out permanently: the remainder of rounding goes out one by one, to the largest first.
     """
     total = sum(wanted.values())
     if total <= limit:
@@ -162,7 +163,7 @@ def shares(limit: int, wanted: Mapping[str, int]) -> dict[str, int]:
 
 
 def cut(topic: str, after: Position | None, plan: Plan, records_max: int) -> list[Range]:
-    """A range in parts of at most so many records, as equal as can be."""
+    """Cut a range into parts of at most `records_max` records, as equal as possible."""
     total = plan.records
     if not total:
         return []
@@ -177,12 +178,13 @@ def cut(topic: str, after: Position | None, plan: Plan, records_max: int) -> lis
 
 
 class Topics:
-    """What a driver asks of topics.
+    """The driver's requests about topics.
 
     Args:
-        link: to the proxies; its client is who asks, but what counts is the name of the subscription.
-        subscription: name of the durable subscription; "": none, ranges are of what is stored.
-        fail_on_data_loss: whether a range that is not there any more is an error.
+        link: connections to the proxies.
+        subscription: name of the durable subscription, which counts instead of the client ID; "" for stored messages
+            without a subscription.
+        fail_on_data_loss: raise an error if a range does not exist any more.
     """
 
     def __init__(self, link: Proxies, subscription: str, *, fail_on_data_loss: bool = True) -> None:
@@ -190,27 +192,29 @@ class Topics:
         self._client, self._fails = link.asker.client, fail_on_data_loss
 
     def listed(self) -> list[str]:
-        """Every topic of the cluster.
+        """Return every topic of the cluster.
 
         Raises:
             Unavailable: no proxy answers.
-            CallerError: there are more than a report lists.
+            CallerError: there are more topics than a report lists.
         """
         report = json.loads(bytes(self._link.ask(Report(self._client, "-")).body))
         names = [row["topic"] for row in report["topics"]]
         if report["topics_total"] > len(names):
-            raise CallerError(f"the cluster has {report['topics_total']:,} topics, more than can be matched; name them")
+            raise CallerError(
+                f"the cluster has {report['topics_total']:,} topics, too many for a pattern; list the topics"
+            )
         return sorted(names)
 
     def subscribe(self, topic: str, start: str) -> Position | None:
-        """Make the subscription where it is not there yet; where it stands.
+        """Make the subscription if it does not exist; return its position.
 
         Args:
-            start: "earliest" or "latest", for one that is made now.
+            start: "earliest" or "latest", for a new subscription.
 
         Raises:
             Unavailable: see `Proxies.ask`.
-            Superseded: it was ended under a number of the future.
+            Superseded: it was ended under a number in the future.
         """
         number = _number()
         for _ in range(2):
@@ -218,12 +222,12 @@ class Topics:
             status = self._link.ask(request)
             if status.outcome is Outcome.SUCCESS:
                 return status.position
-            # The subscription was ended once: whoever subscribes anew needs a higher number.
+            # The subscription was ended before, so a new one needs a higher number.
             number = min(status.number + 1, NUMBER_MAX)
         raise Superseded(self._subscription, topic)
 
     def unsubscribe(self, topic: str) -> None:
-        """End the subscription: what only it still held may go."""
+        """End the subscription; the server may delete messages that only it held."""
         number = _number()
         for _ in range(2):
             status = self._link.ask(Unsubscribe(self._client, topic, number, number, name=self._subscription))
@@ -232,33 +236,34 @@ class Topics:
             number = min(status.number + 1, NUMBER_MAX)
 
     def plan(self, topic: str, after: Position | None, until: Position | None = None, bytes_max: int = 0) -> Plan:
-        """What lies in a range; where its start is not there any more and that is no error, from the first that is.
+        """Return the plan of a range. If its begin is gone and that is not an error, the plan begins at the first
+        existing record.
 
         Raises:
-            RangeLost: it is not there, or not any more.
+            RangeLost: the range does not exist, or not any more.
             Unavailable: see `Proxies.ask`.
         """
         request = Read(self._client, topic, after, until, name=self._subscription, bytes_max=bytes_max)
         status, lost = self._link.ask(request), False
         if status.outcome is Outcome.BEHIND and not self._fails:
-            _log.warning("%s; going on with what is there", gone(topic, after, until, status))
+            _log.warning("%s; continuing with the remaining records", gone(topic, after, until, status))
             lost, status = True, self._link.ask(replace(request, after=None))
-            if status.outcome is Outcome.BEHIND:  # The range's end is not there either.
+            if status.outcome is Outcome.BEHIND:  # The range's end does not exist either.
                 return Plan(status.position, status.position, status.position, (), lost)
         if status.outcome is not Outcome.SUCCESS:
             raise gone(topic, after, until, status)
         return read_plan(status, lost=lost)
 
     def acknowledge(self, topic: str, last: Position | None, token: int = 0, *, take_over: bool = False) -> None:
-        """What is up to a position is not needed any more; None: nothing new is.
+        """Acknowledge all records up to a position; None acknowledges nothing new.
 
         Args:
-            token: of the checkpoint that says so, which the subscription belongs to from now on; 0: of none yet.
-            take_over: whether that counts although the subscription belongs to another one.
+            token: token of the acknowledging checkpoint, which owns the subscription from now on; 0 for none yet.
+            take_over: acknowledge even if the subscription belongs to another checkpoint.
 
         Raises:
-            SubscriptionTaken: it belongs to another one.
-            RangeLost: the subscription stands elsewhere.
+            SubscriptionTaken: it belongs to another checkpoint.
+            RangeLost: the subscription is at another position.
             Unavailable: see `Proxies.ask`.
         """
         request = Get(self._client, topic, last, int(take_over), token, records_max=0, name=self._subscription)
@@ -272,7 +277,6 @@ class Topics:
 
 
 def read_plan(status: Status, *, lost: bool = False) -> Plan:
-    """The plan that a server answers."""
     facts = json.loads(bytes(status.body))
     legs = tuple((log, low, stop, size) for log, low, stop, size in facts["legs"])
     latest, within = parse_position(facts["latest"]), parse_position(facts["within"])
@@ -288,42 +292,42 @@ def gone(
     *,
     merged: bool = False,
 ) -> RangeLost:
-    """A range that is not there (any more), as an error.
+    """Return the error for a range that does not exist, or not any more.
 
     Args:
-        name: of the subscription, where it is not known that no other query has it.
-        merged: whether a merge may have taken it away, or is about to bring it.
+        name: the subscription, if another query may use it too.
+        merged: a merge may have removed the range, or may bring it soon.
     """
-    stands = f"; what is there begins behind {format_position(status.position)}" if status.position else ""
-    other = f", perhaps by another query that has subscription {name} too" if name else ""
+    stands = f"; the remaining records begin after {format_position(status.position)}" if status.position else ""
+    other = f", perhaps by another query with subscription {name}" if name else ""
     merge = ", or two servers' parts of it were merged while it was read: run the job again" if merged else ""
     reason = f"they are not in the topic, or acknowledged and deleted{other}{merge}{stands} ({status.outcome})"
     return RangeLost(topic, format_position(after), format_position(until), reason)
 
 
 def _number() -> int:
-    """A number above those of earlier requests, as a client's allocator would give; 1 where the clock gives none."""
+    """Return a number above those of earlier requests, like a client's allocator; 1 if the clock is unusable."""
     number = (int(time.time() * 1000) - _EPOCH_MS) << 22
     return number if 0 < number <= NUMBER_MAX else 1
 
 
 def read_offsets(offset: Mapping[str, str]) -> dict[str, Position | None]:
-    """Positions by topic, from an offset of Spark's."""
+    """Return the positions by topic in an offset of Spark's."""
     return {topic: parse_position(text) for topic, text in offset.items() if topic != CHECKPOINT}
 
 
 def read_token(offset: Mapping[str, str]) -> int:
-    """The token of the checkpoint that an offset is in; 0: it has none, as the first start and those of old."""
+    """Return the token of an offset's checkpoint; 0 for a first start or an offset of an early release."""
     return int(offset.get(CHECKPOINT, "0"), 16)
 
 
 def write_offsets(positions: Mapping[str, Position | None], token: int = 0) -> dict[str, str]:
-    """An offset for Spark, which compares its text: always in the order of the topics' names, the token behind them."""
+    """Return an offset for Spark. Spark compares its text, so topics are sorted by name and the token is last."""
     texts = {topic: format_position(positions[topic]) for topic in sorted(positions)}
     return texts | ({CHECKPOINT: f"{token:016x}"} if token else {})
 
 
 def names(topics: Sequence[str]) -> str:
-    """Topics for a person, not too many."""
+    """Return a short list of topics for a message."""
     shown = ", ".join(topics[:5])
     return shown if len(topics) <= 5 else f"{shown} and {len(topics) - 5} more"

@@ -1,8 +1,8 @@
-"""A client's record in Parquet: JSON lines while the client runs, Parquet once it is closed.
+"""A client's record: JSON lines while the client runs, Parquet after it is closed.
 
-Parquet has its index at the end, so a file that its writer did not close cannot be read: a killed client would leave
-nothing. What a client writes is JSON lines, `ID.jsonl` in the record's directory, one for each start; `close` makes
-`ID.parquet` of it. Whoever reads the directory reads both kinds.
+Parquet has its index at the end, so an unclosed file cannot be read, and a killed client would leave nothing. A client
+therefore writes JSON lines, `ID.jsonl` in the record's directory, one file for each start. `close` turns the file into
+`ID.parquet`. A reader of the directory reads both kinds.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ SCHEMA: Final = pa.schema(
         ("doubtful", pa.bool_()), ("continues", pa.bool_()),
     ]
 )  # fmt: skip
-"""The columns of a record (docs/audit.md)."""
+"""Columns of a record (docs/audit.md)."""
 
 _log: Final = logging.getLogger("pubsub.client")
 
 
 class ParquetRecord:
-    """The record of one start of a client, in a directory that many share.
+    """The record of one start of a client, in a directory that many clients share.
 
     Raises:
-        StorageError: the directory cannot be made, or nothing can be written there.
+        StorageError: the directory cannot be made or written to.
     """
 
     def __init__(self, directory: Path) -> None:
         try:
             directory.mkdir(exist_ok=True)
         except OSError as error:
-            raise StorageError(str(directory), f"cannot be recorded to: {error.strerror}") from None
+            raise StorageError(str(directory), f"cannot hold records: {error.strerror}") from None
         self.path = directory / f"{uuid4().hex}.jsonl"
         self._lines = RecordFile(self.path)
 
@@ -54,12 +54,12 @@ class ParquetRecord:
         return self._lines.write(lines)
 
     def close(self) -> None:
-        """Make Parquet of it; where that fails the lines stay as they are, and count as much."""
+        """Convert the lines to Parquet; if that fails, the lines stay and remain valid."""
         self._lines.close()
         fresh, whole = self.path.with_suffix(".fresh"), self.path.with_suffix(".parquet")
         try:
             self._convert(fresh)
-            sync(fresh)  # A power cut takes the last lines of a record, and would take all of one that is in no file.
+            sync(fresh)  # Sync before the lines are deleted. Otherwise a power cut could lose the complete record.
             fresh.replace(whole)
             sync(whole.parent)
             self.path.unlink()

@@ -1,8 +1,8 @@
-"""An archive put back into a topic: day by day, in the order in which its messages were taken, each message once.
+"""Puts an archive into a topic: day by day, in the order of the server's timestamps, each message once.
 
-What is to be put is written down before the first of it is: a plan lists the files of each step. A step is a batch of
-a sink whose name no other run has, so one that was killed is done again and found done, whatever the archive has got
-since; that is for the next plan. Spark's own source of files cannot do it: it has no order.
+A plan with the files of each step is stored before the first put. A step is one batch of a sink with a unique name. A
+killed step is repeated and recognized as done, even if the archive has new files; these are for the next plan. Spark's
+own file source cannot do this, because it has no order.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 
 from pubsub.errors import ConfigurationError
 from pubsub.spark.archive import archived_files, messages, topic_and_date
@@ -22,14 +22,14 @@ from pubsub.spark.pipelines import Place, Totals, identify
 from pubsub.spark.storage import Storage, open_storage
 
 ORDER: Final = ("stamp", "topic", "log", "offset")
-"""Stamps rise along a topic whatever servers it was on; the records of one put have one stamp."""
+"""Timestamps rise along a topic on any server; the records of one put share one timestamp."""
 
 
 class Journal:
-    """What a replay is going to do, and has done.
+    """The steps of a replay, planned and done.
 
     Args:
-        storage: of its directory.
+        storage: directory of the journal.
     """
 
     def __init__(self, storage: Storage) -> None:
@@ -44,16 +44,16 @@ class Journal:
 
     @property
     def run(self) -> str:
-        """The name that no other run has."""
+        """The unique name of the run."""
         return str(self.plans[0]["run"])
 
     def waiting(self) -> list[tuple[int, list[str]]]:
-        """Number and files of each step that is not done, as far as we know."""
+        """Return number and files of each step that is not done, as far as known."""
         steps = [step for plan in self.plans for step in plan["steps"]]
         return [(number, steps[number]) for number in range(self._done, len(steps))]
 
     def plan(self, files: Sequence[str]) -> None:
-        """Add a step for each date of those files that are in no plan yet."""
+        """Add a step for each date of the files that are in no plan yet."""
         known = {file for plan in self.plans for step in plan["steps"] for file in step}
         dates: dict[str, list[str]] = {}
         for file in sorted(set(files) - known):
@@ -68,7 +68,7 @@ class Journal:
         self.plans.append(made)
 
     def done(self, number: int) -> None:
-        """Note that a step, and so all before it, is done."""
+        """Record that a step, and so every earlier step, is done."""
         self._storage.write(f"done-{number + 1}", "")
         self._done = number + 1
 
@@ -84,15 +84,16 @@ def replay(
     tell: Callable[[Totals], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> Totals:
-    """Put an archive's messages to a topic, those that were not put by an earlier run with this checkpoint.
+    """Put an archive's messages to a topic, except those that an earlier run with this checkpoint has put.
 
     Args:
-        topics: of the archive; none: all.
+        topics: topics of the archive; empty for all.
         tell: called after each step.
-        stop: whether to end before the next.
+        stop: returns True to end before the next step.
 
     Raises:
-        ConfigurationError: it is no archive, or does not have a topic, or the checkpoint is another pipeline's.
+        ConfigurationError: the directory is not an archive, lacks a topic, or the checkpoint belongs to another
+            pipeline.
     """
     totals, begun = Totals(), time.monotonic()
     files = archived_files(spark, directory)

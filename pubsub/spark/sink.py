@@ -1,9 +1,9 @@
-"""The sink: rows staged by tasks, published by the driver, each batch once (docs/architecture.md, *Sinks*).
+"""The sink: tasks stage rows, the driver publishes them, each batch once (docs/architecture.md, *Sinks*).
 
-A task stages its rows under a name that no other try ever had; Spark's own numbers of attempts begin anew in a new
-driver. The commit names the stages that count, topic by topic; a batch that was published before is a duplicate as a
-whole. Who the query is and which batch this is stands in properties that Spark sets for each task; they travel to the
-driver in the commit message, since there they are not set.
+A task stages its rows under a name that no other try has; Spark's own attempt numbers begin again in a new driver. The
+commit names the valid stages, topic by topic. A batch that was published before is a duplicate as a whole. Spark sets
+properties with the query and the batch for each task. They travel to the driver in the commit message, because the
+driver does not have them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,27 @@ from pubsub.spark.arrow import headers_of, pieces, values_of
 from pubsub.spark.options import SinkOptions
 
 WINDOW: Final = 4
-"""Pieces of one stage on the way at once."""
+"""Pieces of one stage that may be unanswered at a time."""
 
 ROW_BITS: Final = 32
-"""Of a row's counter: the rest says the batch (docs/architecture.md, *Sinks*)."""
+"""Bits of a counter for the row; the rest is the batch (docs/architecture.md, *Sinks*)."""
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
 
 
 COPIED: Final = (
-    "this checkpoint is an older copy, or is used twice, and rows would be left out; go on with the newer one, or a"
-    " fresh one"
+    "this checkpoint is an older copy, or is used twice, and rows would be left out; use the newer one, or a new one"
 )
 USED: Final = (
-    "the numbers of a sink rise, and the rows of this batch are not written; go on with a higher batchId, or name"
+    "a sink's batch numbers must rise, and the rows of this batch are not written; use a higher batchId, or"
     " another sink"
 )
-"""Why a batch number is too old, of a stream and of a batch job."""
+"""Reasons for a batch number that is too old: of a stream, and of a batch job."""
 
 
 class Restage(PubsubError):
-    """Rows of a batch that were staged are not there any more: the batch has to be written again."""
+    """Staged rows of a batch are missing, so the batch must be written again."""
 
     def __init__(self, topic: str, batch: int, reason: str) -> None:
         self.topic, self.batch, self.reason = topic, batch, reason
@@ -61,7 +60,7 @@ class Restage(PubsubError):
 
 
 class CheckpointOld(PubsubError):
-    """A query goes on from an older copy of its checkpoint, or a batch job from a number that it has used before."""
+    """A query uses an older copy of its checkpoint, or a batch job repeats an earlier number."""
 
     exit_code = StateCopied.exit_code
 
@@ -74,7 +73,7 @@ class CheckpointOld(PubsubError):
 
 
 class BatchTaken(PubsubError):
-    """A batch job names a batch that was published before with other rows."""
+    """A batch job uses the number of a batch that was published before with other rows."""
 
     exit_code = StateCopied.exit_code
 
@@ -85,13 +84,13 @@ class BatchTaken(PubsubError):
     def __str__(self) -> str:
         return (
             f"{self.topic}: batch {self.batch} of this sink was published before with other rows ({self.published:,}"
-            f" then, {self.rows:,} now), and these are not written; go on with a higher batchId, or name another sink"
+            f" then, {self.rows:,} now), and these are not written; use a higher batchId, or another sink"
         )
 
 
 @dataclass
 class Staged(WriterCommitMessage):
-    """What a task staged: for each topic one attempt and its rows."""
+    """The result of a task: for each topic one attempt and its rows."""
 
     publisher: str
     batch: int
@@ -100,12 +99,12 @@ class Staged(WriterCommitMessage):
 
 
 def publisher_of(query: str) -> str:
-    """The second part of a publisher's name, from what identifies the query: 16 hex digits."""
+    """Return the second part of a publisher's name, 16 hex digits from the query's identity."""
     return hashlib.sha256(query.encode()).hexdigest()[:16]
 
 
 def check_columns(columns: Sequence[str], options: SinkOptions) -> None:
-    """See that rows with these columns can be written.
+    """Check that rows with these columns can be written.
 
     Raises:
         ConfigurationError: they cannot.
@@ -113,13 +112,13 @@ def check_columns(columns: Sequence[str], options: SinkOptions) -> None:
     if "value" not in columns:
         raise ConfigurationError(f"a row needs a column value, binary or string; there are {', '.join(columns)}")
     if not options.topic and "topic" not in columns:
-        raise ConfigurationError("name the topic by option topic, or have a column topic")
+        raise ConfigurationError("give the topic as option topic, or add a column topic")
     if options.topic and "topic" in columns:
-        raise ConfigurationError("the topic is named by option topic and by column topic; drop one of them")
+        raise ConfigurationError("the topic is given by option topic and by column topic; drop one of them")
     extra = sorted(set(columns) - {"value", "topic", "key", "headers"})
     if extra:
         raise ConfigurationError(
-            f"column {', '.join(extra)} would be lost: a message is its value, perhaps a key and headers; drop it first"
+            f"column {', '.join(extra)} would be lost: a message has a value, a key and headers only; drop it first"
         )
 
 
@@ -127,10 +126,8 @@ class Attempt:
     """One try of a task to stage its rows.
 
     Args:
-        link: to the proxies.
-        options: the sink's.
-        publisher, batch: what the rows belong to.
-        partition: the task's.
+        publisher, batch: publisher and batch of the rows.
+        partition: number of the task's partition.
     """
 
     def __init__(self, link: Proxies, options: SinkOptions, publisher: str, batch: int, partition: int) -> None:
@@ -146,8 +143,8 @@ class Attempt:
         """Stage rows.
 
         Raises:
-            ValueError, TooLarge: one cannot be a message.
-            Unavailable, Refused, Restage: it could not be staged.
+            ValueError, TooLarge: a row cannot be a message.
+            Unavailable, Refused, Restage: the rows could not be staged.
         """
         values = values_of(rows, "value")
         keys = values_of(rows, "key") if "key" in rows.schema.names else None
@@ -168,7 +165,7 @@ class Attempt:
         for count, body in pieces(values, keys, headers):
             first = self.rows.get(topic, 0)
             self.rows[topic] = first + count
-            # Rows that need no staging here count too: another server than the one that said so may publish them.
+            # Count rows of a published batch too: another server, which does not know of that, may publish them.
             if topic in self._published:
                 continue
             stage = Stage(
@@ -180,7 +177,7 @@ class Attempt:
 
     def _settle(self, topic: str, pending: Asked) -> None:
         status = self._link.finish(pending)
-        if status.outcome is Outcome.GAP:  # The publish may have overtaken the one before it, which is settled by now.
+        if status.outcome is Outcome.GAP:  # The piece may have overtaken the previous one, which is answered by now.
             status = self._link.ask(pending.request)
         if status.outcome is Outcome.DUPLICATE:
             self._published.add(topic)
@@ -188,7 +185,7 @@ class Attempt:
             raise Restage(topic, self._batch, f"answered {status.outcome}")
 
     def finish(self) -> Staged:
-        """Wait until all is staged."""
+        """Wait until everything is staged."""
         for topic, sent in self._sent.items():
             while sent:
                 self._settle(topic, sent.popleft())
@@ -196,7 +193,7 @@ class Attempt:
 
 
 def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.RecordBatch]) -> Staged:
-    """Stage all rows of a task; what is to be committed."""
+    """Stage all rows of a task; return the commit message."""
     context = TaskContext.get()
     with options.identity.connect(options.proxies, options.timeout) as link:
         attempt = Attempt(link, options, publisher, batch, 0 if context is None else context.partitionId())
@@ -206,14 +203,14 @@ def stage(options: SinkOptions, publisher: str, batch: int, rows: Iterator[pa.Re
 
 
 def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None], batch: int) -> dict[str, Status]:
-    """Publish what tasks staged, topic by topic in the order of their names; each topic in one step.
+    """Publish the tasks' stages, in the order of the topics' names; each topic in one step.
 
     Returns:
-        The answers.
+        The answers by topic.
 
     Raises:
-        Restage: some of it is not there any more.
-        Unavailable: nobody did it within the time-out.
+        Restage: staged rows are missing.
+        Unavailable: no answer came within the time-out.
     """
     staged = [message for message in messages if isinstance(message, Staged)]
     if not staged:
@@ -236,10 +233,10 @@ def publish(options: SinkOptions, messages: Sequence[WriterCommitMessage | None]
 
 
 def check_last(topic: str, status: Status, batch: int, why: str) -> None:
-    """See that no later batch is published.
+    """Check that no later batch is published.
 
     Raises:
-        CheckpointOld: one is, so this batch is taken for its repeat and left out.
+        CheckpointOld: a later one is, so the server took this batch for a repeat and left it out.
     """
     last = (status.last >> ROW_BITS) - 1
     if last > batch:
@@ -247,11 +244,7 @@ def check_last(topic: str, status: Status, batch: int, why: str) -> None:
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a streaming query.
-
-    Args:
-        options: checked.
-    """
+    """Writes the batches of a streaming query."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
@@ -260,15 +253,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Stage a task's rows, on an executor.
 
         Raises:
-            RuntimeError: Spark does not say which query and batch this is.
+            RuntimeError: Spark does not provide the query and the batch.
         """
         context = TaskContext.get()
         query = context.getLocalProperty(QUERY_PROPERTY) if context else None
         batch = context.getLocalProperty(BATCH_PROPERTY) if context else None
         if not query or batch is None:
             raise RuntimeError(
-                f"this Spark sets no task property {QUERY_PROPERTY} or {BATCH_PROPERTY}, by which a batch that is"
-                " replayed is told; use foreachBatch with df.write and the options sink and batchId"
+                f"this Spark sets no task property {QUERY_PROPERTY} or {BATCH_PROPERTY}, which identify a"
+                " repeated batch; use foreachBatch with df.write and the options sink and batchId"
             )
         return stage(self.options, publisher_of(query), int(batch), iterator)
 
@@ -276,21 +269,21 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """Publish the batch, on the driver.
 
         Raises:
-            CheckpointOld: later ones are published. Spark does none again but the last, so this is not what was
-                published under the number.
+            CheckpointOld: later batches are published. Spark repeats only its last batch, so these are other rows than
+                those published under the number.
         """
         for topic, status in publish(self.options, messages, batchId).items():
             check_last(topic, status, batchId, COPIED)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """Leave what was staged: the batch's next publish drops it, or a day's silence does."""
+        """Keep the staged rows: the next publish of the batch drops them, or a day of silence."""
 
 
 class BatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame once.
 
     Args:
-        options: checked. With a batch's number and a sink's name a repeat is recognised; without, each run is new.
+        options: with a batch number and a sink's name a repeat is recognized; without them each run is new.
     """
 
     def __init__(self, options: SinkOptions, *, overwrite: bool = False) -> None:
@@ -298,7 +291,7 @@ class BatchWriter(DataSourceArrowWriter):
             raise ConfigurationError("a topic cannot be overwritten; use mode append")
         self.options = options
         self._batch = 0 if options.batch is None else options.batch
-        # A sink that names its batch always has the same identity; any other has one that no other run has.
+        # A sink with a batch number always has the same identity; any other run has a unique one.
         identity = f"batch {options.sink}" if options.batch is not None else f"run {uuid.uuid4().hex}"
         self._publisher = publisher_of(identity)
 
@@ -307,19 +300,19 @@ class BatchWriter(DataSourceArrowWriter):
         return stage(self.options, self._publisher, self._batch, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Publish all of them, on the driver.
+        """Publish all rows, on the driver.
 
         Raises:
             CheckpointOld: a later batch of the sink is published.
-            BatchTaken: this one is, with more or fewer rows. As many are taken for the same, as those of a job that
-                is run again.
+            BatchTaken: this batch is published with more or fewer rows. The same number of rows counts as the same
+                batch, as in a job that is run again.
         """
         for topic, status in publish(self.options, messages, self._batch).items():
             check_last(topic, status, self._batch, USED)
             rows = sum(one.rows.get(topic, 0) for one in messages if isinstance(one, Staged))
-            published = (status.last & (1 << ROW_BITS) - 1) + 1  # Of none as of one.
+            published = (status.last & (1 << ROW_BITS) - 1) + 1  # An empty batch counts as one row.
             if status.outcome is Outcome.DUPLICATE and rows and rows != published:
                 raise BatchTaken(topic, self._batch, published, rows)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Leave what was staged: a day's silence drops it."""
+        """Keep the staged rows: a day of silence drops them."""

@@ -1,13 +1,13 @@
 """The source: topics as rows, in ranges that executors read in parallel (docs/architecture.md, *Subscribe and get*).
 
-A stream stands on a named subscription for each topic. The driver reads no data: it asks how far each topic goes,
-takes as much of that as a batch may hold, and cuts it into ranges. An offset is each topic's position, so that a batch
-that is replayed is the same records, wherever the topic is by then. What follows from the engine's habits:
+A stream has a named subscription for each topic. The driver reads no data. It asks for the end of each topic, takes as
+much as a batch may hold, and cuts that into ranges. An offset is each topic's position, so a repeated batch has the
+same records, even if a topic has moved. Spark's behaviour requires these rules:
 
-* Where a stream begins is pinned at the broker by making the subscription, so asking again gives the same answer.
-* `start` of `latestOffset` is in the checkpoint already and is acknowledged there; `commit` comes late or never, and an
-  error in it would end the query, so what cannot be acknowledged now is logged and acknowledged the next time.
-* Offsets are compared as text, so topics always stand in the order of their names.
+* Making the subscription fixes the begin of a stream at the server, so a repeated question gets the same answer.
+* `latestOffset` acknowledges `start`, because `start` is already in the checkpoint. `commit` comes late or never, and
+  an error in it would end the query. So a failed acknowledgement is logged and repeated the next time.
+* Spark compares offsets as text, so topics are always sorted by name.
 """
 
 from __future__ import annotations
@@ -55,20 +55,20 @@ from pubsub.spark.ranges import (
 )
 
 PART_RECORDS_MIN: Final = 1_000
-"""A range is not cut into smaller parts than this, however many are asked for."""
+"""Minimum records of a part, however many parts are requested."""
 
 PART_RECORDS_MAX: Final = 1_000_000
-"""A part is never larger, so that a task that is tried again repeats little."""
+"""Maximum records of a part, so that a repeated task repeats little."""
 
 ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""Bytes asked for in one answer."""
+"""Bytes requested in one answer."""
 
 _log: Final = logging.getLogger("pubsub.spark")
 
 
 @dataclass
 class Part(InputPartition):
-    """A range for one task, with the positions as text."""
+    """A range for one task, with positions as text."""
 
     range: Range
 
@@ -78,12 +78,12 @@ class Part(InputPartition):
 
 
 def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
-    """The records of a range, fetched one answer ahead of what is handed on.
+    """Yield the records of a range; the next answer is requested before the present one is yielded.
 
     Raises:
-        RangeLost: records of it are lost, and that is to end the query.
+        RangeLost: records of it are lost, and the option says to fail.
         RangeChanged: a merge has changed it.
-        Unavailable: nobody answered within the time-out.
+        Unavailable: no answer came within the time-out.
     """
     until, client = parse_position(part.until), options.identity.client
     with options.identity.connect(options.proxies, options.timeout) as link:
@@ -99,7 +99,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
                 lost = gone(part.topic, after, until, status, options.subscription, merged=bool(part.legs))
                 if options.fail_on_data_loss or not is_before(after, status.position):
                     raise lost
-                _log.warning("%s; going on with what is there", lost)
+                _log.warning("%s; continuing with the remaining records", lost)
                 after = status.position
                 if after == until or is_before(until, after):
                     return
@@ -115,7 +115,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
                     part.topic,
                     format_position(status.first),
                     format_position(status.message),
-                    "the server cannot hand them out any more; option failOnDataLoss=false goes on without them",
+                    "the server cannot deliver them any more; option failOnDataLoss=false continues without them",
                 )
                 if options.fail_on_data_loss:
                     raise lost
@@ -127,7 +127,7 @@ def read_part(options: SourceOptions, part: Range) -> Iterator[pa.RecordBatch]:
 
 
 def check_unchanged(link: Proxies, part: Range) -> None:
-    """See that a range still is what was planned, now that it has been read.
+    """Check after reading that a range still is as planned.
 
     Raises:
         RangeChanged: it is not.
@@ -136,18 +136,18 @@ def check_unchanged(link: Proxies, part: Range) -> None:
     after, until = parse_position(part.after) if part.after else None, parse_position(part.until)
     status = link.ask(Read(link.asker.client, part.topic, after, until))
     if status.outcome is Outcome.BEHIND and is_before(after, status.position):
-        return  # What has been read went meanwhile, by age or for want of room.
+        return  # The records were deleted after they were read, because of their age or for room.
     if status.outcome is not Outcome.SUCCESS or read_plan(status).between(0, part.records) != part.legs:
         raise RangeChanged(part.topic)
 
 
 def is_before(position: Position | None, other: Position | None) -> bool:
-    """Whether a position is before another one of the same log, as trimming leaves them."""
+    """Return True if a position is before another one of the same log, as after a deletion of old records."""
     return position is not None and other is not None and position[0] == other[0] and position[1] < other[1]
 
 
 def parts_of(options: SourceOptions, plans: Mapping[str, tuple[Position | None, Plan]]) -> list[Part]:
-    """Ranges cut for tasks: as many as asked for, none too small and none too large."""
+    """Cut ranges for tasks: as many as requested, none too small and none too large."""
     total = sum(plan.records for _, plan in plans.values())
     wanted = options.partitions_min or os.cpu_count() or 1
     size = min(PART_RECORDS_MAX, max(-(-total // wanted), 1 if options.partitions_min else PART_RECORDS_MIN))
@@ -156,7 +156,7 @@ def parts_of(options: SourceOptions, plans: Mapping[str, tuple[Position | None, 
 
 
 class _Asking:
-    """What both readers share: a link that is made when it is first needed and does not travel."""
+    """Shared by both readers: a connection that is made on first use and is not pickled."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -174,16 +174,12 @@ class _Asking:
         return Topics(self._link, options.subscription, fail_on_data_loss=options.fail_on_data_loss)
 
     def renew(self) -> None:
-        """Where the key file holds another key by now, go on with that one."""
+        """Use the key file's new key if it was replaced."""
         if self._link is not None and self._link.asker.pair != self.options.identity.pair():
             self.close()
 
     def named(self) -> list[str]:
-        """The topics that are read.
-
-        Raises:
-            CallerError: the pattern matches none.
-        """
+        """Return the topics to read; it may be empty for a pattern."""
         options = self.options
         if options.subscribe:
             return list(options.subscribe)
@@ -196,29 +192,25 @@ class _Asking:
 
 
 class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads topics as a stream.
-
-    Args:
-        options: checked.
-    """
+    """Reads topics as a stream."""
 
     def __init__(self, options: SourceOptions) -> None:
         super().__init__(options)
         self._acknowledged: dict[str, tuple[str, int]] = {}
         self._taken_over: set[str] = set()
         self._fresh = random.SystemRandom().randrange(1, NUMBER_MAX)
-        """The token of a checkpoint that has none yet."""
+        """Token for a checkpoint without one."""
         self._target: dict[str, Position | None] | None = None
 
     def initialOffset(self) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """Where the stream begins: asked several times, answered the same each time."""
+        """Return the begin of the stream; the answer is the same each time."""
         topics = self.named()
         if not topics:
             raise CallerError(f"no topic matches subscribePattern {self.options.pattern}")
         return write_offsets({topic: self._begin(topic) for topic in topics})
 
     def _begin(self, topic: str) -> Position | None:
-        """Make the subscription, if it is not there; where the stream begins on a topic."""
+        """Make the subscription if it does not exist; return the begin of the stream on a topic."""
         starting = self.options.starting
         start = starting if isinstance(starting, str) else starting.get(topic, "latest")
         edge = start if start in {"earliest", "latest"} else "earliest"
@@ -226,21 +218,21 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         if start == edge:
             return stands
         position = parse_position(start)
-        plan = self._plan(topic, position)  # It raises where the server knows no such position.
+        plan = self._plan(topic, position)  # It raises if the server does not know the position.
         return plan.stands if plan.lost else position
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """What one batch may hold, unless the trigger says otherwise."""
+        """Return the limit of one batch if the trigger sets none."""
         options = self.options
         if options.records_max:
             return ReadMaxRows(options.records_max)
         return ReadMaxBytes(options.bytes_max) if options.bytes_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Note how far the topics go now: this run ends there.
+        """Record the present ends of the topics; this run stops there.
 
-        Which of those that a pattern matches are new only the checkpoint says, and new ones are read from their
-        beginning: so these are not subscribed to here, and are noted when the first batch is asked for.
+        With a pattern, only the checkpoint tells which topics are new, and new topics are read from their beginning.
+        So these topics are not subscribed to here, and their ends are recorded at the first batch.
         """
         self._target = {}
         for topic in self.options.subscribe:
@@ -253,10 +245,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return start if start in {"earliest", "latest"} else "earliest"
 
     def latestOffset(self, start: dict[str, str], limit: ReadLimit) -> dict[str, str]:  # noqa: N802 - Spark's name
-        """How far the next batch goes; acknowledges where it begins, which is in the checkpoint.
+        """Return the end of the next batch, and acknowledge its start, which is in the checkpoint.
 
         Raises:
-            SubscriptionTaken: another checkpoint acknowledges it.
+            SubscriptionTaken: another checkpoint acknowledges the subscription.
         """
         self.renew()
         self._acknowledge(start)
@@ -278,18 +270,21 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
             for topic, count in shares(records, counts).items():
                 if count < counts[topic]:
                     ends[topic] = plans[topic].at(count) if count else begin[topic] or plans[topic].stands
-        # A start that is not in the checkpoint yet has no token: this end is the first that is.
+        # A start that is not in the checkpoint yet has no token. This end will be the first offset in it.
         return write_offsets(ends, token or (self._fresh if ends != known else 0))
 
     def _is_read(self, topic: str) -> bool:
-        """Whether a topic that was read up to now still is; what it had is acknowledged once more, and then no more."""
+        """Return True if a topic of the offset is still selected; otherwise it is acknowledged once more and then
+        dropped.
+        """
         options = self.options
         return topic in options.subscribe or bool(options.pattern and re.fullmatch(options.pattern, topic))
 
     def _come(self, known: Mapping[str, Position | None], token: int) -> list[str]:
-        """Topics that are to be read and were not so far. What the pattern matches only now is read from its
-        beginning: none of it was seen yet. A position that is named is acknowledged: the batch's start does not have
-        the topic, so its first range begins where the subscription stands."""
+        """Return newly selected topics. A topic that the pattern matches only now is read from its beginning, because
+        none of it was read yet. A given position is acknowledged: the batch's start does not have the topic, so its
+        first range begins at the subscription's position.
+        """
         come = [topic for topic in self._target or self.named() if topic not in known]
         for topic in come:
             begin = self.topics.subscribe(topic, "earliest") if self.options.pattern else self._begin(topic)
@@ -297,7 +292,7 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return come
 
     def _limits(self, limit: ReadLimit) -> tuple[int, int]:
-        """Records and bytes that the next batch may hold; 0: any number."""
+        """Return the maximum records and bytes of the next batch; 0 for no limit."""
         if isinstance(limit, ReadAllAvailable):
             return 0, 0
         if isinstance(limit, ReadMaxRows):
@@ -312,10 +307,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _plan(
         self, topic: str, after: Position | None, until: Position | None = None, bytes_max: int = 0, token: int = 0
     ) -> Plan:
-        """What lies in a range.
+        """Return the plan of a range.
 
         Raises:
-            SubscriptionTaken: it is not there, and another checkpoint has acknowledged it.
+            SubscriptionTaken: the range is gone because another checkpoint has acknowledged it.
             RangeLost, Unavailable: see `Topics.plan`.
         """
         try:
@@ -328,10 +323,10 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return plan
 
     def _check_ours(self, topic: str, token: int) -> None:
-        """See that no other query has acknowledged what is not there.
+        """Check that no other query has acknowledged the missing range.
 
         Raises:
-            SubscriptionTaken: one has.
+            SubscriptionTaken: another query has.
         """
         try:
             self._acknowledge_one(topic, None, token)
@@ -355,7 +350,7 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ends
 
     def partitions(self, start: dict[str, str], end: dict[str, str]) -> Sequence[InputPartition]:
-        """The ranges of a batch; for the same offsets the same records, however often it is asked."""
+        """Return the ranges of a batch; equal offsets always give the same records."""
         begin, token = read_offsets(start), read_token(end)
         plans = {}
         for topic, until in read_offsets(end).items():
@@ -365,12 +360,12 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return parts_of(self.options, plans)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, on an executor."""
+        """Yield the rows of one range, on an executor."""
         assert isinstance(partition, Part)
         return read_part(self.options, partition.range)
 
     def commit(self, end: dict[str, str]) -> None:
-        """What is up to here is not needed any more."""
+        """Acknowledge everything up to this offset."""
         self._acknowledge(end)
 
     def _acknowledge(self, offset: Mapping[str, str]) -> None:
@@ -389,10 +384,12 @@ class StreamReader(_Asking, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _acknowledge_one(self, topic: str, position: Position | None, token: int) -> None:
         take_over = self.options.take_over and topic not in self._taken_over
         self.topics.acknowledge(topic, position, token, take_over=take_over)
-        self._taken_over.add(topic)  # Once: where two queries take over from each other, one of them is to end.
+        self._taken_over.add(
+            topic
+        )  # Take over only once, so that of two queries that take over from each other one ends.
 
     def stop(self) -> None:
-        """Release the sockets; nothing depends on this being called."""
+        """Release the sockets; nothing depends on this call."""
         self.close()
 
 
@@ -400,7 +397,7 @@ class BatchReader(_Asking, DataSourceReader):
     """Reads a range of topics once."""
 
     def partitions(self) -> Sequence[InputPartition]:
-        """The ranges of all topics, as they are now."""
+        """Return the present ranges of all topics."""
         topics = self.named()
         if not topics:
             raise CallerError(f"no topic matches subscribePattern {self.options.pattern}")
@@ -417,7 +414,7 @@ class BatchReader(_Asking, DataSourceReader):
         ending = options.ending if isinstance(options.ending, str) else options.ending.get(topic, "latest")
         plan = whole = self.topics.plan(topic, None)
         if (starting, ending) != ("earliest", "latest"):
-            # An edge that the request need not name is the one of the very answer, whatever was merged in between.
+            # Leave edges out of the request where possible: then they belong to the same answer, even after a merge.
             after = whole.latest if starting == "latest" else parse_position_of(starting)
             until = whole.stands if ending == "earliest" else parse_position_of(ending)
             if starting == ending == "latest":
@@ -428,11 +425,11 @@ class BatchReader(_Asking, DataSourceReader):
         return plan.stands, plan
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, on an executor."""
+        """Yield the rows of one range, on an executor."""
         assert isinstance(partition, Part)
         return read_part(self.options, partition.range)
 
 
 def parse_position_of(text: str) -> Position | None:
-    """A position of an option; None for an edge of a topic that holds nothing."""
+    """Return the position of an option; None for an edge of an empty topic."""
     return None if text in {"earliest", "latest"} else parse_position(text)

@@ -1,4 +1,4 @@
-"""Directories wherever Spark can have them: on this machine, or where its Hadoop knows the way."""
+"""Directories at all places that Spark supports: on this machine, or in a file system of Hadoop."""
 
 from __future__ import annotations
 
@@ -16,34 +16,36 @@ class Storage(Protocol):
     """A directory; a path within it is text with `/`."""
 
     def has(self, name: str = "") -> bool:
-        """Whether it, or something in it, is there."""
+        """Return True if the directory, or an entry in it, exists."""
 
     def names(self) -> list[str]:
-        """What is in it; nothing where it is not there."""
+        """Return the names in it; empty if it does not exist."""
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """Every file below it, by its path from there, and when it was written: milliseconds, by its system's clock."""
+        """Yield every file below it: its relative path, and its modification time in milliseconds, by the file
+        system's clock.
+        """
 
     def remove(self, name: str) -> None:
         """Delete a file in it."""
 
     def read(self, name: str) -> str:
-        """The text of a file in it."""
+        """Return the text of a file in it."""
 
     def write(self, name: str, text: str) -> None:
-        """Make a file in it that is there whole or not at all."""
+        """Write a file in it; the file is complete or absent."""
 
 
 def is_local(path: str) -> bool:
-    """Whether a path is one of this machine's, for which no Spark is needed."""
+    """Return True if the path is on this machine, so that no Spark is needed."""
     return "://" not in path
 
 
 def open_storage(spark: SparkSession | None, path: str) -> Storage:
-    """A directory.
+    """Open a directory.
 
     Args:
-        spark: for a path that is not of this machine.
+        spark: required for a path that is not on this machine.
     """
     if is_local(path):
         return Folder(path)
@@ -52,48 +54,36 @@ def open_storage(spark: SparkSession | None, path: str) -> Storage:
 
 
 class Folder:
-    """A directory of this machine.
-
-    Args:
-        path: of it.
-
-    Its methods raise StorageError.
-    """
+    """A directory of this machine; its methods raise StorageError."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
 
     def has(self, name: str = "") -> bool:
-        """See Storage."""
         return (self._path / name).exists()
 
     def names(self) -> list[str]:
-        """See Storage."""
         return sorted(path.name for path in self._path.iterdir()) if self._path.is_dir() else []
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """See Storage."""
         for path in self._path.rglob("*"):
             if path.is_file():
                 yield path.relative_to(self._path).as_posix(), path.stat().st_mtime_ns // 1_000_000
 
     def remove(self, name: str) -> None:
-        """See Storage."""
         path = self._path / name
         path.unlink(missing_ok=True)
-        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum of it.
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)  # Hadoop's checksum file.
 
     def read(self, name: str) -> str:
-        """See Storage."""
         return (self._path / name).read_text(encoding="utf-8")
 
     def write(self, name: str, text: str) -> None:
-        """See Storage."""
         fresh = self._path / f".{name}.fresh"
         try:
             self._path.mkdir(parents=True, exist_ok=True)
             fresh.write_text(text, encoding="utf-8")
-            sync(fresh)  # Else a power cut may leave an empty file of that name.
+            sync(fresh)  # Otherwise a power cut could leave an empty file.
             fresh.replace(self._path / name)
             sync(self._path)
         except OSError as error:
@@ -101,11 +91,10 @@ class Folder:
 
 
 class Remote:
-    """A directory in HDFS, an object store or another system of Hadoop's.
+    """A directory in HDFS, an object store or another file system of Hadoop.
 
     Args:
-        spark: the session.
-        path: with its scheme.
+        path: URL with its scheme.
     """
 
     def __init__(self, spark: SparkSession, path: str) -> None:
@@ -115,17 +104,14 @@ class Remote:
         self._files = self._paths(path).getFileSystem(spark._jsc.hadoopConfiguration())
 
     def has(self, name: str = "") -> bool:
-        """See Storage."""
         return bool(self._files.exists(self._at(name)))
 
     def names(self) -> list[str]:
-        """See Storage."""
         if not self.has():
             return []
         return sorted(status.getPath().getName() for status in self._files.listStatus(self._at("")))
 
     def files(self) -> Iterator[tuple[str, int]]:
-        """See Storage."""
         root = self._files.makeQualified(self._at("")).toString()
         found = self._files.listFiles(self._at(""), True)
         while found.hasNext():
@@ -133,11 +119,9 @@ class Remote:
             yield status.getPath().toString().removeprefix(f"{root}/"), int(status.getModificationTime())
 
     def remove(self, name: str) -> None:
-        """See Storage."""
         self._files.delete(self._at(name), False)
 
     def read(self, name: str) -> str:
-        """See Storage."""
         stream = self._files.open(self._at(name))
         try:
             return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
@@ -145,7 +129,6 @@ class Remote:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """See Storage."""
         fresh = self._at(f".{name}.fresh")
         stream = self._files.create(fresh, True)
         try:

@@ -47,7 +47,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["client", "c", "get", "t", "--count", "0"], "Invalid value for '--count'"),
         (["up"], "Missing option '--dir'"),
         (["up", "--dir", "d", "--proxies", "0"], "Invalid value for '--proxies'"),
-        (["config", "show", "bogus"], "'bogus' is no role"),
+        (["config", "show", "bogus"], "'bogus' is not a role"),
         (["server", "export", "there"], "Missing option '--dir'"),
     ],
 )

@@ -25,7 +25,7 @@ from tests.faults import forkserver
 
 pytestmark = pytest.mark.timeout(90)
 
-STOP = "; to start it with other options (--keys), stop it first"
+STOP = "; to start it with other options, stop it first: pubsub down"
 
 
 class Up:
@@ -160,7 +160,7 @@ def test_keys_come_to_a_cluster_that_had_none(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_reported_and_the_exit_code_says_so(tmp_path: Path) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1") as cluster:
         os.kill(cluster.pid("s1"), signal.SIGKILL)
-        cluster.errors_until(b"server s1 (pid %d) was ended by SIGKILL; the others go on" % cluster.pid("s1"))
+        cluster.errors_until(b"server s1 (pid %d) was ended by SIGKILL; the others continue" % cluster.pid("s1"))
         assert not gone(cluster.pid("p1"))
         code, _ = cluster.stop()
         assert code == 1
@@ -310,7 +310,8 @@ def test_who_has_said_who_may_enter_gets_no_cluster_without_keys(
 ) -> None:
     monkeypatch.setenv("PUBSUB_AUTHORIZED", "elsewhere/authorized")
     assert main(["up", "--dir", str(tmp_path)]) == 8
-    assert "start it with --keys, which makes a file of its own, or unset PUBSUB_AUTHORIZED" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "start it with --keys, which makes an access list in that directory, or unset PUBSUB_AUTHORIZED" in error
 
 
 def test_the_number_of_proxies_is_fixed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -329,5 +330,5 @@ def test_addresses_are_read_from_the_ready_line() -> None:
     child = Child("proxy", "p1", [], None, "proxy p1 ready: clients tcp://h:1, servers tcp://h:2")  # type: ignore[arg-type]
     assert listening(child) == ProxyAddress("tcp://h:1", "tcp://h:2")
     child.ready = "nonsense"
-    with pytest.raises(ConfigurationError, match="said 'nonsense'"):
+    with pytest.raises(ConfigurationError, match="printed 'nonsense'"):
         listening(child)

@@ -53,7 +53,7 @@ def test_what_was_revoked_does_not_come_back(tmp_path: Path, keys: ClusterKeys) 
     keys.options("server", "s1")
     revoke_lines(keys.authorized, "s1", None, None)
     text = format_public(public(tmp_path / "s1/key"))
-    with pytest.raises(ConfigurationError, match=f"not authorized: pubsub keys authorize server s1 {text}"):
+    with pytest.raises(ConfigurationError, match=f"to authorize it: pubsub keys authorize server s1 {text}"):
         keys.options("server", "s1")
     assert read_authorized(keys.authorized).keys_of(Role.SERVER, "s1") == ()
 

@@ -70,7 +70,7 @@ def test_a_client_gets_a_key_another_key_and_none(tmp_path: Path) -> None:
     lines.insert(next(number for number, line in enumerate(lines) if "keys rotate" in line), puts)
     lines.insert(next(number for number, line in enumerate(lines) if "revoke alice" in line), puts)
     lines.append(f"! {puts}")
-    assert "followed by 2 of 2 proxies" in typed(tmp_path, lines, "cluster")
+    assert "loaded by 2 of 2 proxies" in typed(tmp_path, lines, "cluster")
 
 
 def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
     found = typed(tmp_path, [*lines, *commands("back-up.md")], ".")
     assert "topic orders is intact: 1 records" in found
     assert "exported 1 messages to files" in found
-    assert "server s1 goes on with 1 topics in new logs: start it" in found
+    assert "server s1 continues with 1 topics in new logs; start it now" in found
 
 
 def test_the_symptoms_of_the_page_are_what_commands_say(tmp_path: Path) -> None:

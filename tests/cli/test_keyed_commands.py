@@ -153,7 +153,7 @@ def test_a_revocation_says_who_has_followed(command: Command, directory: Path) -
     new_key(directory, "leaver", "put=*")
     code, out, err = command("keys", "revoke", "leaver", "--wait", "20")
     assert code == 0, err
-    assert out.splitlines()[-1] == "followed by 2 of 2 proxies and 2 of 2 servers"
+    assert out.splitlines()[-1] == "loaded by 2 of 2 proxies and 2 of 2 servers"
     new_key(directory, "second", "put=*")
     facts = done(command("keys", "revoke", "second", "--wait", "20", "--json"))
     assert facts["followed"] == {"proxy": ["p1", "p2"], "server": ["s1", "s2"]}
@@ -164,7 +164,7 @@ def test_a_revocation_says_who_has_not_followed(command: Command, directory: Pat
     (directory / "copy").write_text((directory / "authorized").read_text())  # Which nobody has been brought.
     code, out, err = command("keys", "revoke", "s2", "--authorized", str(directory / "copy"), "--wait", "0")
     assert code == 0, err
-    assert out.splitlines()[-1] == "followed by 0 of 2 proxies (not p1, p2) and 0 of 2 servers (not s1, s2)"
+    assert out.splitlines()[-1] == "loaded by 0 of 2 proxies (not p1, p2) and 0 of 2 servers (not s1, s2)"
 
 
 def test_a_revocation_is_done_also_where_nobody_can_be_asked(
@@ -176,7 +176,7 @@ def test_a_revocation_is_done_also_where_nobody_can_be_asked(
         code, out, err = command("keys", "revoke", name)
         assert code == 0
         assert out.startswith(f"revoked: client {name} ")
-        assert "whether the proxies have followed is not known" in err
+        assert "the proxies could not be asked whether they have loaded the file" in err
     assert command("keys", "revoke", "third")[0] == 13
 
 

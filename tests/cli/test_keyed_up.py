@@ -94,4 +94,4 @@ def test_a_server_whose_key_was_revoked_is_not_started_again(
     code, errors = Up(tmp_path, *SMALL, "--keys").stop()
     assert code == 8
     assert "the key of server s1" in errors
-    assert "is not authorized: pubsub keys authorize server s1 pk_" in errors
+    assert "is not authorized; to authorize it: pubsub keys authorize server s1 pk_" in errors

@@ -111,8 +111,8 @@ def test_a_key_is_never_overwritten_and_never_printed(capsys: Captured, tmp_path
         (["server", "s*"], 2, "a server's ID is one name"),
         (["client", "a/b"], 2, "a character that no client ID has"),
         (["client"], 2, "Missing argument 'ID'"),
-        (["server", "s1"], 8, "where server s1 has its data is not set, by PUBSUB_SERVER_DIRECTORY"),
-        (["client", "spark-*"], 8, "client spark-* is a pattern and has no directory"),
+        (["server", "s1"], 8, "the state directory of server s1 is not known; set PUBSUB_SERVER_DIRECTORY"),
+        (["client", "spark-*"], 8, "client spark-* is a pattern and has no state directory"),
     ],
 )
 def test_a_key_that_cannot_be_made(capsys: Captured, arguments: list[str], code: int, complaint: str) -> None:
@@ -175,14 +175,14 @@ def test_a_second_key_gets_the_rights_of_the_first_and_no_more(capsys: Captured,
     assert [line.rights for line in read_authorized(rules).lines] == [("put=orders/*", "status")] * 2
     done(capsys, "authorize", "client", "alice", pk("new"), "--put", "a")
     complaint = refused(capsys, 8, "authorize", "client", "alice", pk("third"))
-    assert "client alice has different rights in lines 2, 3; say which this key has" in complaint
+    assert "client alice has different rights in lines 2, 3; give this key's rights: --put" in complaint
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "complaint"),
     [
-        (["client", "bob", pk("alice")], 8, "this key is client alice's already; each process has a key of its own"),
-        (["server", "alice", pk("alice")], 8, "this key is client alice's already"),
+        (["client", "bob", pk("alice")], 8, "this key belongs to client alice; make a key for each process"),
+        (["server", "alice", pk("alice")], 8, "this key belongs to client alice"),
         (["server", "s1", pk("s1"), "--put", "a"], 2, "a server has no rights, only clients have"),
         (["client", "bob", pk("bob"), "--put", "a b"], 2, "in a pattern of a topic"),
         (["client", "bob", pk("bob"), "--names", "a/b"], 2, "a character that no name has"),
@@ -212,7 +212,7 @@ def test_a_file_that_is_wrong_is_not_made_worse(capsys: Captured, rules: Path) -
 
 def test_where_nobody_says_which_file(capsys: Captured) -> None:
     for command in (["authorize", "client", "a", pk("a")], ["revoke", "a"], ["list"]):
-        assert "is not set; say it by --authorized or PUBSUB_AUTHORIZED" in refused(capsys, 8, *command)
+        assert "no access list is named; give --authorized FILE" in refused(capsys, 8, *command)
 
 
 # revoke ---
@@ -243,7 +243,7 @@ def test_one_key_goes_alone(capsys: Captured, three: Path) -> None:
 
 
 def test_an_id_of_two_roles_needs_the_role(capsys: Captured, three: Path) -> None:
-    assert "bob is the ID of a client and of a server: --role says whose" in refused(capsys, 8, "revoke", "bob")
+    assert "bob is the ID of a client and of a server; choose one with --role" in refused(capsys, 8, "revoke", "bob")
     done(capsys, "revoke", "bob", "--role", "server")
     assert [line.key for line in read_authorized(three).lines] == [key("a"), key("b"), key("c")]
 
@@ -254,7 +254,7 @@ def test_who_may_still_be_used_by_a_pattern_is_said(capsys: Captured, three: Pat
     assert code == 0
     still, unknown = err.splitlines()
     assert still == f"pubsub: alice may still be used by the key of client:al*#{fingerprint(key('e'))}"
-    assert unknown.startswith("pubsub: whether the proxies have followed is not known: no proxies are named")
+    assert unknown.startswith("pubsub: the proxies could not be asked whether they have loaded the file: no proxies")
 
 
 def test_when_the_last_line_goes_the_file_stays_and_says_nobody(capsys: Captured, rules: Path) -> None:

@@ -28,8 +28,8 @@ from pubsub.spark.pipelines import Place
         (["archive", "a,b", "--to", "d"], 8, "topic a,b has a comma"),
         (["archive", "t", "--to", "d", "--name", "a b"], 2, "pipeline name 'a b' is not allowed"),
         (["archive", "t", "--to", "d", "--proxy", "nowhere"], 8, "client proxies = ('nowhere',)"),
-        (["archive", "t", "--to", "d", "--conf", "x=1"], 8, "--conf x=1: it is spark.NAME=VALUE"),
-        (["archive", "t", "--to", "d", "--master", "bogus"], 8, "bogus is no master of Spark"),
+        (["archive", "t", "--to", "d", "--conf", "x=1"], 8, "--conf x=1: give a setting as spark.NAME=VALUE"),
+        (["archive", "t", "--to", "d", "--master", "bogus"], 8, "bogus is not a Spark master"),
     ],
 )
 def test_a_wrong_command_line_is_one_line(

@@ -45,10 +45,10 @@ def test_the_member_that_was_dropped_goes_on_alone_and_what_it_lacks_is_told(clu
     shutil.rmtree(cluster.directory / "a")
     code, _, error = promote(cluster, "b")
     assert code == 2
-    assert "say --accept-loss" in error
+    assert "give --accept-loss" in error
     code, out, error = promote(cluster, "b", "--accept-loss", stdin="y\nno\n")
     assert code == 1
-    assert "is given up for good" in error
+    assert "does not have are lost" in error
     assert "not confirmed, nothing was done" in error
     code, out, error = promote(cluster, "b", "--accept-loss", "--json", stdin="y\ns1\n")
     assert code == 0, error

@@ -63,5 +63,5 @@ def test_a_member_that_is_gone_is_removed_and_a_repeat_says_the_same(monkeypatch
     served = Served(PRIMARY)
     for _ in range(2):
         done = served.remove(OTHER, monkeypatch)
-        assert (done.exit_code, done.stdout) == (0, f"{OTHER} is no member of s1\n")
+        assert (done.exit_code, done.stdout) == (0, f"{OTHER} is not a member of s1\n")
     assert served.asked == [f"remove {OTHER}"]

@@ -106,7 +106,7 @@ def test_where_who_is_authorized_is_not_the_same_everywhere_it_says_where() -> N
     }
     found = picture(proxies, {"s1": keyed(server_report({}), "aa")})
     (warning,) = found["warnings"]
-    assert warning.endswith("bring the file to all of them: aa: proxy p1, server s1; bb: proxy p2")
+    assert warning.endswith("copy the same file to all processes: aa: proxy p1, server s1; bb: proxy p2")
 
 
 def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> None:
@@ -115,7 +115,7 @@ def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> No
     found = picture({"x": open_to_all}, {"s1": broken})
     assert found["keys"] == []
     assert found["warnings"] == [
-        "proxy p1 lets in without a key whoever reaches tcp://0.0.0.0:5601 (--insecure)",
+        "proxy p1 accepts connections without a key at tcp://0.0.0.0:5601 (--insecure)",
         "server s1: authorized file /a, line 3: it is not UTF-8",
     ]
 

@@ -104,7 +104,7 @@ def test_status_names_a_proxy_that_lets_in_anybody(tmp_path: Path) -> None:
     with running(*proxy(tmp_path), *EVERYWHERE[proxy], "--insecure") as (_, ready):
         address = ready.split(" clients ")[1].split(",")[0].replace("0.0.0.0", "127.0.0.1")
         done = subprocess.run(command("status", "--proxy", address), capture_output=True, text=True, check=False)
-    assert "warning: proxy p1 lets in without a key whoever reaches tcp://0.0.0.0:0 (--insecure)\n" in done.stdout
+    assert "warning: proxy p1 accepts connections without a key at tcp://0.0.0.0:0 (--insecure)\n" in done.stdout
 
 
 @pytest.mark.parametrize("role", [proxy, server])

@@ -129,7 +129,7 @@ def _drill(terminal: Terminal, client: Client) -> None:
     client.put("orders", b"1", timeout=60)
     terminal.type(kill)
     client.put("orders", b"2", timeout=60)
-    assert "has no standby in sync since" in terminal.type(look)
+    assert "has had no standby in sync for" in terminal.type(look)
     assert terminal.row()["primary"] != before
     terminal.type(start)
     until(lambda: terminal.row()["state"] == "in sync", "not in sync")

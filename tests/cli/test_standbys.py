@@ -50,14 +50,14 @@ def test_a_standby_in_sync_is_shown_and_nothing_is_warned_of(capsys: pytest.Capt
 @pytest.mark.parametrize(
     ("state", "why"),
     [
-        ("alone", "no other member is heard"),
-        ("catching up", "the other member catches up"),
-        ("copying", "the other member is copied: 41 %"),
+        ("alone", "the other member is not connected"),
+        ("catching up", "the other member is catching up"),
+        ("copying", "the other member is being copied: 41 %"),
     ],
 )
 def test_a_server_without_a_standby_in_sync_is_an_alarm_that_says_since_when(state: str, why: str) -> None:
     found = status(primary(state, without_seconds=3850.0, copied_percent=41, in_sync=[A]))
-    assert found["warnings"] == [f"server s1 has no standby in sync since 01:04:10 ({why})"]
+    assert found["warnings"] == [f"server s1 has had no standby in sync for 01:04:10 ({why})"]
 
 
 def test_a_server_that_is_to_have_one_member_is_no_alarm() -> None:
@@ -66,7 +66,7 @@ def test_a_server_that_is_to_have_one_member_is_no_alarm() -> None:
 
 def test_a_register_that_waits_for_a_proxy_is_an_alarm() -> None:
     found = status(primary("making", in_sync=[A]), voting("p1"), voting("p2", votes=False))
-    assert found["warnings"] == ["server s1 has no standby yet: every proxy must answer first, and 1 of 2 have"]
+    assert found["warnings"] == ["server s1 has no standby yet: 1 of 2 proxies have answered, start the others"]
     assert status(primary("making", since_seconds=1.0))["warnings"] == []
 
 
@@ -75,7 +75,7 @@ def test_where_nobody_serves_it_says_whom_to_start() -> None:
     (row,) = found["standbys"]
     assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
     (warning,) = (text for text in found["warnings"] if "start member" in text)
-    assert f"start member {A} at tcp://a:1, which is in sync" in warning
+    assert f"on its host start member {A} at tcp://a:1, which is in sync" in warning
     assert "pubsub server start --id s1 --bind tcp://a:1 --proxies-file FILE --dir DIR" in warning
     console.print_table(_standbys(found))
 
@@ -88,7 +88,7 @@ def test_both_members_addresses_are_named_where_the_primary_told_them_before() -
         proxy["registers"][0]["in_sync"] = [A, B]
     found = status(None, *proxies)
     (warning,) = (text for text in found["warnings"] if "start member" in text)
-    assert f"since 00:01:12: start member {A} at tcp://a:1 or {B} at tcp://b:1, which is in sync" in warning
+    assert f"for 00:01:12: on its host start member {A} at tcp://a:1 or {B} at tcp://b:1, which is in sync" in warning
     assert found["standbys"][0]["since_seconds"] == 72.0
 
 
@@ -97,17 +97,17 @@ def test_the_latest_term_that_a_proxy_knows_is_told() -> None:
     assert found["standbys"][0]["term"] == 9
 
 
-FEW = "server s1 keeps its primary, whatever happens: "
+FEW = "server s1 cannot change its primary: only "
 
 
 @pytest.mark.parametrize(
     ("state", "votes", "help_"),
     [
-        ("in sync", (True, False, False), "1 of 3 proxies vote; the others have lost their directories, and get"),
+        ("in sync", (True, False, False), "1 of 3 proxies vote; the others have lost their directories; they get"),
         (
             "in sync",
             (False, False, False),
-            "0 of 3 proxies vote; they have lost their directories, and get their votes",
+            "0 of 3 proxies vote; they have lost their directories; they get their votes",
         ),
         ("alone", (False, False, False), "get their votes back when the other member is up: start it"),
         ("in sync", (True, None, None), "1 of 3 proxies vote; start the 2 that do not answer"),

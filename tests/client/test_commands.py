@@ -170,7 +170,7 @@ def test_without_a_service_other_calls_are_unavailable(run: Run, topic: str) -> 
         (["c", "subscribe", "two words"], "topic 'two words' is not allowed"),
         (["c", "subscribe", "a\r\nb"], "is not allowed"),
         (["c", "subscribe", "x" * 81], "is not allowed"),
-        (["c", "put", "t", "/none/file"], "/none/file: No such file or directory; PATH is a file: give - and pipe in"),
+        (["c", "put", "t", "/none/file"], "/none/file: No such file or directory; PATH must be a file"),
         (["c", "put", "t", "/"], "/: Is a directory"),
         (["there", "get", "t", "--out", "/none/file"], "/none/file: No such file or directory"),
         (["c", "put", "a b", "-"], "topic 'a b' is not allowed"),
@@ -359,7 +359,7 @@ def test_a_command_whose_record_is_not_written_does_its_work_and_says_so(
 ) -> None:
     assert run("reader", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", "--record", "/dev/full", stdin=b"x") == 0
-    assert b"pubsub: error: the record is not whole: [Errno 28]" in capfdbinary.readouterr().err
+    assert b"pubsub: error: the record is incomplete: [Errno 28]" in capfdbinary.readouterr().err
     assert run("c", "put", topic, "-", "--record", "/none/file", stdin=b"y") == 7
     assert run("reader", "get", topic, "--count", "2", "--wait", "1") == 0
     assert capfdbinary.readouterr().out == b"x\n"
@@ -433,5 +433,5 @@ def test_lines_for_which_there_is_no_room_leave_those_before_in_doubt(
         monkeypatch.setenv(f"PUBSUB_CLIENT_{name}", value)
     assert run("c", "put", "t", tmp_path / "lines", "--lines") == 5
     told = capsys.readouterr().err
-    assert "lines behind the first 4 were not put" in told
+    assert "only the first 4 lines were put" in told
     assert "pubsub client c flush" in told

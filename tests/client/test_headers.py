@@ -175,8 +175,8 @@ def test_commands_put_and_show_them(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--header", "plain"], "is not NAME=VALUE"),
-        (["--header", "a=1", "--header", "a=2"], "names a header twice"),
+        (["--header", "plain"], "is not of the form NAME=VALUE"),
+        (["--header", "a=1", "--header", "a=2"], "repeats a name"),
         (["--header", "a b=1"], "header name 'a b' is not allowed"),
         (["--header", f"a={'x' * 9000}"], "MESSAGE_HEADERS_BYTES_MAX"),
     ],

@@ -93,7 +93,7 @@ def test_what_cannot_be_moved_is_one_line_and_an_exit_code_of_its_own(cluster: C
     other.kill()
     until(lambda: not [s for s in cluster.report("-")["servers"] if s["id"] == other.name and s["alive"]], "it is dead")
     code, _, err = operator("topic", "move", "t", "--to", other.name)
-    assert (code, err) == (14, f"pubsub: error: server {other.name} is not heard by any proxy\n")
+    assert (code, err) == (14, f"pubsub: error: server {other.name} is not connected to any proxy; start it first\n")
     code, _, err = operator("topic", "move", "t", "--to", giver, proxies=["tcp://127.0.0.1:9"])
     assert code == 4
 
@@ -142,7 +142,7 @@ def test_the_last_server_is_not_drained(cluster: Cluster, operator: Operator) ->
     cluster.client("alice").put("t", b"x")
     code, _, err = operator("server", "drain", "s1")
     assert code == 15
-    assert "no other server is heard that takes topics" in err
+    assert "no other connected server takes topics" in err
 
 
 def test_a_dead_subscriber_is_unsubscribed_and_told_when_it_comes_back(cluster: Cluster, operator: Operator) -> None:
@@ -247,7 +247,7 @@ def test_what_is_heard_or_unknown_is_not_given_up(cluster: Cluster, operator: Op
     split(cluster)
     code, _, err = operator("topic", "abandon", "t", "--server", "s1")
     assert code == 15
-    assert "server s1 is heard by a proxy and holds t" in err
+    assert "server s1 is connected to a proxy and holds t" in err
     code, _, err = operator("topic", "abandon", "u", "--server", "s9")
     assert code == 13
     cluster.proxies[1].kill()

@@ -125,4 +125,4 @@ def test_what_is_no_gateway_is_called_so_in_one_line(body: bytes, capsys: pytest
         code = main(["webhook", "list", "t", "--gateway", url])
     said = capsys.readouterr().err
     assert (code, "Passw0rd" in said, len(said.splitlines())) == (8, False, 1), said
-    assert "is no gateway" in said
+    assert "is not a gateway" in said

@@ -43,13 +43,13 @@ def http(body: bytes, status: bytes = b"200 OK") -> bytes:
 @pytest.mark.parametrize(
     ("answer", "said", "code"),
     [
-        (http(b"<html>"), "what answers there is no gateway", 8),
-        (http(b"[1, 2]"), "what answers there is no gateway", 8),
-        (http(b'{"ok": true}'), "what answers there is no gateway", 8),
-        (http(b"<html>", b"404 Not Found"), "answered 404, and is no gateway", 13),
-        (http(b"", b"301 Moved"), "answered 301, and is no gateway", 2),
-        (b"-ERR unknown command\r\n", "what listens there is no gateway", 8),
-        (b"", "it is stopped, or is no gateway", 4),
+        (http(b"<html>"), "the process there is not a gateway", 8),
+        (http(b"[1, 2]"), "the process there is not a gateway", 8),
+        (http(b'{"ok": true}'), "the process there is not a gateway", 8),
+        (http(b"<html>", b"404 Not Found"), "answered 404 and is not a gateway", 13),
+        (http(b"", b"301 Moved"), "answered 301 and is not a gateway", 2),
+        (b"-ERR unknown command\r\n", "the process there is not a gateway", 8),
+        (b"", "it is suspended, or is not a gateway", 4),
     ],
 )
 def test_what_is_no_gateway_is_named(

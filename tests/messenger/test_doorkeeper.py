@@ -122,7 +122,7 @@ def test_a_second_one_in_a_context_is_refused_and_the_place_of_one_that_left_is_
     context: zmq.Context[Any],
 ) -> None:
     keeper = Doorkeeper(context, Answers())
-    with pytest.raises(ConfigurationError, match="open what has keys in another context"):
+    with pytest.raises(ConfigurationError, match="use another context for endpoints with keys"):
         Doorkeeper(context, Answers())
     keeper.close()
     Doorkeeper(context, Answers()).close()

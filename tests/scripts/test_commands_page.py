@@ -31,7 +31,7 @@ def test_each_command_has_a_section() -> None:
 def test_a_section_has_arguments_options_defaults_and_the_settings_that_are_shared() -> None:
     put = section("pubsub client ID put")
     assert "pubsub client ID put [OPTIONS] TOPIC PATH" in put
-    assert "| `PATH <path>` | The message's file; - is standard input. | required |" in put
+    assert "| `PATH <path>` | File with the message; - is standard input. | required |" in put
     assert "| `--lines` |" in put
     assert "--window" not in put
     assert "[settings of a client](#settings-of-a-client)" in put

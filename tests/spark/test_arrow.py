@@ -110,9 +110,9 @@ def test_headers_go_into_the_batches_with_their_values(rows: list[tuple[bytes, b
     [
         (pa.array(["a=1"]), "it must be array<struct"),
         (pa.array([[{"key": "a", "other": b"1"}]]), "it must be array<struct"),
-        (pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}]]), "each once"),
-        (pa.array([[{"key": None, "value": b"1"}]], arrow.HEADERS_TYPE), "None is not"),
-        (pa.array([[None]], arrow.HEADERS_TYPE), "None is not"),
+        (pa.array([[{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}]]), "occur once"),
+        (pa.array([[{"key": None, "value": b"1"}]], arrow.HEADERS_TYPE), "None does not"),
+        (pa.array([[None]], arrow.HEADERS_TYPE), "None does not"),
         (pa.array([[{"key": "a b", "value": b"1"}]]), "header name 'a b' is not allowed"),
         (pa.array([[{"key": f"h{n}", "value": b"1"} for n in range(17)]]), "MESSAGE_HEADERS_MAX"),
     ],

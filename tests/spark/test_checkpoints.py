@@ -74,7 +74,7 @@ def test_of_two_that_run_at_once_the_later_one_is_told_why_it_ends(broker: Broke
         other.latestOffset(others_end, ALL)
     with pytest.raises(SubscriptionTaken):  # Started again, its batch is planned anew, and is not there any more.
         stream(broker).partitions(start, others_end)
-    with pytest.raises(DataLoss, match="perhaps by another query that has subscription x too"):
+    with pytest.raises(DataLoss, match="perhaps by another query with subscription x"):
         values(other, parts)
 
 

@@ -133,7 +133,7 @@ def test_a_sink_writes_with_the_right_put(broker: KeyedBroker, spark: Pair) -> N
 
 
 def test_an_id_that_is_not_the_keys_is_told_whose_key_it_is(broker: KeyedBroker, spark: Pair) -> None:
-    assert "this key is spark's, not etl's; name the one whose key it is by option clientId" in str(
+    assert "this key is spark's, not etl's; give the client ID of this key as option clientId" in str(
         refusal(broker, clientId="etl")
     )
     with pytest.raises(NotAllowed, match="this key is spark's, not roll's"):
@@ -147,7 +147,7 @@ def test_a_key_that_nobody_authorized_is_not_let_in_and_told_how_it_would_be(bro
     key = format_public(stranger.public)
     assert str(error) == (
         f"proxy {broker.address} does not know the key {key[:11]}… of client spark: pubsub keys authorize client spark"
-        f" {key}; then start it again, and a stream goes on where it was"
+        f" {key}; then start the query again, and a stream continues where it was"
     )
 
 

@@ -116,7 +116,7 @@ def test_a_pipeline_says_in_one_line_what_it_lacks_and_ends_by_its_exit_code(
     words += ["--proxy", broker.address, "--proxy-key", broker.proxy_key, "--key", broker.file("etl"), "--client"]
     for client, code, said in (
         ("etl", 22, "may not use the subscription mine of t; its line in the file authorized needs get=t names=mine"),
-        ("spark", 22, "this key is etl's, not spark's; name the one whose key it is by option clientId (--client"),
+        ("spark", 22, "this key is etl's, not spark's; give the client ID of this key as option clientId (--client"),
     ):
         assert main([*words, client]) == code
         assert said in capsys.readouterr().err.splitlines()[-1]

@@ -30,7 +30,7 @@ def test_what_is_not_named_has_its_default() -> None:
 def test_only_a_stream_takes_over() -> None:
     assert not source_options(GOOD, stream=True).take_over
     assert source_options(GOOD | {"takeOver": "true"}, stream=True).take_over
-    with pytest.raises(ConfigurationError, match="option takeOver is for a stream"):
+    with pytest.raises(ConfigurationError, match="option takeOver is for streams only"):
         source_options(GOOD | {"takeOver": "true"}, stream=False)
 
 
@@ -50,23 +50,23 @@ def test_positions_are_taken_by_topic() -> None:
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
-        ({"subscribe": ""}, "name topics by option subscribe"),
-        ({"subscribePattern": "a.*"}, "and not by both"),
+        ({"subscribe": ""}, "give topics as option subscribe"),
+        ({"subscribePattern": "a.*"}, "not both"),
         ({"subscribe": "a b"}, "topic 'a b' is not allowed"),
         ({"subscription": "a/b"}, "subscription 'a/b' is not allowed"),
         ({"subscription": ""}, "a stream needs option subscription"),
         ({"endingOffsets": "latest"}, "a stream has no end"),
-        ({"startingOffsets": "yesterday"}, "option startingOffsets is yesterday; it is earliest, latest, or JSON"),
+        ({"startingOffsets": "yesterday"}, "option startingOffsets is yesterday; give earliest, latest, or JSON"),
         ({"startingOffsets": '{"a": 5}'}, "option startingOffsets"),
         ({"startingOffsets": '["a"]'}, "option startingOffsets"),
-        ({"maxRecordsPerBatch": "-1"}, "option maxRecordsPerBatch is -1; it is a whole number"),
+        ({"maxRecordsPerBatch": "-1"}, "option maxRecordsPerBatch is -1; give a whole number"),
         ({"minPartitions": "many"}, "option minPartitions is many"),
-        ({"takeOver": "yes"}, "option takeOver is yes; it is true or false"),
-        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is maybe; it is true or false"),
-        ({"timeout": "0"}, "option timeout is 0; it is a number of seconds"),
+        ({"takeOver": "yes"}, "option takeOver is yes; give true or false"),
+        ({"failOnDataLoss": "maybe"}, "option failOnDataLoss is maybe; give true or false"),
+        ({"timeout": "0"}, "option timeout is 0; give a number of seconds"),
         ({"timeout": "soon"}, "option timeout is soon"),
         ({"proxies": "localhost:5601"}, "option proxies: localhost:5601 is not an address such as tcp://host:5601"),
-        ({"colour": "blue"}, "option colour is not known; there are clientId, endingOffsets, failOnDataLoss"),
+        ({"colour": "blue"}, "option colour is not known; the options are clientId, endingOffsets, failOnDataLoss"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -94,7 +94,7 @@ def test_a_sink_has_a_name_and_a_topic_or_a_column() -> None:
         ({"topic": "a b"}, "topic 'a b' is not allowed"),
         ({"sink": "a/b"}, "sink 'a/b' is not allowed"),
         ({"batchId": "7"}, "option batchId needs option sink"),
-        ({"batchId": "x", "sink": "s"}, "option batchId is x; it is a whole number"),
+        ({"batchId": "x", "sink": "s"}, "option batchId is x; give a whole number"),
         ({"startingOffsets": "latest"}, "option startingoffsets is not known"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
@@ -180,10 +180,10 @@ def test_who_asks_is_named_by_client_id_else_a_source_is_spark_and_a_sink_has_it
             {"keyFile": "/none/spark.key", "proxyKeys": PK},
             "key file /none/spark.key: No such file or directory (on host",
         ),
-        ({"keyFile": "/none/x", "secretKey": SECRET}, "by option keyFile and by option secretKey; give one"),
+        ({"keyFile": "/none/x", "secretKey": SECRET}, "options keyFile and secretKey are both given; give one"),
         ({"secretKey": "sk_short", "proxyKeys": PK}, "option secretKey is not a secret key: it is not sk_ and 43"),
         ({"secretKey": PK, "proxyKeys": PK}, "option secretKey is not a secret key: it is a public key"),
-        ({"secretKey": SECRET}, "this query has a key, and tcp://127.0.0.1:5601 is named without one"),
+        ({"secretKey": SECRET}, "this query has a key, and tcp://127.0.0.1:5601 is given without one"),
         ({"proxyKeys": PK}, "the proxies have keys and this query has none: pubsub keys new client spark"),
         ({"secretKey": SECRET, "proxyKeys": f"{PK} {PK}"}, "the keys of 2 proxies, and there are 1: put spaces"),
         ({"secretKey": SECRET, "proxyKeys": "pk_x"}, "option proxyKeys: a public key of the proxy, pk_"),

@@ -150,7 +150,7 @@ def test_a_directory_of_somebody_else_is_refused(
         words += ["--checkpoint", str(tmp_path / "other" / "_checkpoint")]
     assert main(["pipeline", *words, "--proxy", broker.address]) == 8
     said = capsys.readouterr().err
-    assert "is no checkpoint of it" in said
+    assert "is not its checkpoint" in said
     assert said.count("\n") == 1
 
 

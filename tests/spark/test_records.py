@@ -71,5 +71,5 @@ def test_the_lines_stay_until_the_parquet_is_on_the_disk(tmp_path: Path, monkeyp
 
 
 def test_a_directory_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="cannot be recorded to"):
+    with pytest.raises(StorageError, match="cannot hold records"):
         open_record(tmp_path / "none" / "r.parquet")

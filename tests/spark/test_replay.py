@@ -84,7 +84,7 @@ def test_one_topic_of_an_archive_that_was_moved_comes_back(
     assert main(["pipeline", *words, "--topic", "c", "--proxy", broker.address]) == 8
     assert "has no topic c; it has a%2F, b" in capsys.readouterr().err
     assert main(["pipeline", "replay", str(tmp_path), "--to", "back", "--proxy", broker.address]) == 8
-    assert "is no archive" in capsys.readouterr().err
+    assert "is not an archive" in capsys.readouterr().err
     words = ("replay", str(moved), "--to", "elsewhere", "--checkpoint", str(moved / "_replay" / "back"))
     assert main(["pipeline", *words, "--proxy", broker.address]) == 8
-    assert "is of a pipeline whose to is back, not elsewhere" in capsys.readouterr().err
+    assert "belongs to a pipeline with to back, not elsewhere" in capsys.readouterr().err

@@ -53,7 +53,7 @@ def denies(why: str, sentence: bytes) -> Answer:
     return lambda _: Status("p1", Outcome.DENIED, reason=why, body=sentence)
 
 
-AGAIN = "; then start it again, and a stream goes on where it was"
+AGAIN = "; then start the query again, and a stream continues where it was"
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_what_is_denied_ends_at_once_and_says_which_rights_are_needed(
 
 def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: Proxy, link: Proxies) -> None:
     proxy.answer = denies("sender", b"this key is alice's, not etl's")
-    with pytest.raises(NotAllowed, match="alice's, not etl's; name the one whose key it is by option clientId"):
+    with pytest.raises(NotAllowed, match="alice's, not etl's; give the client ID of this key as option clientId"):
         link.ask(Read("etl", "orders", None))
     proxy.answer = denies("key", b"this key is not authorized any more")
     with pytest.raises(NotAllowed, match="any more; to authorize the key: pubsub keys authorize client etl pk_"):

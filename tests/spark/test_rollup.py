@@ -125,7 +125,7 @@ def test_what_cannot_be_counted_is_said(
     assert (facts["messages"], facts["late"]) == (1, 1)
     assert in_files(session, to / "closed")[BEGIN // HOUR * HOUR, "x"] == 1
     assert main(["pipeline", *words, "--window", "2h", "--proxy", broker.address]) == 8
-    assert "is of a pipeline whose window is 1h, not 2h" in capsys.readouterr().err
+    assert "belongs to a pipeline with window 1h, not 2h" in capsys.readouterr().err
 
 
 def windows(session: Any, what: Rollup, rows: Sequence[dict[str, Any]]) -> dict[tuple[str, str], int]:
@@ -168,10 +168,10 @@ def test_a_time_at_the_end_of_all_times_is_none_and_ends_no_query(session: Any, 
         ({"window": "1x"}, "the window is 1x"),
         ({"window": "0s"}, "no length"),
         ({"late": "soon"}, "the watermark is soon"),
-        ({"by": ("a..b",)}, "no name of a field"),
-        ({"by": ("count",)}, "name of a column"),
+        ({"by": ("a..b",)}, "not the name of a field"),
+        ({"by": ("count",)}, "name of a result column"),
         ({"by": ("a", "a")}, "named twice"),
-        ({"time": "a'b"}, "no name of a field"),
+        ({"time": "a'b"}, "not the name of a field"),
     ],
 )
 def test_a_rollup_that_cannot_be_is_refused(facts: dict[str, Any], said: str) -> None:

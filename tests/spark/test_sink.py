@@ -258,7 +258,7 @@ def test_columns_that_would_be_lost_are_refused(options: SinkOptions, by_column:
     check_columns(["topic", "value", "key"], by_column)
     for columns, given, said in (
         (["key"], options, "a row needs a column value"),
-        (["value"], by_column, "name the topic"),
+        (["value"], by_column, "give the topic"),
         (["topic", "value"], options, "drop one of them"),
         (["value", "colour"], options, "column colour would be lost"),
     ):

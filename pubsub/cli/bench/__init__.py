@@ -1,18 +1,18 @@
-"""`pubsub bench`: how fast the service is on this machine, beside what its disk can do at all.
+"""`pubsub bench`: the speed of the service on this machine, next to the limits of its disk.
 
 command   the command line, and the order in which measures run
-measures  what is measured: puts, gets and how long a put takes
-floors    what the disk can do: an append with fdatasync
+measures  the measures: puts, gets and the time of a put
+floors    the limit of the disk: an append with fdatasync
 stage     the cluster under measurement
 table     results: medians, shares, the table and the JSON
 
-A checkout has more in `benchmarks/`, beside other software and at the edges of what the service can hold.
+`benchmarks/` in a checkout has more measures: of other software, and at the limits of the service.
 """
 
 from typing import Final
 
 END: Final = b"end"
-"""The message after which a consumer has all."""
+"""The last message of a measure; a consumer stops after it."""
 
 BATCH: Final = 1_000
-"""Records of a put batch where nothing else is said."""
+"""Default records of a put batch."""

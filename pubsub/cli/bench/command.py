@@ -1,7 +1,7 @@
-"""The command line of `pubsub bench`, and the order of what it does.
+"""The command line of `pubsub bench`, and the order of its measures.
 
-Within one repetition every measure has its turn, each right after its floor, so that what is compared comes from the
-same seconds; the next repetition begins with an empty directory.
+A repetition runs every measure once, each right after its floor, so that compared figures come from the same seconds.
+The next repetition begins with an empty directory.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ if TYPE_CHECKING:
     from pubsub.cli.bench.table import Results
 
 FLOOR_SHARE: Final = 0.25
-"""Seconds of a floor for each second of what it is compared with."""
+"""Seconds of a floor for each second of its measure."""
 
 SIZE_MAX: Final = 1 << 20
 
 Directory = Annotated[
-    Path | None, typer.Option("--dir", metavar="DIR", help="On the disk to measure; else the temporary directory.")
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="Directory on the disk to measure; default: that of temporary files."),
 ]
-Seconds = Annotated[float, typer.Option(min=0.01, max=600, help="Seconds of each measure.")]
-Repetitions = Annotated[int, typer.Option(min=1, max=100, help="Repetitions, interleaved.")]
-Sizes = Annotated[str, typer.Option(metavar="N,N", help="Bytes of a message.")]
-Only = Annotated[str, typer.Option(metavar="NAME,…", help="Only these measures.")]
+Seconds = Annotated[float, typer.Option(min=0.01, max=600, help="Duration of each measure, in seconds.")]
+Repetitions = Annotated[int, typer.Option(min=1, max=100, help="How often each measure is repeated.")]
+Sizes = Annotated[str, typer.Option(metavar="N,N", help="Message sizes in bytes.")]
+Only = Annotated[str, typer.Option(metavar="NAME,…", help="Only these measures, such as put-1,consume; default: all.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one line of JSON.")]
 
 Turn = Callable[[Any, int, float], tuple["Figures", "Figures | None"]]
-"""Takes a measure with bodies of a size for some seconds: its figures, and those of what it is compared with."""
+"""Runs a measure with a message size for some seconds; returns its figures, and those of the rival if there is one."""
 
 M = TypeVar("M", bound="Measure")
 
@@ -53,16 +54,19 @@ def bench(
     directory: Directory = None, secs: Seconds = 2.0, reps: Repetitions = 3, sizes: Sizes = "100,1024",
     only: Only = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Measure how fast the service is on this machine: puts, gets, and how long a put takes.
+    """Measure the speed of the service on this machine: puts, gets, and the time of one put.
 
-    It starts a proxy and a server of its own. A share says how many times its floor a figure is, an fdatasync of
-    4 KiB. A checkout measures more: scripts/bench.
+    It starts its own proxy and server. Measures: sync-put (one put at a time), put-1, put-100 and put-1000 (messages
+    of a batch, without waiting), and consume.
+
+    "floor" is the time of one fdatasync of 4 KiB on this disk, and "share" is how many times the floor a figure is. In
+    a clone, scripts/bench measures more.
     """
     from pubsub.cli.bench.floors import Disk
     from pubsub.cli.bench.measures import MEASURES
 
     turns = [[(measure, size) for measure in choose(MEASURES, only) for size in read_sizes(sizes)]] * reps
-    gc.set_threshold(700, 10, 10)  # Measured as an application would, with Python's own settings.
+    gc.set_threshold(700, 10, 10)  # Measure with Python's default settings, as an application runs.
     with directory_in(directory) as place:
         results = run(turns, secs, Disk(place), partial(_alone, place))
         facts = {"machine": machine(place), "secs": secs, "reps": reps, "results": results.facts()}
@@ -74,7 +78,7 @@ def bench(
 
 @contextmanager
 def _alone(place: Path, rep: int) -> Iterator[Turn]:
-    """One cluster, compared with nothing."""
+    """One cluster without a rival."""
     from pubsub.cli.bench.stage import Stage
 
     with Stage(place / f"cluster{rep}") as stage:
@@ -82,34 +86,34 @@ def _alone(place: Path, rep: int) -> Iterator[Turn]:
 
 
 def choose(measures: Sequence[M], only: str) -> list[M]:
-    """The measures that are asked for by name; "": all.
+    """Return the measures with these names, or all for "".
 
     Raises:
-        ConfigurationError: a name is none.
+        ConfigurationError: there is no measure of that name.
     """
     names = [name.strip() for name in only.split(",") if name.strip()]
     known = {measure.name: measure for measure in measures}
     unknown = [name for name in names if name not in known]
     if unknown:
-        raise ConfigurationError(f"--only {unknown[0]}: there is no such measure; there are {', '.join(known)}")
+        raise ConfigurationError(f"--only {unknown[0]}: there is no such measure; choose from {', '.join(known)}")
     return [measure for measure in measures if not names or measure.name in names]
 
 
 def read_sizes(sizes: str) -> list[int]:
-    """Bytes of messages, from text.
+    """Parse message sizes in bytes.
 
     Raises:
-        ConfigurationError: they are none.
+        ConfigurationError: a size is not valid.
     """
     words = [word.strip() for word in sizes.split(",")]
     if not all(word.isascii() and word.isdigit() and 0 < int(word) <= SIZE_MAX for word in words):
-        raise ConfigurationError(f"--sizes {sizes}: numbers from 1 to {SIZE_MAX:,} with commas between them")
+        raise ConfigurationError(f"--sizes {sizes}: give numbers from 1 to {SIZE_MAX:,} with commas between them")
     return [int(word) for word in words]
 
 
 @contextmanager
 def directory_in(parent: Path | None) -> Iterator[Path]:
-    """A directory of our own under `parent`, which is made; removed at the end.
+    """Make a temporary directory under `parent`, which is made too; it is removed at the end.
 
     Raises:
         ConfigurationError: it cannot be made.
@@ -124,7 +128,7 @@ def directory_in(parent: Path | None) -> Iterator[Path]:
 
 
 def machine(place: Path) -> dict[str, Any]:
-    """Where it was measured."""
+    """Return the facts about this machine that a result needs."""
     return {
         "cores": os.cpu_count(),
         "system": platform.platform(),
@@ -142,10 +146,10 @@ def run(
     """Run measures, interleaved.
 
     Args:
-        turns: for each repetition its measures, each with the bytes of a message.
-        secs: of each measure.
-        floors: what is measured beside them.
-        repetition: starts what the measures of a repetition, by its number, run on.
+        turns: for each repetition its measures, each with a message size in bytes.
+        secs: seconds of each measure.
+        floors: the disk floor, measured next to them.
+        repetition: starts the cluster for a repetition, by its number.
     """
     from rich.console import Console
     from rich.progress import Progress
@@ -158,7 +162,7 @@ def run(
         for rep, turn in enumerate(turns):
             with repetition(rep) as take:
                 for measure, size in turn:
-                    # Redrawn between measures only, so that no measure pays for it.
+                    # Redraw between measures only, so that it costs no measure time.
                     progress.update(task, description=f"{measure.name}, {size:,} B, {rep + 1} of {len(turns)}")
                     progress.refresh()
                     floor = measure.floor(floors, size, secs * FLOOR_SHARE) if measure.floor else None

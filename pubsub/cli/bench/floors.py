@@ -1,4 +1,4 @@
-"""What the disk can do at all, measured in the same seconds as what is compared with it."""
+"""The limit of the disk, measured in the same seconds as the figures that are compared with it."""
 
 from __future__ import annotations
 
@@ -11,17 +11,13 @@ APPEND_BYTES: Final = 4096
 
 
 def percentile(values: list[float], share: float) -> float:
-    """The value below which `share` of the values lie."""
+    """Return the value that `share` of the values lie below."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 class Disk:
-    """The disk under a directory; a context manager.
-
-    Args:
-        directory: where appends are measured.
-    """
+    """The disk under a directory, where appends are measured; a context manager."""
 
     def __init__(self, directory: Path) -> None:
         self._file = directory / "append"
@@ -33,7 +29,7 @@ class Disk:
         self._file.unlink(missing_ok=True)
 
     def append(self, secs: float) -> float:
-        """Microseconds of 4 KiB appended with fdatasync, which no durable answer can come before: the median."""
+        """Return the median microseconds of a 4 KiB append with fdatasync; no durable answer can be faster."""
         taken: list[float] = []
         data = bytes(APPEND_BYTES)
         file = os.open(self._file, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC)
@@ -49,5 +45,5 @@ class Disk:
         return percentile(taken, 0.5) * 1e6
 
     def latency(self, size: int, secs: float) -> float:
-        """Microseconds that a durable answer about `size` bytes takes at least."""
+        """Return the least microseconds of a durable answer about `size` bytes."""
         return self.append(secs)

@@ -1,6 +1,6 @@
-"""What is measured. Each measure is a function from a running stage to figures; MEASURES says what they are.
+"""The measures. Each is a function from a running stage to figures; MEASURES lists them.
 
-A measure runs in this very process, with Python's own settings, as an application has it.
+A measure runs in this process with Python's default settings, like an application.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pubsub.client import Client
 Figures = dict[str, float]
 
 CONSUME_BATCH: Final = 10_000
-"""Records of a GET, unless they have more bytes than a client prefetches."""
+"""Records of a GET, unless a client prefetches fewer because of their bytes."""
 
 RATE: Final = {"rate": "records/s"}
 MICROSECONDS: Final = {"p50": "µs", "p99": "µs"}
@@ -25,13 +25,13 @@ MICROSECONDS: Final = {"p50": "µs", "p99": "µs"}
 
 @dataclass(frozen=True)
 class Measure:
-    """One thing that is measured.
+    """One measure.
 
     Attributes:
-        name: how `--only` calls it.
-        run: does it, on a stage, with bodies of so many bytes, for so many seconds.
-        units: of each figure.
-        floor: what this machine can do of it at all, in the unit of the first figure, from a floor, a size and seconds.
+        name: its name for `--only`.
+        run: runs it on a stage, with a message size in bytes and a duration in seconds.
+        units: unit of each figure.
+        floor: the machine's limit, in the unit of the first figure, from a disk, a size and seconds.
     """
 
     name: str
@@ -41,12 +41,12 @@ class Measure:
 
 
 def latencies(taken: list[float], *shares: float) -> Figures:
-    """Percentiles in microseconds of times in seconds."""
+    """Return percentiles in microseconds of times in seconds."""
     return {f"p{share * 100:g}": percentile(taken, share) * 1e6 for share in shares}
 
 
 def timed_puts(client: Client, topic: str, body: bytes, secs: float) -> list[float]:
-    """Seconds of each put, one at a time."""
+    """Return the seconds of each put, one at a time."""
     client.put(topic, body)
     taken: list[float] = []
     end = time.perf_counter() + secs
@@ -58,13 +58,13 @@ def timed_puts(client: Client, topic: str, body: bytes, secs: float) -> list[flo
 
 
 def sync_put(stage: Any, size: int, secs: float) -> Figures:
-    """One put at a time, each waited for."""
+    """Measure one put at a time, each waited for."""
     with stage.client("putter") as client:
         return latencies(timed_puts(client, stage.name("topic"), bytes(size), secs), 0.5, 0.99)
 
 
 def puts_of(records: int) -> Callable[[Any, int, float], Figures]:
-    """Puts of so many records each, without waiting for one before the next."""
+    """Return a measure of puts with this number of records each, without waiting between them."""
 
     def put(stage: Any, size: int, secs: float) -> Figures:
         topic = stage.name("topic")
@@ -83,7 +83,7 @@ def puts_of(records: int) -> Callable[[Any, int, float], Figures]:
 
 
 def fill(stage: Any, topic: str, size: int, secs: float) -> int:
-    """Put at full speed for a while, then END; how many records."""
+    """Put at full speed for `secs` seconds, then END; return the number of records."""
     bodies, done = [bytes(size)] * BATCH, 0
     with stage.client("filler") as filler:
         end = time.perf_counter() + secs
@@ -96,7 +96,7 @@ def fill(stage: Any, topic: str, size: int, secs: float) -> int:
 
 
 def consume(stage: Any, size: int, secs: float) -> Figures:
-    """`get_many` of what is waiting, up to the last acknowledgement."""
+    """Measure `get_many` of waiting messages, up to the last acknowledgement."""
     topic = stage.name("topic")
     with stage.client("taker") as client:
         client.subscribe(topic)

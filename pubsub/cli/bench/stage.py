@@ -1,4 +1,4 @@
-"""The cluster under measurement: one proxy and one server, real processes in a directory of their own."""
+"""The cluster under measurement: one proxy and one server, as processes in a directory of their own."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from pubsub.config.settings import ClientSettings
 
 
 class Stage:
-    """A running cluster, for one repetition of the measures; a context manager.
+    """A running cluster for one repetition of the measures; a context manager.
 
     Args:
         directory: made, and removed at the end.
 
     Attributes:
-        proxy: its address.
-        where: how a client reaches it: settings by name, as JSON can say them.
-        server: its process.
+        proxy: address of the proxy.
+        where: settings by name by which a client reaches it, as JSON can hold them.
+        server: process of the server.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -47,7 +47,7 @@ class Stage:
             self.__exit__(*sys.exc_info())
             raise
         finally:
-            for number, handler in before.items():  # A measure is interrupted at once, not when it is over.
+            for number, handler in before.items():  # A signal interrupts a measure at once, not only at its end.
                 signal.signal(number, handler)
         return self
 
@@ -80,15 +80,15 @@ class Stage:
         return self._cluster.start(role, name, *options, of=of)
 
     def _locks(self, role: str, name: str, of: str) -> list[str]:
-        """Options for keys. What the environment says of another cluster's keys is nothing to this one."""
+        """Options for keys: none, and the environment's keys of another cluster are ignored."""
         del role, name, of
         return ["--authorized", "none"]
 
     def name(self, word: str) -> str:
-        """A name that was not used on this stage yet: of a topic or a client."""
+        """Return a topic or client name that is new on this stage."""
         return f"{word}{next(self._numbers)}"
 
     def client(self, word: str) -> Client:
-        """A client of a new name, opened."""
+        """Open a client with a new name."""
         name = self.name(word)
         return Client(name, settings=ClientSettings(**self.where, directory=self.directory / name))

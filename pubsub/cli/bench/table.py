@@ -1,4 +1,4 @@
-"""Results: what each figure was in every repetition, its floor and its rival of the same seconds, as table and JSON."""
+"""Results: each figure in every repetition, with its floor and rival of the same seconds, as table and JSON."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Series:
     """One figure over the repetitions.
 
     Attributes:
-        measure, figure, size, unit: which; size in bytes of a message.
+        size: bytes of a message.
         values: one for each repetition.
-        floors: what the machine could do at all, in the same seconds; empty for a figure that has no floor.
-        rivals: the same figure of what is compared with, if anything is.
+        floors: the machine's limit in the same seconds; empty if the figure has no floor.
+        rivals: the same figure of the compared software; empty without one.
     """
 
     measure: str
@@ -31,28 +31,27 @@ class Series:
 
     @property
     def more_is_better(self) -> bool:
-        """Whether it is a rate."""
+        """True for a rate, False for a time."""
         return self.unit.endswith("/s")
 
     @property
     def share(self) -> float | None:
-        """How many times its floor it is, the median over the repetitions; None where it has none."""
+        """How many times its floor the figure is, as the median over the repetitions; None without a floor."""
         if not self.floors:
             return None
         return median([value / floor for value, floor in zip(self.values, self.floors, strict=True)])
 
     @property
     def ratio(self) -> float | None:
-        """How many times as good as the rival it is, the median over the repetitions; None where there is none.
+        """How many times as good as the rival it is, as the median over the repetitions; None without a rival.
 
-        An idle process that used no time at all is not compared.
+        Repetitions with a figure of 0, such as an idle process without CPU time, are left out.
         """
         pairs = zip(self.values, self.rivals, strict=bool(self.rivals))
         found = [ours / theirs if self.more_is_better else theirs / ours for ours, theirs in pairs if ours and theirs]
         return median(found) if found else None
 
     def facts(self) -> dict[str, Any]:
-        """For JSON."""
         out: dict[str, Any] = {
             "measure": self.measure, "figure": self.figure, "size": self.size, "unit": self.unit,
             **_spread(self.values),
@@ -69,8 +68,6 @@ def _spread(values: list[float]) -> dict[str, Any]:
 
 
 class Results:
-    """All series, in the order in which they were first measured."""
-
     def __init__(self) -> None:
         self._series: dict[tuple[str, int, str], Series] = {}
 
@@ -83,11 +80,11 @@ class Results:
         floor: float | None,
         rivals: dict[str, float] | None,
     ) -> None:
-        """Take what one repetition of a measure gave.
+        """Add the figures of one repetition of a measure.
 
         Args:
-            floor: of the first figure and of all that have its unit.
-            rivals: the same figures of what is compared with, those it has.
+            floor: floor of the first figure and of all figures with its unit.
+            rivals: the rival's figures, as far as it has them.
         """
         first = next(iter(units.values()))
         for figure, value in figures.items():
@@ -102,16 +99,15 @@ class Results:
                 series.rivals.append(rivals[figure])
 
     def facts(self) -> list[dict[str, Any]]:
-        """For JSON."""
         return [series.facts() for series in sorted(self._series.values(), key=self._order)]
 
     def _order(self, series: Series) -> tuple[int, int]:
-        """Sizes of one measure stand together."""
+        """Sort key that keeps the sizes of one measure together."""
         names = list(dict.fromkeys(one.measure for one in self._series.values()))
         return names.index(series.measure), series.size
 
     def table(self, rival: str) -> Table:
-        """For a person; `rival`: what is compared with, "" for nothing."""
+        """Return the results for a person; `rival` is the name of the compared software, "" for none."""
         from pubsub.console.terminal import table
 
         made = table(
@@ -138,7 +134,7 @@ def _times(factor: float | None) -> str:
 
 
 def _short(value: float) -> str:
-    """Three digits that mean something."""
+    """Format a number with three significant digits."""
     if value >= 10_000:
         digits = len(str(int(value)))
         return f"{round(value, 3 - digits):,.0f}"

@@ -1,4 +1,4 @@
-"""The Majordomo broker as a process, `pubsub service broker`, and what it has: `pubsub service list`."""
+"""`pubsub service broker` runs a Majordomo broker; `pubsub service list` shows its services."""
 
 from __future__ import annotations
 
@@ -14,34 +14,36 @@ from pubsub.services.options import AsJson, AuditFile, Authorized, Heartbeat, In
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the commands to `pubsub service`."""
     app.command("broker")(broker)
     app.command("list")(list_services)
 
 
 def broker_ports(address: str) -> tuple[Port, ...]:
-    """The sockets of a broker that listens on an address."""
     return (Port(PORT, address),)
 
 
 def broker(
-    bind: Annotated[str, typer.Option("--bind", metavar="ADDR", help="Address to listen on.")],
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDR", help="Address to listen on, such as tcp://127.0.0.1:5555.")
+    ],
     heartbeat: Heartbeat = 2.5,
     liveness: Liveness = 3,
     expiry: Annotated[
-        float, typer.Option("--expiry", metavar="SECONDS", help="How long a request waits for a worker.", min=0.01)
+        float,
+        typer.Option("--expiry", metavar="SECONDS", help="Time for which a request waits for a worker.", min=0.01),
     ] = BrokerLimits.request_seconds,
     requests_max: Annotated[
-        int, typer.Option("--requests-max", metavar="N", help="Requests of one service that wait.", min=1)
+        int, typer.Option("--requests-max", metavar="N", help="Maximum waiting requests of one service.", min=1)
     ] = BrokerLimits.requests_max,
     key_file: KeyFile = None,
     authorized: Authorized = None,
     audit_file: AuditFile = None,
     insecure: Insecure = False,
 ) -> None:
-    """Run a Majordomo broker, MDP 0.1 and 0.2 at one address, until SIGTERM or SIGINT.
+    """Run a Majordomo broker until SIGTERM or SIGINT. It serves the protocols MDP 0.1 and 0.2 at one address.
 
-    Requests go to the worker that has been free for longest. It prints one line when it is ready.
+    A request goes to the worker that has been idle longest. When the broker is ready it prints one line with its
+    address.
     """
     from pubsub.services.engine import Engine
     from pubsub.services.keys import find_locks
@@ -60,16 +62,19 @@ def broker(
 
 def list_services(
     broker: Annotated[str, typer.Option("--broker", metavar="ADDR", help="Address of the Majordomo broker.")],
-    timeout: Annotated[float, typer.Option("--timeout", metavar="SECONDS", help="For one try.", min=0.001)] = 2.5,
+    timeout: Annotated[
+        float, typer.Option("--timeout", metavar="SECONDS", help="Time limit of one try.", min=0.001)
+    ] = 2.5,
     key_file: KeyFile = None,
-    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
+    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Public key of the broker, pk_…")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show the services of a broker: workers, how many are idle, requests that wait, replies in all and a second.
+    """Show the services of a broker: workers, idle workers, waiting requests, replies in all and per second.
 
-    "longest" is how long a worker has had its request: a handler that hangs is seen there. "given up" counts requests
-    whose worker died, failed or was ended by its handler time-out. It asks twice, a second apart. A last line counts
-    what should not happen: invalid_header, requests_expired …
+    "longest" is the age of the oldest request that a worker is handling; a high value shows a handler that hangs.
+    "given up" counts requests without a reply: the worker died, failed, or reached its handler time-out.
+
+    The command asks twice, one second apart. A last line counts errors, such as invalid_header and requests_expired.
     """
     from pubsub.base.reachability import telling_obstacles
     from pubsub.services.client import ServiceClient

@@ -1,4 +1,4 @@
-"""One server of a Binary Star pair as a process, whatever it serves: `pubsub service pair`."""
+"""`pubsub service pair`: runs one server of a Binary Star pair, of any kind."""
 
 from __future__ import annotations
 
@@ -19,41 +19,57 @@ if TYPE_CHECKING:
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command to `pubsub service`."""
     app.command("pair")(pair)
 
 
+Heartbeat = Annotated[
+    float,
+    typer.Option(
+        "--heartbeat",
+        metavar="SECONDS",
+        help="Time between heartbeats of the two; equal at both.",
+        min=HEARTBEAT_SECONDS_MIN,
+    ),
+]
+Command = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="[-- COMMAND…]", help="Program to run for each request; without it requests are echoed."),
+]
+Kind = Annotated[
+    str,
+    typer.Option(
+        "--kind", help="Server: lazy, freelance1, freelance2, freelance3. Broker: mdp. Queue: simple, paranoid."
+    ),
+]
+
+
 def pair(
-    primary: Annotated[bool, typer.Option("--primary/--backup", help="Which of the two this is.")],
-    bind: Annotated[str, typer.Option("--bind", metavar="ADDR", help="Where clients call.")],
-    state: Annotated[str, typer.Option("--state", metavar="ADDR", help="Where it says what it is; it listens there.")],
-    peer: Annotated[str, typer.Option("--peer", metavar="ADDR", help="Where the other one says it.")],
-    command: Annotated[
-        list[str] | None, typer.Argument(metavar="[-- COMMAND…]", help="Run for each request; none: echo.")
-    ] = None,
-    kind: Annotated[
-        str, typer.Option("--kind", help="lazy, freelance1 to freelance3; mdp (a broker); simple, paranoid (queues).")
-    ] = "lazy",
-    backend: Annotated[str, typer.Option("--backend", metavar="ADDR", help="Of a queue: where workers come.")] = "",
-    name: Annotated[str, typer.Option("--name", help="What keys' rights call it.")] = "service",
-    heartbeat: Annotated[
-        float,
-        typer.Option(
-            "--heartbeat", metavar="SECONDS", help="Between the two; the same at both.", min=HEARTBEAT_SECONDS_MIN
-        ),
-    ] = HEARTBEAT_SECONDS,
+    primary: Annotated[bool, typer.Option("--primary/--backup", help="Role of this server in the pair.")],
+    bind: Annotated[
+        str, typer.Option("--bind", metavar="ADDR", help="Address for clients, such as tcp://127.0.0.1:5555.")
+    ],
+    state: Annotated[
+        str, typer.Option("--state", metavar="ADDR", help="Address at which it publishes its state to the peer.")
+    ],
+    peer: Annotated[str, typer.Option("--peer", metavar="ADDR", help="The peer's --state address.")],
+    command: Command = None,
+    kind: Kind = "lazy",
+    backend: Annotated[str, typer.Option("--backend", metavar="ADDR", help="Of a queue: address for workers.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name in the access list, if keys are used.")] = "service",
+    heartbeat: Heartbeat = HEARTBEAT_SECONDS,
     advertise: Advertise = None,
     handler_timeout: HandlerTimeout = None,
     key_file: KeyFile = None,
-    peer_key: Annotated[str, typer.Option("--peer-key", metavar="KEY", help="The other's public key, pk_…")] = "",
+    peer_key: Annotated[str, typer.Option("--peer-key", metavar="KEY", help="Public key of the peer, pk_…")] = "",
     authorized: Authorized = None,
     audit_file: AuditFile = None,
     insecure: Insecure = False,
 ) -> None:
     """Run one server of a Binary Star pair until SIGTERM or SIGINT.
 
-    Of the two one is active and takes requests. The other takes over when the active one is silent for two heartbeats
-    and a client asks. It prints one line when it is ready, and says on stderr what it is each time that changes.
+    One of the two is active and takes requests. The other takes over if the active one is silent for two heartbeats
+    and a client asks. When the server is ready it prints one line with its address. It reports each change of its
+    state on stderr.
     """
     from pubsub.services.core.binary_star.states import Role
     from pubsub.services.kinds import SERVERS
@@ -76,20 +92,22 @@ def pair(
 
 
 def _check(kind: str, command: list[str] | None, backend: str, audit_file: str | None) -> None:
-    """See that what is given goes together.
+    """Check that the options fit together.
 
     Raises:
-        CallerError: it does not.
+        CallerError: they do not.
     """
     from pubsub.errors import CallerError
     from pubsub.services.kinds import QUEUES, SERVERS
 
     if command and kind not in SERVERS:
-        raise CallerError(f"a COMMAND does the work of a server; of kind {kind} are workers: pubsub service work")
+        raise CallerError(
+            f"--kind {kind} runs no COMMAND, because its workers do the work; start them with pubsub service work"
+        )
     if (kind in QUEUES) != bool(backend):
-        raise CallerError("--backend is for queues, of kind simple or paranoid, which need it")
+        raise CallerError("--backend is required for --kind simple and paranoid, and not allowed for others")
     if audit_file and kind in SERVERS:
-        raise CallerError("--audit-file is for brokers and queues")
+        raise CallerError("--audit-file is allowed for brokers and queues only; leave it out")
 
 
 def _serve(
@@ -104,7 +122,7 @@ def _serve(
 
 
 def _distribute(pairing: Any, name: str, kind: str, binds: list[str], **keys: Any) -> None:
-    """Run a broker or a queue, whose work others do."""
+    """Run a broker or a queue; separate workers do the work."""
     from pubsub.services.calling import core_of
     from pubsub.services.core.binary_star.paired import Paired
     from pubsub.services.core.majordomo.broker import Broker

@@ -1,4 +1,4 @@
-"""Titanic as a process: `pubsub service titanic`."""
+"""`pubsub service titanic`: runs a Titanic process, a store of requests in front of a Majordomo broker."""
 
 from __future__ import annotations
 
@@ -14,34 +14,49 @@ from pubsub.services.core.titanic.titanic import Titanic, TitanicLimits
 
 
 def add_to(app: typer.Typer) -> None:
-    """Add the command to `pubsub service`."""
     app.command("titanic")(titanic)
+
+
+ReplySeconds = Annotated[
+    float,
+    typer.Option(
+        "--reply-timeout",
+        metavar="SECONDS",
+        help="Time without a reply after which it asks the broker about a request.",
+        min=0.01,
+    ),
+]
+BytesMax = Annotated[
+    int,
+    typer.Option("--bytes-max", metavar="N", help="Maximum bytes of its file; 0: the free space of the disk.", min=0),
+]
 
 
 def titanic(
     broker: Annotated[str, typer.Option("--broker", metavar="ADDR", help="Address of the Majordomo broker.")],
-    directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Where requests and replies are kept.")],
-    reply_seconds: Annotated[
-        float, typer.Option("--reply-timeout", metavar="SECONDS", help="Then the broker is asked about it.", min=0.01)
-    ] = TitanicLimits.reply_seconds,
+    directory: Annotated[
+        Path, typer.Option("--dir", metavar="DIR", help="Directory that stores requests and replies.")
+    ],
+    reply_seconds: ReplySeconds = TitanicLimits.reply_seconds,
     parallel: Annotated[
-        int, typer.Option("--parallel", metavar="N", help="Requests run at a time.", min=1, max=48)
+        int,
+        typer.Option("--parallel", metavar="N", help="Requests in progress at the broker at a time.", min=1, max=48),
     ] = TitanicLimits.parallel,
     keep: Annotated[
-        float, typer.Option("--keep", metavar="SECONDS", help="How long requests and replies are kept.", min=0.01)
+        float, typer.Option("--keep", metavar="SECONDS", help="Time for which requests and replies are kept.", min=0.01)
     ] = TitanicLimits.keep_seconds,
     requests_max: Annotated[
-        int, typer.Option("--requests-max", metavar="N", help="Requests that are kept.", min=1)
+        int, typer.Option("--requests-max", metavar="N", help="Maximum number of stored requests.", min=1)
     ] = TitanicLimits.requests_max,
-    bytes_max: Annotated[
-        int, typer.Option("--bytes-max", metavar="N", help="Of the file; 0: as the disk allows.", min=0)
-    ] = 0,
+    bytes_max: BytesMax = 0,
     key_file: KeyFile = None,
-    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Its public key, pk_…")] = "",
+    broker_key: Annotated[str, typer.Option("--broker-key", metavar="KEY", help="Public key of the broker, pk_…")] = "",
 ) -> None:
-    """Keep requests on disk until a worker has answered, and replies until they are fetched; until SIGTERM or SIGINT.
+    """Store requests on disk until a worker has answered, and replies until a client fetches them. Until SIGTERM or
+    SIGINT.
 
-    Clients use the services titanic.request, titanic.reply and titanic.close of the broker; `call --kind titanic` does.
+    Clients use the services titanic.request, titanic.reply and titanic.close of the broker. pubsub service call --kind
+    titanic does that. When it is ready it prints one line with the number of requests that wait for a reply.
     """
     import secrets
 
