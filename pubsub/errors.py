@@ -55,7 +55,7 @@ class CallerError(PubsubError):
 
 
 class InvalidName(CallerError):
-    """A topic, client ID or server ID breaks the naming `rule` (docs/architecture.md, *The protocol*)."""
+    """A topic, client ID or server ID breaks the naming `rule` (docs/explanation/protocol.md, V4)."""
 
     def __init__(self, kind: str, value: object, rule: str) -> None:
         self.kind, self.value, self.rule = kind, value, rule

@@ -1,6 +1,6 @@
 """Clocks as arguments: cores get the time from their caller, and timestamps never run backwards.
 
-A timestamp orders records of different servers in a merge (docs/architecture.md, *Topics and logs*). It is the wall
+A timestamp orders records of different servers in a merge (docs/explanation/numbers.md, *Stamps*). It is the wall
 clock, read once when the process starts and then advanced by the monotonic clock. It is always above every timestamp
 assigned before, and above the highest one received from other processes. So a jump of the wall clock in a running
 process has no effect.
@@ -22,7 +22,10 @@ EPOCH_SECONDS: Final = 1_577_836_800
 """2020-01-01 00:00 UTC in seconds since 1970, the origin of the milliseconds in numbers."""
 
 WALL_SECONDS_MAX: Final = EPOCH_SECONDS + (1 << 41) // 1000 - 1
-"""2089-09-06, the last day for the 41 bits of the milliseconds in numbers (docs/architecture.md, *Numbers*)."""
+"""2089-09-06, the last day for the 41 bits of the milliseconds in numbers.
+
+See docs/explanation/numbers.md, *One allocator*.
+"""
 
 
 class Clock(Protocol):
@@ -65,7 +68,7 @@ class Stamps:
     A timestamp follows physical time as long as that rises. Otherwise it continues above the highest timestamp that was
     assigned or received. Time and count are one number here: if the clock is not above the last timestamp, the next one
     is a microsecond above it. So timestamps order events like those of a logical clock, and stay within the skew of the
-    clocks (docs/architecture.md, *Topics and logs* and *Sources*).
+    clocks (docs/explanation/numbers.md, *Stamps*; docs/architecture.md, *Sources*).
 
     Args:
         wall: seconds since 1970, read once.

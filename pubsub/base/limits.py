@@ -1,4 +1,4 @@
-"""Every limit of the protocol, in one place (docs/architecture.md, *Limits*).
+"""Every limit of the protocol, in one place (docs/explanation/cores-and-shells.md, A9).
 
 These limits bound the memory and disk that a peer can make this process use, and each is checked before anything is
 allocated. Limits for operators (backlog, windows, time-outs) are settings, in `pubsub.config`.

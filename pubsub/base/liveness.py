@@ -1,4 +1,4 @@
-"""Heartbeats, both ways (Paranoid Pirate; docs/architecture.md, *Ownership*).
+"""Heartbeats, both ways (Paranoid Pirate; docs/explanation/ownership.md, *Announcements*).
 
 A peer that is silent for `liveness` intervals counts as dead. Any message is a sign of life. A heartbeat is sent only
 if nothing was sent for an interval, so a busy link has none.

@@ -1,4 +1,4 @@
-"""Reads stored messages of a topic without moving any position (docs/architecture.md, *Subscribe and get*)."""
+"""Reads stored messages of a topic without moving any position (docs/explanation/spark-exchange.md, K7)."""
 
 from __future__ import annotations
 

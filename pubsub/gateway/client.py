@@ -1,8 +1,8 @@
 """The gateway's client: an `AsyncClient` with rows of the gateway's own tables in its commits.
 
 The gateway is exactly-once because it keeps no state in a second file. The commit of a put contains its idempotency
-key. The commit that takes a message from the service also stores it for its subscriber (docs/architecture.md, *Put: the
-chain*).
+key. The commit that takes a message from the service also stores it for its subscriber (docs/explanation/gateway.md,
+H1).
 """
 
 from __future__ import annotations

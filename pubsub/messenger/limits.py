@@ -1,4 +1,4 @@
-"""All limits and times of a Messenger (docs/architecture.md, *Limits*)."""
+"""All limits and times of a Messenger (docs/explanation/cores-and-shells.md, A9)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Encoding and decoding of messages (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
+"""Encoding and decoding of messages (docs/explanation/protocol.md, *Form*; Pires et al., section 3.1).
 
 The header is ASCII with single spaces; `protocol.wire` has its form. An unknown `name=value` is ignored, so that a
 newer peer may add fields. An unknown `!name=value` refuses the message, so that a newer peer can insist. A message is

@@ -1,4 +1,4 @@
-"""Headers of a message: names and values that travel next to its key and body (docs/architecture.md, *Batches*).
+"""Headers of a message: names and values that travel next to its key and body (docs/explanation/batches.md, *Batches*).
 
     for each header: bytes of the name (1 byte) | bytes of the value (2 bytes) | name | value
 

@@ -1,4 +1,4 @@
-"""The service's messages, one dataclass each (docs/architecture.md, *The protocol*; Pires et al., section 3.1).
+"""The service's messages, one dataclass each (docs/explanation/protocol.md, *Messages*; Pires et al., section 3.1).
 
 The positional fields are those of Pires et al., in their order. The other fields are ours and travel as `name=value`. A
 field is declared here only: `protocol.wire` derives the codec from its annotation. Durations are in milliseconds and

@@ -88,7 +88,7 @@ def check_id(kind: str, text: str) -> str:
         kind: the kind of name for the error's text, such as "client ID".
 
     Raises:
-        InvalidName: it is not 1-64 of A-Z a-z 0-9 . _ -, or it is . or .. (docs/architecture.md, *The protocol*).
+        InvalidName: it is not 1-64 of A-Z a-z 0-9 . _ -, or it is . or .. (docs/explanation/protocol.md, V4).
     """
     if not isinstance(text, str):
         raise InvalidName(kind, text, f"it is text, not {type(text).__name__}")
@@ -101,7 +101,7 @@ def check_topic(text: str) -> str:
     """Return a valid topic.
 
     Raises:
-        InvalidName: it is not 1-80 printable ASCII characters without space (docs/architecture.md, *The protocol*).
+        InvalidName: it is not 1-80 printable ASCII characters without space (docs/explanation/protocol.md, V4).
     """
     if not isinstance(text, str):
         raise InvalidName("topic", text, f"it is text, not {type(text).__name__}")

@@ -1,7 +1,7 @@
 """The register of a store with a standby: its value, and the messages that read and change it.
 
 A majority of the proxies keeps the value. Members send PREPARE, ACCEPT, LOOK and ADMIT to proxies, which answer with
-VOTE. A member sends FORGET to the other member, which answers with FORGET. See docs/architecture.md, *The register*.
+VOTE. A member sends FORGET to the other member, which answers with FORGET. See docs/explanation/register.md.
 Messages are plain records, like those of `protocol.messages`.
 """
 

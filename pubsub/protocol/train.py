@@ -1,4 +1,4 @@
-"""The train: several rows of one chain in one PUT (docs/architecture.md, *Trains*).
+"""The train: several rows of one chain in one PUT (docs/explanation/batches.md, *Trains*).
 
     PUT … !rows=N     counter, previous: of the first row; count: records of all rows; crc: CRC-32 of the table
     N x (counter 8 bytes | previous 8 | count 4 | checksum 4 | size 4), little-endian | N batches, one after the other

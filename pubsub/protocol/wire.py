@@ -1,4 +1,4 @@
-"""The form of a message on the wire, derived from its dataclass (docs/architecture.md, *The protocol*).
+"""The form of a message on the wire, derived from its dataclass (docs/explanation/protocol.md, V2).
 
     NAME positional fields name=value … !v=1 CRLF CRLF body
 

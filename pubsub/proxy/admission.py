@@ -1,4 +1,4 @@
-"""The rules by which a proxy accepts or rejects announcements (docs/architecture.md, *Ownership*).
+"""The rules by which a proxy accepts or rejects announcements (docs/explanation/ownership.md, *Announcements*).
 
 Announcements are ordered by store, incarnation of the server, and change number. The highest counts; lower ones are
 dropped. Two more rules apply.

@@ -1,4 +1,4 @@
-"""Messages from the members of stores that have a register (docs/architecture.md, *The register*).
+"""Messages from the members of stores that have a register (docs/explanation/register.md, *The proxies*).
 
 PREPARE, ACCEPT, LOOK and ADMIT may come from any member. Its link need not have announced itself, because a standby
 never does. Each is answered by a VOTE, which is sent after its facts are on the disk, like every answer. While nothing

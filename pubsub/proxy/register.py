@@ -1,4 +1,4 @@
-"""The registers of stores with a standby, at one acceptor (docs/architecture.md, *The register*).
+"""The registers of stores with a standby, at one acceptor (docs/explanation/register.md).
 
 A store with two members has a *register*. Its value, the view, names the primary and the members that must acknowledge.
 Each proxy has a copy. Members propose a view, and it is chosen when a majority of the configured proxies has accepted

@@ -1,6 +1,6 @@
 """Messages between the proxy and its servers: their handling, and the questions about other holders of a topic.
 
-The rules are in docs/architecture.md, *Ownership*. `announcements` handles announcements, `presence` knows which
+The rules are in docs/explanation/ownership.md. `announcements` handles announcements, `presence` knows which
 servers are alive. A topic with several holders is contested (`routing_table`); this module asks the holders to merge
 it.
 

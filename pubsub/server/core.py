@@ -1,6 +1,6 @@
 """The server's core: it decides the effect and the answer of each message, without a socket, a file or a clock.
 
-The rules are those of docs/architecture.md, *Cores and shells*.
+The rules are those of docs/explanation/cores-and-shells.md, A1 and A3.
 
 The shell feeds the core a batch of messages, commits the changes, and lets the core hand out messages. Only then does
 it send the answers. So an answer never leaves before the state that it reports is durable, and all messages that arrive

@@ -1,6 +1,6 @@
 """A server on its store, without its sockets: the part of a loop between receiving and sending.
 
-The rules are those of docs/architecture.md, *Cores and shells*.
+The rules are those of docs/explanation/cores-and-shells.md, A3 and A4.
 
     handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing messages, to send
 

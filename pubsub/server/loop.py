@@ -1,4 +1,4 @@
-"""One turn of a server's loop, over any kind of sockets (docs/architecture.md, *Cores and shells*).
+"""One turn of a server's loop, over any kind of sockets (docs/explanation/cores-and-shells.md, *The turn*).
 
     receive from the sockets, up to a limit  →  the core's timers  →  commit once  →  send the answers
 

@@ -1,4 +1,4 @@
-"""The server's process: sockets, the loop, the store. It decides nothing (docs/architecture.md, *Cores and shells*).
+"""The server's process: sockets, the loop, the store. It decides nothing (docs/explanation/cores-and-shells.md, A2).
 
 The loop receives messages from the sockets, lets the core handle them, commits once, and sends the answers. Then it
 sleeps until the next message or the core's deadline. If a commit finds the disk full, the changes are undone and the

@@ -1,4 +1,4 @@
-"""The sink: tasks stage rows, the driver publishes them, each batch once (docs/architecture.md, *Sinks*).
+"""The sink: tasks stage rows, the driver publishes them, each batch once (docs/explanation/spark-exchange.md, *Sinks*).
 
 A task stages its rows under a name that no other try has; Spark's own attempt numbers begin again in a new driver. The
 commit names the valid stages, topic by topic. A batch that was published before is a duplicate as a whole. Spark sets
@@ -32,7 +32,7 @@ WINDOW: Final = 4
 """Pieces of one stage that may be unanswered at a time."""
 
 ROW_BITS: Final = 32
-"""Bits of a counter for the row; the rest is the batch (docs/architecture.md, *Sinks*)."""
+"""Bits of a counter for the row; the rest is the batch (docs/explanation/spark-exchange.md, *Sinks*)."""
 
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"

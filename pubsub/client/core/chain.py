@@ -1,4 +1,4 @@
-"""Keep the unfinished puts of one publisher on one topic, in order (docs/architecture.md, *Put: the chain*).
+"""Keep the unfinished puts of one publisher on one topic, in order (docs/explanation/put.md, *The chain*).
 
 Batches are sent in order, a window at a time. An answer names the highest counter in the log, `last`. Every row up to
 `last` is finished, for any transmission, however late the answer is, and in spite of its outcome for later rows.

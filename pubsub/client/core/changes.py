@@ -1,7 +1,8 @@
 """Represent durable changes as values: the core decides a change, and the store applies it in one transaction.
 
 `FSYNC` names the changes that must be on the disk, not only in the kernel, before anything that follows from them is
-sent (docs/architecture.md, *Put: the chain*). All others survive the end of the process, and a later fsync covers them.
+sent (docs/explanation/put.md, *Durability at the client*). All others survive the end of the process, and a later fsync
+covers them.
 """
 
 from __future__ import annotations

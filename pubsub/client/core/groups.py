@@ -1,4 +1,4 @@
-"""Let callers that put to the same topic at the same time share one row (docs/architecture.md, *Groups*).
+"""Let callers that put to the same topic at the same time share one row (docs/explanation/batches.md, *Open batches*).
 
 A `Share` is one caller's record. It waits in the open batch of its topic until the batch is written. The writer takes
 all records out of the queue, and a caller that gives up takes out its own. Both are one operation of a deque, during

@@ -2,7 +2,7 @@
 
 An intent is durable before anything is sent. While it is not settled, every call and every start asks the service
 again. Each transmission has its own number, and only the answer to the last one counts. So only one subscription in the
-whole system has the number that the client holds (docs/architecture.md, *Subscribe and get*).
+whole system has the number that the client holds (docs/explanation/get.md, G2).
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Intent:
     Attributes:
         on: the application's wish.
         settled: True if the service has confirmed it.
-        fresh: the subscription begins at `start`, and does not continue an earlier one (docs/architecture.md,
-            *Continuing*).
+        fresh: the subscription begins at `start`, and does not continue an earlier one (docs/explanation/continuing.md,
+            C2).
         start: start of a fresh subscription.
         number: number of the confirmed transmission.
         asked: number of the last transmission.

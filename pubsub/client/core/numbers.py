@@ -1,4 +1,4 @@
-"""Allocate the client's 63-bit numbers (docs/architecture.md, *Numbers*).
+"""Allocate the client's 63-bit numbers (docs/explanation/numbers.md, N1).
 
 A number is 41 bits of milliseconds since 2020 and 22 bits of a count. The milliseconds are durable before the first
 number with them is used, and later milliseconds are always above the stored ones. So no number is ever used twice, even

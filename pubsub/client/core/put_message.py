@@ -1,4 +1,4 @@
-"""Build the PUT of one row or of several rows together (docs/architecture.md, *Trains*)."""
+"""Build the PUT of one row or of several rows together (docs/explanation/batches.md, *Trains*)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Choose the next proxy for a request, and the time for its answer.
 
 A request is tried three times at a proxy, then at the next one, around and around. The time for a try doubles with each
-round (docs/architecture.md, *Answers*). The first proxy is the one that answered last.
+round (docs/explanation/protocol.md, V6). The first proxy is the one that answered last.
 """
 
 from __future__ import annotations

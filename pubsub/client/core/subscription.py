@@ -1,4 +1,4 @@
-"""Keep a client's state of its subscription to one topic (docs/architecture.md, *Subscribe and get*).
+"""Keep a client's state of its subscription to one topic (docs/explanation/get.md, *Places in the stream*).
 
 It has these parts, each with one job and tested alone:
 

@@ -1,6 +1,7 @@
 """Collect the calls of a client, each written once as a flow (see `flow`).
 
-Order of commits, fsyncs and messages (docs/architecture.md, *Put: the chain* and *Subscribe and get*):
+Order of commits, fsyncs and messages (docs/explanation/put.md, *Durability at the client*; docs/explanation/get.md,
+*Places in the stream*):
 
     put                 the outbox row is committed before it is sent, and fsynced if the client is power_safe
     transaction         one commit with the caller's rows, fsynced before any of its puts is sent

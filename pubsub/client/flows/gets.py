@@ -1,4 +1,4 @@
-"""Run the receiving calls (docs/architecture.md, *Subscribe and get*).
+"""Run the receiving calls (docs/explanation/get.md, *Taking a message*).
 
 They wait for messages, commit them as taken, and return them.
 """

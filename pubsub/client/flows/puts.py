@@ -1,4 +1,4 @@
-"""Run puts (docs/architecture.md, *Put: the chain* and *Groups*).
+"""Run puts (docs/explanation/put.md, *The chain*; docs/explanation/batches.md, *Open batches*).
 
 They write messages to the outbox, send them, and wait for the server's answers.
 """

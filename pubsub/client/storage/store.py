@@ -1,4 +1,4 @@
-"""Keep the client's durable state: one SQLite file, one process at a time (docs/architecture.md, *Stores*).
+"""Keep the client's durable state: one SQLite file, one process at a time (docs/explanation/stores.md, *SQLite*).
 
 The file uses WAL with `synchronous=NORMAL`. A commit survives the end of the process; after a power cut the file has an
 earlier, intact state. A commit that must survive a power cut too is made under FULL, which covers every commit before

@@ -1,4 +1,6 @@
-"""Giving a topic to another server: offer, freeze, chunks, commit, delete (docs/architecture.md, *Merge*).
+"""Giving a topic to another server: offer, freeze, chunks, commit, delete.
+
+See docs/explanation/merge.md, *Rules of the transfer*.
 
 The table shows the reaction to each event, by state:
 

@@ -1,4 +1,4 @@
-"""Continues with a store that is an older copy of itself (docs/architecture.md, *Ownership*).
+"""Continues with a store that is an older copy of itself (docs/explanation/stores.md, S12 and S13).
 
 A store restored from a backup lacks the end of its logs. The contents of that end are unknown. Publishers may have
 received answers about it, and subscribers may have received its messages, so no other messages may take its place. Each

@@ -1,6 +1,6 @@
 """The question of sole ownership: whether no other server holds any part of a topic.
 
-The rules are those of docs/architecture.md, *Sole ownership*. The server asks when an operation needs it, and never
+The rules are those of docs/explanation/sole-ownership.md. The server asks when an operation needs it, and never
 remembers the answer. (It does remember other holders: see `contested`.) The operation waits while every proxy in the
 settings is asked. It continues if a majority answers "no other holder" and no earlier answer names one. Every majority
 includes a witness of every other holder (`unheard`). All questions of one loop go out as one message.

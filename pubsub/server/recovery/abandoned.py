@@ -1,6 +1,6 @@
 """Abandoned holders: how clients with history there continue here.
 
-The rules are those of docs/architecture.md, *Giving up*.
+The rules are those of docs/explanation/merge.md, *Giving up*.
 
 `pubsub topic abandon` declares the lost holder's logs dead. Each proxy reports that to this server, and repeats it:
 

@@ -1,4 +1,4 @@
-"""Range reads, by which Spark reads a topic (docs/architecture.md, *Subscribe and get*).
+"""Range reads, by which Spark reads a topic (docs/explanation/spark-exchange.md, *Ranges*).
 
     READ    records of (after, until], or lost; no records left in it → empty; max=0 → the plan of the range
 

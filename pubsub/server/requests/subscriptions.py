@@ -1,6 +1,6 @@
 """Subscriptions: clients' own, and named ones, which any process may read.
 
-The rules are those of docs/architecture.md, *Subscribe and get*.
+The rules are those of docs/explanation/get.md, *Subscribing*.
 
 The key of a named subscription differs from every client's ID. It is made while this server is the topic's sole owner,
 and a repeated request finds it unchanged. So a start "from the newest on" means the same at each request. It has no

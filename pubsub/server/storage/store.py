@@ -1,4 +1,4 @@
-"""The server's store: one SQLite file, one writing connection, one transaction a loop (docs/architecture.md, *Stores*).
+"""The server's store: one SQLite file, one writing connection, one transaction a loop (docs/explanation/stores.md, S1).
 
 Batches are stored as they were put, with the key log number << 40 | offset. A put is therefore one insert at the end of
 a B-tree, and a read is one range. The other durable data is small: topics with their history, logs, the last counter of

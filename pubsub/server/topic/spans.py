@@ -1,4 +1,4 @@
-"""Spans: the ranges of logs that a subscriber is still to receive (docs/architecture.md, *Topics and logs*).
+"""Spans: the ranges of logs that a subscriber is still to receive (docs/explanation/logs.md, *Spans*).
 
 Subscribing makes one span [end, infinity) on the open log, and acknowledging raises its low end. So a million waiting
 messages cost one range. After a merge a subscriber has several spans, in the order in which it receives them. A span

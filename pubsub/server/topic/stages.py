@@ -1,4 +1,4 @@
-"""Stages of sinks: rows that are on the disk and that no reader can see (docs/architecture.md, *Sinks*).
+"""Stages of sinks: rows that are on the disk and that no reader can see (docs/explanation/spark-exchange.md, *Sinks*).
 
 A stage holds the rows that one attempt wrote of one batch, as fragments in the order of the rows. Each fragment is a
 batch of rows as it arrived. Its bytes stay in their place in the store; publishing makes records that refer to them.

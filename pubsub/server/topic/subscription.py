@@ -11,7 +11,7 @@ from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.spans import Span
 
 _COUNT: Final = (1 << 22) - 1
-"""The counting part of a client's number, below its milliseconds (docs/architecture.md, *Numbers*)."""
+"""The counting part of a client's number, below its milliseconds (docs/explanation/numbers.md, *One allocator*)."""
 
 
 class SubscriptionRow(NamedTuple):

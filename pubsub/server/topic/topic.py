@@ -1,7 +1,7 @@
 """One topic as its server holds it: logs, the last counter of each publisher, and the subscriptions.
 
 This module makes all decisions about one topic, on values in memory. The core around it routes requests and collects
-the changes. The rules are those of docs/architecture.md:
+the changes. The rules are those of docs/explanation/put.md, P2, and docs/explanation/get.md, G3 and G6:
 
 * `last` is one number per publisher, kept permanently. A batch that ends at or below it is a duplicate. A batch with
   `previous` above it comes too early. Any other batch is stored complete. So a log has no gaps in a publisher's

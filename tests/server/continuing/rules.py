@@ -1,4 +1,4 @@
-"""The rules of continuing (docs/architecture.md, *Continuing*), by name: each can be left out of the model."""
+"""The rules of continuing (docs/explanation/continuing.md), by name: each can be left out of the model."""
 
 from __future__ import annotations
 

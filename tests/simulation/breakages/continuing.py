@@ -1,4 +1,4 @@
-"""Breakages of the rules by which a subscription outlives its state directory (docs/architecture.md, *Continuing*)."""
+"""Breakages of the rules by which a subscription outlives its state directory (docs/explanation/continuing.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breakages of the rules of groups (docs/architecture.md, *Groups*)."""
+"""Breakages of the rules of groups (docs/explanation/batches.md, *Open batches*)."""
 
 from __future__ import annotations
 

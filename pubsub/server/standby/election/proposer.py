@@ -1,4 +1,4 @@
-"""The proposals of one member to the register of its store (docs/architecture.md, *The register*).
+"""The proposals of one member to the register of its store (docs/explanation/register.md).
 
 The proxies keep the register; a majority of them decides. This module is one member's side of a ballot (CASPaxos). An
 *attempt* changes the view:
