@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pubsub.errors import Interrupted as Interrupted
     from pubsub.errors import InvalidKey as InvalidKey
     from pubsub.errors import InvalidName as InvalidName
+    from pubsub.errors import KeyRefused as KeyRefused
     from pubsub.errors import NotAllowed as NotAllowed
     from pubsub.errors import NotHeard as NotHeard
     from pubsub.errors import NotKnown as NotKnown
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pubsub.errors import PeerError as PeerError
     from pubsub.errors import PubsubError as PubsubError
     from pubsub.errors import Refused as Refused
+    from pubsub.errors import ServerSilent as ServerSilent
     from pubsub.errors import SettingRefused as SettingRefused
     from pubsub.errors import StateCopied as StateCopied
     from pubsub.errors import StorageError as StorageError
@@ -85,9 +87,9 @@ _NAMES = {
     "pubsub.embedded": "Embedded embedded",
     "pubsub.errors": (
         "AfterFork AuthorizedRefused CallerError ConfigurationError DataLoss DecodeError HandlerMisused "
-        "InDoubt Interrupted InvalidKey InvalidName NotAllowed NotHeard NotKnown NotLetIn NotNow "
-        "NotSubscribed OperatorError PeerError PubsubError Refused SettingRefused StateCopied StorageError "
-        "StoreDamaged StoreFull StoreInUse StoreNewer Superseded TooLarge Unavailable"
+        "InDoubt Interrupted InvalidKey InvalidName KeyRefused NotAllowed NotHeard NotKnown NotLetIn NotNow "
+        "NotSubscribed OperatorError PeerError PubsubError Refused ServerSilent SettingRefused StateCopied "
+        "StorageError StoreDamaged StoreFull StoreInUse StoreNewer Superseded TooLarge Unavailable"
     ),
     "pubsub.services.aio": "AsyncServiceClient",
     "pubsub.services.client": "ServiceClient",

@@ -34,8 +34,8 @@ from pubsub.proxy.process import ProxyProcess
 from pubsub.security.authorized import AUTHORIZED_LINES_MAX, EVERY_RIGHT, Authorized, Line, make_line, parse_name
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public, parse_public
-from pubsub.security.opening import ClientKeys, InMemory, ProcessKeys
 from pubsub.security.pairs import Pair, new_pair
+from pubsub.security.process_keys import ClientKeys, InMemory, ProcessKeys
 from pubsub.server.process import ServerProcess
 
 STOP_SECONDS: Final = 10.0

@@ -9,10 +9,10 @@ error.
       PeerError            received data breaks the protocol: DecodeError, Refused
       StorageError         the disk: StoreFull, StoreDamaged, StoreNewer, StoreInUse, StateCopied
       ConfigurationError   a setting, an address, a key or a directory cannot be used: SettingRefused, AuthorizedRefused
-      NotLetIn, NotAllowed access: no proxy accepts this key, or the key lacks the right to this operation
+      KeyRefused, NotAllowed access: no proxy accepts this key, or the key lacks the right to this operation
       Unavailable          no answer came in time; InDoubt if a put is kept and will be finished
       DataLoss, Superseded events that a subscriber learns of once
-      OperatorError        an operator's request cannot be carried out: NotKnown, NotHeard, NotNow
+      OperatorError        an operator's request cannot be carried out: NotKnown, ServerSilent, NotNow
 
 Calls and requests have branches of their own: `pubsub.client.errors`, `pubsub.services.errors`, `pubsub.http.errors`.
 """
@@ -298,7 +298,7 @@ class AuthorizedRefused(ConfigurationError):
         return f"{self.path or 'authorized'}{place}: {self.reason}"
 
 
-class NotLetIn(PubsubError):
+class KeyRefused(PubsubError):
     """No proxy accepts this process: its key is not authorized, or the proxy's key differs from the expected one.
 
     Unfinished puts are kept. They go out with the next put on their topic, or with `flush`, after a proxy accepts the
@@ -431,7 +431,7 @@ class NotKnown(OperatorError):
     exit_code = 13
 
 
-class NotHeard(OperatorError):
+class ServerSilent(OperatorError):
     """The server that must carry out the request sends no heartbeats."""
 
     exit_code = 14
@@ -443,3 +443,6 @@ class NotNow(OperatorError):
     """
 
     exit_code = 15
+
+
+NotLetIn, NotHeard = KeyRefused, ServerSilent  # The old names, for one release.

@@ -12,10 +12,10 @@ import pytest
 from pubsub import Client, embedded
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
-from pubsub.errors import CallerError, ConfigurationError, InvalidKey, NotAllowed, NotLetIn
+from pubsub.errors import CallerError, ConfigurationError, InvalidKey, KeyRefused, NotAllowed
 from pubsub.security.keys import format_public
-from pubsub.security.opening import ClientKeys
 from pubsub.security.pairs import Pair, new_pair
+from pubsub.security.process_keys import ClientKeys
 from tests.faults.cluster import until
 
 ROOT = Path(__file__).parents[1]
@@ -51,7 +51,7 @@ def finished(client: Client) -> bool:
     """Return True if its put goes out now; a client that was just refused does not ask again with each call."""
     try:
         client.flush(timeout=20)
-    except NotLetIn:
+    except KeyRefused:
         return False
     return True
 
@@ -95,7 +95,7 @@ def test_another_process_comes_in_with_a_key_file(tmp_path: Path) -> None:
 def test_a_key_comes_in_when_it_is_authorized_and_does_what_it_may(tmp_path: Path) -> None:
     pair = new_pair()
     with embedded(bind=LOOPBACK) as cluster, stranger(cluster, "eve", pair, tmp_path) as eve:
-        with pytest.raises(NotLetIn, match="pubsub keys authorize client eve"):
+        with pytest.raises(KeyRefused, match="pubsub keys authorize client eve"):
             eve.put("orders", b"x", timeout=20)
         cluster.authorize("eve", format_public(pair.public), "put=orders")
         until(lambda: finished(eve), "the put goes out")

@@ -22,17 +22,17 @@ from pubsub.errors import (
     Interrupted,
     InvalidKey,
     InvalidName,
+    KeyRefused,
     NoSuchClient,
     NotAllowed,
-    NotHeard,
     NotKnown,
-    NotLetIn,
     NotNow,
     NotSubscribed,
     OperatorError,
     PeerError,
     PubsubError,
     Refused,
+    ServerSilent,
     SettingRefused,
     StateCopied,
     StorageError,
@@ -68,10 +68,10 @@ EXAMPLES = [
     InvalidName("topic", "a b", "no spaces"),
     JobFailed("k1", "http://h/jobs", "no paper"),
     NoSuchClient("billin", "/data", ["billing"]),
-    NotLetIn("tcp://127.0.0.1:5601 does not know the key pk_… of client alice"),
+    KeyRefused("tcp://127.0.0.1:5601 does not know the key pk_… of client alice"),
     NotAllowed("put", "orders", "client alice may not put to orders", "the put is kept"),
     NoSuchCall("shop", "order-17"),
-    NotHeard("server s1 is not heard"),
+    ServerSilent("server s1 is not heard"),
     NotKnown("topic orders is not known"),
     NotNow("topic orders is contested"),
     AfterFork("client c", 12),
@@ -127,7 +127,7 @@ def test_it_ends_a_command_with_a_code_that_is_not_success(error):
 
 def test_what_a_script_must_tell_apart_has_different_exit_codes():
     kinds = [CallerError, Unavailable, InDoubt, NotSubscribed, StorageError, ConfigurationError]
-    kinds += [NotKnown, NotHeard, NotNow]
+    kinds += [NotKnown, ServerSilent, NotNow]
     assert len({kind.exit_code for kind in kinds}) == len(kinds)
 
 

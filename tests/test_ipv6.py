@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from pubsub import Client, ServiceClient, Worker, embedded
-from pubsub.base.reachability import mechanism, obstacle
+from pubsub.base.reachability import mechanism, rejection
 from pubsub.cli.cluster import numbered
 from pubsub.config.addresses import check_address, check_http_address, listens_everywhere, read_proxies
 from pubsub.config.settings import ClientSettings, ProxySettings, ServerSettings
@@ -20,7 +20,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.gateway.process import GatewaySettings
 from pubsub.gateway.process import listen as gateway_listen
 from pubsub.messenger.sockets import open_dealer, open_router
-from pubsub.metrics.opening import listen as metrics_listen
+from pubsub.metrics.serving import listen as metrics_listen
 from pubsub.protocol.names import is_endpoint, keyed_endpoint, parse_endpoint
 from pubsub.proxy.process import ProxyProcess
 from pubsub.server.process import ServerProcess
@@ -139,6 +139,6 @@ def test_files_and_options_take_them(tmp_path: Path) -> None:
 def test_why_nobody_answers_is_found_out_there() -> None:
     with zmq.Context() as context:
         router, address = open_router(context, ANY)
-        assert obstacle(address, 10.0) == ""
+        assert rejection(address, 10.0) == ""
         router.close(0)
-    assert obstacle(address) == "Connection refused"
+    assert rejection(address) == "Connection refused"

@@ -76,7 +76,7 @@ def test_a_type_checker_finds_the_names_that_are_offered_and_no_other(package: s
 
 
 def test_the_types_of_arguments_and_results_of_a_client_are_exported() -> None:
-    assert {"AsyncPublisher", "BatchTicket", "Headers", "NotAllowed", "NotLetIn"} <= set(pubsub.__all__)
+    assert {"AsyncPublisher", "BatchTicket", "Headers", "NotAllowed", "KeyRefused"} <= set(pubsub.__all__)
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -13,7 +13,7 @@ from random import Random
 import pytest
 
 from pubsub import Client, ServiceClient, Worker, embedded
-from pubsub.base.clock import WALL_SECONDS_MAX, sound_wall
+from pubsub.base.clock import WALL_SECONDS_MAX, valid_wall
 from pubsub.cli import main
 from pubsub.client.core.numbers import Numbers
 from pubsub.config.settings import ProxySettings, ServerSettings
@@ -45,12 +45,12 @@ class Wall:
 
 
 def test_the_last_moment_is_in_2089() -> None:
-    assert sound_wall(WALL_SECONDS_MAX) == WALL_SECONDS_MAX
+    assert valid_wall(WALL_SECONDS_MAX) == WALL_SECONDS_MAX
     assert time.gmtime(WALL_SECONDS_MAX)[:3] == (2089, 9, 6)
-    assert sound_wall(0.0) == 0.0  # Before the first one numbers go on above the last ones.
+    assert valid_wall(0.0) == 0.0  # Before the first one numbers go on above the last ones.
     for wall in (WALL_SECONDS_MAX + 1, YEAR_9999, 1e30, float("inf"), float("nan")):
         with pytest.raises(ConfigurationError, match=WRONG) as caught:
-            sound_wall(wall)
+            valid_wall(wall)
         assert "\n" not in str(caught.value)
 
 

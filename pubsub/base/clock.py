@@ -45,7 +45,7 @@ class SystemClock:
         return time.time()
 
 
-def sound_wall(wall: float) -> float:
+def valid_wall(wall: float) -> float:
     """Return `wall`, seconds since 1970, if it is plausible.
 
     A process with a wrong clock must write nothing. Numbers and timestamps continue above the highest one ever

@@ -32,7 +32,7 @@ _OURS: Final = b"\xff" + b"\0" * 8 + b"\x7f\x03"
 """The part of a greeting that makes the other side send all of its own, without our security mechanism."""
 
 
-def obstacle(address: str, seconds: float = 1.0) -> str:
+def rejection(address: str, seconds: float = 1.0) -> str:
     """Return the reason why no connection can be made.
 
     Args:
@@ -128,7 +128,7 @@ def _connect(address: str, seconds: float) -> socket.socket | None:
 
 def obstacles(addresses: Sequence[str]) -> str:
     """Return a text about addresses of which none answers."""
-    return "; ".join(f"{address}: {obstacle(address) or 'no answer'}" for address in addresses)
+    return "; ".join(f"{address}: {rejection(address) or 'no answer'}" for address in addresses)
 
 
 @contextmanager
@@ -139,7 +139,12 @@ def telling_obstacles(addresses: Sequence[str], tell: Callable[[str], object]) -
     def look() -> None:
         for address in addresses:
             # Try twice. A process that is just starting, or ends together with this one, is not reported.
-            if obstacle(address) and not done.wait(AGAIN_SECONDS) and (why := obstacle(address)) and not done.is_set():
+            if (
+                rejection(address)
+                and not done.wait(AGAIN_SECONDS)
+                and (why := rejection(address))
+                and not done.is_set()
+            ):
                 tell(f"{address} cannot be reached: {why}; the attempts go on")
 
     timer = threading.Timer(TELL_SECONDS, look)

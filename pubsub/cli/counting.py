@@ -49,7 +49,7 @@ class Counting:
             The results for JSON, and a sentence for a person.
         """
         what = rolling.Rollup(window=self.window, by=self.by, time=self.time, late=self.watermark)
-        target = pipelines.whole_path(self.to) if self.in_files else self.to
+        target = pipelines.complete_path(self.to) if self.in_files else self.to
         directory = target if self.in_files else ""
         default = pipelines.default_name("rollup", self.topic, self.window, *what.by, self.time, target)
         pipelines.check_names([self.topic, *([] if self.in_files else [self.to])], name or default)
@@ -127,10 +127,10 @@ def _can_plot(file: str) -> None:
 
 def _checkpoint(given: str, directory: str, name: str, master: str) -> str:
     """Return the directory in which Spark keeps the progress of a rollup."""
-    from pubsub.spark.pipelines import whole_path
+    from pubsub.spark.pipelines import complete_path
 
     if given:
-        return whole_path(given)
+        return complete_path(given)
     if directory:
         return f"{directory}/_checkpoint"
     if not master.startswith("local"):

@@ -14,7 +14,7 @@ from pubsub.client.requests import Answer, NoAnswer, Proxies
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import naming_default
-from pubsub.errors import NotAllowed, NotHeard, NotKnown, NotNow, PubsubError, Unavailable
+from pubsub.errors import NotAllowed, NotKnown, NotNow, PubsubError, ServerSilent, Unavailable
 from pubsub.protocol.messages import Operate, Outcome, Report, Status
 
 SENDER: Final = "pubsub-operator"
@@ -53,7 +53,7 @@ class Operator:
         """Return the proxies' present knowledge of one topic, or of all.
 
         Raises:
-            Unavailable, NotLetIn, NotAllowed: no proxy answered.
+            Unavailable, KeyRefused, NotAllowed: no proxy answered.
         """
         return View(self._proxies.reports("report", SENDER, self.patience, topic))
 
@@ -61,14 +61,14 @@ class Operator:
         """Return a server's own report, on one topic or on as many as fit.
 
         Raises:
-            NotHeard: it does not answer through any connected proxy.
+            ServerSilent: it does not answer through any connected proxy.
         """
         through = view.hearing(server)
         questions = [(address, Report(SENDER, server, topic)) for address in through]
         answers = self._proxies.read_each(questions, self.patience)
         found = next((answer for answer in answers if isinstance(answer, dict)), None)
         if found is None:
-            raise NotHeard(
+            raise ServerSilent(
                 f"server {server} does not answer: {'; '.join(map(str, answers)) or 'no proxy is connected to it'}"
             )
         return found
@@ -77,7 +77,7 @@ class Operator:
         """Send an order to a server, through the first proxy that gets an answer from it.
 
         Raises:
-            NotHeard: it does not answer through any connected proxy.
+            ServerSilent: it does not answer through any connected proxy.
             NotAllowed: our key has no right to operate.
         """
         for address in view.hearing(target):
@@ -85,7 +85,7 @@ class Operator:
             _check_allowed([answer], facts)
             if isinstance(answer, Status) and answer.outcome is not Outcome.UNAVAILABLE:
                 return answer
-        raise NotHeard(f"server {target} is not connected to any proxy; start it, then repeat this command")
+        raise ServerSilent(f"server {target} is not connected to any proxy; start it, then repeat this command")
 
     def operate_all(self, action: str, **facts: Any) -> dict[str, Status | NoAnswer]:
         """Send an order to every proxy; return each answer, or the reason why there is none.
@@ -177,13 +177,13 @@ class View:
         """Return the address at which other servers reach a server.
 
         Raises:
-            NotKnown, NotHeard: no proxy knows the server, or is connected to it.
+            NotKnown, ServerSilent: no proxy knows the server, or is connected to it.
         """
         if not any(True for _ in self._servers(server)):
             raise NotKnown(f"server {server} is not known to any proxy; pubsub status lists the servers")
         found = next((str(facts["address"]) for _, facts in self._servers(server) if facts["alive"]), "")
         if not found:
-            raise NotHeard(f"server {server} is not connected to any proxy; start it first")
+            raise ServerSilent(f"server {server} is not connected to any proxy; start it first")
         return found
 
     def addresses(self, server: str) -> set[str]:
@@ -248,7 +248,7 @@ class View:
         """Return the one server that holds a topic.
 
         Raises:
-            NotKnown, NotNow, NotHeard: no server holds it, several do, or it is not connected.
+            NotKnown, NotNow, ServerSilent: no server holds it, several do, or it is not connected.
         """
         names = sorted({holder.server for holder in self.holders(topic)})
         if not names:
@@ -256,7 +256,7 @@ class View:
         if len(names) > 1:
             raise NotNow(f"topic {topic} is held by {', '.join(names)}; they merge it once all of them are connected")
         if not self.hearing(names[0]):
-            raise NotHeard(
+            raise ServerSilent(
                 f"server {names[0]}, the owner of topic {topic}, is not connected to any proxy; start it first"
             )
         return names[0]

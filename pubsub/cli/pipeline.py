@@ -113,10 +113,10 @@ def archive(
     from pubsub.spark import pipelines
     from pubsub.spark.storage import is_local
 
-    target = pipelines.whole_path(to)
+    target = pipelines.complete_path(to)
     default = pipelines.default_name("archive", target)
     pipelines.check_names(topics, name or default)
-    checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
+    checkpoint = pipelines.complete_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
     local = is_local(checkpoint) and is_local(target)
     whose = {"pipeline": "archive"}
     if local:
@@ -164,8 +164,8 @@ def replay(
     from pubsub.spark import replay as replaying
 
     check_new_topic(to)
-    source = pipelines.whole_path(directory)
-    checkpoint = pipelines.whole_path(checkpoint) if checkpoint else f"{source}/_replay/{file_name(to)}"
+    source = pipelines.complete_path(directory)
+    checkpoint = pipelines.complete_path(checkpoint) if checkpoint else f"{source}/_replay/{file_name(to)}"
     with session(master, settings) as spark, progress("replay") as tell, stopping() as stop:
         totals = replaying.replay(
             spark, place, source, to, topics=topics or (), checkpoint=checkpoint, tell=tell, stop=stop

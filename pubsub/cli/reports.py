@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pubsub.cli.locks import watched
 from pubsub.cli.standbys import paired
 from pubsub.client.requests import Answer, NoAnswer, Proxies
-from pubsub.errors import NotAllowed, NotLetIn, Unavailable
+from pubsub.errors import KeyRefused, NotAllowed, Unavailable
 from pubsub.monitoring.alarms import alarms
-from pubsub.monitoring.unknown import Unheard, make_unknown
+from pubsub.monitoring.unknown import SilentServers, make_unknown
 from pubsub.protocol.messages import Report
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
 
     Raises:
         ConfigurationError: only one of the two sides, the proxies or we, has keys.
-        Unavailable, NotLetIn, NotAllowed: no proxy answered.
+        Unavailable, KeyRefused, NotAllowed: no proxy answered.
     """
     with Proxies.of(settings) as proxies:
         reports = proxies.reports("status", SENDER, seconds)
@@ -47,7 +47,7 @@ def gather(settings: ClientSettings, seconds: float) -> dict[str, Any]:
                 servers[server] = answer
         if not all(isinstance(answer, dict) for answer in servers.values()):
             # A server left after the proxies' reports. Ask again: now they report since when, and its last figures.
-            with contextlib.suppress(Unavailable, NotLetIn, NotAllowed):
+            with contextlib.suppress(Unavailable, KeyRefused, NotAllowed):
                 reports = proxies.reports("status", SENDER, seconds)
     return picture(reports, servers)
 
@@ -67,7 +67,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         * `moves`: server, and the fields of its report.
         * `keys` of `locks.watched`, `standbys` of `standbys.paired`, `warnings`, and `alarms` of `monitoring.alarms`.
     """
-    unheard = Unheard(proxies, servers)
+    silent_servers = SilentServers(proxies, servers)
     alive: dict[str, bool] = {}
     warnings: list[str] = []
     for address, answer in proxies.items():
@@ -83,12 +83,12 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
             continue
         if facts.get("full"):
             warnings.append(f"server {server_id}: its disk is full")
-    topics = _topics(proxies, servers, unheard)
+    topics = _topics(proxies, servers, silent_servers)
     keys, wrong = watched(proxies, servers)
-    standbys, unpaired = paired(proxies, servers, unheard)
+    standbys, unpaired = paired(proxies, servers, silent_servers)
     found: dict[str, Any] = {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
-        "servers": list(_servers(servers, alive, unheard)),
+        "servers": list(_servers(servers, alive, silent_servers)),
         "topics": [topics[name] for name in sorted(topics)],
         "moves": list(_moves(servers)),
         "keys": keys,
@@ -98,7 +98,9 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     return found | {"alarms": alarms(found)}
 
 
-def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unheard) -> dict[str, dict[str, Any]]:
+def _topics(
+    proxies: dict[str, Answer], servers: dict[str, Answer], silent_servers: SilentServers
+) -> dict[str, dict[str, Any]]:
     """Return the topics by name, with the combined figures of all servers."""
     topics: dict[str, dict[str, Any]] = {}
     silent: dict[str, set[str]] = {}
@@ -107,7 +109,7 @@ def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unh
             topic = topics.setdefault(entry["topic"], _blank(entry["topic"]))
             owners = {holder["server"] for holder in entry["holders"]}
             topic["owners"] = sorted(set(topic["owners"]) | owners)
-            missing = {holder["server"] for holder in entry["holders"] if not unheard.knows(holder)}
+            missing = {holder["server"] for holder in entry["holders"] if not silent_servers.knows(holder)}
             silent.setdefault(entry["topic"], set()).update(missing)
     for server_id, facts in servers.items():
         for name, held in ({} if isinstance(facts, NoAnswer) else facts["topics"]).items():
@@ -116,17 +118,19 @@ def _topics(proxies: dict[str, Answer], servers: dict[str, Answer], unheard: Unh
         _sum_up(topic)
         beyond = {server for server in topic["owners"] if _left_out(servers.get(server), name)}
         if missing := silent.get(name, set()) | beyond:
-            make_unknown(topic, sorted(missing), unheard)
+            make_unknown(topic, sorted(missing), silent_servers)
     return topics
 
 
-def _servers(servers: dict[str, Answer], alive: dict[str, bool], unheard: Unheard) -> Iterator[dict[str, Any]]:
+def _servers(
+    servers: dict[str, Answer], alive: dict[str, bool], silent_servers: SilentServers
+) -> Iterator[dict[str, Any]]:
     """Return all servers by ID, also those that only a proxy knows. A server without a report has the time since it is
     silent, and its last figures.
     """
     for name in sorted(alive | dict.fromkeys(servers, True)):
         row = _part("id", name, servers.get(name, NoAnswer("not heard"))) | {"alive": alive.get(name, False)}
-        yield row | {"unheard_seconds": unheard.seconds.get(name), "last_known": unheard.summary(name)}
+        yield row | {"unheard_seconds": silent_servers.seconds.get(name), "last_known": silent_servers.summary(name)}
 
 
 def _left_out(report: Answer | None, topic: str) -> bool:

@@ -18,7 +18,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.console.options import read
 from pubsub.errors import ConfigurationError
 from pubsub.protocol.names import check_id
-from pubsub.security.opening import expected_keys, own_pair
+from pubsub.security.process_keys import expected_keys, own_pair
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

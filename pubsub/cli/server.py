@@ -79,7 +79,7 @@ def stop_draining(found: Operator, view: View, server: str) -> None:
     """Let a server take topics again, and wait until the proxies know.
 
     Raises:
-        NotHeard, Unavailable: the server did not, with the reason.
+        ServerSilent, Unavailable: the server did not, with the reason.
     """
     _tell(found, view, server, stop=1)
     found.wait(lambda: not found.look().draining(server), "drain --stop", server)
@@ -89,7 +89,7 @@ def drain_server(found: Operator, view: View, server: str, *, quiet: bool) -> li
     """Give a server no new topics, move its topics away, and return the moves. `quiet` prints no progress.
 
     Raises:
-        NotNow, NotHeard, Unavailable: not all topics moved, with the reason.
+        NotNow, ServerSilent, Unavailable: not all topics moved, with the reason.
     """
     _tell(found, view, server, stop=0)
     found.wait(lambda: _all_drain(found.look(), server), "drain", server)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from pubsub.client.requests import Answer
-from pubsub.monitoring.unknown import Unheard
+from pubsub.monitoring.unknown import SilentServers
 
 NOT_HEARD: Final = "not heard"
 
@@ -21,7 +21,7 @@ _WITHOUT: Final = {
 
 
 def paired(
-    proxies: Mapping[str, Answer], servers: Mapping[str, Answer], unheard: Unheard
+    proxies: Mapping[str, Answer], servers: Mapping[str, Answer], silent_servers: SilentServers
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Return the servers with two members, and warnings about them.
 
@@ -53,8 +53,8 @@ def paired(
             row |= {key: facts[key] for key in row.keys() & facts.keys() - {"votes"}} | {"primary": facts["member"]}
     for name, row in rows.items():
         if row["state"] == NOT_HEARD:
-            row["since_seconds"] = unheard.seconds.get(name)
-            row["addresses"] = dict(unheard.standby(name).get("addresses") or {}) | row["addresses"]
+            row["since_seconds"] = silent_servers.seconds.get(name)
+            row["addresses"] = dict(silent_servers.standby(name).get("addresses") or {}) | row["addresses"]
     found = [rows[name] for name in sorted(rows)]
     answering = sum(isinstance(report, dict) for report in proxies.values())
     return found, [text for row in found for text in _warnings(row, answering)]

@@ -20,7 +20,7 @@ from pubsub.cli.status import last_known
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
-from pubsub.errors import NotAllowed, NotLetIn, Unavailable
+from pubsub.errors import KeyRefused, NotAllowed, Unavailable
 from pubsub.monitoring.alarms import words
 from pubsub.monitoring.rates import Rates
 from pubsub.monitoring.rows import Row, on_the_way, proxy_row, server_row, topic_rows
@@ -121,7 +121,7 @@ class Looks:
         """Ask the cluster.
 
         Raises:
-            Unavailable, NotLetIn, NotAllowed: no proxy answers, and `strict` is set.
+            Unavailable, KeyRefused, NotAllowed: no proxy answers, and `strict` is set.
         """
         from pubsub.cli.reports import gather
 
@@ -131,7 +131,7 @@ class Looks:
                 self._report = gather(self._loaded.settings, PATIENCE_SECONDS)
             self._rates.add(self._report)
             self._memory.add(self._report, time.monotonic())
-        except (Unavailable, NotLetIn, NotAllowed) as error:
+        except (Unavailable, KeyRefused, NotAllowed) as error:
             if strict:
                 raise
             self._problem = str(error)

@@ -15,7 +15,7 @@ from pubsub.client.requests import reason_of
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, takes_settings
-from pubsub.errors import NotHeard, NotKnown, NotNow, Unavailable
+from pubsub.errors import NotKnown, NotNow, ServerSilent, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, check_topic, may_be_one_server, parse_endpoint
 
@@ -83,7 +83,7 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
     """Move a topic, and wait until every proxy that answers knows the new owner.
 
     Raises:
-        NotKnown, NotNow, NotHeard, Unavailable: it was not moved, with the reason.
+        NotKnown, NotNow, ServerSilent, Unavailable: it was not moved, with the reason.
     """
     view.address_of(to)
 
@@ -102,7 +102,7 @@ def move_topic(found: Operator, view: View, name: str, giver: str, to: str) -> N
             raise NotKnown(f"topic {name} is not held by {giver} any more; repeat the command")
 
     def tell_again() -> None:
-        with suppress(NotHeard):  # One of the two servers restarts, or its standby takes over.
+        with suppress(ServerSilent):  # One of the two servers restarts, or its standby takes over.
             tell(again=True)
 
     tell()
@@ -160,7 +160,7 @@ def end_subscription(found: Operator, view: View, name: str, owner: str, subscri
     """End a subscription, and wait until it has ended.
 
     Raises:
-        NotKnown, NotNow, NotHeard, Unavailable: it has not ended, with the reason.
+        NotKnown, NotNow, ServerSilent, Unavailable: it has not ended, with the reason.
     """
 
     def ended() -> bool:
@@ -206,8 +206,8 @@ def abandon(
         lost = _lost(view, name, server, reports)
         waiting = _waiting(view, server, reports)
         if not lost and not waiting:
-            unheard = any(not facts.get("heard", True) for facts in view.away(server).values())
-            hint = f"; if its disk is lost: pubsub server forget {server}" if unheard else ""
+            silent_servers = any(not facts.get("heard", True) for facts in view.away(server).values())
+            hint = f"; if its disk is lost: pubsub server forget {server}" if silent_servers else ""
             raise NotKnown(f"no process knows of topic {name} at server {server}, so there is nothing to give up{hint}")
         confirm(
             f"Server {server}'s part of topic {name} is given up: records that only this server has are lost, and"

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import Chain, Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.core import ClientCore
@@ -68,7 +68,9 @@ class Accumulator:
         tables = batch_size(self._records, 0) + (_TABLES - 1) * END_BYTES * self._records
         self._bytes = min(settings.publisher_bytes, BATCH_BYTES_MAX - tables)
 
-    def put(self, chain: Chain, own: Sequence[Contents], until: float, drafted: list[Row] | None = None) -> list[Row]:
+    def put(
+        self, chain: Chain, own: Sequence[BatchContents], until: float, drafted: list[Row] | None = None
+    ) -> list[Row]:
         """Write the open batch of a topic, then batches of the caller, and send all. The lock is held.
 
         Args:
@@ -98,7 +100,7 @@ class Accumulator:
             else:
                 rows = self._write(chain, (), own, until, drafted)
         # A complete turn if there is more to do: answers are here, or refusing proxies must be asked again.
-        whole = session.answered or session.core.doors.called
+        whole = session.answered or session.core.refusing.called
         if whole or not chain.holds_back(rows[0]):
             session.follow(only_send=not whole)
         return rows[-len(own) :]
@@ -145,7 +147,7 @@ class Accumulator:
         self,
         chain: Chain,
         shares: Sequence[Share],
-        own: Sequence[Contents] = (),
+        own: Sequence[BatchContents] = (),
         until: float = _PAST,
         drafted: list[Row] | None = None,
     ) -> list[Row]:
@@ -158,10 +160,10 @@ class Accumulator:
             parts = [*batches(shares, self._records, self._bytes)]
             own = [*[contents for contents, _ in parts], *own]
         rows: list[Row] = []
-        previous, beside = chain.previous, 0
+        previous, metadata = chain.previous, 0
         for bodies, keys, headers in own:
-            row = outbox.row(chain, bodies, keys, headers, previous, beside)
-            previous, beside = row.last, beside + row.size
+            row = outbox.row(chain, bodies, keys, headers, previous, metadata)
+            previous, metadata = row.last, metadata + row.size
             rows.append(row)
         if drafted is not None:
             drafted[:] = rows[len(parts) :]
@@ -177,7 +179,7 @@ class Accumulator:
         core.finish(chain.topic, until)
         return rows
 
-    def _write_one(self, chain: Chain, own: Contents, until: float, drafted: list[Row] | None) -> list[Row]:
+    def _write_one(self, chain: Chain, own: BatchContents, until: float, drafted: list[Row] | None) -> list[Row]:
         """As `_write` of a single batch, the most frequent put, without the work for several."""
         session, core = self._session, self._session.core
         if core.copied is not None:
@@ -213,7 +215,7 @@ class Accumulator:
                 self.close_all()
         return 0
 
-    def give_back(self) -> None:
+    def return_taken(self) -> None:
         """Do nothing: the accumulator holds no lock."""
 
     def forked(self, error: AfterFork) -> None:

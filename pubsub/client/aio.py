@@ -16,8 +16,9 @@ from threading import get_ident
 from time import monotonic
 from typing import Any, Final
 
-from pubsub.client.arguments import Headers, beside_one, check_contents, check_count
+from pubsub.client.arguments import Headers, check_contents, check_count, metadata_of
 from pubsub.client.awaited import Awaited
+from pubsub.client.client_base import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.core.calling import Reply
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
@@ -32,7 +33,6 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
-from pubsub.client.shared import ACKNOWLEDGE_SECONDS, ClientBase
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.errors import CallerError, PubsubError, StorageError
@@ -108,7 +108,7 @@ class AsyncClient(ClientBase):
         waiting, so other coroutines get a chance to run first.
         """
         session = self._held.calls.session  # Every call looks its calls up first, so the flow runs on this session.
-        awaited: Awaited = self._held.beside
+        awaited: Awaited = self._held.metadata
         held = session.held_here
         try:
             if breathes:
@@ -161,8 +161,8 @@ class AsyncClient(ClientBase):
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
-        beside = beside_one(key, headers)
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
+        metadata = metadata_of(key, headers)
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata))
         return Ticket(row)
 
     async def put_many(

@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Final
 
 from pubsub.base.limits import BATCH_BYTES_MAX, PROXIES_MAX
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.errors import CallerError, ConfigurationError, TooLarge
 from pubsub.protocol import RECORD_BYTES_MAX, batch_size, encode_headers
 from pubsub.protocol.names import is_reply_topic, is_service_topic
@@ -187,7 +187,7 @@ def check_headers(headers: Headers | None, name: str = "headers") -> bytes:
 
 def check_contents(
     bodies: Iterable[bytes], keys: Sequence[bytes] = (), headers: Sequence[Headers | None] = ()
-) -> Contents:
+) -> BatchContents:
     """Check the contents of a put: the bodies, and the keys and headers of each message.
 
     Raises:
@@ -197,7 +197,7 @@ def check_contents(
     """
     found = check_bodies(bodies)
     if not keys and not headers:
-        return Contents(found)
+        return BatchContents(found)
     for name, values in (("keys", keys), ("headers", headers)):
         if not isinstance(values, _SEQUENCES):
             raise _refuse(name, "a list or tuple with one for each message", values)
@@ -206,10 +206,10 @@ def check_contents(
     which = (lambda at: "") if len(found) == 1 else "[{}]".format
     blocks = [check_headers(each, f"headers{which(at)}") for at, each in enumerate(headers)]
     checked = [check_key(each, f"key{which(at)}") for at, each in enumerate(keys)]
-    return Contents(found, checked if any(checked) else (), blocks if any(blocks) else ())
+    return BatchContents(found, checked if any(checked) else (), blocks if any(blocks) else ())
 
 
-def beside_one(key: bytes, headers: Headers | None) -> tuple[Sequence[bytes], Sequence[Headers | None]]:
+def metadata_of(key: bytes, headers: Headers | None) -> tuple[Sequence[bytes], Sequence[Headers | None]]:
     """Return the keys and headers of one message; empty ones spare a plain put further checks."""
     if key == b"" and headers is None:
         return (), ()

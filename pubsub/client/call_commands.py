@@ -15,8 +15,8 @@ import typer
 from pubsub import console
 from pubsub.base.children import end, started
 from pubsub.base.limits import SERVICE_PARTS_MAX
-from pubsub.client.facts import body_facts
 from pubsub.client.inputs import HeaderOption, KeyOption, headers_of, message_of, opened_client, readable, source
+from pubsub.client.message_fields import body_fields
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
@@ -120,7 +120,7 @@ def call(
 
 def _show(reply: Reply, as_json: bool) -> None:
     if as_json:
-        console.print_json({"call": reply.id, "service": reply.service} | body_facts(reply.body))
+        console.print_json({"call": reply.id, "service": reply.service} | body_fields(reply.body))
         return
     stream = typer.get_binary_stream("stdout")
     stream.write(reply.body)
@@ -153,7 +153,7 @@ def replies(
 def _list(calls: list[CallState], as_json: bool) -> None:
     if as_json:
         names = ("id", "service", "made", "deadline", "outcome", "answered", "told")
-        console.print_json([{name: getattr(one, name) for name in names} | body_facts(one.body) for one in calls])
+        console.print_json([{name: getattr(one, name) for name in names} | body_fields(one.body) for one in calls])
         return
     table = console.table("call", "service", "outcome", "reply")
     for one in calls:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from pubsub.client.arguments import Headers, beside_one
+from pubsub.client.arguments import Headers, metadata_of
+from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
 from pubsub.client.explaining import explain
@@ -14,7 +15,6 @@ from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.service_calls import ServiceCalls
-from pubsub.client.shared import ACKNOWLEDGE_SECONDS
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 
@@ -102,8 +102,8 @@ class Client(ServiceCalls):
             InDoubt: no answer came in time; the message is kept and goes out once, with the next put or `flush`.
             NotAllowed: a proxy denies the right to put there. The message is kept as with InDoubt, and not tried again
                 before. While proxies still differ after a change of rights, a denial by one of them ends the call.
-            NotLetIn: every proxy rejects this client's key, or has an unexpected key itself; the text names the remedy
-                for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
+            KeyRefused: every proxy rejects this client's key, or has an unexpected key itself; the text names the
+                remedy for each. The message is kept as with InDoubt. One accepting proxy is enough for the call.
             StateCopied: a copy of this state was used elsewhere; see `renew`.
         """
         if wait is True and transaction is None:
@@ -112,8 +112,8 @@ class Client(ServiceCalls):
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
-        beside = beside_one(key, headers)
-        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *beside))
+        metadata = metadata_of(key, headers)
+        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata))
         return Ticket(row)
 
     def put_many(
@@ -171,7 +171,7 @@ class Client(ServiceCalls):
         Raises:
             InDoubt: some puts got no answer in time; they are kept.
             NotAllowed: the right to put is missing for some topics; puts on the others are finished.
-            NotLetIn: as `put`.
+            KeyRefused: as `put`.
         """
         self._run(self._calls.puts.flush(timeout))
 
@@ -195,7 +195,7 @@ class Client(ServiceCalls):
         Raises:
             InvalidName: the topic is not allowed.
             Unavailable: the service did not confirm in time; every call on the topic, and every start, asks again.
-            NotAllowed, NotLetIn: as `put`; the subscription stays wanted, and later calls ask again as with
+            NotAllowed, KeyRefused: as `put`; the subscription stays wanted, and later calls ask again as with
                 Unavailable.
             StorageError: the disk refused the write; nothing was sent.
         """
@@ -229,7 +229,7 @@ class Client(ServiceCalls):
             Unavailable: no answer came in time.
             NotAllowed: a proxy denies the right to get there. Messages that are here already are returned first. The
                 position is kept, and the next call asks again.
-            NotLetIn: as `put`.
+            KeyRefused: as `put`.
             DataLoss: messages are lost. The error is raised once, and the next call continues after them. If the
                 process ends before that call, the error is raised again after the start.
             Superseded: this client was opened elsewhere later.

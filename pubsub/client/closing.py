@@ -16,13 +16,13 @@ from pubsub.protocol import Position
 _log: Final = logging.getLogger("pubsub.client")
 
 
-def close(session: Session, acknowledge_seconds: float, give_back: Callable[[], None]) -> None:
+def close(session: Session, acknowledge_seconds: float, return_taken: Callable[[], None]) -> None:
     """Fsync, acknowledge taken messages, and release everything; unfinished puts are kept.
 
     Args:
         session: the session.
         acknowledge_seconds: longest wait for answers to the last acknowledgements.
-        give_back: commits that messages taken but not returned are for the next start.
+        return_taken: commits that messages taken but not returned are for the next start.
 
     Raises:
         StorageError: the last commit failed; everything is released all the same.
@@ -31,7 +31,7 @@ def close(session: Session, acknowledge_seconds: float, give_back: Callable[[], 
         with suppress(Interrupted):
             if not session.over:
                 _take_leave(session, acknowledge_seconds)
-                _shut(session, give_back)
+                _shut(session, return_taken)
     finally:
         session.release()
 
@@ -49,7 +49,7 @@ def _take_leave(session: Session, acknowledge_seconds: float) -> None:
         session.wait(lambda: not any(sub.deadline is not None for sub in flying), session.now + acknowledge_seconds)
 
 
-def _shut(session: Session, give_back: Callable[[], None]) -> None:
+def _shut(session: Session, return_taken: Callable[[], None]) -> None:
     """Reject new calls. Other calls ran until now: their messages in hand are for the next start too."""
     with session.lock:
         if session.over:
@@ -60,7 +60,7 @@ def _shut(session: Session, give_back: Callable[[], None]) -> None:
         except StorageError as error:
             _log.warning("client %s: %s", session.name, error)
         try:
-            give_back()
+            return_taken()
         finally:
             session.closed = True
 

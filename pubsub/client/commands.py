@@ -19,7 +19,6 @@ from typer.core import TyperGroup
 
 from pubsub import console
 from pubsub.client.call_commands import add_to
-from pubsub.client.facts import beside_facts, body_facts, written
 from pubsub.client.inputs import (
     HeaderOption,
     KeyOption,
@@ -30,6 +29,7 @@ from pubsub.client.inputs import (
     readable,
     source,
 )
+from pubsub.client.message_fields import body_fields, metadata_fields, written
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import takes_settings
@@ -323,8 +323,8 @@ def dead_letters(
     if as_json:
         console.print_json(
             [
-                body_facts(letter.body)
-                | beside_facts(letter.key, letter.headers)
+                body_fields(letter.body)
+                | metadata_fields(letter.key, letter.headers)
                 | {f: getattr(letter, f) for f in _LETTER}
                 for letter in letters
             ]
@@ -340,7 +340,7 @@ def dead_letters(
 
 def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[DeadLetter]:
     """Return the dead letters; from a copy of the state if another process uses the client."""
-    from pubsub.client.dead_letters import letters_in
+    from pubsub.client.dead_letters import dead_letters_in
     from pubsub.client.storage.copies import copied
     from pubsub.client.storage.places import state_path
 
@@ -349,7 +349,7 @@ def _letters(ctx: typer.Context, loaded: Settings, topic: str | None) -> list[De
             return opened.dead_letters(topic)
     except StoreInUse:
         with copied(state_path(ctx.obj, loaded.settings.directory)) as found:
-            return letters_in(found, topic)
+            return dead_letters_in(found, topic)
 
 
 @app.command()

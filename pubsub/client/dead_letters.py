@@ -43,10 +43,10 @@ def dead_letters(session: Session, topic: str | None) -> list[DeadLetter]:
     if topic is not None:
         check_topic(topic)
     with session.entered():
-        return letters_in(session.store, topic)
+        return dead_letters_in(session.store, topic)
 
 
-def letters_in(store: Reading, topic: str | None) -> list[DeadLetter]:
+def dead_letters_in(store: Reading, topic: str | None) -> list[DeadLetter]:
     """Read the dead letters from an open state file, oldest first."""
     rows = store.dead_letters(topic)
     return [DeadLetter(*(*facts, key or b"", decode_headers(headers or b""))) for *facts, key, headers in rows]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from pubsub.base.reachability import obstacle
+from pubsub.base.reachability import rejection
 from pubsub.client.core.core import ClientCore
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError, Unavailable
@@ -61,12 +61,12 @@ def is_silence(session: Explained, error: BaseException) -> bool:
 def add_obstacles(session: Explained, error: BaseException) -> None:
     """Add the causes that prevent connections with the silent proxies, if any are found within LOOK_SECONDS."""
     assert isinstance(error, Unavailable)
-    proxies, shut = session.settings.proxies, dict(session.core.doors.shut)
-    mute = [address for index, address in enumerate(proxies) if index not in shut]
+    proxies, refusals = session.settings.proxies, dict(session.core.refusing.refusals)
+    mute = [address for index, address in enumerate(proxies) if index not in refusals]
     found = obstacles_within(mute, LOOK_SECONDS)
     if any(found.values()):
         error.reason = "; ".join(
-            shut.get(index) or f"{address}: {found.get(address) or 'no answer'}"
+            refusals.get(index) or f"{address}: {found.get(address) or 'no answer'}"
             for index, address in enumerate(proxies)
         )
 
@@ -76,7 +76,7 @@ def obstacles_within(addresses: Sequence[str], seconds: float) -> dict[str, str]
     found: dict[str, str] = {}
 
     def look(address: str) -> None:
-        found[address] = obstacle(address, 0.8 * seconds)
+        found[address] = rejection(address, 0.8 * seconds)
 
     # The system's look-up of a host name has no time-out, so the threads may outlive this call.
     threads = [threading.Thread(target=look, args=(one,), daemon=True) for one in addresses]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import DISCARDED, DONE, Chain, Row
 from pubsub.client.session import Session
 
@@ -27,11 +27,11 @@ class Filling:
         Raises:
             TooLarge, StorageError, StateCopied: nothing was written, nothing is sent.
         """
-        if self._drafted and session.torn and session.store.has_row(self._drafted[0].counter):
+        if self._drafted and session.unusable and session.store.has_row(self._drafted[0].counter):
             (self.row,) = self._drafted  # An exception came after the commit; the client is about to be closed.
             return
         chain = session.core.outbox.chain(topic)
-        contents = Contents(self.bodies, self._column(self.keys), self._column(self.headers))
+        contents = BatchContents(self.bodies, self._column(self.keys), self._column(self.headers))
         (self.row,) = session.accumulator.put(chain, (contents,), session.until(None), self._drafted)
 
     def moved(self, chain: Chain) -> bool:

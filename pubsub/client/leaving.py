@@ -17,7 +17,7 @@ from typing import Final
 from weakref import WeakSet
 
 from pubsub.client.flows.calls import Calls
-from pubsub.client.mending import mend
+from pubsub.client.repair import repair
 from pubsub.errors import PubsubError
 
 LOCK_SECONDS: Final = 1.0
@@ -73,7 +73,7 @@ def _at_exit() -> None:
         if session.closed:
             continue
         if session.cut_off():
-            mend(session)
+            repair(session)
         calls.close_batches()
 
 

@@ -97,11 +97,11 @@ class Lingering:
         with suppress(ValueError):
             self._calls.session.timers.remove(self)
 
-    def give_back(self) -> None:
+    def return_taken(self) -> None:
         """Release the publisher's lock if this thread holds it, after an exception that may come from anywhere."""
         publisher = self._publisher()
         if publisher is not None:
-            publisher.give_back()
+            publisher.return_taken()
 
     def move(self, calls: Calls) -> None:
         """Continue in the session of `calls` after the client opened itself again."""
@@ -353,7 +353,7 @@ class Publisher:
         with self._lock:
             self._close_batch()
 
-    def give_back(self) -> None:
+    def return_taken(self) -> None:
         """Release the lock if this thread holds it, after an exception that may come from anywhere."""
         release_all(self._lock)
 

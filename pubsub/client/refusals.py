@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from pubsub.errors import NotAllowed, NotLetIn
+from pubsub.errors import KeyRefused, NotAllowed
 from pubsub.messenger import Refusal
 from pubsub.protocol.messages import Get, Publish, Read, Report, Stage, Status, Subscribe, Unsubscribe, denial
 
@@ -78,9 +78,9 @@ class Asker:
             return f"{proxy} has no key; one is named {self.names_key}, {keys}: not used"
         return f"{proxy} closed the handshake: its key is not the one {self.names_key}, {keys}"
 
-    def not_let_in(self, sentences: Sequence[str]) -> NotLetIn:
+    def key_refused(self, sentences: Sequence[str]) -> KeyRefused:
         """Build the error for refusals by all proxies."""
-        return NotLetIn("; ".join(sentences) + self.afterwards)
+        return KeyRefused("; ".join(sentences) + self.afterwards)
 
     def denied(self, request: Request, status: Status) -> NotAllowed:
         """Build the error for a denied request, with the remedy.

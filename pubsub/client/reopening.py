@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from pubsub.client import leaving
 from pubsub.client.core.chain import UNFINISHED, Row
 from pubsub.client.flows.calls import Calls
-from pubsub.client.mending import settle
+from pubsub.client.repair import settle
 from pubsub.client.session import Session
 from pubsub.errors import Interrupted
 
@@ -73,7 +73,7 @@ class Reopening:
         """Held only on threads that no signal handler interrupts."""
         self._known: dict[int, Row] = {}
         self._timers: list[Movable] = []
-        self.beside: Any = None
+        self.metadata: Any = None
         self.calls = self._open(opened)
 
     def current(self) -> Calls:
@@ -83,7 +83,7 @@ class Reopening:
             PubsubError: as `Client`: the session cannot be opened again; the next call tries once more.
         """
         session = self.calls.session
-        if (session.torn or session.midway) and session.found_cut_off():
+        if (session.unusable or session.in_step) and session.found_cut_off():
             self._reopened()
         return self.calls
 
@@ -118,7 +118,7 @@ class Reopening:
         if session.closed and not session.reopens:
             return  # Another thread closed the client.
         if not session.reopens:
-            if not session.torn:
+            if not session.unusable:
                 return  # Another thread opened it again.
             self._known = suspend(session)
             self._timers = [timer for timer in tuple(session.timers) if isinstance(timer, Movable)]
@@ -136,6 +136,6 @@ class Reopening:
 
     def _open(self, opened: list[Session]) -> Calls:
         calls = Calls(self._make(opened=opened, known=self._known))
-        self.beside = self._ready(calls)
+        self.metadata = self._ready(calls)
         leaving.opened(calls)
         return calls

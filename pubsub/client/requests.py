@@ -18,15 +18,15 @@ from typing import Any, Final, Self
 import zmq
 
 from pubsub.base.limits import PROXIES_MAX
-from pubsub.base.reachability import obstacle
+from pubsub.base.reachability import rejection
 from pubsub.client.core.retries import Retries
 from pubsub.client.refusals import Asker, Request, word
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import ConfigurationError, DecodeError, NotAllowed, NotLetIn, PubsubError, Refused, Unavailable
+from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowed, PubsubError, Refused, Unavailable
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol import RETRY, Message, Outcome, Report, Status, decode, encode
 from pubsub.protocol.messages import denial
-from pubsub.security.opening import ClientKeys, find_client_keys
+from pubsub.security.process_keys import ClientKeys, find_client_keys
 
 TRY_SECONDS: Final = 0.5
 """Time for the first try, longer than that of a message, because a range of records is larger."""
@@ -47,7 +47,7 @@ class NoAnswer:
 
     Attributes:
         reason: text for a person.
-        error: the error to raise if no other proxy answers either: NotLetIn if the proxy refuses our key or has an
+        error: the error to raise if no other proxy answers either: KeyRefused if the proxy refuses our key or has an
             unexpected one, NotAllowed if we lack the right, otherwise Unavailable.
     """
 
@@ -200,7 +200,7 @@ class Proxies:
 
         Raises:
             NotAllowed: no proxy answered, and one denied the request.
-            NotLetIn: all proxies refused us.
+            KeyRefused: all proxies refused us.
             Unavailable: no proxy answered.
         """
         heard = self.read_each([(address, Report(sender, "-", topic)) for address in self.addresses], seconds)
@@ -210,8 +210,8 @@ class Proxies:
             denied = next((answer for answer in silent if answer.error is NotAllowed), None)
             if denied is not None:
                 raise NotAllowed(what, topic, denied.reason)
-            if all(answer.error is NotLetIn for answer in silent):
-                raise self.asker.not_let_in([answer.reason for answer in silent])
+            if all(answer.error is KeyRefused for answer in silent):
+                raise self.asker.key_refused([answer.reason for answer in silent])
             reasons = "; ".join(f"{address}: {answer}" for address, answer in found.items())
             raise Unavailable(what, "any proxy", seconds, reasons)
         return found
@@ -219,8 +219,8 @@ class Proxies:
     def _silence(self, address: str, seconds: float) -> NoAnswer:
         """Find the reason why a proxy has not answered."""
         if address in self._refused:
-            return NoAnswer(self._refused[address], NotLetIn)
-        return NoAnswer(obstacle(address, min(1.0, seconds)) or f"no answer within {seconds:g} s")
+            return NoAnswer(self._refused[address], KeyRefused)
+        return NoAnswer(rejection(address, min(1.0, seconds)) or f"no answer within {seconds:g} s")
 
     def ask(self, request: Request) -> Status:
         """Send a request and wait until it is settled.
@@ -232,7 +232,7 @@ class Proxies:
             Unavailable: no such answer within the time-out; the text has the last answer.
             Refused: the service rejected its content.
             NotAllowed: the key lacks the right, or has lost it.
-            NotLetIn: no proxy accepts this key, or none has the expected key.
+            KeyRefused: no proxy accepts this key, or none has the expected key.
         """
         return self.finish(self.start(request))
 
@@ -259,7 +259,7 @@ class Proxies:
             status = pending.answer
             if status is None and self._all_refuse:
                 self._forget(pending)
-                raise self.asker.not_let_in(self._sentences())
+                raise self.asker.key_refused(self._sentences())
             if status is not None and status.outcome not in RETRY:
                 return self._settled(pending, status)
             if status is not None:

@@ -27,7 +27,7 @@ from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.opening import Opening, boot_id, check_context, check_proxies, find_keys, load_core
+from pubsub.client.session_parts import Opening, boot_id, check_context, check_proxies, find_keys, load_core
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
@@ -40,7 +40,7 @@ from pubsub.protocol import Position, check_id
 
 if TYPE_CHECKING:
     from pubsub.client.storage.recorder import Recorder, RecordSink
-    from pubsub.security.opening import ClientKeys
+    from pubsub.security.process_keys import ClientKeys
 
 _NEVER: Final = float("inf")
 _log: Final = logging.getLogger("pubsub.client")
@@ -127,7 +127,7 @@ class Session(Steps):
             self.release()
             return
         self.closed = True
-        self.give_back()
+        self.return_taken()
         self._opening.release()
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
@@ -149,7 +149,7 @@ class Session(Steps):
     @property
     def silence(self) -> str:
         """Text for an error without any answer."""
-        return self.core.doors.silence(self.settings.proxies)
+        return self.core.refusing.silence(self.settings.proxies)
 
     @property
     def now(self) -> float:
@@ -185,14 +185,14 @@ class Session(Steps):
     def release_driver(self) -> None:
         """Stop driving the sockets on this thread, and wake waiting callers if a step was interrupted."""
         self._messenger.recover()
-        if self.torn:
+        if self.unusable:
             self._messenger.announce()
 
     # The turn
 
     def deadline(self) -> float | None:
         """Return the time of the next turn, as the Messenger's ticker."""
-        if self._wire.inbox or self._wire.doors:
+        if self._wire.inbox or self._wire.refusing:
             return float("-inf")
         due = min([self._next, *[timer.deadline() for timer in self.timers]])
         return None if due == _NEVER else due
@@ -203,14 +203,14 @@ class Session(Steps):
             for timer in tuple(self.timers):
                 if timer.deadline() <= now:
                     timer.tick(now)
-            if (now < self._next and not self._wire.inbox and not self._wire.doors) or self.over:
+            if (now < self._next and not self._wire.inbox and not self._wire.refusing) or self.over:
                 return
             with self.entered():
                 self.follow()
         except CallerError:
             pass  # The client was closed, or one of its steps interrupted, meanwhile.
         except BaseException:
-            self.give_back()
+            self.return_taken()
             raise
 
     @property
@@ -220,7 +220,7 @@ class Session(Steps):
 
     def follow(self, *, only_send: bool = False) -> None:
         """Make a turn, or only its sending part, after a success; a failure in the turn is tried again later."""
-        if self.torn:
+        if self.unusable:
             return
         try:
             self.send() if only_send else self.turn()
@@ -240,8 +240,8 @@ class Session(Steps):
         while self._wire.inbox:
             token, status = self._wire.inbox.popleft()
             core.receive(token, status, now)
-        if self._wire.doors:
-            self._wire.look_at_doors(core, now)
+        if self._wire.refusing:
+            self._wire.receive_refusals(core, now)
         if self.recorder is not None:
             self.recorder.flush()  # Record acknowledged puts before their rows can leave the outbox.
         core.tick(now)
@@ -299,9 +299,9 @@ class Session(Steps):
     def send(self) -> None:
         """Send all messages that may be sent, and note the time of the next turn. The lock is held."""
         core, now = self.core, self.now
-        if core.doors.knocking:  # First, since the messages below need a connection.
-            core.doors.knocking = False
-            self._wire.knock()
+        if core.refusing.retry_due:  # First, since the messages below need a connection.
+            core.refusing.retry_due = False
+            self._wire.retry()
         for outgoing in core.outgoing(now):
             self._wire.send(outgoing.token, outgoing.proxy, outgoing.complete(self.store.body))
         if core.flights.forgotten:

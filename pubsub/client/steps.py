@@ -65,7 +65,7 @@ class Timer(Protocol):
     def finish(self) -> int:
         """Put all held messages before the client closes, hold no more, and return their number."""
 
-    def give_back(self) -> None:
+    def return_taken(self) -> None:
         """Release all locks of this thread, after an exception that may come from anywhere."""
 
     def forked(self, error: AfterFork) -> None:
@@ -119,8 +119,8 @@ class Steps:
         self.owner: int | None = None
         self.handlers: set[int] = set()
         self.transaction: Transaction | None = None
-        self.midway = 0
-        self.torn = self.closed = self.reopens = False
+        self.in_step = 0
+        self.unusable = self.closed = self.reopens = False
         self.block: object = None
         self.inherited: AfterFork | None = None
         self.timers: list[Timer] = []
@@ -169,23 +169,23 @@ class Steps:
             Interrupted: a step was interrupted.
         """
         self.lock.acquire()
-        if self.midway or self.torn or self.closed or self.handlers:
+        if self.in_step or self.unusable or self.closed or self.handlers:
             self._refuse()
-        self.midway = threading.get_ident()
+        self.in_step = threading.get_ident()
 
     def enter_if_free(self) -> bool:
         """Enter as `enter` if no other thread has the lock; return True in this case."""
         if not self.lock.acquire(blocking=False):
             return False
-        if self.midway or self.torn or self.closed or self.handlers:
+        if self.in_step or self.unusable or self.closed or self.handlers:
             self._refuse()
-        self.midway = threading.get_ident()
+        self.in_step = threading.get_ident()
         return True
 
     def _refuse(self) -> None:
         if self._mender == threading.get_ident() and not self.closed:
             return
-        if not (self.midway or self.torn or self.closed or threading.get_ident() in self.handlers):
+        if not (self.in_step or self.unusable or self.closed or threading.get_ident() in self.handlers):
             return
         self.lock.release()
         self.check_outside()
@@ -193,13 +193,13 @@ class Steps:
         if holds(self.lock):  # A signal handler made this call. If it raises this error, the outer step is interrupted.
             self._nested = CallerError(f"this thread is already inside another call of client {self.name}")
             raise self._nested
-        self.torn = True
-        self.check_whole()
+        self.unusable = True
+        self.check_usable()
 
     def leave(self, error: BaseException | None = None) -> None:
         """End a step. An `error` of ours, or one that was let pass, is an orderly end."""
         if error is None or error is self._passing or (isinstance(error, PubsubError) and error is not self._nested):
-            self.midway, self._passing, self._nested = 0, _NOTHING, _NOTHING
+            self.in_step, self._passing, self._nested = 0, _NOTHING, _NOTHING
         self.lock.release()
 
     def let_pass(self, error: BaseException) -> None:
@@ -225,62 +225,62 @@ class Steps:
             inside = self.owner == threading.get_ident() and self.held_here
             if inside and (self.block is not None or not handled):
                 return
-        self.give_back()
+        self.return_taken()
         self.release_driver()
-        if self.torn:
+        if self.unusable:
             self.look()
 
-    def give_back(self) -> None:
+    def return_taken(self) -> None:
         """Release the locks of this thread, and detect if its step was interrupted."""
         for timer in tuple(self.timers):
-            timer.give_back()
+            timer.return_taken()
         # A thread in a step holds the lock. If the lock is free, the thread that began this step was interrupted.
-        here = holds(self.lock) or self.midway == threading.get_ident()
-        if not here and not (self.midway and self.lock.acquire(blocking=False)):
+        here = holds(self.lock) or self.in_step == threading.get_ident()
+        if not here and not (self.in_step and self.lock.acquire(blocking=False)):
             return
-        self.torn = self.torn or self.midway != 0
+        self.unusable = self.unusable or self.in_step != 0
         self.transaction, self.owner, self.block = None, None, None
         release_all(self.lock)
 
     def enter_alone(self) -> None:
         """Let only this thread continue after an interrupted step. The lock is held."""
-        self.torn, self._mender = True, threading.get_ident()
-        self.midway, self.owner, self.transaction = 0, None, None
+        self.unusable, self._mender = True, threading.get_ident()
+        self.in_step, self.owner, self.transaction = 0, None, None
 
     def look(self) -> None:
         """Let waiting coroutines check their conditions."""
         for watcher in tuple(self.watchers):
             watcher()
 
-    def struck(self) -> None:
+    def was_interrupted(self) -> None:
         """Handle an interruption of the Messenger, which drives the sockets: nothing is sent any more."""
-        self.torn = True
+        self.unusable = True
         self.look()
 
     @property
     def over(self) -> bool:
         """True if the client is closed, or a step was interrupted."""
-        return self.closed or self.torn
+        return self.closed or self.unusable
 
     @property
     def is_cut_off(self) -> bool:
         """True if closed, or a step was interrupted, detected or not. For use between steps, under the lock."""
-        return self.over or self.midway != 0
+        return self.over or self.in_step != 0
 
     def check_free(self) -> None:
         """Check that a call may begin that takes no lock now and waits later. Raises as `enter`."""
-        if self.closed or self.torn or self.handlers or self.held_here:
+        if self.closed or self.unusable or self.handlers or self.held_here:
             self.enter()
             self.leave()
         self.check_may_wait()
 
-    def check_whole(self) -> None:
+    def check_usable(self) -> None:
         """Check that no step was interrupted.
 
         Raises:
             Interrupted: a step was.
         """
-        if self.torn:
+        if self.unusable:
             raise Interrupted(f"client {self.name}")
 
     def check_outside(self) -> None:
@@ -310,8 +310,8 @@ class Steps:
 
     def cut_off(self) -> bool:
         """Release the locks of this thread, and return True if a step was interrupted, detected before or now."""
-        self.give_back()
-        return self.torn
+        self.return_taken()
+        return self.unusable
 
     def found_cut_off(self) -> bool:
         """Return True if a step was interrupted and this thread is in none: then the client can be opened again."""

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.client.core.core import ClientCore
-from pubsub.client.core.turned_away import let_in, refused
+from pubsub.client.core.proxy_refusals import accepted, refused
 from pubsub.client.refusals import Asker
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.messenger import CurveClient, Messenger, Refusal
@@ -17,7 +17,7 @@ from pubsub.messenger.peer import Peer
 from pubsub.protocol import Message, Outcome, Status, decode, encode
 
 if TYPE_CHECKING:
-    from pubsub.security.opening import ClientKeys
+    from pubsub.security.process_keys import ClientKeys
 
 _NOBODY: Final = "key"
 """Reason of a denial if the key was accepted at the connection but is no longer authorized (`security.access.Why.KEY`).
@@ -59,7 +59,7 @@ class Wire:
     ) -> None:
         self._name, self._messenger, self._counters = name, messenger, counters
         self.inbox: deque[tuple[int, Status]] = deque()
-        self.doors: deque[tuple[int, str]] = deque()
+        self.refusing: deque[tuple[int, str]] = deque()
         self._registered: dict[int, int] = {}
         self._refusing: dict[int, tuple[str, float]] = {}
         """Text and first time of each proxy's refusal; infinity as the time after it was logged."""
@@ -72,29 +72,29 @@ class Wire:
 
         def told(refusal: Refusal | None) -> None:
             text = "" if refusal is None else asker.sentence(refusal, proxy, expected)
-            self.doors.append((index, text))
+            self.refusing.append((index, text))
 
         return self._messenger.connect(proxy, curve=curve, told=told)
 
-    def knock(self) -> None:
+    def retry(self) -> None:
         """Ask refusing proxies again at once."""
         for peer in self._peers:
             self._messenger.hurry(peer)
 
-    def look_at_doors(self, core: ClientCore, now: float) -> None:
+    def receive_refusals(self, core: ClientCore, now: float) -> None:
         """Pass refusals and acceptances of proxies to the core. The session's lock is held."""
-        while self.doors:
-            proxy, text = self.doors.popleft()
+        while self.refusing:
+            proxy, text = self.refusing.popleft()
             if not text:
                 self._refusing.pop(proxy, None)
-                let_in(core, proxy)
+                accepted(core, proxy)
                 continue
             if self._refusing.get(proxy, ("", 0.0))[0] != text:
                 self._refusing[proxy] = text, now
             refused(core, proxy, text, now)
             # A client that was just authorized is refused until each proxy has read its access list, so wait before
             # logging. If all refuse, the calls raise it.
-            if now - self._refusing[proxy][1] >= NEWS_SECONDS and not core.doors.closed:
+            if now - self._refusing[proxy][1] >= NEWS_SECONDS and not core.refusing.closed:
                 self._refusing[proxy] = text, float("inf")
                 _log.warning("client %s: %s", self._name, text)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from pubsub.client import AsyncClient, Batch, Transaction
-from pubsub.client.contents import Contents, split
+from pubsub.client.batch_contents import BatchContents, split
 from pubsub.client.core.chain import Row
 from pubsub.client.flows.work import Work
 from pubsub.client.steps import guarded
@@ -65,7 +65,7 @@ class GatewayClient(AsyncClient):
         """
         return await self._run(self._calls.gets.hand_on(topic, most, sink, timeout, fsync=False))
 
-    async def put_rows(self, topic: str, contents: Contents, timeout: float) -> list[Row]:
+    async def put_rows(self, topic: str, contents: BatchContents, timeout: float) -> list[Row]:
         """Put messages into the outbox and send them. Return the outbox rows, for `settle`."""
         return await self._run(self._calls.puts.put_contents(topic, contents, timeout, None, wait=False))
 
@@ -77,7 +77,7 @@ class GatewayClient(AsyncClient):
         """
         self._calls.puts.check_put(topic)
 
-    def add_puts(self, topic: str, contents: Contents, transaction: Transaction) -> list[Row]:
+    def add_puts(self, topic: str, contents: BatchContents, transaction: Transaction) -> list[Row]:
         """Put messages in the commit of a transaction; callable on the transaction's thread."""
         return transaction.put_batches(topic, split(contents))
 

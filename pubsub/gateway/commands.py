@@ -81,11 +81,19 @@ def list_(topic: Topic, gateway: At = "", as_json: AsJson = False) -> None:
         "webhook", "url", "state", "waiting", "dead letters", "delivered", "failed", "why", "last failure"
     )
     for one in found["webhooks"]:
-        letters = "?" if one["dead_letters"] is None else f"{one['dead_letters']:,}"
+        dead_letters = "?" if one["dead_letters"] is None else f"{one['dead_letters']:,}"
         numbers = [f"{one[name]:,}" for name in ("delivered", "failed")]
         last = one["last_failure"]
         why = "" if last is None else f"{_plain(last['error'])}, try {last['attempts']}, {_when(last)}"
-        row = one["name"], one["url"], one["state"], f"{one['waiting']:,}", letters, *numbers, _plain(one["reason"])
+        row = (
+            one["name"],
+            one["url"],
+            one["state"],
+            f"{one['waiting']:,}",
+            dead_letters,
+            *numbers,
+            _plain(one["reason"]),
+        )
         table.add_row(*row, why)
     console.print_table(table)
 

@@ -16,7 +16,7 @@ from pubsub.errors import DataLoss
 from pubsub.gateway import losses
 from pubsub.gateway.client import GatewayClient
 from pubsub.gateway.ids import message_id
-from pubsub.gateway.messages import json_facts, preview, text_or_base64
+from pubsub.gateway.messages import json_fields, preview, text_or_base64
 from pubsub.gateway.schemas import Lost, Message
 
 TABLES: Final = (
@@ -85,7 +85,7 @@ class Mail(NamedTuple):
         if beginnings:
             contents = preview(self.key, self.headers, self.body)
         else:
-            contents = json_facts(self.key, self.headers) | text_or_base64("body", self.body)
+            contents = json_fields(self.key, self.headers) | text_or_base64("body", self.body)
         counter = str(self.counter)  # JavaScript cannot represent every number above 2 ** 53.
         if self.doubtful:
             contents["doubtful"] = True

@@ -129,7 +129,7 @@ def text_or_base64(name: str, value: bytes) -> dict[str, str]:
         return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
-def json_facts(key: bytes, headers: bytes) -> dict[str, Any]:
+def json_fields(key: bytes, headers: bytes) -> dict[str, Any]:
     out: dict[str, Any] = dict(text_or_base64("key", key)) if key else {}
     for name, value in decode_headers(headers).items():
         ((kind, text),) = text_or_base64("headers", value).items()
@@ -147,7 +147,7 @@ def preview(key: bytes, headers: bytes, body: bytes) -> dict[str, Any]:
     return {
         "bytes": len(body),
         "cut": [name for name, (value, most) in parts.items() if len(value) > most],
-        **json_facts(b"", headers),
+        **json_fields(b"", headers),
         **(_beginning("key", *parts["key"]) if key else {}),
         **_beginning("body", *parts["body"]),
     }

@@ -13,7 +13,7 @@ from typing import Final
 
 from prometheus_client import disable_created_metrics
 
-from pubsub.base.clock import SystemClock, sound_wall
+from pubsub.base.clock import SystemClock, valid_wall
 from pubsub.base.listening import Listening, listen_at
 from pubsub.base.sites import Sites
 from pubsub.config.settings import ClientSettings
@@ -110,7 +110,7 @@ def run_gateway(
     """
     disable_created_metrics()  # type: ignore[no-untyped-call]
     prepare_process()
-    sound_wall(SystemClock().wall())  # Check the clock before anything is written.
+    valid_wall(SystemClock().wall())  # Check the clock before anything is written.
     users, allowed = _users(settings.tokens), sites_of(settings)
     listening = listen(settings)
     with contextlib.closing(listening):

@@ -15,7 +15,7 @@ from typing import Final
 
 from pubsub.base.limits import BATCH_BYTES_MAX
 from pubsub.client import Transaction
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import Row
 from pubsub.client.core.outbox import counters
 from pubsub.errors import PubsubError
@@ -58,7 +58,7 @@ class Put:
         done: set when the messages are on the server's disk.
     """
 
-    contents: Contents
+    contents: BatchContents
     size: int
     key: str = ""
     fingerprint: bytes = b""
@@ -169,12 +169,12 @@ class Lane:
                 put.done.set_result(one)
 
 
-def _joined(group: list[Put]) -> Contents:
+def _joined(group: list[Put]) -> BatchContents:
     """Return a group's messages as one sequence. If some messages have a key, the others get an empty one."""
     if len(group) == 1:
         return group[0].contents
     keyed, headed = (any(column) for column in zip(*[put.contents[1:] for put in group], strict=True))
-    return Contents(
+    return BatchContents(
         [body for put in group for body in put.contents.bodies],
         [key for put in group for key in put.contents.keys or [b""] * put.count] if keyed else (),
         [block for put in group for block in put.contents.headers or [b""] * put.count] if headed else (),

@@ -21,7 +21,6 @@ from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.errors import PubsubError
 from pubsub.messenger.core import MessengerCore
-from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.driving import Driving
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.peer import Link
@@ -29,6 +28,7 @@ from pubsub.messenger.redial import Redial
 from pubsub.messenger.redials import Redials
 from pubsub.messenger.sockets import receive_frames, send_frames
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.messenger.zap_handler import ZapHandler
 
 _LOG: Final = logging.getLogger(__name__)
 _SLEEP_SECONDS_MAX: Final = 60.0
@@ -55,7 +55,7 @@ class Ticker(Protocol):
     def tick(self, now: float) -> None:
         """Do the work that is due."""
 
-    def struck(self) -> None:
+    def was_interrupted(self) -> None:
         """An exception cut the loop off while it moved messages: it sends and receives nothing any more."""
 
 
@@ -84,7 +84,7 @@ class Loop:
         clock: Clock,
         limits: MessengerLimits,
         context: zmq.Context[Any] | None,
-        doorkeeper: Doorkeeper | None = None,
+        zap_handler: ZapHandler | None = None,
     ) -> None:
         refuse_patched("a Messenger")
         check_files()
@@ -94,7 +94,7 @@ class Loop:
         self.queued_messages = self.queued_bytes = 0
         self.ticker: Ticker | None = None
         self.driver = self.thread = 0
-        self.closed = self.cleaned = self.torn = False
+        self.closed = self.cleaned = self.unusable = False
         self._midway = False
         """True while messages are being moved."""
         self._queue: list[tuple[Action, int | None]] = []
@@ -103,9 +103,9 @@ class Loop:
         self._links: dict[zmq.Socket[bytes], Link] = {}
         self._redials = Redials(core.counters, self._tell, self.enqueue)
         self._pollset: list[tuple[Any, int]] = [(self._wakeup.fileno(), _POLLIN)]
-        self._doorkeeper = doorkeeper
-        if doorkeeper is not None:
-            self._pollset.append((doorkeeper.sock, _POLLIN))
+        self._zap_handler = zap_handler
+        if zap_handler is not None:
+            self._pollset.append((zap_handler.sock, _POLLIN))
         self._ticker_rests_until = 0.0
         self._sleeping = False
 
@@ -163,7 +163,7 @@ class Loop:
         self.turn.stop()
 
     def over(self) -> bool:
-        return self.closed or self.torn
+        return self.closed or self.unusable
 
     def recover(self) -> None:
         """Release everything that this thread holds, after an exception left one of its calls."""
@@ -183,7 +183,7 @@ class Loop:
         """
         if self._midway:
             self._tear()
-        if not self.torn:
+        if not self.unusable:
             self._midway = True
         return self._midway
 
@@ -191,10 +191,10 @@ class Loop:
         """Stop the loop, because a driver was cut off and the state of the sockets is unknown. This thread has the
         turn.
         """
-        self.torn, self._midway = True, False
+        self.unusable, self._midway = True, False
         self.turn.stop()
         if self.ticker is not None:
-            self.ticker.struck()
+            self.ticker.was_interrupted()
 
     def run(self) -> None:
         """Drive as the I/O thread until the loop closes."""
@@ -208,7 +208,7 @@ class Loop:
 
     def flush_if_free(self) -> None:
         """Handle actions or a `close` that arrived while this thread was about to give back the turn."""
-        while ((self._queue and not self.torn) or self.closed) and not self.cleaned and not self.turn.is_mine():
+        while ((self._queue and not self.unusable) or self.closed) and not self.cleaned and not self.turn.is_mine():
             try:
                 if not self.turn.try_take():
                     return
@@ -241,8 +241,8 @@ class Loop:
                         self._drain(link, source)
                     elif source in self._redials:
                         self._redials.take(source, clock.monotonic())
-                    elif self._doorkeeper is not None and source is self._doorkeeper.sock:
-                        self._doorkeeper.take()
+                    elif self._zap_handler is not None and source is self._zap_handler.sock:
+                        self._zap_handler.take()
                     else:
                         self._wakeup.clear()
                 now = clock.monotonic()
@@ -395,7 +395,7 @@ class Loop:
         """Send queued messages as far as possible without waiting, and close the sockets. This thread has the turn."""
         if self.cleaned:
             return
-        if not self.torn and self._begin():
+        if not self.unusable and self._begin():
             self._flush()
             self._midway = False
         self._redials.close()
@@ -403,8 +403,8 @@ class Loop:
             sock.close(0)
         self._links.clear()
         self._sockets.clear()
-        if self._doorkeeper is not None:
-            self._doorkeeper.close()
+        if self._zap_handler is not None:
+            self._zap_handler.close()
         self.cleaned = True
         self._wakeup.close()
         if self._context is not None:

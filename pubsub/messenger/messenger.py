@@ -24,7 +24,6 @@ from pubsub.base.loopback import reaches_out
 from pubsub.errors import AfterFork, CallerError, ConfigurationError, Interrupted, TooLarge
 from pubsub.messenger.core import AnswerCallback, Counters, MessengerCore, ServerLoop
 from pubsub.messenger.curve import CurveClient, CurveServer
-from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.framing import FIRST_CALLBACK, Callback
 from pubsub.messenger.limits import MessengerLimits
 from pubsub.messenger.loop import FOREVER, Loop, Ticker
@@ -32,6 +31,7 @@ from pubsub.messenger.peer import Buffer, Link, Peer, Request
 from pubsub.messenger.redial import Redial, Told, open_redialed
 from pubsub.messenger.seen import INSTANCE_BITS
 from pubsub.messenger.sockets import open_router
+from pubsub.messenger.zap_handler import ZapHandler
 
 _LOG: Final = logging.getLogger(__name__)
 
@@ -135,9 +135,9 @@ class Messenger:
             secrets.randbits(INSTANCE_BITS), chance or random.Random(), self._answer, self.limits, _CallbackIds()
         )
         self._owns_context = context is None
-        self._doorkeeper = None if zap is None else Doorkeeper(self._context, _careful(zap, self._core.counters))
+        self._zap_handler = None if zap is None else ZapHandler(self._context, _careful(zap, self._core.counters))
         self._loop = Loop(
-            self._core, self.clock, self.limits, self._context if context is None else None, self._doorkeeper
+            self._core, self.clock, self.limits, self._context if context is None else None, self._zap_handler
         )
         self._connections: dict[str, Peer] = {}
         self._connecting = Lock()
@@ -175,7 +175,7 @@ class Messenger:
         self._check_open()
         if curve is None and not insecure:
             _check_near(endpoint)
-        if curve is not None and self._doorkeeper is None and self._owns_context:
+        if curve is not None and self._zap_handler is None and self._owns_context:
             raise ConfigurationError(f"{endpoint} requires keys, but no ZAP handler accepts any: give Messenger(zap=…)")
         sock, bound = open_router(self._context, endpoint, curve=curve)
         self._adopt(self._core.opened(bound, server_loop, idempotent=idempotent), sock)
@@ -268,7 +268,7 @@ class Messenger:
         self._check_own()
         if self._loop.closed:
             raise CallerError("the Messenger is closed")
-        if self._loop.torn:
+        if self._loop.unusable:
             raise Interrupted("the Messenger")
 
     # Sending
@@ -380,7 +380,7 @@ class Messenger:
             self.recover()
             raise
         self._check_own()
-        if loop.torn and not loop.closed:
+        if loop.unusable and not loop.closed:
             raise Interrupted("the Messenger")
         return done()
 

@@ -68,8 +68,8 @@ PROXY: Final[Mapping[str, str]] = {
         f"votes_{outcome}": f"Ballots answered `{outcome}`."
         for outcome in ("promised", "accepted", "refused", "heard", "told", "new", "full")
     },
-    "whole_answered": "Questions of servers whether they own a topic alone, answered.",
-    "whole_unavailable": "Questions of servers whether they own a topic alone, without an answer yet.",
+    "owners_answered": "Questions of servers whether they own a topic alone, answered.",
+    "owners_unavailable": "Questions of servers whether they own a topic alone, without an answer yet.",
 }
 """Counters of a proxy."""
 
@@ -93,10 +93,10 @@ SERVER: Final[Mapping[str, str]] = {
     "offers": "Topics offered to other servers.",
     "places_gone": "Reads from an abandoned log.",
     "positions_behind": "Reads that name a position before the acknowledged one.",
-    "proxies_told_of_abandoned": "Times that abandoned topics were reported to a proxy.",
+    "abandonments_sent": "Times that abandoned topics were reported to a proxy.",
     "puts_gone": "Puts that name an abandoned log.",
     "reads_damaged": "Reads that met a damaged page.",
-    "reads_turned_away": "Range reads answered `busy`.",
+    "reads_rejected": "Range reads answered `busy`.",
     "records": "Messages put.",
     "records_read_by_range": "Messages sent by range reads.",
     "restaged": "Batches of sinks that must be written again.",
@@ -111,12 +111,22 @@ SERVER: Final[Mapping[str, str]] = {
     "topics_given": "Topics given to other servers.",
     "topics_held_back": "Topics quarantined because they are damaged or from an older copy.",
     "topics_merged": "Topics merged with another server's part.",
-    "topics_set_aside": "Topics quarantined because they had been abandoned.",
+    "topics_quarantined": "Topics quarantined because they had been abandoned.",
     "topics_taken_back": "Topics taken back from a receiver that was given up.",
     "trains": "Messages that carried several puts.",
     "trains_ended_early": "Messages with several puts in which one put, and therefore all after it, was not stored.",
 }
 """Counters of a server."""
+
+RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
+    "proxy": {"owners_answered": "whole_answered", "owners_unavailable": "whole_unavailable"},
+    "server": {
+        "abandonments_sent": "proxies_told_of_abandoned",
+        "reads_rejected": "reads_turned_away",
+        "topics_quarantined": "topics_set_aside",
+    },
+}
+"""By role: new name and old name of a counter; for one release the metrics have both."""
 
 COUNTERS: Final[Mapping[str, Mapping[str, str]]] = {"proxy": PROXY, "server": SERVER}
 """By role: name as in the report -> help text."""

@@ -11,7 +11,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-from pubsub.metrics.counted import COUNTERS
+from pubsub.metrics.counted import COUNTERS, RENAMED
 from pubsub.metrics.snapshot import Distribution, Gauge, Snapshot
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -30,6 +30,8 @@ class _Families(Collector):
         for name in sorted(texts.keys() | snapshot.counters.keys()):
             text = texts.get(name, "Counter of the report.")
             yield CounterMetricFamily(f"{prefix}_{name}", text, snapshot.counters.get(name, 0))
+        for name, old in RENAMED[snapshot.role].items():
+            yield CounterMetricFamily(f"{prefix}_{old}", f"Old name of {name}.", snapshot.counters.get(name, 0))
         yield from _gauges(prefix, snapshot.gauges)
         for distribution in snapshot.distributions:
             yield _histogram(prefix, distribution)

@@ -18,7 +18,7 @@ SUMS: Final = ("records", "bytes", "backlog")
 Facts = Mapping[str, Any]
 
 
-class Unheard:
+class SilentServers:
     """The servers without a report, as the proxies describe them.
 
     Args:
@@ -72,7 +72,7 @@ class Unheard:
         return {"seconds_ago": last["seconds_ago"], "topics": len(last["topics"]), "records": records}
 
 
-def make_unknown(topic: dict[str, Any], servers: Sequence[str], unheard: Unheard) -> None:
+def make_unknown(topic: dict[str, Any], servers: Sequence[str], silent_servers: SilentServers) -> None:
     """Remove the figures of a topic if one of its holders has not reported.
 
     Args:
@@ -80,8 +80,8 @@ def make_unknown(topic: dict[str, Any], servers: Sequence[str], unheard: Unheard
         servers: IDs of the holders without a report.
         unheard: the state of those servers.
     """
-    since = [unheard.seconds[server] for server in servers if server in unheard.seconds]
-    last = [unheard.figures(server, topic["topic"]) for server in servers]
+    since = [silent_servers.seconds[server] for server in servers if server in silent_servers.seconds]
+    last = [silent_servers.figures(server, topic["topic"]) for server in servers]
     known: dict[str, Any] | None = None
     if all(one is not None for one in last):
         rows = [one for one in last if one is not None]

@@ -12,6 +12,7 @@ from pubsub.protocol.messages import (
     Message,
     Operate,
     Outcome,
+    Owners,
     Periodic,
     Publish,
     Put,
@@ -22,7 +23,6 @@ from pubsub.protocol.messages import (
     Subscribe,
     Transfer,
     Unsubscribe,
-    Whole,
 )
 from pubsub.protocol.names import Position, check_id, check_new_topic, check_topic, format_position, parse_position
 from pubsub.protocol.records import Records, RecordsBuilder, Run
@@ -36,6 +36,7 @@ __all__ = [
     "Message",
     "Operate",
     "Outcome",
+    "Owners",
     "Periodic",
     "Position",
     "Publish",
@@ -50,7 +51,6 @@ __all__ = [
     "Subscribe",
     "Transfer",
     "Unsubscribe",
-    "Whole",
     "batch_ends",
     "batch_size",
     "check_batch",

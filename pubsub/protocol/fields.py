@@ -27,7 +27,7 @@ from pubsub.protocol.names import (
     parse_position,
     parse_start,
 )
-from pubsub.protocol.stores import is_roster
+from pubsub.protocol.stores import is_store_directory
 
 
 class Kind(NamedTuple):
@@ -97,7 +97,7 @@ Topic = Annotated[str, matching("a topic", is_topic)]
 Hex = Annotated[str, matching("16 hex digits", is_hex)]
 Word = Annotated[str, matching("a word of printable ASCII", _TEXT.fullmatch)]
 Action = Annotated[str, matching("an action", re.compile("[a-z]{1,20}").fullmatch)]
-Roster = Annotated[str, matching("a store directory", is_roster)]
+StoreDirectory = Annotated[str, matching("a store directory", is_store_directory)]
 Start = Annotated[str | Position | int, Kind("a start", parse_start, format_start)]
 Number = Annotated[int, Kind("a number from 0 to 2^63-1", parse_number)]
 Rows = Annotated[int, within(1, TRAIN_ROWS_MAX)]

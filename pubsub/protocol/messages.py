@@ -18,10 +18,10 @@ from pubsub.protocol.fields import (
     Id,
     Number,
     Place,
-    Roster,
     Rows,
     Stages,
     Start,
+    StoreDirectory,
     Target,
     Topic,
     Topics,
@@ -72,7 +72,7 @@ class Subscribe:
     topic: Topic
     number: Number
     """The number of this transmission, from the client's allocator. The highest number counts."""
-    opening: Number
+    epoch: Annotated[Number, "opening", "epoch"]
     """The first number of the client's present session."""
     log: Hex = ""
     """The log in the last answer about this topic."""
@@ -97,7 +97,7 @@ class Unsubscribe:
     sender: Id
     topic: Topic
     number: Number
-    opening: Number
+    epoch: Annotated[Number, "opening", "epoch"]
     log: Hex = ""
     avoid: Hex = ""
     name: Id = ""
@@ -114,7 +114,7 @@ class Get:
     """The position that is durable at the client; none: from the subscription's own position."""
     number: Number
     """The number of the subscription. With `name`: 1 if a checkpoint takes the subscription over from another one."""
-    opening: Number
+    epoch: Annotated[Number, "opening", "epoch"]
     """The first number of the client's session. With `name`: the token of the acknowledging checkpoint, 0 for none."""
     after: Place = None
     """The position received and not durable yet; none: the same as `last`."""
@@ -166,7 +166,7 @@ class Put:
     """The publisher's last counter before this one on this topic that was not discarded; 0: none."""
     checksum: Annotated[Number, "crc"]
     """CRC-32 of the body."""
-    whole: Flag = 0
+    sole_owner: Annotated[Flag, "whole", "sole-owner"] = 0
     """1: accepted only while no other server holds records of the topic."""
     cumulative: Flag = 0
     """1: if several puts of a chain are accepted together, the answer to the last one is enough."""
@@ -247,9 +247,9 @@ class Periodic:
     """The change number of the announcement before to the same proxy, which reveals a lost one; 0: not given."""
     draining: Flag = 0
     """1: the server takes no new topics."""
-    stores: Roster = ""
+    stores: StoreDirectory = ""
     """In a full announcement, the other stores of the cluster, see `protocol.stores`."""
-    gone: Roster = ""
+    gone: StoreDirectory = ""
     """In a full announcement, the removed stores."""
     made: Number = 0
     """The server's clock when it made this announcement (microseconds since 1970)."""
@@ -271,9 +271,9 @@ class Heartbeat:
     """1: the leaving server is drained and holds no topic."""
 
 
-@message("WHOLE", positional=1)
+@message("WHOLE", positional=1, also="OWNERS")
 @dataclass(slots=True)
-class Whole:
+class Owners:
     """Ask for the other holders of these topics. The body of the STATUS has them."""
 
     sender: Id
@@ -373,7 +373,7 @@ class Status:
     """With LOST, the first lost position; `message` is the last one."""
     number: Number = 0
     """The number of the subscription, if a higher one is known."""
-    opening: Number = 0
+    epoch: Annotated[Number, "opening", "epoch"] = 0
     """As `number`, for the session."""
     log: Hex = ""
     """The log that the answer comes from."""
@@ -389,9 +389,9 @@ class Status:
     """The server that the answer is about."""
     rows: Number = 0
     """Rows staged so far, or published."""
-    stores: Roster = ""
+    stores: StoreDirectory = ""
     """To PERIODIC: known stores that the server's directory lacks, see `protocol.stores`."""
-    gone: Roster = ""
+    gone: StoreDirectory = ""
     """To PERIODIC: removed stores that the server's directory lacks."""
     since: Number = 0
     """To WHOLE: the proxy has a full announcement of every other known store, made at this time or later; 0: it has
@@ -417,7 +417,7 @@ Message = (
     | Publish
     | Periodic
     | Heartbeat
-    | Whole
+    | Owners
     | Merge
     | Transfer
     | Prepare

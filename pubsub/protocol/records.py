@@ -64,7 +64,7 @@ class Run:
         return self.log, self.offset + len(self.ends) - 1
 
 
-class _Beside:
+class _Metadata:
     """The keys, or the headers, of the joined records.
 
     Attributes:
@@ -109,7 +109,7 @@ class RecordsBuilder:
         self._columns: tuple[list[int], ...] = tuple([] for _ in range(8))
         self._ends: list[Buffer] = []
         self._data: list[Buffer] = []
-        self._keys, self._headers = _Beside(), _Beside()
+        self._keys, self._headers = _Metadata(), _Metadata()
 
     @property
     def size(self) -> int:
@@ -209,10 +209,10 @@ def read_tables(body: bytes) -> Tables:
     data_at = ends_at + END_BYTES * count
     keys_at = keys_stop = headers_at = 0
     if flags & KEYED:
-        keys_at, data_at = _beside(body, data_at, count)
+        keys_at, data_at = _metadata(body, data_at, count)
         keys_stop = data_at
     if flags & HEADED:
-        headers_at, data_at = _beside(body, data_at, count)
+        headers_at, data_at = _metadata(body, data_at, count)
     if data_at > len(body):
         raise DecodeError("records shorter than their tables")
     names = _names(body[_HEAD.size : place], logs, publishers)
@@ -223,7 +223,7 @@ def read_tables(body: bytes) -> Tables:
     return Tables(count, names[:logs], names[logs:], columns, ends_at, data_at, keys_at, keys_stop, headers_at)
 
 
-def _beside(body: bytes, place: int, count: int) -> tuple[int, int]:
+def _metadata(body: bytes, place: int, count: int) -> tuple[int, int]:
     """Return start and end of the bytes after the table of ends at `place`."""
     begin = place + END_BYTES * count
     return begin, begin + (struct.unpack_from("<I", body, begin - END_BYTES)[0] if begin <= len(body) else 0)
@@ -267,10 +267,10 @@ class Records:
         ends = struct.unpack_from(f"<{tables.records}I", body, tables.ends_at)
         self.runs = self._split(tables, ends)
         if tables.keys_at:
-            for run, values in self._beside(body, tables.keys_at, tables.keys_stop, "keys"):
+            for run, values in self._metadata(body, tables.keys_at, tables.keys_stop, "keys"):
                 run.keys = values
         if tables.headers_at:
-            for run, values in self._beside(body, tables.headers_at, tables.data_at, "headers"):
+            for run, values in self._metadata(body, tables.headers_at, tables.data_at, "headers"):
                 run.headers = values
 
     def _split(self, tables: Tables, ends: tuple[int, ...]) -> list[Run]:
@@ -294,7 +294,7 @@ class Records:
             raise DecodeError("runs do not add up to the records announced")
         return out
 
-    def _beside(self, body: bytes, begin: int, stop: int, what: str) -> Iterator[tuple[Run, list[bytes]]]:
+    def _metadata(self, body: bytes, begin: int, stop: int, what: str) -> Iterator[tuple[Run, list[bytes]]]:
         """Yield each run with the keys, or headers, of its records."""
         ends = struct.unpack_from(f"<{self.count}I", body, begin - END_BYTES * self.count)
         if list(ends) != sorted(ends):

@@ -73,7 +73,7 @@ def parse_stores(word: str) -> dict[str, Known]:
     return stores
 
 
-def is_roster(word: str) -> bool:
+def is_store_directory(word: str) -> bool:
     """Return whether `parse_stores` accepts a word."""
     try:
         parse_stores(word)

@@ -34,6 +34,7 @@ class Field(NamedTuple):
     prefix: str
     kind: Kind
     default: Any
+    also: tuple[str, ...] = ()
 
 
 class Codec:
@@ -47,10 +48,12 @@ class Codec:
                 self.body = field.name, kind
                 continue
             prefix = "" if len(self.header) < positional else f"{wire[0] if wire else field.name}="
-            self.header.append(Field(field.name, prefix, kind, field.default))
+            self.header.append(Field(field.name, prefix, kind, field.default, tuple(wire[1:])))
         self._positional = [(one.attribute, one.kind.parse, one.default) for one in self.header[:positional]]
         named = self.header[positional:]
-        self._parsers = {one.prefix[:-1]: (one.attribute, one.kind.parse) for one in named}
+        self._parsers = {
+            name: (one.attribute, one.kind.parse) for one in named for name in (one.prefix[:-1], *one.also)
+        }
         self._required = frozenset(one.attribute for one in named if one.default is MISSING)
         self._written = [(one.attribute, one.default, one.prefix, one.kind.format) for one in self.header]
 
@@ -120,11 +123,13 @@ BY_CLASS: Final[dict[type[Any], Codec]] = {}
 """The codec of each message, by its class."""
 
 
-def message(name: str, *, positional: int) -> Callable[[_Class], _Class]:
+def message(name: str, *, positional: int, also: str = "") -> Callable[[_Class], _Class]:
     """Declare a dataclass as a message with this name. Its first `positional` fields have no name in the header."""
 
     def declare(cls: _Class) -> _Class:
         BY_NAME[name] = BY_CLASS[cls] = Codec(name, cls, positional)
+        if also:
+            BY_NAME[also] = BY_CLASS[cls]
         return cls
 
     return declare

@@ -24,9 +24,9 @@ from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.remembered import StoreRow
 from pubsub.proxy.replies import Replies
-from pubsub.proxy.roster import Roster
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
+from pubsub.proxy.store_directory import StoreDirectory
 
 CONTESTED_MAX: Final = 10_000
 """Contested topics that one answer to an announcement names. The others follow when these are settled."""
@@ -58,12 +58,12 @@ class Announcements:
         replies: Replies,
         notices: Notices,
         stamps: Stamps,
-        roster: Roster,
+        store_directory: StoreDirectory,
         presence: Presence,
         members: Members,
     ) -> None:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
-        self._stamps, self._roster, self._presence, self._members = stamps, roster, presence, members
+        self._stamps, self._store_directory, self._presence, self._members = stamps, store_directory, presence, members
         self._counters = replies.counters
         self._contested_since: dict[str, float] = {}
 
@@ -114,17 +114,17 @@ class Announcements:
             self._table.note(server)
         server.complete = complete
         if not said.partial:
-            self._take_roster(server, said, now)
+            self._receive_store_directory(server, said, now)
         self._say_contested(server, topics, now)
         self._answer_announcement(server, prefix, full=not said.partial)
 
-    def _take_roster(self, server: Server, said: Periodic, now: float) -> None:
+    def _receive_store_directory(self, server: Server, said: Periodic, now: float) -> None:
         """Take in the store directory of a full announcement."""
         server.said_all, server.back = said.made, True
-        waited = self._roster.awaits()
-        fresh = self._roster.heard(server)
-        self._roster.told(server, said.stores, said.gone)
-        awaits = self._roster.awaits()
+        waited = self._store_directory.awaits()
+        fresh = self._store_directory.heard(server)
+        self._store_directory.told(server, said.stores, said.gone)
+        awaits = self._store_directory.awaits()
         if awaits and awaits != waited:
             text = (
                 f"{awaits.replace('_', ' ')}: unknown topics are unavailable until it comes;"
@@ -132,15 +132,15 @@ class Announcements:
             )
             self._notices.say("roster", text, now)
         if fresh and not self._replies.suspended:
-            self.tell_roster(server)
+            self.send_store_directory(server)
 
-    def tell_roster(self, of: Server | None = None) -> None:
+    def send_store_directory(self, of: Server | None = None) -> None:
         """Ask each server that does not know the store `of` to announce itself, or all servers for None.
 
         The answer to the announcement names the stores that the server lacks.
         """
         for other in self._table.links.values():
-            if other is not of and (of is None or not self._roster.is_known_to(other, of.store)):
+            if other is not of and (of is None or not self._store_directory.is_known_to(other, of.store)):
                 assert other.link is not None
                 self._replies.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_roster_changed")
 
@@ -209,7 +209,7 @@ class Announcements:
             reason,
             change=server.change,
             body=join_topics(contested),
-            lacked=self._roster.lacked_by(server) if full else ("", ""),
+            lacked=self._store_directory.lacked_by(server) if full else ("", ""),
         )
 
     def _say_abandoned(self, server: Server, told: dict[str, str], full: bool) -> None:

@@ -197,7 +197,7 @@ class ProxyCore:
         except DecodeError as error:
             self.replies.refuse(client, prefix, error.reason)
             return
-        if awaits := self.servers.roster.awaits():
+        if awaits := self.servers.store_directory.awaits():
             # A store from which this proxy has received no announcement yet may hold the topic.
             self.replies.answer(client, prefix, Outcome.UNAVAILABLE, awaits)
             return
@@ -286,7 +286,7 @@ class ProxyCore:
             return f"server_{server.id}_is_not_heard"
         return f"server_{server.id}_with_store_{server.store}_is_not_heard"
 
-    def turn_away(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
+    def reject(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
         """Answer a request that the proxy rejects.
 
         Args:

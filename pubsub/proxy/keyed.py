@@ -12,7 +12,7 @@ import zmq
 import zmq.backend
 
 from pubsub.protocol import Outcome
-from pubsub.proxy.entrance import Entrance
+from pubsub.proxy.access import ProxyAccess
 from pubsub.proxy.replies import ORIGIN_MARK, Send
 from pubsub.proxy.rights import SERVER_USERS, Asked, Course
 from pubsub.proxy.traffic import DRAIN_MAX, DRAIN_SECONDS, Socket, Traffic
@@ -32,7 +32,7 @@ class KeyedTraffic(Traffic):
     If the clients' socket requires keys, the core and the servers see each client's link with its user's tag in front.
     """
 
-    _entrance: Entrance | None = None
+    _access: ProxyAccess | None = None
     _locked: frozenset[Socket] = frozenset()
     """The sockets that require keys."""
 
@@ -71,10 +71,10 @@ class KeyedTraffic(Traffic):
 
     def _of_client(self, sock: Socket, user: str, link: bytes, head: bytes, now: float) -> bool:
         """Forward a request over a connection of a client's key; return False if the core had to handle it."""
-        entrance = self._entrance
-        assert entrance is not None
-        asked = entrance.rights.request(user, head)
-        client = entrance.rights.tagged(user, link)
+        access = self._access
+        assert access is not None
+        asked = access.rights.request(user, head)
+        client = access.rights.tagged(user, link)
         if asked.course is not _GOES and not self._noted(user, client, head, asked, now):
             self._rest(sock)
             return False
@@ -84,26 +84,26 @@ class KeyedTraffic(Traffic):
         known = topic in assigned
         usual = self._from_client(sock, client, head, now)
         if not usual and not known and topic in assigned:
-            entrance.note("topic_made", user, asked.question)
+            access.note("topic_made", user, asked.question)
         return usual
 
     def _noted(self, user: str, client: bytes, head: bytes, asked: Asked, now: float) -> bool:
         """Record a request if it has to be recorded; return whether it passes."""
-        core, entrance = self.core, self._entrance
-        assert entrance is not None
+        core, access = self.core, self._access
+        assert access is not None
         if asked.question is None:
-            core.turn_away(client, head, Outcome.REFUSED, asked.verdict.text)
+            core.reject(client, head, Outcome.REFUSED, asked.verdict.text)
         elif asked.course is Course.DROP:
             core.client_message(client, (head,), now)
         elif asked.course is Course.DENY:
-            entrance.denied(user, asked.question, asked.verdict, now)
-            core.turn_away(client, head, Outcome.DENIED, asked.verdict.why, asked.verdict.text)
+            access.denied(user, asked.question, asked.verdict, now)
+            core.reject(client, head, Outcome.DENIED, asked.verdict.why, asked.verdict.text)
         elif asked.question.operation is Operation.OPERATE:
-            if entrance.may_operate(user, head):
+            if access.may_operate(user, head):
                 return True
-            core.turn_away(client, head, Outcome.REFUSED, AUDIT_FAILS)
+            core.reject(client, head, Outcome.REFUSED, AUDIT_FAILS)
         else:
-            entrance.note(
+            access.note(
                 "unsubscribe" if head.split(b"-", 3)[-1].startswith(b"UNSUB") else "subscribe", user, asked.question
             )
             return True
@@ -111,29 +111,29 @@ class KeyedTraffic(Traffic):
 
     def _of_server(self, sock: Socket, user: str, link: bytes, origin: bytes, now: float) -> bool:
         """Handle a message over a connection of a server's key, or from this process itself (`user` is "")."""
-        core, entrance = self.core, self._entrance
-        assert entrance is not None
-        rights = entrance.rights
+        core, access = self.core, self._access
+        assert access is not None
+        rights = access.rights
         known = core.table.links.get(link)
         if user and not rights.may_use(user, "" if known is None else known.id):
             self._rest(sock)
-            entrance.counters["servers_under_a_wrong_name"] += 1
+            access.counters["servers_under_a_wrong_name"] += 1
             return False
         if origin:
             if self._clients in self._locked and origin[0] == _MARK:
                 client = rights.answered(origin)
                 if client is None:
                     self._rest(sock)
-                    entrance.counters["answers_dropped_rights_changed"] += 1
+                    access.counters["answers_dropped_rights_changed"] += 1
                     return False
                 origin = ORIGIN_MARK + client
             return self._from_server(sock, link, origin, now)
         frames = self._rest(sock)
         if user and frames and not rights.speaks_for_itself(user, frames[0]):
-            entrance.counters["servers_under_a_wrong_name"] += 1
+            access.counters["servers_under_a_wrong_name"] += 1
             return False
         if user and frames and frames[0].split(b"-", 3)[-1].startswith(b"OPERATE "):
-            entrance.given_up(user, frames[0])
+            access.given_up(user, frames[0])
         core.server_message(link, (origin, *frames), now)
         if user and link in core.table.links:
             self._server_users[link] = user
@@ -142,23 +142,23 @@ class KeyedTraffic(Traffic):
         return False
 
     def _link(self, client: bytes) -> bytes:
-        if self._entrance is not None and self._clients in self._locked:
-            return self._entrance.rights.untagged(client)
+        if self._access is not None and self._clients in self._locked:
+            return self._access.rights.untagged(client)
         return client
 
     def _deliver(self, send: Send, now: float) -> None:
-        if self._entrance is not None and self._clients in self._locked and not send.to_server:
-            send = send._replace(link=self._entrance.rights.untagged(send.link))
+        if self._access is not None and self._clients in self._locked and not send.to_server:
+            send = send._replace(link=self._access.rights.untagged(send.link))
         super()._deliver(send, now)
 
     def _look(self, now: float) -> None:
         """Reload the access list if that is due, and cut off servers that lost their right."""
-        entrance = self._entrance
-        if entrance is None or now < entrance.deadline or not entrance.look(now):
+        access = self._access
+        if access is None or now < access.deadline or not access.look(now):
             return
         self._forget_links()
         for link, user in self._server_users.items():
-            if not entrance.rights.server(user):
+            if not access.rights.server(user):
                 self.core.expel(link, now)
         self._settle(now)
 

@@ -91,7 +91,7 @@ class Members:
             return
         silence = server.liveness.silence(now)
         if server.link is None or not isfinite(silence):
-            self.registers.unheard(store, server.member)
+            self.registers.disconnected(store, server.member)
             return
         self.registers.heard(store, server.member, server.incarnation, now - silence)
         if server.link != link:

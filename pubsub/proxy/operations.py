@@ -99,13 +99,13 @@ class Operations:
         if server.topics or server.assigned:
             return Answer(Outcome.BUSY, f"it_holds_{len(server.topics)}_topics", server.id)
         self._table.detach(server)
-        self._servers.roster.forget(server)
+        self._servers.store_directory.forget(server)
         self._notices.say(
             f"forgot {asked.store}",
             f"store {asked.store} of server {server.id} was forgotten: no proxy waits for it",
             now,
         )
-        self._servers.announcements.tell_roster()
+        self._servers.announcements.send_store_directory()
         return Answer(Outcome.SUCCESS)
 
     def _may_hold(self, server: Server, topic: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import Clock, SystemClock, sound_wall
+from pubsub.base.clock import Clock, SystemClock, valid_wall
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
 from pubsub.base.resources import allow_connections, used
@@ -31,9 +31,9 @@ from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import Connections, open_router
 from pubsub.messenger.unsent import Unsent
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.metrics.opening import Metrics, open_metrics, said
+from pubsub.metrics.serving import Metrics, open_metrics, said
+from pubsub.proxy.access import ProxyAccess
 from pubsub.proxy.core import ProxyCore
-from pubsub.proxy.entrance import Entrance
 from pubsub.proxy.keyed import KeyedTraffic
 from pubsub.proxy.metrics import snapshot
 from pubsub.proxy.routes_file import RoutesStore
@@ -41,7 +41,7 @@ from pubsub.proxy.samples import Samples
 from pubsub.proxy.traffic import Socket
 from pubsub.security.access import BOTH, CLIENTS, SERVERS
 from pubsub.security.audit import Audit
-from pubsub.security.opening import ProcessKeys, find_keys
+from pubsub.security.process_keys import ProcessKeys, find_keys
 
 LINGER_MS: Final = 200
 """Time for the last messages of a proxy that stops."""
@@ -117,10 +117,10 @@ class ProxyProcess(KeyedTraffic):
             StorageError: the routes file cannot be used.
         """
         settings = self.settings
-        sound_wall(self._clock.wall())
+        valid_wall(self._clock.wall())
         try:
             self.metrics = open_metrics(settings.metrics, settings.insecure, self._wakeup.set, self._closers)
-            self._open_entrance()
+            self._open_access()
             self._store = RoutesStore(settings.directory)
             remembered = self._store.load()
             self._listen(settings.bind, settings.servers)
@@ -130,14 +130,14 @@ class ProxyProcess(KeyedTraffic):
         self.core = ProxyCore(settings, self._clock.monotonic(), self._clock.wall(), remembered)
         self.core.process = partial(used, settings.directory)
         self.core.servers.last_reports.asks = True
-        if self._entrance is not None:
-            self.core.keys = self._entrance.gate.report
+        if self._access is not None:
+            self.core.keys = self._access.authorizer.report
             self.core.members.keyed = True
         if self.metrics is not None:
             self.core.metrics, self._samples = self.metrics.url, Samples()
         self._watch()
 
-    def _open_entrance(self) -> None:
+    def _open_access(self) -> None:
         """Install the ZAP handler before the first socket is bound, if there are keys."""
         settings, name = self.settings, f"proxy {self.settings.id}"
         addresses = (settings.bind, settings.servers or settings.bind)
@@ -155,7 +155,7 @@ class ProxyProcess(KeyedTraffic):
             if outside:
                 self._insecure(name, outside)
         elif any(map(_leaves, addresses)):
-            self._entrance = Entrance(keys, Audit(settings.audit_file, name), self._context, self._clock)
+            self._access = ProxyAccess(keys, Audit(settings.audit_file, name), self._context, self._clock)
 
     def _insecure(self, name: str, outside: str) -> None:
         """Record in the audit that any client is accepted."""
@@ -174,8 +174,8 @@ class ProxyProcess(KeyedTraffic):
             self._servers, self.servers = self._open(servers, SERVERS)
 
     def _open(self, address: str, door: str) -> tuple[Socket, str]:
-        entrance = self._entrance if _leaves(address) else None
-        curve: CurveServer | None = None if entrance is None else entrance.curve(door)
+        access = self._access if _leaves(address) else None
+        curve: CurveServer | None = None if access is None else access.curve(door)
         sock, bound = open_router(self._context, address, curve=curve)
         self._sockets.append(sock)
         if curve is not None:
@@ -196,8 +196,8 @@ class ProxyProcess(KeyedTraffic):
         self._poller = zmq.Poller()
         for sock in (*self._sockets, *(connections.sock for connections in self._connections)):
             self._poller.register(sock, zmq.POLLIN)
-        if self._entrance is not None:
-            self._poller.register(self._entrance.sock, zmq.POLLIN)
+        if self._access is not None:
+            self._poller.register(self._access.sock, zmq.POLLIN)
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
 
     def _listen_anew(self, now: float) -> None:
@@ -223,12 +223,12 @@ class ProxyProcess(KeyedTraffic):
         Raises:
             StorageError: the disk failed, so that no change can be made durable.
         """
-        clock, core, guard, entrance = self._clock.monotonic, self.core, self._guard, self._entrance
+        clock, core, guard, access = self._clock.monotonic, self.core, self._guard, self._access
         handover = None if self.metrics is None else self.metrics.handover
         if handover is not None:
             handover.started = True
         while not self._stopping:
-            due = core.deadline if entrance is None else min(core.deadline, entrance.deadline)
+            due = core.deadline if access is None else min(core.deadline, access.deadline)
             wait = min(ceil(max(0.0, due - clock()) * 1000), self.watchdog.wait_ms)
             wait = wait if guard.wait_ms is None else min(wait, guard.wait_ms)
             ready = [source for source, _ in self._poller.poll(wait)]
@@ -239,9 +239,9 @@ class ProxyProcess(KeyedTraffic):
                 continue
             if self._wakeup.fileno() in ready:
                 self._wakeup.clear()
-            if entrance is not None:
-                if entrance.sock in ready:
-                    entrance.take()
+            if access is not None:
+                if access.sock in ready:
+                    access.take()
                 self._look(now)
             self.turn(ready, now)
             for connections in self._connections:
@@ -261,8 +261,8 @@ class ProxyProcess(KeyedTraffic):
 
     def hang_up(self) -> None:
         """Reload the access list and reopen the audit soon. Any thread and any signal handler may call it."""
-        if self._entrance is not None:
-            self._entrance.gate.hang_up()
+        if self._access is not None:
+            self._access.authorizer.hang_up()
         self._wakeup.set()
 
     def close(self) -> None:
@@ -273,8 +273,8 @@ class ProxyProcess(KeyedTraffic):
         for closer in self._closers:
             closer()
         self._close_sockets(LINGER_MS)
-        if self._entrance is not None:
-            self._entrance.close()
+        if self._access is not None:
+            self._access.close()
         if self._own_context:
             self._context.term()
         if self._store is not None:

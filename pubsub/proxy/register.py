@@ -28,7 +28,7 @@ REGISTERS_MAX: Final = STORES_MAX
 """Limit of registers at one proxy, equal to that of stores."""
 
 
-class _Heard(NamedTuple):
+class _LastPrimary(NamedTuple):
     """The last primary that sent to this proxy.
 
     Attributes:
@@ -55,7 +55,7 @@ class Registers:
     ) -> None:
         self._proxy, self._identity, self._changes, self._patience = proxy, identity, changes, patience
         self.rows = {row.store: row for row in rows}
-        self._heard: dict[str, _Heard] = {}
+        self._heard: dict[str, _LastPrimary] = {}
 
     def handle(self, message: Prepare | Accept | Look | Admit, now: float) -> Vote:
         """Return the vote for a member's request.
@@ -95,7 +95,7 @@ class Registers:
             return True
         if known is not None and known.term > term:
             return False
-        self._heard[store] = _Heard(term, member, now)
+        self._heard[store] = _LastPrimary(term, member, now)
         return True
 
     def term(self, store: str) -> int:
@@ -103,7 +103,7 @@ class Registers:
         known = self._heard.get(store)
         return known.term if known is not None else 0
 
-    def unheard(self, store: str, member: str) -> None:
+    def disconnected(self, store: str, member: str) -> None:
         """Record that a member's connection has ended, so that its replacement need not wait for silence."""
         known = self._heard.get(store)
         if known is not None and known.member == member:

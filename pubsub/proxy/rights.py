@@ -28,7 +28,7 @@ from pubsub.protocol import Operate, decode
 from pubsub.protocol.codec import END
 from pubsub.security.access import ALLOWED, Access, Verdict, Why
 from pubsub.security.authorized import Role
-from pubsub.security.doors import Question, question
+from pubsub.security.questions import Question, question
 
 TAGS_MAX: Final = 16_384
 """Tags kept with their decisions. When the table is full it is cleared, and the decisions are made again."""

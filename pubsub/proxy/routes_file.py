@@ -242,7 +242,7 @@ class RoutesStore:
         sound = sound and all(
             isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
         )
-        sound = sound and all(_sound_register(row) for row in registers)
+        sound = sound and all(_valid_register(row) for row in registers)
         sound = sound and all(isinstance(after, int) and 0 < after <= NUMBER_MAX for _, _, after in given)
         if not sound:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
@@ -367,7 +367,7 @@ def _register(row: Sequence[Any]) -> RegisterRow:
     return RegisterRow(store, promised, ballot, view, server)
 
 
-def _sound_register(row: RegisterRow) -> bool:
+def _valid_register(row: RegisterRow) -> bool:
     """Return whether `write` can have written the row."""
     numbers = (row.view.term, row.ballot, row.promised)
     return (

@@ -31,7 +31,7 @@ HOLDERS_PER_TOPIC: Final = 4
 ABANDONED_MAX: Final = 100_000
 """Limit of abandoned logs."""
 
-UNHEARD_MAX: Final = 1_000
+UNCONFIRMED_MAX: Final = 1_000
 """Number of known stores beyond which no store is added that has not announced itself."""
 
 
@@ -226,7 +226,7 @@ class RoutingTable:
         if not self._fits(topic) or not self._has_room_for_holders():
             return False
         if server is None:
-            if len(self.servers) >= UNHEARD_MAX:
+            if len(self.servers) >= UNCONFIRMED_MAX:
                 return False
             signs = Liveness(*self._signs)
             signs.forget()

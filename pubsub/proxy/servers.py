@@ -19,7 +19,7 @@ from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.config.settings import ProxySettings
 from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
-from pubsub.protocol import Heartbeat, Operate, Outcome, Periodic, Status, Whole, decode, join_topics, split_topics
+from pubsub.protocol import Heartbeat, Operate, Outcome, Owners, Periodic, Status, decode, join_topics, split_topics
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, Vote
 from pubsub.proxy.announcements import Announcements
@@ -29,9 +29,9 @@ from pubsub.proxy.notices import Notices
 from pubsub.proxy.presence import Presence
 from pubsub.proxy.remembered import AbandonedLog
 from pubsub.proxy.replies import ORIGIN_MARK, Replies, Send
-from pubsub.proxy.roster import Roster
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
+from pubsub.proxy.store_directory import StoreDirectory
 
 HEAD_BYTES_MAX: Final = HEADER_LENGTH_MAX + PREFIX_LENGTH_MAX
 EXPIRE_SECONDS: Final = 1.0
@@ -71,10 +71,10 @@ class Servers:
         self._settings, self._table, self._replies, self._notices = settings, table, replies, notices
         self._stamps, self._members = stamps, members
         self._counters = replies.counters
-        self.roster = Roster(table, (settings.heartbeat_seconds, settings.liveness, now))
+        self.store_directory = StoreDirectory(table, (settings.heartbeat_seconds, settings.liveness, now))
         self.presence = Presence(settings, table, replies, notices, now)
         self.announcements = Announcements(
-            settings, table, replies, notices, stamps, self.roster, self.presence, members
+            settings, table, replies, notices, stamps, self.store_directory, self.presence, members
         )
         wait = settings.startup_wait_seconds
         self.starts_at = now + (settings.patience_seconds if wait is None else wait)
@@ -95,7 +95,7 @@ class Servers:
         if not 2 <= len(frames) <= 3:
             self._counters["malformed"] += 1
         elif not len(frames[0]):
-            self._conversation(server, link, frames, now)
+            self._handle_session(server, link, frames, now)
         elif server is None or frames[0][:1] != ORIGIN_MARK:
             self._counters["answers_of_strangers_dropped"] += 1
         elif self._replies.suspended:
@@ -103,7 +103,7 @@ class Servers:
         else:
             self._replies.sends.append(Send(False, bytes(frames[0][1:]), frames[1:]))
 
-    def _conversation(self, server: Server | None, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
+    def _handle_session(self, server: Server | None, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle a message for the proxy itself."""
         head = bytes(frames[1][: HEAD_BYTES_MAX + 1])
         body = frames[2] if len(frames) > 2 else b""
@@ -121,7 +121,7 @@ class Servers:
                 self.announcements.take(link, prefix, said, body, now)
             elif isinstance(said, Heartbeat):
                 self._heartbeat(server, link, prefix, said, now)
-            elif isinstance(said, Whole):
+            elif isinstance(said, Owners):
                 self._whole(server, link, prefix, said, body, now)
             elif isinstance(said, Operate) and said.action == "abandoned":
                 self._told_abandoned(server, said, now)
@@ -156,9 +156,11 @@ class Servers:
             self._table.detach(server)
             self.presence.died(server, now, left=True)
             if said.empty:
-                self.roster.left(server)
+                self.store_directory.left(server)
 
-    def _whole(self, server: Server | None, link: bytes, prefix: Prefix, said: Whole, body: Buffer, now: float) -> None:
+    def _whole(
+        self, server: Server | None, link: bytes, prefix: Prefix, said: Owners, body: Buffer, now: float
+    ) -> None:
         """Answer a WHOLE with all other holders of each topic, dead ones included.
 
         The answer is `unavailable` if a holder may be missing.
@@ -182,15 +184,15 @@ class Servers:
             reason = "an_announcement_is_missing"
         elif self._table.assignments.undecided(server, topics):
             reason = "topic_was_just_assigned"
-        elif awaits := self.roster.awaits():
+        elif awaits := self.store_directory.awaits():
             reason = awaits
         else:
-            self._counters["whole_answered"] += 1
+            self._counters["owners_answered"] += 1
             others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
             since = min((one.said_all for one in self._table.servers.values() if one is not server), default=0)
             self._replies.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others), since=since)
             return
-        self._counters["whole_unavailable"] += 1
+        self._counters["owners_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)
 
     def _told_abandoned(self, server: Server | None, said: Operate, now: float) -> None:

@@ -49,7 +49,7 @@ from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
-from pubsub.server.ownership.unheard import Unheard
+from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.requests.admission import Admission
@@ -92,7 +92,7 @@ class ServerCore:
         self.proxies = Proxies(settings, loaded.store_id, loaded.incarnation, stamps, now)
         for topic, value in state.given.items():
             self.proxies.remember(topic, value, state.change)
-        self.unheard = Unheard(state, self.proxies, settings.heartbeat_seconds, now)
+        self.unconfirmed = UnconfirmedAnnouncements(state, self.proxies, settings.heartbeat_seconds, now)
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
@@ -111,7 +111,7 @@ class ServerCore:
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
         self.reports = Reports(state, self.proxies, self.stores, self.moves)
-        self.beside: Callable[[Origin, Message, float], bool] = _nobody
+        self.intercept: Callable[[Origin, Message, float], bool] = _nobody
         """Handles a message for a member of a pair; returns False if the message is not of that kind."""
         self.deposed: Callable[[int], None] = _nothing
         """Called with the term of another primary of this store when a proxy reports one."""
@@ -146,7 +146,7 @@ class ServerCore:
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
-            if not origin.origin and self.beside(origin, message, now):
+            if not origin.origin and self.intercept(origin, message, now):
                 return
             self.state.replies.refuse(origin, f"a server does not process {type(message).__name__} here")
         elif isinstance(message, Status):
@@ -165,7 +165,7 @@ class ServerCore:
                 topic.
         """
         origin.topic = request.topic
-        if self.admission.turns_away(origin, request.topic):
+        if self.admission.rejects(origin, request.topic):
             return
         if isinstance(request, Put):
             self.puts.put(origin, request, now, sole_owner)
@@ -194,7 +194,7 @@ class ServerCore:
             elif sole:
                 self._dispatch(operation.origin, operation.request, now, sole_owner=True)
             else:
-                self.sole_owner.turn_away(operation)
+                self.sole_owner.reject(operation)
 
     def _from_server(self, origin: Origin, message: Message, now: float) -> None:
         """Process a message that came to this server's own address, or over a link to another server."""
@@ -206,7 +206,7 @@ class ServerCore:
             topic, gone = self.moves.refused(origin, message, now)
             if gone:
                 self.abandoned.announced(topic, gone, now)
-        elif origin.link != LISTENER or not self.beside(origin, message, now):
+        elif origin.link != LISTENER or not self.intercept(origin, message, now):
             self.state.replies.refuse(origin, f"a server does not process {type(message).__name__} here")
 
     def refuse(self, origin: Origin, reason: str, now: float) -> None:
@@ -239,7 +239,7 @@ class ServerCore:
                 self._told(name, ",".join(sorted(others)), proxy, now)
             return
         self.proxies.answered(proxy, status, now)
-        self.unheard.confirmed()
+        self.unconfirmed.confirmed()
         self.moves.forget_given()
         if status.outcome is Outcome.STALE:
             self.quarantine.hold_all_back(status.reason, status.change)
@@ -281,7 +281,7 @@ class ServerCore:
         self.sole_owner.tick(now)
         self._go_on(now)
         self.moves.tick(now)
-        self.unheard.tick(now)
+        self.unconfirmed.tick(now)
         if now >= self.proxies.deadline():
             # A proxy that gets a new socket receives a complete announcement too.
             announcing = any(now >= min(proxy.announce_at, proxy.reconnect_at) for proxy in self.proxies.all)
@@ -297,7 +297,7 @@ class ServerCore:
         """Return the time at which `tick` has something to do (monotonic seconds)."""
         return min(
             self.proxies.deadline(),
-            self.unheard.deadline(),
+            self.unconfirmed.deadline(),
             self.state.long_polls.deadline(),
             self.sole_owner.deadline(),
             self.retention.deadline(),
@@ -339,11 +339,11 @@ class ServerCore:
         state.uncommitted.committed()
         if state.announcements:
             self.proxies.announce(state.announcements, state.change, now)
-            self.unheard.announced(state.announcements, state.change, now)
+            self.unconfirmed.announced(state.announcements, state.change, now)
             state.announcements = {}
         out, self.proxies.out = self.proxies.out, []
-        for origin, answer in (*self.unheard.take(), *state.replies.take()):
-            if self.unheard.holds(origin, answer):
+        for origin, answer in (*self.unconfirmed.take(), *state.replies.take()):
+            if self.unconfirmed.holds(origin, answer):
                 continue
             self.proxies.sent(origin.link, now, waits=origin.waits)
             out.append(Outgoing(origin.link, origin.origin, origin.callback, 0, answer, origin.waits, origin.timing))

@@ -30,7 +30,7 @@ from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Outcome, Put, Transfer
 from pubsub.server.core import ServerCore
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.state.measures import Measures
 from pubsub.server.state.replies import Origin, Outgoing
 from pubsub.server.state.state import Request
@@ -44,7 +44,7 @@ from pubsub.server.topic.topic import Topic
 FULL_RETRY_SECONDS: Final = 0.5
 """Interval at which a server with a full disk checks for free space."""
 
-_TURNED_AWAY = Request | Transfer
+_REJECTED = Request | Transfer
 """Messages dropped while too many answers are held for the other member; their senders repeat them."""
 
 _log: Final = logging.getLogger(__name__)
@@ -78,7 +78,7 @@ class GroupCommit:
         random: Random,
         now: float,
         wall: float,
-        loops: Loops | None = None,
+        loops: HeldAnswers | None = None,
         lock: Turns | None = None,
     ) -> None:
         self.store, self.reserve, self.loops = store, reserve, loops
@@ -150,7 +150,7 @@ class GroupCommit:
             measures.taken += 1
             if type(message) is Put:
                 origin.timing = measures.put
-        if self.loops is not None and self.loops.turns_away and isinstance(message, _TURNED_AWAY):
+        if self.loops is not None and self.loops.rejects and isinstance(message, _REJECTED):
             core.state.counters["not_taken"] += 1  # The sender repeats it, to the member that serves by then.
             return 1
         core.handle(origin, message, now)

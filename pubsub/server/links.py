@@ -26,7 +26,7 @@ from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.messages import Outcome, Status, Transfer
 from pubsub.protocol.names import parse_endpoint
-from pubsub.server.doors import Doors
+from pubsub.server.access import ServerAccess
 
 GOODBYE_MS: Final = 200
 """Time for the last messages of a stopping server to leave."""
@@ -34,7 +34,7 @@ GOODBYE_MS: Final = 200
 REFUSALS_MAX: Final = 512
 """Addresses with a remembered refusal. One more clears all of them, and their refusals are logged again."""
 
-TURNED_AWAY_MAX: Final = 32
+REJECTED_MAX: Final = 32
 """Messages at its own address that a standby processes in one turn."""
 
 _log: Final = logging.getLogger(__name__)
@@ -70,8 +70,10 @@ class Links:
     receive = staticmethod(receive)
     send = staticmethod(send)
 
-    def __init__(self, context: zmq.Context[Any], poller: zmq.Poller, wakeup: Wakeup, doors: Doors | None) -> None:
-        self._context, self._poller, self._wakeup, self._doors = context, poller, wakeup, doors
+    def __init__(
+        self, context: zmq.Context[Any], poller: zmq.Poller, wakeup: Wakeup, access: ServerAccess | None
+    ) -> None:
+        self._context, self._poller, self._wakeup, self._access = context, poller, wakeup, access
         self._open: dict[zmq.Socket[bytes], _Link] = {}
         self._found_out: deque[Callable[[float], None]] = deque()
         """Results of other threads, to be processed by the loop."""
@@ -80,7 +82,7 @@ class Links:
         self._refused: dict[str, Refusal] = {}
 
     def dealer(self, address: str) -> zmq.Socket[bytes]:
-        return self._connected(address, address, None if self._doors is None else self._doors.to_proxy(address))
+        return self._connected(address, address, None if self._access is None else self._access.to_proxy(address))
 
     def to_server(self, address: str) -> zmq.Socket[bytes]:
         """Open a socket to another server, locked with the keys of the server ID in the address.
@@ -90,8 +92,8 @@ class Links:
                 lacks.
         """
         server, place = parse_endpoint(address)
-        if self._doors is not None:
-            return self._connected(address, place, self._doors.to_server(address))
+        if self._access is not None:
+            return self._connected(address, place, self._access.to_server(address))
         if server:
             raise ConfigurationError(f"no connection to {address}: that server has keys, and this server has none")
         return self._connected(address, place, None)
@@ -103,8 +105,8 @@ class Links:
             ConfigurationError: the address is invalid, or no key of another member is authorized.
         """
         server, place = parse_endpoint(address)
-        if self._doors is not None:
-            return self._connected(address, place, self._doors.to_member(address))
+        if self._access is not None:
+            return self._connected(address, place, self._access.to_member(address))
         if server:
             raise ConfigurationError(f"no connection to {address}: that member has keys, and this one has none")
         sock = self._connected(address, place, None)
@@ -143,8 +145,8 @@ class Links:
 
     def receive_known(self, listener: zmq.Socket[bytes]) -> tuple[str | None, Frames] | None:
         """Receive the next message at the server's own address, with the ID of the server that its key belongs to."""
-        if self._doors is not None and listener.mechanism == zmq.CURVE:
-            return self._doors.receive(listener)
+        if self._access is not None and listener.mechanism == zmq.CURVE:
+            return self._access.receive(listener)
         frames = receive(listener)
         return None if frames is None else (None, frames)
 
@@ -175,8 +177,8 @@ class Links:
             if self.refusals.pop(address, None) is not None:
                 _log.info("%s is connected now", address)
             return
-        assert self._doors is not None
-        sentence = self._doors.why_refused(address, refusal)
+        assert self._access is not None
+        sentence = self._access.why_refused(address, refusal)
         if self.refusals.get(address) != sentence:
             if len(self.refusals) >= REFUSALS_MAX:
                 self.refusals.clear()
@@ -187,7 +189,7 @@ class Links:
     def is_outdated(self, sock: zmq.Socket[bytes]) -> bool:
         """Return True if a socket to another server expects other keys than those authorized now."""
         link = self._open[sock]
-        return self._doors is not None and not self._doors.is_expected(link.address, link.curve)
+        return self._access is not None and not self._access.is_expected(link.address, link.curve)
 
     # The end
 
@@ -213,14 +215,14 @@ class Links:
         self._open.clear()
 
 
-def turn_away(links: Links, listener: Any, server: str, primary: str) -> None:
+def reject(links: Links, listener: Any, server: str, primary: str) -> None:
     """Answer a server that gives a topic to this standby with the address of the primary; no other process reports it.
 
     Args:
         server: the ID that both members have.
         primary: the address of the member that serves; "" if it is not known.
     """
-    for _ in range(TURNED_AWAY_MAX):
+    for _ in range(REJECTED_MAX):
         taken = links.receive_known(listener)
         if taken is None:
             return

@@ -42,8 +42,11 @@ def serving(
         Gauge("topics", "Topics that it holds.", len(state.topics)),
         Gauge("topics_held_back", "Quarantined topics: damaged, or of an older copy.", len(state.held)),
         Gauge(
-            "topics_set_aside", "Quarantined topics that came back after an operator abandoned them.", len(state.aside)
+            "topics_quarantined",
+            "Quarantined topics that came back after an operator abandoned them.",
+            len(state.aside),
         ),
+        Gauge("topics_set_aside", "Old name of topics_quarantined.", len(state.aside)),
         Gauge("proxies", "Proxies in its settings.", len(core.proxies.all)),
         Gauge("proxies_alive", "Proxies that answer.", alive),
         Gauge("links", "Open connections to and from other processes.", len(loop.dealers), {"to": "proxies"}),

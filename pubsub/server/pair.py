@@ -26,16 +26,16 @@ from pubsub.server.core import ServerCore
 from pubsub.server.links import GOODBYE_MS
 from pubsub.server.standby import membership
 from pubsub.server.standby.disk.copying import Getting, Giving
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.standby.disk.member_disk import MemberDisk
 from pubsub.server.standby.election.failure_detector import times_of
 from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.member import NO_STORE, Member, Role
-from pubsub.server.standby.operator_requests import Operated
+from pubsub.server.standby.operator_requests import OperatorRequests
 from pubsub.server.standby.repairs import Mending
 from pubsub.server.standby.replication.entries import Entry
-from pubsub.server.standby.status import CHANGES, Standing
+from pubsub.server.standby.status import CHANGES, StandbyStatus
 from pubsub.server.state.replies import LISTENER, Origin
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class Pair:
         self._settings, self._address, self._local = settings, address, local
         self._proxies, self.disk, self._wires, self._random = membership.digest(settings.proxies), disk, wires, random
         self._times = times_of(settings)
-        self.loops: Loops | None = None
+        self.loops: HeldAnswers | None = None
         self.dealers: list[Any] = []
         self.link: Any = None
         self._link_to, self._link_heard = "", now
@@ -114,7 +114,7 @@ class Pair:
         self._refused = ""
         self._answered, self._ready_by = False, now + self._times.patience
         self._apply_at, self._wall_ms = float("-inf"), 0
-        self._standing = Standing(now)
+        self._status = StandbyStatus(now)
         self._make_member(now)
 
     @property
@@ -307,18 +307,18 @@ class Pair:
         self.dealers = []
         return True
 
-    def lead(self, now: float) -> Loops:
+    def lead(self, now: float) -> HeldAnswers:
         """Begin the chosen term; return the held answers for `GroupCommit`, which commits the term's first entry."""
-        self._standing = Standing(now)
+        self._status = StandbyStatus(now)
         leading = self.member.lead(self.disk.end, self.disk.stream, now)
-        self.loops = Loops(leading, self.disk.stream, self._send_entries)
+        self.loops = HeldAnswers(leading, self.disk.stream, self._send_entries)
         return self.loops
 
-    def found(self, term: int, now: float) -> Loops:
+    def found(self, term: int, now: float) -> HeldAnswers:
         """Bootstrap the register of a store with one member: this one, which keeps its incarnation as the term."""
         end = self.disk.found(term)
         leading = self.member.found(term, end, self.disk.stream, now)
-        self.loops = Loops(leading, self.disk.stream, self._send_entries)
+        self.loops = HeldAnswers(leading, self.disk.stream, self._send_entries)
         return self.loops
 
     def serve(self, core: ServerCore, listener: Any, dealers: list[Any]) -> None:
@@ -330,15 +330,15 @@ class Pair:
             dealers: the sockets to the proxies; the server's loop keeps the list up to date.
         """
         self._core, self._listener, self.dealers = core, listener, dealers
-        core.beside = self.beside
+        core.intercept = self.intercept
         self.mending.serve(core.state)
         core.proxies.member = self.member.identity.member
         core.reports.standby = self.report
-        operated = Operated(self.member, core.state.replies, lambda: self._wall_ms)
-        core.operations.actions.update(operated.actions())
+        operator_requests = OperatorRequests(self.member, core.state.replies, lambda: self._wall_ms)
+        core.operations.actions.update(operator_requests.actions())
         core.deposed = self.member.deposed_by
 
-    def beside(self, origin: Origin, message: Message, now: float) -> bool:
+    def intercept(self, origin: Origin, message: Message, now: float) -> bool:
         """Handle a message between members; return False if the message is not of that kind."""
         if isinstance(message, Vote) and isinstance(origin.link, int) and origin.link != LISTENER:
             self.member.vote(origin.link, message, now)
@@ -372,7 +372,7 @@ class Pair:
         """
         member, self._wall_ms = self.member, wall_ms
         member.tick(now, wall_ms)
-        _tell(self._standing.look(member, self.giving.busy, now))
+        _tell(self._status.look(member, self.giving.busy, now))
         if self._keep():  # The store has a register now, so proxies must learn which member announces it.
             self._core.proxies.announce_all(now)
         self.send(now)
@@ -417,7 +417,7 @@ class Pair:
 
     def report(self, now: float) -> dict[str, Any]:
         """Return the report about the two members; see `Standing.report`."""
-        return self._standing.report(self.member, self._address, self.giving.percent, now)
+        return self._status.report(self.member, self._address, self.giving.percent, now)
 
     def close(self) -> None:
         """End copies that are under way; the owner of the disk closes it."""

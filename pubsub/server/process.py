@@ -21,7 +21,7 @@ from typing import Any, Final
 import apsw
 import zmq
 
-from pubsub.base.clock import Clock, SystemClock, sound_wall
+from pubsub.base.clock import Clock, SystemClock, valid_wall
 from pubsub.base.database import Turns, translate
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
@@ -34,20 +34,20 @@ from pubsub.errors import ConfigurationError, StorageError, StoreFull
 from pubsub.messenger.memory import MemoryGuard, once_free
 from pubsub.messenger.sockets import Connections, open_router
 from pubsub.messenger.wakeup import Wakeup
-from pubsub.metrics.opening import Metrics, open_metrics, said
+from pubsub.metrics.serving import Metrics, open_metrics, said
 from pubsub.metrics.snapshot import Snapshot
 from pubsub.protocol.messages import Message
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
-from pubsub.security.opening import ProcessKeys
-from pubsub.server.doors import Doors, keys_of
+from pubsub.security.process_keys import ProcessKeys
+from pubsub.server.access import ServerAccess, keys_of
 from pubsub.server.group_commit import GroupCommit
-from pubsub.server.links import Links, turn_away
+from pubsub.server.links import Links, reject
 from pubsub.server.listening import listen
 from pubsub.server.loop import Loop, check_stale
 from pubsub.server.metrics import following, serving
 from pubsub.server.pair import APPLY_RETRY_SECONDS, Pair
 from pubsub.server.standby import membership
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.standby.disk.member_disk import MemberDisk, begin_pair, open_disk
 from pubsub.server.standby.member import Role
@@ -91,7 +91,7 @@ class ServerProcess:
         refuse_patched("a server")
         self.settings = settings
         self._keys = keys
-        self._doors: Doors | None = None
+        self._access: ServerAccess | None = None
         self.address, self._own_context = "", context is None
         self._context: zmq.Context[Any] = zmq.Context() if context is None else context
         self._clock = clock or SystemClock()
@@ -122,18 +122,18 @@ class ServerProcess:
         self.metrics = open_metrics(settings.metrics, settings.insecure, self._wakeup.set, self._closers)
         self._open_disk()
         if keys is not None:
-            self._doors = Doors(settings, keys, self._context, self._clock, alone=self._own_context)
-            self._closers.append(self._doors.close)
+            self._access = ServerAccess(settings, keys, self._context, self._clock, alone=self._own_context)
+            self._closers.append(self._access.close)
         store = None if self._disk is not None else self._store
         self._listener, self.address = listen(settings.bind, self._bound, store, self._local)
         self._closers.append(lambda: self._close_listener())  # noqa: PLW0108 - `_close_listener` may be replaced
         self._poller = zmq.Poller()
         self._poller.register(self._wakeup.fileno(), zmq.POLLIN)
-        if self._doors is not None and self._doors.sock is not None:
-            self._poller.register(self._doors.sock, zmq.POLLIN)
+        if self._access is not None and self._access.sock is not None:
+            self._poller.register(self._access.sock, zmq.POLLIN)
         told = settings.advertise or self.address
         self._told = keyless_endpoint(told) if keys is None else keyed_endpoint(settings.id, told)
-        self._links = Links(self._context, self._poller, self._wakeup, self._doors)
+        self._links = Links(self._context, self._poller, self._wakeup, self._access)
         self._closers.append(self._links.goodbye)
         if self._disk is None:
             self._serve(None)
@@ -171,7 +171,7 @@ class ServerProcess:
     def _wall_ms(self) -> int:
         return int(self._clock.wall() * 1000)
 
-    def _serve(self, loops: Loops | None) -> None:
+    def _serve(self, loops: HeldAnswers | None) -> None:
         """Start to serve: alone, or as the primary of a term."""
         settings = self.settings
         if self._disk is not None:
@@ -190,13 +190,13 @@ class ServerProcess:
         self._closers.append(self._checkpointer.stop)
         self._serving = True
         self._watch_listener()
-        if self._doors is not None:
-            self.core.reports.keys = partial(self._doors.report, self._links.refusals)
+        if self._access is not None:
+            self.core.reports.keys = partial(self._access.report, self._links.refusals)
         self._loop = Loop(settings, self._group_commit, self._links, self._listener, self._checkpointer.check)
-        self.core.beside = self._beside
+        self.core.intercept = self._intercept
 
-    def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
-        now, wall = self._clock.monotonic(), sound_wall(self._clock.wall())
+    def _make_group_commit(self, loops: HeldAnswers | None, lock: Turns | None) -> GroupCommit:
+        now, wall = self._clock.monotonic(), valid_wall(self._clock.wall())
         return GroupCommit(self.settings, self._store, self._reserve(), self._random, now, wall, loops, lock)
 
     def _reserve(self) -> Reserve:
@@ -209,7 +209,7 @@ class ServerProcess:
             grow_log(self._store)
         return Checkpointer(self._store, self._group_commit.lock, self._wakeup.set)
 
-    def _beside(self, origin: Origin, message: Message, now: float) -> bool:
+    def _intercept(self, origin: Origin, message: Message, now: float) -> bool:
         """Record that another member asks to follow this lone server; after this loop its store gets a register."""
         asked = membership.may_follow(self.core.state, origin, message)
         self._asked_to_pair = self._asked_to_pair or asked
@@ -261,7 +261,7 @@ class ServerProcess:
 
     def _watch_listener(self) -> None:
         counters = self.core.state.counters if self._serving else self._counters
-        failed = "" if self._doors is None else HANDSHAKES_FAILED
+        failed = "" if self._access is None else HANDSHAKES_FAILED
         self._connections = Connections(self._context, self._listener, counters, CONNECTION_COUNTERS, failed)
         for sock in (self._listener, self._connections.sock):
             self._poller.register(sock, zmq.POLLIN)
@@ -294,7 +294,7 @@ class ServerProcess:
             self._pair.serve(self.core, self._listener, self._loop.dealers)
 
     def _bound(self, address: str) -> tuple[zmq.Socket[bytes], str]:
-        curve = None if self._doors is None else self._doors.curve
+        curve = None if self._access is None else self._access.curve
         return open_router(self._context, address, received_max=TRANSFERS_RECEIVED_MAX, curve=curve)
 
     def run(self, ready: Callable[[], None] = lambda: None) -> None:
@@ -331,9 +331,9 @@ class ServerProcess:
             self._loop.send(now)
 
     def _turn(self) -> None:
-        doors, deadline = self._doors, self.deadline
-        if doors is not None:
-            deadline = min(deadline, doors.gate.deadline, self._links.due)
+        access, deadline = self._access, self.deadline
+        if access is not None:
+            deadline = min(deadline, access.authorizer.deadline, self._links.due)
         wait = deadline - self._clock.monotonic()
         most = min(self._guard.wait_ms or 1000, self.watchdog.wait_ms)
         ready = dict(self._poller.poll(max(0, min(most, int(wait * 1000) + 1)) if wait > 0 else 0))
@@ -345,8 +345,8 @@ class ServerProcess:
             return
         if self._connections.sock in ready:
             self._connections.take()
-        if doors is not None:
-            self._let_in(doors, ready, now)
+        if access is not None:
+            self._accept_connections(access, ready, now)
         self._act(ready, now)
         if self.metrics is not None and self.metrics.handover.wanted:
             self.metrics.handover.give(self._snapshot(now))
@@ -377,18 +377,18 @@ class ServerProcess:
                 self._step_down(pair, now)
         else:
             if self._listener in ready:
-                turn_away(self._links, self._listener, self.settings.id, pair.member.primary[1])
+                reject(self._links, self._listener, self.settings.id, pair.member.primary[1])
             pair.turn(ready, now, self._wall_ms())
             if pair.member.role is Role.TAKING:
                 self._take(pair, now)
 
-    def _let_in(self, doors: Doors, ready: Container[Any], now: float) -> None:
+    def _accept_connections(self, access: ServerAccess, ready: Container[Any], now: float) -> None:
         """Answer access requests, and close the links to servers that are no longer authorized."""
-        if doors.sock in ready:
-            doors.take()
-        if now >= doors.gate.deadline and doors.look(now):
+        if access.sock in ready:
+            access.take()
+        if now >= access.authorizer.deadline and access.look(now):
             if self._serving:
-                self.core.moves.receiving.drop_givers(doors.is_server)
+                self.core.moves.receiving.drop_givers(access.is_server)
                 self._loop.close_servers(self._links.is_outdated)
             if self._pair is not None:
                 self._pair.disconnect()  # The keys expected of the other member may have changed.
@@ -396,8 +396,8 @@ class ServerProcess:
 
     def hang_up(self) -> None:
         """Read the access list and open the audit file again; safe from any thread and any signal handler."""
-        if self._doors is not None:
-            self._doors.gate.hang_up()
+        if self._access is not None:
+            self._access.authorizer.hang_up()
             self._wakeup.set()
 
     def stop(self) -> None:
@@ -431,7 +431,7 @@ def run_server(settings: ServerSettings) -> None:
     """
     allow_connections()
     check_files()
-    sound_wall(SystemClock().wall())  # A wrong clock must be found before the first write.
+    valid_wall(SystemClock().wall())  # A wrong clock must be found before the first write.
     process = ServerProcess(settings, guard=MemoryGuard(settings.memory_bytes_max))
     process.watchdog = Watchdog()
     if settings.authorized is not None:  # Set before `start`, since a large store takes long to open.

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import SystemClock, sound_wall
+from pubsub.base.clock import SystemClock, valid_wall
 from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, NotNow, Unavailable
@@ -31,7 +31,7 @@ from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.names import keyed_endpoint, keyless_endpoint
 from pubsub.protocol.register import Vote
 from pubsub.protocol.standby import EntryId
-from pubsub.server.doors import Doors, keys_of
+from pubsub.server.access import ServerAccess, keys_of
 from pubsub.server.links import Links
 from pubsub.server.offline.restore import Restored, end_logs
 from pubsub.server.pair import decoded, framed
@@ -74,7 +74,7 @@ def promote(settings: ServerSettings, agree: Callable[[tuple[str, ...]], None]) 
         ConfigurationError, StorageError: the directory is not a member's, or cannot be used, or the clock is wrong.
     """
     allow_connections()
-    sound_wall(SystemClock().wall())  # The proxies would keep a ballot of a wrong clock.
+    valid_wall(SystemClock().wall())  # The proxies would keep a ballot of a wrong clock.
     local = LocalFile(settings.directory)
     if local.local is None:
         raise ConfigurationError(f"{settings.directory} is not the directory of a member of a server with a standby")
@@ -148,8 +148,8 @@ def _asking(settings: ServerSettings) -> Iterator[Callable[[dict[str, Message], 
     """
     clock, context, poller, wakeup = SystemClock(), zmq.Context[Any](), zmq.Poller(), Wakeup()
     keys = keys_of(settings, clock.wall())
-    doors = None if keys is None else Doors(settings, keys, context, clock, alone=True)
-    links = Links(context, poller, wakeup, doors)
+    access = None if keys is None else ServerAccess(settings, keys, context, clock, alone=True)
+    links = Links(context, poller, wakeup, access)
     try:
         dealers = {proxy: links.dealer(proxy) for proxy in settings.proxies}
 
@@ -171,7 +171,7 @@ def _asking(settings: ServerSettings) -> Iterator[Callable[[dict[str, Message], 
         yield ask
     finally:
         links.goodbye()
-        if doors is not None:
-            doors.close()
+        if access is not None:
+            access.close()
         wakeup.close()
         context.term()

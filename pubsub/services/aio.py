@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import TracebackType
 
 from pubsub.services.calling import Body, Reply
-from pubsub.services.shared import ServiceClientBase
+from pubsub.services.client_base import ServiceClientBase
 
 
 class AsyncServiceClient(ServiceClientBase):

@@ -19,8 +19,10 @@ import zmq
 
 from pubsub.base.clock import Clock
 from pubsub.base.limits import BODY_BYTES_MAX
-from pubsub.errors import CallerError, ConfigurationError, InvalidName, NotLetIn, PubsubError, TooLarge
+from pubsub.errors import CallerError, ConfigurationError, InvalidName, KeyRefused, PubsubError, TooLarge
+from pubsub.services.access import Locks
 from pubsub.services.core.interface import (
+    AccessRefused,
     Answered,
     Event,
     Frames,
@@ -28,10 +30,8 @@ from pubsub.services.core.interface import (
     PartlyAnswered,
     Patience,
     Rejected,
-    ShutOut,
 )
 from pubsub.services.engine import Engine, log_event
-from pubsub.services.entrance import Locks
 from pubsub.services.errors import CallRefused, CallTimeout, NoWorker
 from pubsub.services.kinds import CALLERS, TELLING
 
@@ -190,7 +190,7 @@ class Calling:
             on_part: receives each part of the reply, in the thread that drives the sockets.
 
         Returns:
-            The future reply. It fails with a CallError or NotLetIn. To cancel the future withdraws the call.
+            The future reply. It fails with a CallError or KeyRefused. To cancel the future withdraws the call.
         """
         service, frames = check_service(service), frames_of(body)
         if self._broken is not None:
@@ -314,5 +314,5 @@ def _error(service: str, event: Event) -> PubsubError:
         return CallTimeout(service, event.tries, event.seconds, event.addresses)
     if isinstance(event, Rejected):
         return CallRefused(service, event.code, event.reason)
-    assert isinstance(event, ShutOut)
-    return NotLetIn(event.reason)
+    assert isinstance(event, AccessRefused)
+    return KeyRefused(event.reason)

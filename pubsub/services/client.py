@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Final
 
 from pubsub.services.calling import Body, Reply
-from pubsub.services.shared import ServiceClientBase
+from pubsub.services.client_base import ServiceClientBase
 
 LOOK_SECONDS: Final = 0.5
 """Longest single wait. A signal that comes just before a wait is handled when the wait ends."""
@@ -57,7 +57,7 @@ class ServiceClient(ServiceClientBase):
             CallTimeout: no reply came; the service may or may not have done the work.
             NoWorker: no reply came, and the broker answers that the service has no worker.
             CallRefused: the service refused the call.
-            NotLetIn: the other side does not know the key of this client.
+            KeyRefused: the other side does not know the key of this client.
             CallerError: an argument is invalid, or the client is closed.
         """
         future = self.submit(service, body, timeout=timeout, tries=tries, on_part=on_part)

@@ -225,13 +225,13 @@ def call(
 @contextmanager
 def _looking(addresses: Sequence[str]) -> Iterator[None]:
     """If a call times out, add the reason that prevents connections to its error."""
-    from pubsub.base.reachability import obstacle
+    from pubsub.base.reachability import rejection
     from pubsub.services.errors import CallTimeout
 
     try:
         yield
     except CallTimeout as error:
-        found = {address: obstacle(address) for address in addresses}
+        found = {address: rejection(address) for address in addresses}
         error.obstacles = "; ".join(f"{address}: {why}" for address, why in found.items() if why)
         raise
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base import forks
-from pubsub.base.clock import Clock, SystemClock, sound_wall
+from pubsub.base.clock import Clock, SystemClock, valid_wall
 from pubsub.base.limits import BODY_BYTES_MAX
 from pubsub.base.open_files import check_files
 from pubsub.base.patched import refuse_patched
@@ -28,9 +28,9 @@ from pubsub.messenger.redial import Redial, open_redialed
 from pubsub.messenger.redials import Redials
 from pubsub.messenger.sockets import open_publisher, open_router, open_subscriber, send_frames
 from pubsub.messenger.wakeup import Wakeup
+from pubsub.services.access import Locks, ServiceAccess
 from pubsub.services.core.interface import FRAMES_MAX, NEVER, Core, Dial, Event, Port, PortKind, Send
-from pubsub.services.entrance import Entrance, Locks
-from pubsub.services.lull import Lull
+from pubsub.services.heartbeat_batching import HeartbeatBatching
 from pubsub.services.waiting import Waiting
 
 DRAIN_MAX: Final = 256
@@ -115,9 +115,9 @@ class Engine:
         self._open: dict[str, _Open] = {}
         self._by_source: dict[Any, _Open] = {}
         self._by_watch: dict[Any, _Open] = {}
-        self._entrance: Entrance | None = None
+        self._access: ServiceAccess | None = None
         self._redials = Redials(self.counters, _call, self.submit)
-        self._lull = Lull()
+        self._batching = HeartbeatBatching()
         self._until: Sized = ()
         self._due_at = NEVER
         """Due time of the last sleep."""
@@ -128,7 +128,7 @@ class Engine:
         self._waiting = Waiting()
         self._opened_anew = True
         self._gates: list[str] = []
-        self._shut: tuple[str, ...] = ()
+        self._not_read: tuple[str, ...] = ()
         forks.watch(self)
 
     # From any thread
@@ -153,8 +153,8 @@ class Engine:
 
     def hang_up(self) -> None:
         """Read the access list again soon, and reopen the audit file. For any thread and any signal handler."""
-        if self._entrance is not None:
-            self._entrance.hang_up()
+        if self._access is not None:
+            self._access.hang_up()
         self._wakeup.set()
 
     def forked(self, parent: int) -> None:
@@ -169,7 +169,7 @@ class Engine:
     @property
     def keyed(self) -> bool:
         """Whether clients and workers need a key."""
-        return self._entrance is not None
+        return self._access is not None
 
     # From the thread that runs the engine
 
@@ -180,12 +180,12 @@ class Engine:
             ConfigurationError: an address is in use or invalid, the keys cannot be used, or the clock is wrong.
         """
         try:
-            sound_wall(self._clock.wall())  # The clock must be right before anything is written.
+            valid_wall(self._clock.wall())  # The clock must be right before anything is written.
             allow_connections()
             if self._locks.listening is not None and any(_listens(port) for port in self._ports):
                 audit = self._locks.audit
                 assert audit is not None
-                self._entrance = Entrance(self._locks.listening, audit, self._context, self._clock)
+                self._access = ServiceAccess(self._locks.listening, audit, self._context, self._clock)
             for port in self._ports:
                 self._open_port(port)
             now = self._clock.monotonic()
@@ -197,7 +197,7 @@ class Engine:
 
     def _open_port(self, port: Port) -> None:
         leaves = not port.address.startswith("inproc://")
-        curve = self._entrance.curve() if self._entrance is not None and leaves else None
+        curve = self._access.curve() if self._access is not None and leaves else None
         if port.kind is PortKind.SUBSCRIBER:
             sock = open_subscriber(self._context, port.address, curve=self._locks.curve(port.address))
         else:
@@ -257,48 +257,48 @@ class Engine:
                     self._take(source, now)
             if taken:  # Without a commit each message was settled at once.
                 worked = self._worked or (self._commit is not None and self._settle(now))
-                self._lull.took(taken, now, worked=worked)
+                self._batching.took(taken, now, worked=worked)
             if self._due_at <= now:
                 self._do_due(now)
 
     def _do_due(self, now: float) -> None:
         self._redials.redial(now)
-        if self._entrance is not None:
-            self._entrance.look(now)
+        if self._access is not None:
+            self._access.look(now)
         due = self.core.timer()
         if due is not None and due <= now:
             self.core.tick(now)
 
     def _sleep(self, now: float) -> list[Any]:
         """Wait for a message, a due time or a wakeup. Return the sources to read."""
-        shut = tuple([name for name in self._gates if not self.core.reads(name)]) if self._gates else ()
-        if self._opened_anew or shut != self._shut:
-            self._shut = shut
-            self._make_waiting(shut)
+        not_read = tuple([name for name in self._gates if not self.core.reads(name)]) if self._gates else ()
+        if self._opened_anew or not_read != self._not_read:
+            self._not_read = not_read
+            self._make_waiting(not_read)
         # Set before the check of the actions: a thread that submits after the check then wakes the engine.
         self._sleeping = True
         timer = self.core.timer()
         due = self._redials.due if timer is None else min(timer, self._redials.due)
-        self._due_at = due = due if self._entrance is None else min(due, self._entrance.deadline)
+        self._due_at = due = due if self._access is None else min(due, self._access.deadline)
         seconds = 0.0 if self._actions or self._stopping else max(0.0, min(due - now, SLEEP_SECONDS_MAX))
-        nap = self._lull.nap(now)
-        if nap:
-            nap = min(nap, seconds)
-            self._waiting.nap(nap)
-            seconds -= nap
+        batching_seconds = self._batching.batching_seconds(now)
+        if batching_seconds:
+            batching_seconds = min(batching_seconds, seconds)
+            self._waiting.batching_seconds(batching_seconds)
+            seconds -= batching_seconds
         ready = self._waiting.wait(0.0 if self._actions or self._stopping else seconds)
         self._sleeping = False
         return ready
 
-    def _make_waiting(self, shut: Sequence[str]) -> None:
+    def _make_waiting(self, not_read: Sequence[str]) -> None:
         quiet: list[Any] = [self._wakeup.fileno()]
-        if self._entrance is not None:
-            quiet.append(self._entrance.sock)
+        if self._access is not None:
+            quiet.append(self._access.sock)
         wakers, every = tuple(quiet), self._open.values()
         quiet += [opened.redial.sock for opened in every if opened.redial is not None]
         quiet += [opened.sock for opened in every if opened.sock.type == zmq.PUB]  # Never has a message.
         self._waiting = Waiting(
-            [opened.sock for opened in every if opened.name not in shut and opened.sock not in quiet], quiet, wakers
+            [opened.sock for opened in every if opened.name not in not_read and opened.sock not in quiet], quiet, wakers
         )
         self._opened_anew = False
 
@@ -306,8 +306,8 @@ class Engine:
         """Handle a source that carries no messages of the core."""
         if source in self._by_watch:
             self._watch(source, now)
-        elif self._entrance is not None and source is self._entrance.sock:
-            self._entrance.take()
+        elif self._access is not None and source is self._access.sock:
+            self._access.take()
         elif source == self._wakeup.fileno():
             self._wakeup.clear()
 
@@ -359,8 +359,8 @@ class Engine:
         return expected
 
     def _allows(self, user: str, port: str, frames: Sequence[bytes], now: float) -> bool:
-        assert self._entrance is not None
-        return self._entrance.allows(user, self.core.asked(port, frames), now)
+        assert self._access is not None
+        return self._access.allows(user, self.core.asked(port, frames), now)
 
     def _settle(self, now: float) -> bool:
         """Run actions, commit, send and deliver events until nothing is left. Return True if there was anything."""
@@ -413,8 +413,8 @@ class Engine:
         self._open.clear()
         self._by_source.clear()
         self._by_watch.clear()
-        if self._entrance is not None:
-            self._entrance.close()
+        if self._access is not None:
+            self._access.close()
         if self._own_context:
             self._context.term()
         self._wakeup.close()

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from pubsub.base.clock import SystemClock, sound_wall
+from pubsub.base.clock import SystemClock, valid_wall
 from pubsub.base.loopback import reaches_out
 from pubsub.errors import ConfigurationError
 from pubsub.security.audit import Audit
 from pubsub.security.keys import parse_public
-from pubsub.security.opening import find_keys, own_pair
-from pubsub.services.entrance import Locks
+from pubsub.security.process_keys import find_keys, own_pair
+from pubsub.services.access import Locks
 
 _KEY_VARIABLE: Final = "PUBSUB_CLIENT_KEY_FILE"
 _AUTHORIZED_VARIABLE: Final = "PUBSUB_AUTHORIZED"
@@ -53,7 +53,7 @@ def find_locks(
         ConfigurationError: a file cannot be used, one side has keys and the other has none, or the clock is wrong.
         InvalidKey: an expected key is not a public key.
     """
-    sound_wall(SystemClock().wall())  # The clock must be right before the audit is written.
+    valid_wall(SystemClock().wall())  # The clock must be right before the audit is written.
     listening = None
     if binds:
         outside = next(filter(reaches_out, binds), "")

@@ -17,7 +17,7 @@ from pubsub.services.engine import Engine
 if TYPE_CHECKING:
     import zmq
 
-    from pubsub.services.entrance import Locks
+    from pubsub.services.access import Locks
 
 HEARTBEAT_SECONDS_MIN: Final = 0.7
 """Shortest heartbeat in seconds: a started server listens for two, and the other may need 1 s of that to reconnect."""

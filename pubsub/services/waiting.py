@@ -77,7 +77,7 @@ class Waiting:
                 self._unsure[source] = None
         return ready
 
-    def nap(self, seconds: float) -> None:
+    def batching_seconds(self, seconds: float) -> None:
         """Wait for the wakers only, and read nothing."""
         if not self._unsure:
             self._wakers.poll(ceil(seconds * 1000))

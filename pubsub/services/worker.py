@@ -1,8 +1,8 @@
 """`Worker`: runs a handler for the requests of a service, behind a queue or broker, or as a server of its own.
 
 The handler runs in the thread, or on the event loop, that runs the worker, one request at a time. During a long handler
-another thread sends the heartbeats (`stand_in`). So a handler may take any time, and may use objects that belong to its
-thread.
+another thread sends the heartbeats (`background_driver`). So a handler may take any time, and may use objects that
+belong to its thread.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.forks import no_pickling
 from pubsub.errors import CallerError, ConfigurationError, PubsubError
+from pubsub.services.background_driver import LOOK_SECONDS, BackgroundDriver
 from pubsub.services.calling import check_service, core_of, frames_of
 from pubsub.services.core.binary_star.paired import PairedServer
 from pubsub.services.core.interface import Event, Frames, Port, Requested, WorkerCore
@@ -30,12 +31,11 @@ from pubsub.services.keys import find_locks
 from pubsub.services.kinds import SERVERS, USUAL_BEATS, WORKERS, Beats
 from pubsub.services.options import HEARTBEAT_SECONDS_MAX, HEARTBEAT_SECONDS_MIN, checked
 from pubsub.services.overrun import CANCEL_SECONDS, Overrun
-from pubsub.services.stand_in import LOOK_SECONDS, StandIn
 
 if TYPE_CHECKING:
     import zmq
 
-    from pubsub.services.entrance import Locks
+    from pubsub.services.access import Locks
     from pubsub.services.pairing import Pairing
 
 _log: Final = logging.getLogger("pubsub.services")
@@ -161,28 +161,28 @@ class Worker:
         check_handler(self._handler, coroutines=False)
         jobs: deque[Requested | None] = deque()
         self._begin(jobs.append)
-        stand_in = StandIn(self._engine, self._look_seconds)
-        stand_in.start()
+        background = BackgroundDriver(self._engine, self._look_seconds)
+        background.start()
         self._overrun.start()
         try:
             if ready is not None:
                 ready()
-            while not self._stopping and stand_in.broken is None:
+            while not self._stopping and background.broken is None:
                 self._engine.run(jobs)
                 if jobs and (job := jobs.popleft()) is not None and not self._stopping:
-                    stand_in.go_away()
+                    background.suspend()
                     try:
                         self._work(job)
                     finally:
                         self._overrun.end()
-                        stand_in.come_back()
-            if stand_in.broken is not None:
-                raise stand_in.broken
+                        background.resume()
+            if background.broken is not None:
+                raise background.broken
             self._engine.leave()
         finally:
             if not self._engine.inherited:
                 self._overrun.close()
-                stand_in.end()
+                background.end()
                 self._engine.close()
 
     async def serve(self, ready: Callable[[], object] | None = None) -> None:

@@ -133,7 +133,7 @@ def _keys(body: bytes, tables: Tables) -> pa.Array:
     """Return each record's key; null for a record without one."""
     if not tables.keys_at:
         return pa.nulls(tables.records, pa.binary())
-    keys = _beside(body, tables.records, tables.keys_at, tables.keys_stop)
+    keys = _metadata(body, tables.records, tables.keys_at, tables.keys_stop)
     return pc.if_else(pc.equal(pc.binary_length(keys), 0), pa.scalar(None, pa.binary()), keys)
 
 
@@ -141,13 +141,13 @@ def _headers(body: bytes, tables: Tables) -> pa.Array:
     """Return each record's headers; null for a record without any."""
     if not tables.headers_at:
         return pa.nulls(tables.records, HEADERS_TYPE)
-    blocks = _beside(body, tables.records, tables.headers_at, tables.data_at)
+    blocks = _metadata(body, tables.records, tables.headers_at, tables.data_at)
     found = [list(decode_headers(block.as_py()).items()) or None for block in blocks]
     rows = [None if pairs is None else [{"key": key, "value": value} for key, value in pairs] for pairs in found]
     return pa.array(rows, HEADERS_TYPE)
 
 
-def _beside(body: bytes, records: int, begin: int, stop: int) -> pa.Array:
+def _metadata(body: bytes, records: int, begin: int, stop: int) -> pa.Array:
     """Return the keys or headers of records; their table of ends comes just before `begin`."""
     table = pa.py_buffer(bytes(END_BYTES) + body[begin - END_BYTES * records : begin])
     values = pa.Array.from_buffers(pa.binary(), records, [None, table, pa.py_buffer(body[begin:stop])])
@@ -193,16 +193,16 @@ def pieces(
             f"{values.null_count} of {len(values)} values are null; replace them, an empty value is allowed"
         )
     columns = [_Column(values)]
-    beside = [
+    metadata = [
         (flag, _Column(column.fill_null(b"")))
         for flag, column in ((KEYED, keys), (HEADED, headers))
         if column is not None and column.null_count < len(column)
     ]
-    columns += [column for _, column in beside]
+    columns += [column for _, column in metadata]
     place = 0
     while place < len(values):
         stop = _stop(columns, place, len(values))
-        held = [(flag, column) for flag, column in beside if column.size(place, stop) > 0]
+        held = [(flag, column) for flag, column in metadata if column.size(place, stop) > 0]
         parts = [part for column in (columns[0], *(column for _, column in held)) for part in column.parts(place, stop)]
         yield stop - place, b"".join((_HEAD.pack(1, sum(flag for flag, _ in held), 0, stop - place), *parts))
         place = stop

@@ -20,8 +20,8 @@ from pubsub.errors import ConfigurationError, InvalidKey, PubsubError
 from pubsub.protocol.names import check_id
 from pubsub.security.files import read_key_file
 from pubsub.security.keys import format_secret, parse_secret
-from pubsub.security.opening import ClientKeys
 from pubsub.security.pairs import Pair, pair_of
+from pubsub.security.process_keys import ClientKeys
 
 READER: Final = "spark"
 """Client ID of a source without a given ID."""

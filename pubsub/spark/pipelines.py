@@ -127,7 +127,7 @@ def default_name(kind: str, *parts: str) -> str:
     return f"{kind}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:12]}"
 
 
-def whole_path(target: str) -> str:
+def complete_path(target: str) -> str:
     """Return a target as an absolute path; a URL stays unchanged."""
     return target if "://" in target else os.path.abspath(target)
 
@@ -229,7 +229,7 @@ def hold(place: Place, topics: Sequence[str], name: str) -> None:
 
     Raises:
         Unavailable: no answer came.
-        NotLetIn, NotAllowed: see `Proxies.ask`.
+        KeyRefused, NotAllowed: see `Proxies.ask`.
     """
     with place.identity.connect(place.proxies, place.timeout) as link:
         for topic in topics:

@@ -157,8 +157,8 @@ class Attempt:
             if topic is None:
                 raise ValueError("column topic is null in some row")
             its = pc.equal(topics, topic)
-            beside = [None if column is None else column.filter(its) for column in (keys, headers)]
-            self._stage(check_new_topic(topic), values.filter(its), *beside)
+            metadata = [None if column is None else column.filter(its) for column in (keys, headers)]
+            self._stage(check_new_topic(topic), values.filter(its), *metadata)
 
     def _stage(self, topic: str, values: pa.Array, keys: pa.Array | None, headers: pa.Array | None) -> None:
         sent = self._sent.setdefault(topic, deque())

@@ -98,7 +98,7 @@ class _Body:
         self.found.append(piece)
 
     def finish(self) -> None:
-        self._check_whole()
+        self._check_usable()
         if self._decoder is not None and self._came:
             try:
                 self._decoder.finish()
@@ -114,7 +114,7 @@ class _Body:
     def _corrupt(self, error: Corrupt) -> Refused:
         return Refused(400, f"The body does not match its Content-Encoding, {self._coding}: {error}.")
 
-    def _check_whole(self) -> None:
+    def _check_usable(self) -> None:
         """Reject a request if the server lost its body.
 
         uvicorn on httptools passes on an empty body if a request offers an upgrade (docs/http.md, *Reliable requests*).

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from pubsub.base.reachability import mechanism, obstacle, obstacles
+from pubsub.base.reachability import mechanism, obstacles, rejection
 
 
 def test_who_listens_is_no_obstacle(tmp_path: Path) -> None:
@@ -19,13 +19,13 @@ def test_who_listens_is_no_obstacle(tmp_path: Path) -> None:
                 router.linger = 0
                 router.bind(endpoint)
                 address = router.last_endpoint.decode()
-                assert obstacle(address, 10.0) == ""
+                assert rejection(address, 10.0) == ""
                 assert obstacles([address]) == f"{address}: no answer"
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-    assert obstacle(address) == "Connection refused"
-    assert obstacle(f"ipc://{tmp_path}/none") == "No such file or directory"
-    assert obstacle("inproc://x") == ""
+    assert rejection(address) == "Connection refused"
+    assert rejection(f"ipc://{tmp_path}/none") == "No such file or directory"
+    assert rejection("inproc://x") == ""
 
 
 def test_each_address_is_named_with_its_reason(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_what_listens_and_is_not_zeromq_is_named(words: bytes, said: str) -> Non
 
         thread = threading.Thread(target=serve)
         thread.start()
-        assert obstacle(f"tcp://127.0.0.1:{listening.getsockname()[1]}", 10.0) == said
+        assert rejection(f"tcp://127.0.0.1:{listening.getsockname()[1]}", 10.0) == said
         thread.join()
 
 
 def test_what_accepts_connections_and_says_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
-        assert "sends nothing: it is stopped, or is no ZeroMQ socket" in obstacle(address, 0.05)
+        assert "sends nothing: it is stopped, or is no ZeroMQ socket" in rejection(address, 0.05)

@@ -105,11 +105,11 @@ def test_two_commands_let_a_newcomer_in(machines: tuple[Machine, Machine]) -> No
     assert "pubsub keys new client carol" in expect(8, newcomer.tries("echo 1 | pubsub client carol put orders -"))
 
     make, authorize = block("docs/commands.md", "keys new client carol")
-    let_in = newcomer.types(make).strip()
-    assert re.fullmatch(r"client carol pk_[\w-]{43}", let_in)
+    accepted = newcomer.types(make).strip()
+    assert re.fullmatch(r"client carol pk_[\w-]{43}", accepted)
     refused = expect(21, newcomer.tries("echo 1 | pubsub client carol put orders -"))
-    assert f"pubsub keys authorize {let_in}" in refused
-    operator.types(re.sub(r"client carol pk_[\w-]{43}", let_in, authorize))
+    assert f"pubsub keys authorize {accepted}" in refused
+    operator.types(re.sub(r"client carol pk_[\w-]{43}", accepted, authorize))
 
     # The operator's command has seen the cluster follow.
     newcomer.types("pubsub client carol flush")

@@ -12,7 +12,7 @@ from pubsub.cli.operating import Operator, View
 from pubsub.cli.topic import move_topic
 from pubsub.client.requests import Proxies
 from pubsub.config.settings import ClientSettings
-from pubsub.errors import NotHeard, NotNow
+from pubsub.errors import NotNow, ServerSilent
 from pubsub.protocol.messages import Outcome, Status
 
 PROXY = "tcp://127.0.0.1:1"
@@ -69,5 +69,5 @@ def test_a_topic_that_is_on_its_way_elsewhere_is_said_so_and_nobody_who_is_not_h
     with pytest.raises(NotNow, match=r"already moving to tcp://127\.0\.0\.1:21"):
         move_topic(found, found.look("t"), "t", "s1", "s2")
     found = Scripted(proxies, [""], [])
-    with pytest.raises(NotHeard):
+    with pytest.raises(ServerSilent):
         move_topic(found, found.look("t"), "t", "s1", "s2")

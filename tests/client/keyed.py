@@ -15,8 +15,8 @@ from pubsub.config import ClientSettings, ProxySettings, ServerSettings
 from pubsub.proxy.process import ProxyProcess
 from pubsub.security.authorized import parse
 from pubsub.security.keys import format_public
-from pubsub.security.opening import ClientKeys, InMemory, ProcessKeys
 from pubsub.security.pairs import Pair, new_pair
+from pubsub.security.process_keys import ClientKeys, InMemory, ProcessKeys
 from pubsub.server.process import ServerProcess
 
 SECONDS = 20.0
@@ -85,7 +85,7 @@ class Proxy:
 
     def count(self, name: str) -> int:
         """Return a counter of connections or denials."""
-        entrance = self.process._entrance
+        entrance = self.process._access
         assert entrance is not None
         return int(entrance.gate.access.counters[name] or entrance.gate.counters[name])
 

@@ -99,7 +99,7 @@ class Rig:
 
 def settled(message: Message, position: Position | None) -> Status:
     """Build the answer that confirms an intent."""
-    return Status("s1", Outcome.SUCCESS, position=position, number=message.number, opening=message.opening, log=LOG)  # type: ignore[union-attr]
+    return Status("s1", Outcome.SUCCESS, position=position, number=message.number, epoch=message.epoch, log=LOG)  # type: ignore[union-attr]
 
 
 def records(first: int, counters: list[int], publisher: str = PUBLISHER, log: str = LOG) -> Status:

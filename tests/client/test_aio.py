@@ -70,7 +70,7 @@ def test_a_get_that_is_cancelled_has_taken_nothing(cluster: Embedded, topic: str
         with pytest.raises(asyncio.CancelledError):
             await getting
         assert client._session.core.subscriptions[topic].waiting == 0
-        assert not client._held.beside._waits
+        assert not client._held.metadata._waits
         await client.put(topic, b"x")
         message = await client.get(topic, timeout=5.0)
         assert message is not None

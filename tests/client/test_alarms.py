@@ -14,8 +14,8 @@ import pytest
 
 from pubsub.client import Client
 from pubsub.embedded import Embedded
+from tests.client.interrupted_steps import END, until_end
 from tests.client.opened import PATIENCE
-from tests.client.struck import END, until_end
 
 PUTS: Final = 400
 ALARM_PUTS: Final = (0.1, 18.0)
@@ -78,7 +78,7 @@ def test_puts_under_alarms_lose_and_double_nothing_that_was_acknowledged(cluster
     reader, client = cluster.client("alarms-reader"), cluster.client("alarms-writer")
     reader.subscribe(topic)
     sure: set[str] = set()
-    struck = 0
+    was_interrupted = 0
     seconds = seconds_of_a_put(client, "others")
 
     for number in range(PUTS):
@@ -87,11 +87,11 @@ def test_puts_under_alarms_lose_and_double_nothing_that_was_acknowledged(cluster
         if alarms.put(client, topic, f"{number}".encode(), seconds * chance.uniform(*ALARM_PUTS)):
             sure.add(f"{number}")
         else:
-            struck += 1
+            was_interrupted += 1
     client.put(topic, END.encode(), timeout=PATIENCE)
     got = Counter(until_end(reader, topic, END))
     client.close()
     reader.close()
     assert not {body for body, times in got.items() if times > 1}, "twice"
     assert not sure - got.keys(), "lost"
-    assert struck >= PUTS // 40
+    assert was_interrupted >= PUTS // 40

@@ -246,8 +246,8 @@ class TestProxies:
         file.write_text("# one proxy a line\n\n127.0.0.1:1 127.0.0.1:2  # the first\ntcp://127.0.0.1:3\n")
         for path in (file, str(file)):
             assert self.settings(proxies_file=path).proxies == ("tcp://127.0.0.1:1", "tcp://127.0.0.1:3")
-        beside = ClientSettings(proxies=("tcp://127.0.0.1:9",), window=7)
-        found = self.settings(proxies_file=file, settings=beside)
+        metadata = ClientSettings(proxies=("tcp://127.0.0.1:9",), window=7)
+        found = self.settings(proxies_file=file, settings=metadata)
         assert (found.proxies, found.window) == (("tcp://127.0.0.1:1", "tcp://127.0.0.1:3"), 7)
 
     def test_the_environment_and_the_configuration_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

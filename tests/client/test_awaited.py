@@ -173,7 +173,7 @@ def test_an_exception_that_strikes_as_those_are_woken_who_have_it_leaves_nobody_
     waits, session = awaited()
     over = False
 
-    def struck(*_: object) -> None:
+    def was_interrupted(*_: object) -> None:
         monkeypatch.undo()
         raise Strike
 
@@ -183,7 +183,7 @@ def test_an_exception_that_strikes_as_those_are_woken_who_have_it_leaves_nobody_
         waiting = asyncio.create_task(waits.wait(Wait(lambda: over, session.now + 0.1)))
         await asyncio.sleep(0)
         over = True
-        monkeypatch.setattr("pubsub.client.awaited._finish", struck)
+        monkeypatch.setattr("pubsub.client.awaited._finish", was_interrupted)
         session.watchers[0]()
         assert await waiting is True
 
@@ -201,12 +201,12 @@ def test_an_exception_that_strikes_as_the_first_alarm_is_set_leaves_one_that_rin
         loop.set_exception_handler(lambda loop, context: wrong.append(context))
         later, rung = loop.call_later, asyncio.Event()
 
-        def struck(*arguments: Any) -> None:
+        def was_interrupted(*arguments: Any) -> None:
             monkeypatch.undo()
             later(*arguments)
             raise Strike
 
-        monkeypatch.setattr(loop, "call_later", struck)
+        monkeypatch.setattr(loop, "call_later", was_interrupted)
         with pytest.raises(Strike):
             await waits.wait(Wait(never, session.now))
         loop.call_later(0.01, rung.set)

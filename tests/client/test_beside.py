@@ -71,7 +71,7 @@ def test_one_subscribe_that_ends_leaves_the_other_its_wish_to_go_above(tmp_path:
         with pytest.raises(Unavailable):
             short.send(False)
         sub = core.subscriptions["t"]
-        higher = Status("s1", Outcome.SUPERSEDED, number=core.numbers.highest + 5, opening=1)
+        higher = Status("s1", Outcome.SUPERSEDED, number=core.numbers.highest + 5, epoch=1)
         with client._session.entered():
             core.receive(sub.tokens[-1], higher, client._session.now)
         assert sub.failure is None

@@ -53,7 +53,7 @@ def test_what_comes_just_as_a_call_ends_is_taken_by_it(
         eventually(arrived)
         return False
 
-    monkeypatch.setattr(type(sub), "unheard_since", comes_now)
+    monkeypatch.setattr(type(sub), "unconfirmed_since", comes_now)
     now = session.now
     with session.entered():
         gets._want(sub, now + PATIENCE, now)

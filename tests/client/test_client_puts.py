@@ -14,7 +14,7 @@ import pytest
 
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client import Client
-from pubsub.client.contents import Contents, split
+from pubsub.client.batch_contents import BatchContents, split
 from pubsub.config.settings import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import (
@@ -91,11 +91,11 @@ def test_a_put_that_does_not_wait_and_is_cut_off_leaves_a_client_that_goes_on(
     client.subscribe(topic)
     ticket = client.put(topic, b"first", wait=False)
 
-    def struck(*_: object) -> None:
+    def was_interrupted(*_: object) -> None:
         monkeypatch.undo()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(client._session, "commit", struck)
+    monkeypatch.setattr(client._session, "commit", was_interrupted)
     with pytest.raises(KeyboardInterrupt):
         client.put(topic, b"x", wait=False)
     assert client.put(topic, b"y").done
@@ -159,11 +159,11 @@ def test_a_body_that_is_not_bytes_is_refused(client: Client, topic: str) -> None
 
 
 def test_put_many_splits_what_is_more_than_a_batch_and_puts_it_in_one_commit() -> None:
-    batches = split(Contents([b"x"] * (BATCH_RECORDS_MAX + 5)))
+    batches = split(BatchContents([b"x"] * (BATCH_RECORDS_MAX + 5)))
     assert [len(batch.bodies) for batch in batches] == [BATCH_RECORDS_MAX, 5]
     large = bytes(BATCH_BYTES_MAX // 3)
-    assert [len(batch.bodies) for batch in split(Contents([large] * 5))] == [2, 2, 1]
-    assert split(Contents([])) == []
+    assert [len(batch.bodies) for batch in split(BatchContents([large] * 5))] == [2, 2, 1]
+    assert split(BatchContents([])) == []
 
 
 def test_a_put_that_timed_out_is_in_doubt_kept_and_finished_by_the_next_put_in_order(

@@ -18,7 +18,7 @@ import pytest
 
 from pubsub.cli import main
 from pubsub.client import Client, Message, Transaction
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.inputs import _lines
 from pubsub.config import ClientSettings
 from pubsub.protocol import RECORD_BYTES_MAX
@@ -204,7 +204,7 @@ def test_a_reserved_topic_is_refused_and_one_that_exists_goes_on(
         client._run(calls.subscribing._intend(name, True, calls.session.until(10.0), 10.0))
         with client._session.entered():
             chain = calls.session.core.outbox.chain(name)
-            calls.session.accumulator.put(chain, [Contents([b"old"])], calls.session.until(10.0))
+            calls.session.accumulator.put(chain, [BatchContents([b"old"])], calls.session.until(10.0))
         client.flush()
     assert run("c", "put", name, "-", stdin=b"new") == 0
     assert run("c", "subscribe", name) == 0

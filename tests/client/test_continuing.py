@@ -58,7 +58,7 @@ def test_what_is_given_back_to_the_prefetch_keeps_the_mark() -> None:
     sub.took(taking)
     next(iter(chunk.claims()))
     chunk.stop()
-    sub.given_back(chunk, chunk.give_back(sub.topic))
+    sub.taken_returned(chunk, chunk.return_taken(sub.topic))
     again = sub.take(2)
     assert isinstance(again, Taking)
     assert [(message.counter, message.doubtful) for message in Batch("t", again.pieces)] == [(2, True)]

@@ -22,8 +22,8 @@ from pubsub.errors import StorageError, StoreDamaged, StoreInUse
 from tests.cli.standbys import pubsub
 
 
-def bury(store: Store, number: int) -> None:
-    buried = c.Buried("t", f"l.{number}", f"l.{number}", "p", number, 1, b"body %d" % number, "refused", 3, 5.0)
+def dead_letter(store: Store, number: int) -> None:
+    buried = c.DeadLettered("t", f"l.{number}", f"l.{number}", "p", number, 1, b"body %d" % number, "refused", 3, 5.0)
     store.commit([buried])
 
 
@@ -31,11 +31,11 @@ def _hold(path: str, orders: object, busy: bool) -> None:
     """Run a process that has the file open and prints its number of dead letters; `busy`: it writes on."""
     store = Store(Path(path))
     for number in range(3):
-        bury(store, number)
+        dead_letter(store, number)
     orders.send(3)  # type: ignore[attr-defined]
     number = 3
     while not orders.poll(0 if busy else 30):  # type: ignore[attr-defined]
-        bury(store, number)
+        dead_letter(store, number)
         number += 1
         if number % 2_000 == 0:
             store._checkpoint()
@@ -86,7 +86,7 @@ def test_a_file_that_this_very_process_has_is_left_alone(tmp_path: Path) -> None
     store = Store(tmp_path / "c.db")
     with pytest.raises(StoreInUse), copied(tmp_path / "c.db"):
         pass
-    bury(store, 1)
+    dead_letter(store, 1)
     store.close()
 
 

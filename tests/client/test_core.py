@@ -121,7 +121,7 @@ def test_a_put_after_power_cuts_asks_for_a_sole_owner_in_the_protocols_form_howe
     rig.put(1)
     (put,) = rig.turn()
     assert isinstance(put.message, Put)
-    assert put.message.whole == 1
+    assert put.message.sole_owner == 1
 
 
 def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that_the_state_is_a_copy() -> None:
@@ -130,7 +130,7 @@ def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that
     (put,) = rig.turn()
     _, subscribe = rig.intend()
     original = row.last + 500
-    rig.answer(subscribe, status(Outcome.SUPERSEDED, number=original, opening=original - 1))
+    rig.answer(subscribe, status(Outcome.SUPERSEDED, number=original, epoch=original - 1))
     assert rig.core.numbers.highest > original
     rig.answer(put, status(Outcome.DUPLICATE, last=original, log=LOG))
     assert row.state != DONE
@@ -241,7 +241,7 @@ def test_every_transmission_has_a_number_of_its_own() -> None:
     assert isinstance(first.message, Subscribe)
     assert isinstance(second.message, Subscribe)
     assert second.message.number > first.message.number
-    assert second.message.opening == first.message.opening == rig.core.numbers.epoch
+    assert second.message.epoch == first.message.epoch == rig.core.numbers.epoch
 
 
 def test_only_the_answer_to_the_last_transmission_settles() -> None:
@@ -330,9 +330,9 @@ def test_a_users_call_goes_above_a_higher_number_and_opens_anew() -> None:
     rig = Rig()
     sub, out = rig.intend()
     higher = rig.core.numbers.highest + (1 << 40)
-    (again,) = rig.answer(out, status(Outcome.SUPERSEDED, number=higher, opening=7))
+    (again,) = rig.answer(out, status(Outcome.SUPERSEDED, number=higher, epoch=7))
     assert isinstance(again.message, Subscribe)
-    assert again.message.number > again.message.opening > higher
+    assert again.message.number > again.message.epoch > higher
     rig.answer(again, settled(again.message, (LOG, 1)))
     assert sub.intent.settled
 
@@ -379,14 +379,14 @@ def test_a_question_whether_a_subscription_is_known_is_asked_again_until_its_cal
 def test_asking_again_by_itself_does_not_go_above_a_higher_number() -> None:
     rig = Rig()
     sub, out = rig.intend(insists=False)
-    assert rig.answer(out, status(Outcome.SUPERSEDED, number=NUMBER_MAX // 2, opening=7)) == []
+    assert rig.answer(out, status(Outcome.SUPERSEDED, number=NUMBER_MAX // 2, epoch=7)) == []
     assert isinstance(sub.failure, Superseded)
 
 
 def test_a_forged_number_at_the_end_of_all_numbers_is_an_error_and_no_crash() -> None:
     rig = Rig()
     sub, out = rig.intend()
-    rig.answer(out, status(Outcome.SUPERSEDED, number=NUMBER_MAX, opening=NUMBER_MAX))
+    rig.answer(out, status(Outcome.SUPERSEDED, number=NUMBER_MAX, epoch=NUMBER_MAX))
     assert sub.failure is not None
 
 

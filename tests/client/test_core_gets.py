@@ -6,7 +6,7 @@ import pytest
 from rig import LOG, OTHER, Rig, batch, records, settled, status
 
 from pubsub.base.limits import NUMBER_MAX
-from pubsub.client.core.changes import Buried, Intended, Told
+from pubsub.client.core.changes import DeadLettered, Intended, Told
 from pubsub.client.core.core import SYNC_SECONDS
 from pubsub.client.core.long_poll import ACKNOWLEDGE_SECONDS
 from pubsub.errors import DataLoss, StateCopied, Superseded
@@ -189,7 +189,7 @@ def test_superseded_is_said_and_what_was_prefetched_is_not_handed_out() -> None:
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
     (ahead,) = rig.answer(get, records(1, [1]))
-    rig.answer(ahead, status(Outcome.SUPERSEDED, number=1, opening=NUMBER_MAX // 2))
+    rig.answer(ahead, status(Outcome.SUPERSEDED, number=1, epoch=NUMBER_MAX // 2))
     assert isinstance(sub.failure, Superseded)
     assert not sub.available
     assert rig.later(5.0) == []
@@ -211,7 +211,7 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     (again,) = rig.answer(get, status(Outcome.GONE))
     intended, buried = rig.committed[-2:]
     assert intended == Intended("t", True, fresh=True)
-    assert isinstance(buried, Buried)
+    assert isinstance(buried, DeadLettered)
     assert buried.first == f"{LOG}.5"
     assert isinstance(again.message, Subscribe)
     assert not again.message.continues
@@ -275,7 +275,7 @@ def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_afte
     rig.answer(get, records(5, [5]))
     assert [piece.last for piece in getattr(rig.take(sub, 10), "pieces")] == [(LOG, 1)]  # noqa: B009
     loss = rig.take(sub, 10)
-    changes, error = sub.bury(loss, 1.0)  # type: ignore[arg-type]
+    changes, error = sub.dead_letter(loss, 1.0)  # type: ignore[arg-type]
     assert (error.first, error.last) == (f"{LOG}.2", f"{LOG}.4")
     assert len(changes) == 2
     sub.buried(loss, error)  # type: ignore[arg-type]

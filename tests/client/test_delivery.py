@@ -32,7 +32,7 @@ class Server:
     def serve(self, message: Message) -> Status | None:
         if isinstance(message, Subscribe | Unsubscribe):
             if message.number < self.number:
-                return status(Outcome.SUPERSEDED, number=self.number, opening=1)
+                return status(Outcome.SUPERSEDED, number=self.number, epoch=1)
             if message.number > self.number:
                 self.number, self.on, self.acknowledged = message.number, isinstance(message, Subscribe), self.end
             return status(Outcome.SUCCESS, position=(LOG, self.acknowledged), number=self.number, log=LOG)
@@ -40,7 +40,7 @@ class Server:
         if not self.on or message.number > self.number:
             return status(Outcome.UNKNOWN, log=LOG)
         if message.number < self.number:
-            return status(Outcome.SUPERSEDED, number=self.number, opening=1)
+            return status(Outcome.SUPERSEDED, number=self.number, epoch=1)
         assert message.last is not None
         if message.last[1] < self.acknowledged:
             return status(Outcome.BEHIND, position=(LOG, self.acknowledged))

@@ -89,7 +89,7 @@ def test_a_host_that_is_none_is_said_and_a_look_up_that_hangs_is_not_waited_for(
         ended.wait(30)
         return "late"
 
-    monkeypatch.setattr(explaining, "obstacle", hangs)
+    monkeypatch.setattr(explaining, "rejection", hangs)
     assert obstacles_within(["tcp://slow:1"], 0.01) == {}
     ended.set()
 

@@ -17,7 +17,7 @@ BASE: list[c.Change] = [
     *(c.RowAdded(topic, counter, 3, 1, 0, 7, b"body") for counter, topic in ((4, "t"), (5, "u"), (6, "t"))),
     c.ChainMoved("t", 3, 0, A),
     *(change for topic in ("t", "u") for change in (c.Intended(topic, True), c.Confirmed(topic, 2, (A, 1), A))),
-    *(c.Buried(topic, f"{A}.1", f"{A}.2", A, 1, 5, None, "lost", 0, 6.0) for topic in ("t", "u", "t")),
+    *(c.DeadLettered(topic, f"{A}.1", f"{A}.2", A, 1, 5, None, "lost", 0, 6.0) for topic in ("t", "u", "t")),
 ]
 
 CHANGES: list[c.Change] = [
@@ -30,7 +30,7 @@ CHANGES: list[c.Change] = [
     c.Confirmed("t", 3, (B, 4), B),
     c.Taken("t", (B, 5), {A: 6}),
     c.Tried("t", (B, 6), 2),
-    c.Buried("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0, b"key", b"headers"),
+    c.DeadLettered("t", f"{B}.1", f"{B}.2", B, 2, 6, b"body", "failed", 3, 7.0, b"key", b"headers"),
     c.Told("t", 1),
     c.Renewed(B),
 ]

@@ -13,10 +13,10 @@ def test_a_token_is_answered_once() -> None:
     flights = Flights()
     chain, (row, *_) = flying(make(), 1)
     token = flights.add(chain, row, chain.generation, 1)
-    flight = flights.landed(token)
+    flight = flights.completed(token)
     assert flight is not None
     assert (flight.target, flight.row, flight.proxy) == (chain, row, 1)
-    assert flights.landed(token) is None
+    assert flights.completed(token) is None
     assert len(flights) == 0
 
 
@@ -24,7 +24,7 @@ def test_what_is_forgotten_is_told_once_and_only_where_it_was_still_waited_for()
     flights = Flights()
     chain, (row, *_) = flying(make(), 1)
     tokens = [flights.add(chain, row, 0, 0) for _ in range(3)]
-    flights.landed(tokens[1])
+    flights.completed(tokens[1])
     first, _, last = tokens
     flights.forget(tokens)
     assert (flights.forgotten, tokens, flights.get(first)) == ([first, last], [], None)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import MESSAGES_MAX, Chain
 from pubsub.client.core.groups import HOLD_SECONDS, Groups, Share, batches
 from pubsub.client.core.retries import Retries
@@ -118,12 +118,12 @@ def test_threads_that_join_withdraw_and_take_at_once_have_each_share_in_one_plac
         assert places == sorted(places), "the order of a caller's own"
 
 
-def cut(*shares: Share, records: int = 100, size: int = 1000) -> list[Contents]:
+def cut(*shares: Share, records: int = 100, size: int = 1000) -> list[BatchContents]:
     return [contents for contents, _ in batches(shares, records, size)]
 
 
 def test_plain_records_are_one_batch() -> None:
-    assert cut(share(b"a"), share(b"b")) == [Contents([b"a", b"b"])]
+    assert cut(share(b"a"), share(b"b")) == [BatchContents([b"a", b"b"])]
     assert cut() == []
 
 
@@ -139,10 +139,10 @@ def test_records_with_something_beside_them_do_not_drag_along_those_before() -> 
     """A server of an earlier release refuses a batch with keys or headers; plain records alone are accepted."""
     plain, keyed, headed = share(b"p"), share(b"k", key=b"key"), share(b"h", headers=b"head")
     assert cut(plain, plain, keyed, plain, headed) == [
-        Contents([b"p", b"p"]),
-        Contents([b"k", b"p", b"h"], [b"key", b"", b""], [b"", b"", b"head"]),
+        BatchContents([b"p", b"p"]),
+        BatchContents([b"k", b"p", b"h"], [b"key", b"", b""], [b"", b"", b"head"]),
     ]
-    assert cut(keyed, plain) == [Contents([b"k", b"p"], [b"key", b""])]
+    assert cut(keyed, plain) == [BatchContents([b"k", b"p"], [b"key", b""])]
 
 
 @given(

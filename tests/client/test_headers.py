@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from pubsub.client import Client, Message, Transaction
+from pubsub.client.batch_contents import BatchContents, split
 from pubsub.client.commands import main
-from pubsub.client.contents import Contents, split
 from pubsub.config import ClientSettings
 from pubsub.embedded import Embedded
 from pubsub.errors import TooLarge
@@ -136,19 +136,19 @@ def test_a_key_that_fits_into_no_batch_is_refused_and_nothing_is_put(cluster: Em
 @given(PUTS, st.booleans(), st.booleans())
 def test_batches_are_cut_within_the_limits_with_what_is_beside(puts: list, keyed: bool, headed: bool) -> None:
     bodies, keys, _ = (list(column) for column in zip(*puts, strict=True))
-    contents = Contents(bodies, keys if keyed else (), [b""] * len(bodies) if headed else ())
+    contents = BatchContents(bodies, keys if keyed else (), [b""] * len(bodies) if headed else ())
     assert split(contents) == [contents]
 
 
 def test_keys_and_headers_count_where_batches_are_cut() -> None:
     third = bytes(BATCH_BYTES_MAX // 3)
-    parts = split(Contents([b"x"] * 5, [third] * 5, [b""] * 5))
+    parts = split(BatchContents([b"x"] * 5, [third] * 5, [b""] * 5))
     assert [len(part.bodies) for part in parts] == [2, 2, 1]
     assert all(len(encode_batch(*part)) <= BATCH_BYTES_MAX for part in parts)
     many = BATCH_RECORDS_MAX + 5
-    assert [len(part.keys) for part in split(Contents([b"x"] * many, [b"k"] * many))] == [BATCH_RECORDS_MAX, 5]
+    assert [len(part.keys) for part in split(BatchContents([b"x"] * many, [b"k"] * many))] == [BATCH_RECORDS_MAX, 5]
     exact = BATCH_BYTES_MAX - batch_size(1, 0) - 4
-    assert len(split(Contents([b""], [bytes(exact)]))) == 1
+    assert len(split(BatchContents([b""], [bytes(exact)]))) == 1
     assert len(encode_batch([b""], [bytes(exact)])) == BATCH_BYTES_MAX
 
 
@@ -159,8 +159,8 @@ def test_commands_put_and_show_them(
     assert main(["bob", "subscribe", topic, *place]) == 0
     lines = tmp_path / "lines"
     lines.write_text("one\ntwo\n")
-    beside = ["--header", "trace=a=b", "--header", "empty=", "--message-key", "k-7"]
-    assert main(["alice", "put", topic, str(lines), "--lines", *beside, *place]) == 0
+    metadata = ["--header", "trace=a=b", "--header", "empty=", "--message-key", "k-7"]
+    assert main(["alice", "put", topic, str(lines), "--lines", *metadata, *place]) == 0
     assert main(["alice", "put", topic, str(lines), "--header", "raw=\udcff", *place]) == 0
     assert main(["alice", "put", topic, str(lines), *place]) == 0
     capfdbinary.readouterr()

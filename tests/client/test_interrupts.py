@@ -16,8 +16,8 @@ from types import FunctionType
 from typing import Any, cast
 
 import pytest
+from interrupted_steps import END, Reading, Writing
 from striking import Strike, Striker
-from struck import END, Reading, Writing
 
 from pubsub import embedded
 from pubsub.client import AsyncClient, Client, Message, Transaction
@@ -175,7 +175,7 @@ HANDLING = {
 @pytest.mark.parametrize("function", HANDLING)
 def test_a_coroutines_handling_that_is_struck_anywhere_keeps_nobody_out(cluster: Embedded, function: str) -> None:
     """The client continues, and each message has its effect once."""
-    struck: list[str] = []
+    was_interrupted: list[str] = []
 
     async def handle(message: Message, transaction: Transaction) -> None:
         transaction.execute("insert into effects values (?)", (message.body.decode(),))
@@ -198,7 +198,7 @@ def test_a_coroutines_handling_that_is_struck_anywhere_keeps_nobody_out(cluster:
         with suppress(Strike, ValueError, asyncio.CancelledError):
             handler = fail if function in {"roll_back", "uncount"} else handle
             await under(striker, client.process(name, handler, timeout=PATIENCE))
-        struck.append(striker.place)
+        was_interrupted.append(striker.place)
         await client.put(name, END.encode(), timeout=PATIENCE)
         effects: list[str] = []
         while END not in effects:
@@ -215,7 +215,7 @@ def test_a_coroutines_handling_that_is_struck_anywhere_keeps_nobody_out(cluster:
             await once(at)
 
     asyncio.run(work())
-    assert len(set(struck)) > 1
+    assert len(set(was_interrupted)) > 1
 
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
@@ -248,8 +248,8 @@ def test_a_plain_handling_that_is_struck_anywhere_keeps_nobody_out(cluster: Embe
             assert not client.dead_letters()
         return striker
 
-    struck = {once(at).place for at in range(1, once(0).count + 1)}
-    assert len(struck) > 1
+    was_interrupted = {once(at).place for at in range(1, once(0).count + 1)}
+    assert len(was_interrupted) > 1
 
 
 def test_calls_of_other_threads_end_where_a_step_is_cut_off(cluster: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,10 +268,10 @@ def test_calls_of_other_threads_end_where_a_step_is_cut_off(cluster: Embedded, m
         while not client._session.core.subscriptions["quiet"].waiting:
             pass
 
-        def struck(*_: object, **__: object) -> None:
+        def was_interrupted(*_: object, **__: object) -> None:
             raise Strike
 
-        monkeypatch.setattr(client._session.core.outbox, "enter", struck)
+        monkeypatch.setattr(client._session.core.outbox, "enter", was_interrupted)
         with pytest.raises(Strike):
             client.put("quiet", b"committed")
         waiting.join(PATIENCE)
@@ -292,10 +292,10 @@ def test_what_strikes_behind_a_handlers_commit_is_what_its_caller_gets(
             await client.subscribe("behind")
             await client.put("behind", b"x")
 
-            def struck(*_: object) -> None:
+            def was_interrupted(*_: object) -> None:
                 raise Strike
 
-            monkeypatch.setattr(client._session.core.subscription("behind").prefetch, "took", struck)
+            monkeypatch.setattr(client._session.core.subscription("behind").prefetch, "took", was_interrupted)
             with pytest.raises(Strike):
                 await client.process("behind", lambda *_: None)
             await client.put("behind", b"y")
@@ -440,7 +440,7 @@ def test_what_a_cut_off_client_has_not_handed_out_comes_again_though_something_b
         )  # It was taken by an earlier subscription.
         messages = client.messages(topic, timeout=PATIENCE)
         assert next(messages).body == b"a"
-        session.midway = True  # A step was cut off.
+        session.in_step = True  # A step was cut off.
         client.close()
         messages.close()
     with cluster.client(name) as again:

@@ -9,15 +9,15 @@ import pytest
 import zmq
 
 from pubsub.client import Client
-from pubsub.client.opening import find_keys
-from pubsub.client.shared import make_settings
+from pubsub.client.client_base import make_settings
+from pubsub.client.session_parts import find_keys
 from pubsub.config import ClientSettings
 from pubsub.config.addresses import ProxyAddress, write_proxies
 from pubsub.errors import CallerError, ConfigurationError
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public, format_secret
-from pubsub.security.opening import ClientKeys
 from pubsub.security.pairs import new_pair
+from pubsub.security.process_keys import ClientKeys
 
 ALICE, PROXY, OTHER = new_pair(), new_pair(), new_pair()
 ADDRESS = "tcp://127.0.0.1:9"

@@ -88,18 +88,18 @@ def test_a_line_that_is_no_message_says_how_many_went_before(service: str, topic
 
 
 def test_a_signal_waits_for_the_end_of_a_step_but_where_the_step_waits() -> None:
-    struck: list[int] = []
-    before = signal.signal(signal.SIGTERM, lambda number, _: struck.append(number))
+    was_interrupted: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: was_interrupted.append(number))
     try:
         with Interrupts() as interrupts:
             signal.raise_signal(signal.SIGTERM)
-            assert struck == []
+            assert was_interrupted == []
             interrupts.check()
-            assert struck == [signal.SIGTERM]
+            assert was_interrupted == [signal.SIGTERM]
             signal.raise_signal(signal.SIGTERM)
-            assert len(struck) == 2, "the second one is handled at once"
+            assert len(was_interrupted) == 2, "the second one is handled at once"
         with Interrupts() as interrupts, interrupts.waiting():
             signal.raise_signal(signal.SIGTERM)
-            assert len(struck) == 3
+            assert len(was_interrupted) == 3
     finally:
         signal.signal(signal.SIGTERM, before)

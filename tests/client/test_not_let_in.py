@@ -14,11 +14,11 @@ import pytest
 from keyed import BOB, EVERYTHING, SECONDS, Keyed, Proxy, keyed, line, pair, public, wait_until
 
 from pubsub.client import AsyncClient, Client
-from pubsub.client.core.doors import KNOCK_SECONDS
+from pubsub.client.core.refusing_proxies import RETRY_REFUSED_SECONDS
 from pubsub.config import ClientSettings
-from pubsub.errors import CallerError, InDoubt, NotLetIn
+from pubsub.errors import CallerError, InDoubt, KeyRefused
 from pubsub.security.keys import format_secret
-from pubsub.security.opening import ClientKeys
+from pubsub.security.process_keys import ClientKeys
 from tests.client.opened import nothing
 
 AT_ONCE = 10.0
@@ -47,7 +47,7 @@ def unknown(cluster: Keyed, client: str) -> str:
 def refused(call: Callable[[], object]) -> str:
     """Return the error of a call that is refused at once."""
     begun = time.monotonic()
-    with pytest.raises(NotLetIn) as error:
+    with pytest.raises(KeyRefused) as error:
         call()
     assert time.monotonic() - begun < AT_ONCE
     assert error.value.exit_code == 21
@@ -57,8 +57,8 @@ def refused(call: Callable[[], object]) -> str:
 
 def may_knock(client: Client) -> None:
     """Wait until the last refusal is so old that the next call asks again."""
-    doors = client._session.core.doors
-    wait_until(lambda: time.monotonic() - doors._since > KNOCK_SECONDS)
+    refusing = client._session.core.refusing
+    wait_until(lambda: time.monotonic() - refusing._since > RETRY_REFUSED_SECONDS)
 
 
 def publish(client: Client) -> None:
@@ -125,7 +125,7 @@ def test_each_call_that_is_awaited_ends_at_once(
         async with cluster.async_client(key="stranger", directory=directory) as client:
             await client.put("t", b"kept", wait=False)
             begun = time.monotonic()
-            with pytest.raises(NotLetIn, match="does not know the key"):
+            with pytest.raises(KeyRefused, match="does not know the key"):
                 await call(client)
             assert time.monotonic() - begun < AT_ONCE
 
@@ -205,7 +205,7 @@ def test_who_asks_again_and_again_does_not_hammer(cluster: Keyed, directory: Pat
         before, begun = cluster.proxy.count("handshakes_refused_key"), time.monotonic()
         for _ in range(200):
             refused(client.flush)
-        most = 2 + int((time.monotonic() - begun) / KNOCK_SECONDS)
+        most = 2 + int((time.monotonic() - begun) / RETRY_REFUSED_SECONDS)
         assert cluster.proxy.count("handshakes_refused_key") - before <= most
 
 
@@ -219,7 +219,7 @@ def test_a_call_that_waits_for_a_proxy_ends_when_that_comes_and_refuses(tmp_path
     def put(client: Client) -> None:
         try:
             client.put("t", b"x")
-        except NotLetIn as error:
+        except KeyRefused as error:
             errors.append(error)
 
     with Client("alice", settings=settings, keys=ClientKeys(pair("alice"), ((pair("p1").public,),))) as client:
@@ -261,11 +261,11 @@ def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Pat
                 alice.put("t", b"%d" % number)
             assert time.monotonic() - begun < AT_ONCE
             core = alice._session.core
-            assert list(core.doors.shut) == [0]
+            assert list(core.refusing.refusals) == [0]
             assert core.proxy == 1
             assert first.count("denied") == 0
             first.authorize(EVERYTHING, BOB)
-            wait_until(lambda: not core.doors.shut)
+            wait_until(lambda: not core.refusing.refusals)
             second.authorize(BOB)  # An open connection is denied there; a new one would be refused.
             second.stop()
             cluster.proxies.remove(second)
@@ -288,7 +288,7 @@ def test_a_proxy_that_starts_anew_with_the_next_of_its_keys_is_followed_without_
                 )
                 wait_until(partial(first.count, "handshakes_entered"))
                 alice.put("t", b"%d" % number)
-            assert not alice._session.core.doors.shut
+            assert not alice._session.core.refusing.refusals
         assert second.count("denied") == 0
 
 
@@ -306,12 +306,12 @@ def test_a_look_without_patience_says_it_too(cluster: Keyed, directory: Path) ->
     with cluster.client(directory=directory) as client:
         client.subscribe("t")
     with cluster.client(key="stranger", directory=directory) as client:
-        said: list[NotLetIn] = []
+        said: list[KeyRefused] = []
 
         def look() -> bool:
             try:
                 assert client.get("t", timeout=0) is None
-            except NotLetIn as error:
+            except KeyRefused as error:
                 said.append(error)
             return bool(said)
 
@@ -355,9 +355,9 @@ def test_a_task_that_is_cancelled_leaves_the_client_as_it_was(cluster: Keyed, di
             while not client.unfinished("t"):
                 await asyncio.sleep(0)
             task.cancel()
-            with pytest.raises((asyncio.CancelledError, NotLetIn)):  # As it comes first.
+            with pytest.raises((asyncio.CancelledError, KeyRefused)):  # As it comes first.
                 await task
-            with pytest.raises(NotLetIn):
+            with pytest.raises(KeyRefused):
                 await client.flush()
         async with cluster.async_client(directory=directory) as client:
             await client.flush()

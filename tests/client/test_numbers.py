@@ -63,10 +63,10 @@ def test_two_copies_whose_clocks_are_behind_part_ways() -> None:
 def test_opened_again_at_once_it_stays_near_the_clock() -> None:
     """Numbers that an older copy uses a little later must be above the numbers used here (seed 2340000039)."""
     stored = 1_000_000
-    for opening in range(1, NEAR_MAX):
+    for epoch in range(1, NEAR_MAX):
         _, saved = make(stored=stored)
         stored += 1
-        assert saved == [stored] == [1_000_000 + opening]
+        assert saved == [stored] == [1_000_000 + epoch]
     older, _ = make(milliseconds=stored + 2)  # A float of seconds is no exact millisecond.
     assert older.epoch >> COUNT_BITS > stored
 

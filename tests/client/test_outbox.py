@@ -119,7 +119,7 @@ def test_a_put_that_a_discard_dropped_is_no_evidence_of_a_copy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("cuts", "cleared", "whole", "lost"),
+    ("cuts", "cleared", "sole_owner", "lost"),
     [
         (0, 0, 0, False),  # There never was one.
         (1, 0, 0, True),
@@ -134,10 +134,10 @@ def test_a_put_that_a_discard_dropped_is_no_evidence_of_a_copy() -> None:
     ],
 )
 def test_behind_a_put_of_before_the_start_a_power_cut_may_have_taken_others(
-    cuts: int, cleared: int, whole: int, lost: bool
+    cuts: int, cleared: int, sole_owner: int, lost: bool
 ) -> None:
     outbox = make(cuts=cuts)
-    outbox.load([("t", 5, cleared, LOG)], [(10, "t", 5, 1, whole, 0, 20)])
+    outbox.load([("t", 5, cleared, LOG)], [(10, "t", 5, 1, sole_owner, 0, 20)])
     chain = outbox.wake("t", 30.0, 0)
     assert (outbox.evidence(chain, 14) == "") == lost
     (row,) = put(outbox, 1)
@@ -193,12 +193,12 @@ def test_after_a_power_cut_new_puts_are_marked_until_a_marked_one_succeeds() -> 
     chain = outbox.wake("t", 30.0, 0)
     first, second = put(outbox, 1, 1)
     stored = chain.rows[0]
-    assert (stored.whole, first.whole, second.whole) == (0, 2, 2)
+    assert (stored.sole_owner, first.sole_owner, second.sole_owner) == (0, 2, 2)
     sent(chain, 0.0)
     outbox.answered(chain, status(Outcome.SUCCESS, stored.last), chain.generation, 0, 0.0)
-    assert put(outbox, 1)[0].whole == 2
+    assert put(outbox, 1)[0].sole_owner == 2
     outbox.answered(chain, status(Outcome.SUCCESS, first.last), chain.generation, 0, 0.0)
-    assert put(outbox, 1)[0].whole == 0
+    assert put(outbox, 1)[0].sole_owner == 0
     assert any(isinstance(change, ChainMoved) and change.cleared == 1 for change in outbox.removals())
 
 
@@ -209,19 +209,19 @@ def test_a_marked_put_of_before_another_power_cut_does_not_clear_that_one() -> N
     stored = chain.rows[0]
     sent(chain, 0.0)
     assert outbox.answered(chain, status(Outcome.DUPLICATE, 12), chain.generation, 0, 0.0) == [stored]
-    assert put(outbox, 1)[0].whole == 3, "later puts may be lost here, and known elsewhere"
+    assert put(outbox, 1)[0].sole_owner == 3, "later puts may be lost here, and known elsewhere"
 
 
 def test_a_topic_that_the_power_cut_may_have_forgotten_is_marked_too() -> None:
-    assert put(make(cuts=1), 1)[0].whole == 2
-    assert put(make(cuts=0), 1)[0].whole == 0
+    assert put(make(cuts=1), 1)[0].sole_owner == 2
+    assert put(make(cuts=0), 1)[0].sole_owner == 0
 
 
 def test_a_discard_brings_the_mark_back() -> None:
     outbox = make(cuts=1)
     put(outbox, 1)
     outbox.discarded("t")
-    assert put(outbox, 1)[0].whole == 2
+    assert put(outbox, 1)[0].sole_owner == 2
 
 
 # Reopening
@@ -254,8 +254,8 @@ def test_renewal_begins_every_chain_anew() -> None:
     assert RowUnchained(rows[0].counter) in changes
     outbox.renewed()
     assert (rows[0].previous, rows[1].previous) == (0, rows[0].last)
-    assert [row.whole for row in rows] == [0, 0]
-    assert put(outbox, 1, topic="v")[0].whole == 0
+    assert [row.sole_owner for row in rows] == [0, 0]
+    assert put(outbox, 1, topic="v")[0].sole_owner == 0
 
 
 # Against a log that keeps the server's rules, over a network that loses, repeats and delays
@@ -317,29 +317,31 @@ def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_wher
     first = make()
     rows = put(first, 1, 1)
     again = make(stored=2_000)
-    again.load([], [(row.counter, "t", row.previous, row.count, row.whole, row.checksum, row.size) for row in rows])
+    again.load(
+        [], [(row.counter, "t", row.previous, row.count, row.sole_owner, row.checksum, row.size) for row in rows]
+    )
     changes, _ = again.discard("t")
     assert changes[-1] == ChainMoved("t", 0, UNSURE, ""), "the first row may have been acknowledged"
     again.discarded("t")
     (third,) = put(again, 1)
-    assert (third.previous, third.whole) == (0, 1)
+    assert (third.previous, third.sole_owner) == (0, 1)
     chain = again.wake("t", 30.0, 0)
     sent(chain, 0.0)
     again.answered(chain, status(Outcome.SUCCESS, third.last), chain.generation, 0, 0.1)
     (fourth,) = put(again, 1)
-    assert fourth.whole == 0
+    assert fourth.sole_owner == 0
     again.discard("t")
     again.discarded("t")
     (fifth,) = put(again, 1)
-    assert (fifth.previous, fifth.whole) == (third.last, 0), "a row without an answer since the start is not done"
+    assert (fifth.previous, fifth.sole_owner) == (third.last, 0), "a row without an answer since the start is not done"
 
 
 def test_one_row_of_an_earlier_life_with_one_message_in_it_may_be_done_as_any_other() -> None:
     (row,) = put(make(), 1)
     again = make(stored=2_000)
-    again.load([], [(row.counter, "t", row.previous, row.count, row.whole, row.checksum, row.size)])
+    again.load([], [(row.counter, "t", row.previous, row.count, row.sole_owner, row.checksum, row.size)])
     changes, _ = again.discard("t")
     assert changes[-1] == ChainMoved("t", 0, UNSURE, "")
     again.discarded("t")
     (second,) = put(again, 1)
-    assert (second.previous, second.whole) == (0, 1)
+    assert (second.previous, second.sole_owner) == (0, 1)

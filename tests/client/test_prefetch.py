@@ -71,5 +71,5 @@ def test_what_is_given_back_comes_again_as_it_was(counts: list[int], most: int) 
     before = prefetch.records, Batch("t", taken(prefetch, 100).pieces).bodies()
     taking = taken(prefetch, most)
     prefetch.took(taking)
-    prefetch.give_back(taking.pieces)
+    prefetch.return_taken(taking.pieces)
     assert (prefetch.records, Batch("t", taken(prefetch, 100).pieces).bodies()) == before

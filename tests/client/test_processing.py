@@ -200,7 +200,7 @@ def test_what_was_received_is_looked_at_under_the_lock_only(
 
         return call
 
-    for name in ("add", "lose", "clear", "take", "took", "pass_loss", "give_back", "following"):
+    for name in ("add", "lose", "clear", "take", "took", "pass_loss", "return_taken", "following"):
         monkeypatch.setattr(Prefetch, name, watched(name, getattr(Prefetch, name)))
     if way == "process":
         assert client.process(topic, lambda *_: None) == 2

@@ -17,7 +17,7 @@ import pytest
 from keyed import BOB, EVERYTHING, SECONDS, Keyed, keyed, line, pair, public, wait_until
 from striking import Strike, Striker
 
-from pubsub.errors import AfterFork, NotAllowed, NotLetIn
+from pubsub.errors import AfterFork, KeyRefused, NotAllowed
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_secret
 
@@ -33,7 +33,7 @@ def cluster(tmp_path: Path) -> Iterator[Keyed]:
         yield made
 
 
-@pytest.mark.parametrize(("lines", "error"), [((BOB,), NotLetIn), ((line("client", "alice"), BOB), NotAllowed)])
+@pytest.mark.parametrize(("lines", "error"), [((BOB,), KeyRefused), ((line("client", "alice"), BOB), NotAllowed)])
 def test_a_call_that_is_refused_and_struck_loses_nothing_and_does_nothing_twice(
     cluster: Keyed, lines: tuple[str, ...], error: type[Exception]
 ) -> None:
@@ -52,15 +52,15 @@ def test_a_call_that_is_refused_and_struck_loses_nothing_and_does_nothing_twice(
 
     measure = Striker(0)
     measure.run(put)
-    struck = 0
+    was_interrupted = 0
     for at in sorted(chance.sample(range(1, measure.count), min(SAMPLE, measure.count - 1))):
         striker = Striker(at)
         try:
             striker.run(put)
         except Strike:
-            struck += 1
+            was_interrupted += 1
         put()
-    assert struck
+    assert was_interrupted
     client.close()
     with cluster.client("bob") as bob:
         bob.subscribe("orders")
@@ -75,7 +75,7 @@ def test_a_call_that_is_refused_and_struck_loses_nothing_and_does_nothing_twice(
 def test_a_fork_of_a_client_that_is_refused_leaves_the_parent_alone(cluster: Keyed) -> None:
     cluster.authorize(BOB)
     with cluster.client() as client:
-        with pytest.raises(NotLetIn):
+        with pytest.raises(KeyRefused):
             client.put("orders", b"1")
         child = os.fork()
         if not child:
@@ -87,14 +87,14 @@ def test_a_fork_of_a_client_that_is_refused_leaves_the_parent_alone(cluster: Key
                 os._exit(1)
         assert os.waitpid(child, 0)[1] == 0
         cluster.authorize(EVERYTHING, BOB)
-        wait_until(lambda: not client._session.core.doors.shut)
+        wait_until(lambda: not client._session.core.refusing.refusals)
         client.flush()
 
 
 def test_a_client_that_nobody_closes_while_it_is_refused_is_told_and_closed(cluster: Keyed) -> None:
     cluster.authorize(BOB)
     client = cluster.client()
-    with pytest.raises(NotLetIn):
+    with pytest.raises(KeyRefused):
         client.put("orders", b"1")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")

@@ -18,13 +18,13 @@ def test_a_refusal_that_lasts_is_written_down_once_and_one_that_passes_is_not(
 
         def says(text: str, now: float) -> int:
             caplog.clear()
-            wire.doors.append((0, text))
-            wire.look_at_doors(core, now)
+            wire.refusing.append((0, text))
+            wire.receive_refusals(core, now)
             return len([record for record in caplog.records if "refuses" in record.getMessage()])
 
         with session.lock:
             assert says("p1 refuses", 100.0) == 0
-            assert core.doors.shut == {0: "p1 refuses"}, "it is left out of turn at once"
+            assert core.refusing.refusals == {0: "p1 refuses"}, "it is left out of turn at once"
             assert says("", 101.0) == 0
             assert says("p1 refuses", 101.5) == 0
             assert says("p1 refuses", 102.5) == 0

@@ -28,7 +28,7 @@ def strike_commit(session: Session, *, committed: bool) -> None:
     """Interrupt the next commit of a put, before or after it."""
     commit = session.store.commit
 
-    def struck(changes: Any, **named: Any) -> bool:
+    def was_interrupted(changes: Any, **named: Any) -> bool:
         if any(isinstance(change, RowAdded) for change in changes):
             session.store.commit = commit  # type: ignore[method-assign]
             if committed:
@@ -36,7 +36,7 @@ def strike_commit(session: Session, *, committed: bool) -> None:
             raise Struck
         return commit(changes, **named)
 
-    session.store.commit = struck  # type: ignore[method-assign]
+    session.store.commit = was_interrupted  # type: ignore[method-assign]
 
 
 def cut_off(client: Client, topic: str, *, committed: bool = False) -> None:
@@ -217,7 +217,7 @@ def test_threads_that_use_it_are_told_that_a_step_was_cut_off_or_go_on(
             client.put("others", b"x")
             try:
                 client._session.lock.acquire()
-                client._session.midway = True  # A step of this thread was cut off.
+                client._session.in_step = True  # A step of this thread was cut off.
             finally:
                 client._session.recover()
             client.put("others", b"y")
@@ -266,7 +266,7 @@ def once(client: Client, topic: str, strike: Callable[[], Any], monkeypatch: pyt
     assert nothing(client, topic)
 
 
-def struck(*_: Any, **__: Any) -> None:
+def was_interrupted(*_: Any, **__: Any) -> None:
     raise Struck
 
 
@@ -274,7 +274,7 @@ def test_what_strikes_between_a_handler_and_its_commit_leaves_no_transaction_ope
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster.client(name, settings=ClientSettings(handler_attempts=1)) as client:
-        once(client, topic, lambda: monkeypatch.setattr(HandlerTransaction, "commit", struck), monkeypatch)
+        once(client, topic, lambda: monkeypatch.setattr(HandlerTransaction, "commit", was_interrupted), monkeypatch)
 
 
 def test_what_strikes_as_a_handler_ends_leaves_its_thread_in_none(
@@ -326,7 +326,7 @@ def test_a_thread_finds_its_own_step_cut_off_while_another_one_has_the_lock(clus
         holder = threading.Thread(target=hold)
         holder.start()
         assert has_it.wait(PATIENCE)
-        session.midway = threading.get_ident()
+        session.in_step = threading.get_ident()
         found = session.found_cut_off()
         over.set()
         holder.join()

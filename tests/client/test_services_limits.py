@@ -198,10 +198,10 @@ def test_what_is_no_call_goes_to_the_dead_letters_and_calls_go_on(client: Client
     worker.serve(service, effect, timeout=0)
     calls = client._calls
     with client._session.entered():  # As a program does that speaks the protocol on its own.
-        from pubsub.client.contents import Contents
+        from pubsub.client.batch_contents import BatchContents
 
         chain = calls.session.core.outbox.chain(f"$calls.{service}")
-        calls.session.accumulator.put(chain, [Contents([b"not a call"])], calls.session.until(10.0))
+        calls.session.accumulator.put(chain, [BatchContents([b"not a call"])], calls.session.until(10.0))
     with served(worker, service):
         assert client.call(service, b"a", timeout=20.0).body == b"re:a"
     (letter,) = worker.dead_letters()
@@ -213,13 +213,13 @@ def test_a_forged_reply_to_no_call_is_dropped(client: Client, worker: Client, se
     with served(worker, service):
         client.call(service, b"a", id="a")
         with worker.transaction() as transaction:
-            from pubsub.client.contents import Contents
+            from pubsub.client.batch_contents import BatchContents
             from pubsub.client.core.calling import DONE, reply_headers
             from pubsub.protocol import encode_headers
 
             for call in ("a", "none"):
                 block = encode_headers(reply_headers(call, DONE))
-                transaction.put_batches(f"$replies.{client.name}", [Contents([b"forged"], (), [block])])
+                transaction.put_batches(f"$replies.{client.name}", [BatchContents([b"forged"], (), [block])])
         worker.flush()
         assert client.call(service, b"b", id="b", timeout=20.0).body == b"re:b"
     assert client.reply("a", timeout=0).body == b"re:a"

@@ -73,7 +73,7 @@ def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock
             await client.put("asking", b"y")
             commit = client._session.commit
 
-            def struck(*arguments: Any, **named: Any) -> bool:
+            def was_interrupted(*arguments: Any, **named: Any) -> bool:
                 monkeypatch.undo()
                 with pytest.raises(CallerError, match="inside another call"):
                     client.unfinished("asking")
@@ -82,7 +82,7 @@ def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock
             async with asyncio.timeout(PATIENCE):
                 while not client._session.core.subscriptions["asking"].available:
                     await asyncio.sleep(0.005)
-            monkeypatch.setattr(client._session, "commit", struck)
+            monkeypatch.setattr(client._session, "commit", was_interrupted)
             assert await client.process("asking", handle, timeout=PATIENCE) == 1
             assert (await client.put("asking", b"after")).done
 

@@ -93,7 +93,7 @@ def test_every_commit_of_a_power_safe_client_is_fsynced(path: Path) -> None:
         (c.Tried("t", (LOG, 1), 1), False),
         (c.Intended("t", True), True),
         (c.Confirmed("t", 5, (LOG, 1), LOG), True),
-        (c.Buried("t", "a", "b", "", 0, 0, None, "lost", 0, 0.0), True),
+        (c.DeadLettered("t", "a", "b", "", 0, 0, None, "lost", 0, 0.0), True),
         (c.RowUnchained(1), True),
         (c.Renewed("00000000000000cc"), True),
     ],
@@ -300,8 +300,10 @@ def test_the_application_keeps_its_own_tables_beside_ours(path: Path) -> None:
 def test_losses_are_kept_until_the_user_was_told_of_them(path: Path) -> None:
     store = Store(path)
     for number, topic in enumerate(["a", "b", "a", "a"]):
-        store.commit([c.Buried(topic, f"{LOG}.{number}", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
-    store.commit([c.Buried("a", f"{LOG}.1", f"{LOG}.1", "p", 1, 2, b"x", "why", 3, 4.0)])  # A handler's, not a loss.
+        store.commit([c.DeadLettered(topic, f"{LOG}.{number}", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
+    store.commit(
+        [c.DeadLettered("a", f"{LOG}.1", f"{LOG}.1", "p", 1, 2, b"x", "why", 3, 4.0)]
+    )  # A handler's, not a loss.
     store.commit([c.Told("a", 2)])
     store.close()
     store = Store(path)
@@ -316,7 +318,7 @@ def test_a_store_of_before_losses_were_kept_is_opened(path: Path) -> None:
     store.close()
     store = Store(path)
     assert store.untold() == []
-    store.commit([c.Buried("a", f"{LOG}.1", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
+    store.commit([c.DeadLettered("a", f"{LOG}.1", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
     assert len(store.untold()) == 1
     store.close()
 
@@ -324,7 +326,7 @@ def test_a_store_of_before_losses_were_kept_is_opened(path: Path) -> None:
 def test_dead_letters_are_kept_in_order(path: Path) -> None:
     store = Store(path)
     for number, topic in enumerate(["a", "b", "a"]):
-        store.commit([c.Buried(topic, f"{LOG}.{number}", f"{LOG}.{number}", "p", 1, 2, b"x", "why", 3, 4.0)])
+        store.commit([c.DeadLettered(topic, f"{LOG}.{number}", f"{LOG}.{number}", "p", 1, 2, b"x", "why", 3, 4.0)])
     assert [letter[1] for letter in store.dead_letters("a")] == [f"{LOG}.0", f"{LOG}.2"]
     assert len(store.dead_letters(None)) == 3
     store.close()

@@ -141,8 +141,8 @@ def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: in
     assert chunk.handed == handed
     chunk.stop()
     assert (chunk.handed, chunk.over, list(claims)) == (handed, True, [])
-    change = chunk.give_back(sub.topic)
-    sub.given_back(chunk, change)
+    change = chunk.return_taken(sub.topic)
+    sub.taken_returned(chunk, change)
     assert change.position == (LOG, handed)
     assert change.counters == {PUBLISHER: handed}
     assert (chunk.over, sub.chunk, sub.prefetch.records) == (True, None, total - handed)

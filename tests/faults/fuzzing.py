@@ -52,7 +52,7 @@ def samples(chance: random.Random, names: Sequence[str] = NAMES) -> list[Message
         m.Publish(who, topic, number, LOG, {who: number}),
         m.Periodic(who, LOG, number, number, "tcp://127.0.0.1:1", "tcp://127.0.0.1:2", number, 0, table, number),
         m.Heartbeat(who, number),
-        m.Whole(who, table),
+        m.Owners(who, table),
         m.Transfer(who, topic, chance.choice(["offer", "chunk", "commit", "x"]), LOG, number, LOG, line),
         m.Report(who, chance.choice(["-", "s9", who])),
         m.Operate(who, chance.choice(["-", "s9"]), chance.choice(["abandon", "move", "x"]), topic, "s9", log=LOG),

@@ -328,7 +328,7 @@ class Peer:
         self._fence += 1
         last: dict[str, Message] = {
             "clients": m.Report("eve", "-"),
-            "servers": m.Whole("eve"),
+            "servers": m.Owners("eve"),
             "other servers": m.Transfer("eve", "nowhere", "commit", "f" * 16),
         }
         self.send(framed(last[port], callback=self._fence, origin=b"" if port == "servers" else None))

@@ -81,7 +81,7 @@ LIES = {
     "a batch that ends before the body does": with_table(ONE, (*TWO[:4], SIZE - 1)),
     "4 GiB": with_table((*ONE[:4], 2**32 - 1), TWO),
     "sizes that add up beyond 4 GiB": with_table((*ONE[:4], 2**32 - 1), (*TWO[:4], 2 * SIZE + 1)),
-    "marked whole": train(chain(1, 2), whole=1),
+    "marked whole": train(chain(1, 2), sole_owner=1),
     "more bytes than a train has": train([put("lies", 1, bytes(TRAIN_BYTES_MAX)), *chain(1, 2)[1:]]),
 }
 NUMBERS = (b"0", b"-1", b"65", b"1000000000", b"18446744073709551616", b"9" * 300, b"", b"x", b"2 !rows=2", b"0x2")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.config.settings import ClientSettings
 from pubsub.gateway import clients as module
 from pubsub.gateway.clients import Clients
@@ -78,7 +78,7 @@ def test_a_client_that_puts_stays_until_nothing_is_on_its_way(
 
     async def scene(clients: Clients) -> None:
         publishing = await clients.publishing("u")
-        putting = asyncio.create_task(publishing.put("clients", Put(Contents([b"x"]), 1)))
+        putting = asyncio.create_task(publishing.put("clients", Put(BatchContents([b"x"]), 1)))
         await asyncio.sleep(0)
         clients.sweep()
         assert clients.count == 1
@@ -86,14 +86,14 @@ def test_a_client_that_puts_stays_until_nothing_is_on_its_way(
         clients.sweep()
         assert clients.count == 0
         again = await clients.publishing("u")
-        await again.put("clients", Put(Contents([b"y"]), 1))
+        await again.put("clients", Put(BatchContents([b"y"]), 1))
 
     run(cluster, tmp_path, scene)
 
 
 def test_a_gateway_that_starts_opens_the_clients_that_have_put(cluster: Cluster, tmp_path: Path) -> None:
     async def put(clients: Clients) -> None:
-        await (await clients.publishing("u")).put("clients", Put(Contents([b"x"]), 1))
+        await (await clients.publishing("u")).put("clients", Put(BatchContents([b"x"]), 1))
 
     async def start(clients: Clients) -> None:
         await clients.start()

@@ -41,12 +41,12 @@ def test_dead_letters_are_shown_with_why_and_nothing_that_a_terminal_obeys(
         assert main(["webhook", "add", "shell/d", "w", receiver.url]) == 0
         gateway.put("shell%2Fd", b"\x1b[31m[red]" + b"x" * 5000)
 
-        def letters() -> str:
+        def dead_letters() -> str:
             capsys.readouterr()
             assert main(["webhook", "dead-letters", "shell/d", "w"]) == 0
             return capsys.readouterr().out
 
-        shown = until(lambda: "status 410" in (out := letters()) and out, "the letter is shown").replace("\n", "")
+        shown = until(lambda: "status 410" in (out := dead_letters()) and out, "the letter is shown").replace("\n", "")
         assert "\x1b" not in shown
         assert "5,010" in shown
         assert main(["webhook", "list", "shell/d"]) == 0

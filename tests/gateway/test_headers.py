@@ -15,7 +15,7 @@ from tests.gateway.test_webhooks import hook
 MESSAGES = {"content_type": "application/vnd.pubsub.messages+x-ndjson"}
 
 
-def beside(message: dict[str, Any]) -> dict[str, Any]:
+def metadata(message: dict[str, Any]) -> dict[str, Any]:
     """What stands beside a message's body."""
     return {name: value for name, value in message.items() if name.startswith(("key", "headers"))}
 
@@ -25,15 +25,15 @@ def test_the_headers_of_a_request_are_its_messages_key_and_headers(gateway: Gate
     gateway.put("beside", b"one", pubsub_key="k%FF", pubsub_header_trace="a b", pubsub_header_raw="%00%FF")
     gateway.put("beside", b"none")
     one, none = gateway.take("beside", "s", 2)
-    assert beside(one) == {"key_base64": "a/8=", "headers": {"trace": "a b"}, "headers_base64": {"raw": "AP8="}}
-    assert beside(none) == {}
+    assert metadata(one) == {"key_base64": "a/8=", "headers": {"trace": "a b"}, "headers_base64": {"raw": "AP8="}}
+    assert metadata(none) == {}
 
 
 def test_lines_have_the_requests_key_and_headers_each(gateway: Gateway) -> None:
     gateway.subscribe("beside2", "s")
     answer = gateway.ask("POST", "/topics/beside2/messages", b"1\n2\n", **LINES, pubsub_key="k", pubsub_header_a="b")
     assert answer.json()["count"] == 2
-    assert [beside(one) for one in gateway.take("beside2", "s", 2)] == [{"key": "k", "headers": {"a": "b"}}] * 2
+    assert [metadata(one) for one in gateway.take("beside2", "s", 2)] == [{"key": "k", "headers": {"a": "b"}}] * 2
 
 
 def test_what_a_poll_handed_out_can_be_put_again_line_by_line(gateway: Gateway) -> None:
@@ -48,7 +48,9 @@ def test_what_a_poll_handed_out_can_be_put_again_line_by_line(gateway: Gateway) 
         answer = gateway.ask("POST", f"/topics/{topic}/messages", lines, **MESSAGES)
         assert (answer.status_code, answer.json()["count"]) == (201, 3), answer.text
         found = gateway.take(topic, "s", 3)
-        kept = [{name: value for name, value in one.items() if name.startswith("body")} | beside(one) for one in found]
+        kept = [
+            {name: value for name, value in one.items() if name.startswith("body")} | metadata(one) for one in found
+        ]
         assert kept == wanted
         lines = "\n".join(map(json.dumps, kept)).encode()
 
@@ -101,7 +103,7 @@ def test_an_event_of_a_stream_has_them(gateway: Gateway) -> None:
     gateway.subscribe("beside10", "s")
     gateway.put("beside10", b"one", pubsub_key="k", pubsub_header_a="1")
     with gateway.events("beside10", "s") as events:
-        assert beside(json.loads(next(events)["data"])) == {"key": "k", "headers": {"a": "1"}}
+        assert metadata(json.loads(next(events)["data"])) == {"key": "k", "headers": {"a": "1"}}
 
 
 def test_a_webhook_has_them_as_headers_and_its_dead_letters_keep_them(gateway: Gateway) -> None:
@@ -122,11 +124,11 @@ def test_a_webhook_has_them_as_headers_and_its_dead_letters_keep_them(gateway: G
         path = "/topics/beside11/webhooks/w/dead-letters"
         until(lambda: gateway.ask("GET", path).json()["dead_letters"], "it ends")
         (letter,) = gateway.ask("GET", path).json()["dead_letters"]
-        assert beside(letter) == {"key": "k", "headers": {"a": "1"}}
+        assert metadata(letter) == {"key": "k", "headers": {"a": "1"}}
 
 
 def test_headers_of_http_keep_their_case_where_it_is_escaped(gateway: Gateway) -> None:
     gateway.subscribe("beside12", "s")
     headers = [("Pubsub-Header-Trace", "1"), ("Pubsub-Header-%54race", "2")]
     assert CLIENT.post(f"{gateway.url}/topics/beside12/messages", content=b"x", headers=headers).status_code == 201
-    assert beside(gateway.take("beside12", "s", 1)[0]) == {"headers": {"trace": "1", "Trace": "2"}}
+    assert metadata(gateway.take("beside12", "s", 1)[0]) == {"headers": {"trace": "1", "Trace": "2"}}

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.storage.tables import LETTERS_BESIDE, TABLES, UNTOLD
+from pubsub.client.storage.tables import DEAD_LETTER_METADATA, TABLES, UNTOLD
 from pubsub.errors import DataLoss
 from pubsub.gateway import losses
 from pubsub.gateway.limits import LOSSES_MAX
@@ -39,7 +39,7 @@ class Client(File):
 
     def __init__(self) -> None:
         super().__init__()
-        for table in (TABLES[-1], UNTOLD, LETTERS_BESIDE):
+        for table in (TABLES[-1], UNTOLD, DEAD_LETTER_METADATA):
             self.db.execute(table)
 
     async def hand_on(self, topic: str, *_: Any) -> int:
@@ -116,7 +116,7 @@ def losing(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         yield gateway
 
 
-def letters(gateway: Gateway, query: str = "") -> dict[str, Any]:
+def dead_letters(gateway: Gateway, query: str = "") -> dict[str, Any]:
     answer = gateway.ask("GET", f"/topics/losing/subscribers/s/dead-letters{query}")
     assert answer.status_code == 200, answer.text
     return dict(answer.json())
@@ -124,13 +124,13 @@ def letters(gateway: Gateway, query: str = "") -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_what_a_subscriber_lost_is_told_until_it_is_removed(losing: Gateway) -> None:
-    found = letters(losing, "?max=2")
+    found = dead_letters(losing, "?max=2")
     assert found["dead_letters"][0] == {
         "id": "lost-a.00..a.09", "lost": "disk 0 is gone", "position": "a.00..a.09", "number": 1, "attempts": 0,
         "error": "disk 0 is gone", "failed_at": 1_700_000_000_500_000,
     }  # fmt: skip
     assert found["next"] == 2
-    assert letters(losing, "?max=2&after=2&beginnings=true")["next"] is None
+    assert dead_letters(losing, "?max=2&after=2&beginnings=true")["next"] is None
     path = "/topics/losing/subscribers/s"
     assert losing.ask("GET", path).json()["dead_letters"] == 3
     for query in ("max=0", "after=x", "beginnings=1", "mxa=1"):
@@ -138,7 +138,7 @@ def test_what_a_subscriber_lost_is_told_until_it_is_removed(losing: Gateway) -> 
     assert losing.ask("GET", "/topics/losing/subscribers/nobody/dead-letters").status_code == 404
     assert losing.ask("DELETE", path).status_code == 204
     losing.subscribe("losing", "s")
-    assert letters(losing) == {"dead_letters": [], "next": None}
+    assert dead_letters(losing) == {"dead_letters": [], "next": None}
     losing.put("losing", b"y")
     assert [message["body"] for message in losing.take("losing", "s", 1)] == ["y"]
 

@@ -12,7 +12,7 @@ import pytest
 from pubsub.gateway.limits import DEAD_LETTERS_BYTES_MAX, PREVIEW_BODY_BYTES
 from pubsub.gateway.mailbox import TABLES, Mailbox, Place, _add, _confirm
 from pubsub.gateway.schemas import Failure
-from pubsub.gateway.webhooks import letters
+from pubsub.gateway.webhooks import dead_letters as rows
 
 
 class File:
@@ -45,7 +45,7 @@ def confirm(file: File, number: int) -> None:
 
 
 def dead_letters(file: File, after: int, most: int, *, beginnings: bool = False) -> list[dict[str, Any]]:
-    found = letters.dead_letters(mailbox(file), after, most, beginnings=beginnings)
+    found = rows.dead_letters(mailbox(file), after, most, beginnings=beginnings)
     return [msgspec.to_builtins(one) for one in found.dead_letters]
 
 
@@ -76,9 +76,9 @@ def test_confirming_leaves_dead_letters_where_they_are(file: File) -> None:
 
 def test_a_dead_letter_says_how_when_and_after_how_many_tries_it_failed(file: File) -> None:
     add(file, b"1", b"2", b"3")
-    letters.failed(mailbox(file), 1, 1, 99.0, "status 500")
-    letters.bury(mailbox(file), 1, "status 502", 12.5)
-    letters.bury_all(mailbox(file), "the receiver answered 410", 13.0)
+    rows.failed(mailbox(file), 1, 1, 99.0, "status 500")
+    rows.dead_letter(mailbox(file), 1, "status 502", 12.5)
+    rows.dead_letter_all(mailbox(file), "the receiver answered 410", 13.0)
     file.db.execute("UPDATE gateway_mail SET due = 0 WHERE number = 3")  # As an earlier release left it.
     names = ("number", "attempts", "error", "failed_at")
     assert [tuple(one.get(name) for name in names) for one in dead_letters(file, 0, 9)] == [
@@ -86,16 +86,16 @@ def test_a_dead_letter_says_how_when_and_after_how_many_tries_it_failed(file: Fi
         (2, 0, "the receiver answered 410", 13_000_000),
         (3, 0, "the receiver answered 410", None),
     ]
-    found = letters.last_failure(mailbox(file))
+    found = rows.last_failure(mailbox(file))
     assert found == Failure("a-2", "the receiver answered 410", 0)
 
 
 def test_of_large_dead_letters_an_answer_holds_so_many_bytes_and_always_one(file: File) -> None:
     large = b"x" * (DEAD_LETTERS_BYTES_MAX // 2 + 1)
     add(file, large, large, b"3")
-    letters.bury_all(mailbox(file), "x", 1.0)
+    rows.dead_letter_all(mailbox(file), "x", 1.0)
     assert [one["number"] for one in dead_letters(file, 0, 9)] == [1]
     assert [one["number"] for one in dead_letters(file, 1, 9)] == [2, 3]
     (one,) = dead_letters(file, 0, 1, beginnings=True)
     assert (one["bytes"], one["cut"], one["body"]) == (len(large), ["body"], "x" * PREVIEW_BODY_BYTES)
-    assert (letters.any_after(mailbox(file), 2), letters.any_after(mailbox(file), 3)) == (True, False)
+    assert (rows.any_after(mailbox(file), 2), rows.any_after(mailbox(file), 3)) == (True, False)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pubsub.base.limits import MESSAGE_HEADERS_BYTES_MAX, MESSAGE_HEADERS_MAX
 from pubsub.gateway.limits import PARSED_BYTES_MAX, PREVIEW_BODY_BYTES, PREVIEW_KEY_BYTES
-from pubsub.gateway.messages import Wanted, http_headers, json_facts, preview, read_http, read_lines, text_or_base64
+from pubsub.gateway.messages import Wanted, http_headers, json_fields, preview, read_http, read_lines, text_or_base64
 from pubsub.gateway.problems import Problem
 from pubsub.protocol import encode_headers
 
@@ -34,7 +34,7 @@ def test_what_http_headers_say_is_what_was_put(key: bytes, headers: dict[str, by
 
 @given(st.binary(max_size=50), st.binary(max_size=50), HEADERS)
 def test_what_json_says_is_what_was_put(body: bytes, key: bytes, headers: dict[str, bytes]) -> None:
-    facts = json_facts(key, encode_headers(headers)) | text_or_base64("body", body)
+    facts = json_fields(key, encode_headers(headers)) | text_or_base64("body", body)
     (found,) = read_lines([json.dumps(facts).encode()])
     assert (found.body, found.key) == (body, key)
     texts = {name: value for name, value in headers.items() if name in facts.get("headers", {})}

@@ -13,7 +13,7 @@ import pytest
 
 from pubsub.gateway.limits import PARSED_BYTES_MAX
 from pubsub.gateway.webhooks import posting
-from pubsub.gateway.webhooks.posting import Outcome, make_poster, post
+from pubsub.gateway.webhooks.posting import Outcome, make_http_client, post
 from tests.web.rig import answering
 
 SECRET = "whsec_" + "A" * 32
@@ -58,8 +58,8 @@ async def receiver(answer: Answer) -> AsyncIterator[str]:
 
 
 async def deliver(url: str, body: bytes = b"{}") -> Outcome:
-    async with make_poster() as poster:
-        return await post(poster, url, [SECRET], "a-1", "t", body, {})
+    async with make_http_client() as http_client:
+        return await post(http_client, url, [SECRET], "a-1", "t", body, {})
 
 
 async def delivered_to(answer: Answer, body: bytes = b"{}") -> Outcome:
@@ -163,8 +163,8 @@ def test_a_receiver_that_does_not_take_the_body_ends_with_its_time(monkeypatch: 
 def test_what_a_receiver_sends_behind_an_answer_is_not_the_next_one(behind: bytes) -> None:
     async def main() -> list[Outcome]:
         refused = b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"
-        async with answering(behind, refused, TAKEN) as url, make_poster() as poster:
-            return [await post(poster, url, [SECRET], f"a-{number}", "t", b"{}", {}) for number in range(3)]
+        async with answering(behind, refused, TAKEN) as url, make_http_client() as http_client:
+            return [await post(http_client, url, [SECRET], f"a-{number}", "t", b"{}", {}) for number in range(3)]
 
     assert asyncio.run(main()) == [Outcome(delivered=True), Outcome(reason="status 500"), Outcome(delivered=True)]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import InvalidName
 from pubsub.gateway import idempotency
@@ -37,7 +37,7 @@ def run(cluster: Cluster, directory: Path, scene: Callable[[Publishing], Awaitab
 
 
 def keyed(key: str, body: bytes = b"x") -> Put:
-    return Put(Contents([body]), len(body), key, body)
+    return Put(BatchContents([body]), len(body), key, body)
 
 
 async def all_of(publishing: Publishing, puts: list[Put]) -> list[Any]:
@@ -50,14 +50,14 @@ def test_what_comes_at_the_same_time_shares_commits(
     commits = []
     original = GatewayClient.put_rows
 
-    async def counted(self: GatewayClient, topic: str, contents: Contents, timeout: float) -> Any:
+    async def counted(self: GatewayClient, topic: str, contents: BatchContents, timeout: float) -> Any:
         commits.append(len(contents.bodies))
         return await original(self, topic, contents, timeout)
 
     monkeypatch.setattr(GatewayClient, "put_rows", counted)
 
     async def scene(publishing: Publishing) -> None:
-        found = await all_of(publishing, [Put(Contents([b"x"]), 1) for _ in range(64)])
+        found = await all_of(publishing, [Put(BatchContents([b"x"]), 1) for _ in range(64)])
         assert len({one.runs[0] for one in found}) == 64
 
     run(cluster, tmp_path, scene)
@@ -70,7 +70,7 @@ def test_a_group_has_limits_of_its_own(cluster: Cluster, tmp_path: Path, monkeyp
 
     async def scene(publishing: Publishing) -> None:
         bodies = (b"x" * 20, b"y" * 6, b"z" * 6)
-        found = await all_of(publishing, [Put(Contents([body]), len(body)) for body in bodies])
+        found = await all_of(publishing, [Put(BatchContents([body]), len(body)) for body in bodies])
         assert all(isinstance(one, Written) for one in found)
 
     run(cluster, tmp_path, scene)
@@ -78,7 +78,7 @@ def test_a_group_has_limits_of_its_own(cluster: Cluster, tmp_path: Path, monkeyp
 
 def test_one_key_in_one_group_puts_once(cluster: Cluster, tmp_path: Path) -> None:
     async def scene(publishing: Publishing) -> None:
-        found = await all_of(publishing, [keyed("k"), Put(Contents([b"x"]), 1), keyed("k"), keyed("k", b"other")])
+        found = await all_of(publishing, [keyed("k"), Put(BatchContents([b"x"]), 1), keyed("k"), keyed("k", b"other")])
         assert found[0].runs == found[2].runs
         assert [one.replayed for one in found[:3]] == [False, False, True]
         assert found[1].runs != found[0].runs
@@ -92,11 +92,13 @@ def test_one_that_cannot_be_put_fails_alone(cluster: Cluster, tmp_path: Path) ->
     large = b"x" * (16 << 20)
 
     async def scene(publishing: Publishing) -> None:
-        found = await all_of(publishing, [Put(Contents([b"x"]), 1), Put(Contents([large]), len(large)), keyed("fine")])
+        found = await all_of(
+            publishing, [Put(BatchContents([b"x"]), 1), Put(BatchContents([large]), len(large)), keyed("fine")]
+        )
         assert [type(one) for one in found] == [Written, Problem, Written]
         assert found[1].status == 413
         with pytest.raises(InvalidName):
-            await publishing.put("_no", Put(Contents([b"x"]), 1))
+            await publishing.put("_no", Put(BatchContents([b"x"]), 1))
         with pytest.raises(InvalidName):
             await publishing.put("_no", keyed("k"))
 
@@ -105,7 +107,7 @@ def test_one_that_cannot_be_put_fails_alone(cluster: Cluster, tmp_path: Path) ->
 
 def test_who_does_not_wait_any_more_takes_nobody_along(cluster: Cluster, tmp_path: Path) -> None:
     async def scene(publishing: Publishing) -> None:
-        tasks = [asyncio.create_task(publishing.put("lane", Put(Contents([b"%d" % n]), 1))) for n in range(10)]
+        tasks = [asyncio.create_task(publishing.put("lane", Put(BatchContents([b"%d" % n]), 1))) for n in range(10)]
         await asyncio.sleep(0)
         for task in tasks[::2]:
             task.cancel()
@@ -121,13 +123,13 @@ def test_the_number_of_topics_at_the_same_time_is_bounded(
     monkeypatch.setattr(module, "LANES_MAX", 1)
 
     async def scene(publishing: Publishing) -> None:
-        first = asyncio.create_task(publishing.put("one", Put(Contents([b"x"]), 1)))
+        first = asyncio.create_task(publishing.put("one", Put(BatchContents([b"x"]), 1)))
         await asyncio.sleep(0)
         with pytest.raises(Problem):
-            await publishing.put("two", Put(Contents([b"x"]), 1))
+            await publishing.put("two", Put(BatchContents([b"x"]), 1))
         await first
         while not publishing.idle:
             await asyncio.sleep(0)
-        await publishing.put("two", Put(Contents([b"x"]), 1))
+        await publishing.put("two", Put(BatchContents([b"x"]), 1))
 
     run(cluster, tmp_path, scene)

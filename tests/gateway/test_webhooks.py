@@ -76,11 +76,11 @@ def test_a_receiver_that_is_gone_ends_the_webhook_and_a_retry_begins_it_again(ga
         until(lambda: facts(gateway, "ended")["state"] == "ended", "it ends")
         assert "410" in facts(gateway, "ended")["reason"]
 
-        def letters() -> list[dict[str, Any]]:
+        def dead_letters() -> list[dict[str, Any]]:
             return list(gateway.ask("GET", "/topics/ended/webhooks/w/dead-letters").json()["dead_letters"])
 
-        until(lambda: [one["body"] for one in letters()] == ["x"], "what it had is a dead letter")
-        (letter,) = letters()
+        until(lambda: [one["body"] for one in dead_letters()] == ["x"], "what it had is a dead letter")
+        (letter,) = dead_letters()
         assert (letter["attempts"], letter["error"]) == (1, "status 410")
         assert abs(letter["failed_at"] / 1e6 - time.time()) < 300
         named = {name: letter[name] for name in ("id", "error", "attempts", "failed_at")}
@@ -88,7 +88,7 @@ def test_a_receiver_that_is_gone_ends_the_webhook_and_a_retry_begins_it_again(ga
         receiver.answer = lambda headers, body: 204
         assert gateway.ask("POST", "/topics/ended/webhooks/w/retry").json() == {"retried": 1}
         until(lambda: receiver.bodies() == [b"x"], "it arrives")
-        assert letters() == []
+        assert dead_letters() == []
         assert facts(gateway, "ended")["state"] == "active"
 
 

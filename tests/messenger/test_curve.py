@@ -110,8 +110,8 @@ def test_keys_that_nobody_could_say_anything_about_are_not_asked_for():
 
 def test_in_a_shared_context_another_may_say_who_is_let_in(access):
     context = zmq.Context()
-    with Messenger(context, zap=access.zap) as doorkeeper, Messenger(context) as bank, Messenger() as alice:
-        pay(doorkeeper)  # Somebody drives it.
+    with Messenger(context, zap=access.zap) as zap_handler, Messenger(context) as bank, Messenger() as alice:
+        pay(zap_handler)  # Somebody drives it.
         assert ask(alice, pay(bank, curve=DOOR), CurveClient(ALICE, (BANK.public,))) == [b"paid 12.50"]
         with pytest.raises(ConfigurationError, match="already has a ZAP handler"):
             Messenger(context, zap=access.zap)

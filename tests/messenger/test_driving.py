@@ -195,13 +195,13 @@ def test_when_the_driver_leaves_one_of_those_who_wait_on_drives(driving, until):
 
 def test_who_is_interrupted_when_he_is_to_drive_has_another_one_drive(driving, until, monkeypatch):
     assert driving.try_take()
-    struck: list[BaseException] = []
+    was_interrupted: list[BaseException] = []
 
     def wait() -> None:
         try:
             driving.caller_takes(never, FOREVER)
         except Strike as error:
-            struck.append(error)
+            was_interrupted.append(error)
 
     first = threading.Thread(target=wait)
     first.start()
@@ -219,7 +219,7 @@ def test_who_is_interrupted_when_he_is_to_drive_has_another_one_drive(driving, u
     driving.give_up()
     first.join()
     second.join()
-    assert struck
+    assert was_interrupted
     assert heard == [True]
 
 

@@ -48,7 +48,7 @@ class Timed:
         self.due = None
         self.what()
 
-    def struck(self) -> None:
+    def was_interrupted(self) -> None:
         """Nobody waits here."""
 
 
@@ -56,11 +56,11 @@ def test_a_look_that_is_struck_gives_the_sockets_back(make):
     class Strike(BaseException):
         pass
 
-    def struck() -> None:
+    def was_interrupted() -> None:
         raise Strike
 
     server, client = make(), make(grace_seconds=3600)
-    client.ticker = Timed(struck)
+    client.ticker = Timed(was_interrupted)
     peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
     with pytest.raises(Strike):
         client.look()

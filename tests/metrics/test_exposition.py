@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from pubsub.base.histograms import Histogram
-from pubsub.metrics.counted import COUNTERS
+from pubsub.metrics.counted import COUNTERS, RENAMED
 from pubsub.metrics.exposition import exposition
 from pubsub.metrics.snapshot import Distribution, Gauge, Snapshot
 from pubsub.protocol.register import VoteOutcome
@@ -80,3 +80,13 @@ def test_no_outcome_by_which_a_proxy_counts_lacks_its_sentence() -> None:
     votes = {f"votes_{outcome.value}" for outcome in VoteOutcome}
     announcements = {f"announcements_{verdict.value}" for verdict in Verdict if verdict is not Verdict.ACCEPT}
     assert votes | announcements <= COUNTERS["proxy"].keys()
+
+
+@pytest.mark.parametrize("role", RENAMED)
+def test_a_renamed_counter_has_both_names_for_one_release(role: str) -> None:
+    counters = {name: 3 + place for place, name in enumerate(RENAMED[role])}
+    found = samples(exposition(Snapshot(role, "x", "", counters)).decode())
+    for name, old in RENAMED[role].items():
+        assert name in COUNTERS[role]
+        assert old not in COUNTERS[role]
+        assert found[f"pubsub_{role}_{name}_total", ()] == found[f"pubsub_{role}_{old}_total", ()] == counters[name]

@@ -17,7 +17,7 @@ from pubsub.errors import ConfigurationError
 from pubsub.metrics import pages as pages_module
 from pubsub.metrics.handover import Handover
 from pubsub.metrics.limits import CONNECTIONS_MAX, HEAD_BYTES_MAX
-from pubsub.metrics.opening import Metrics, listen, open_metrics, said
+from pubsub.metrics.serving import Metrics, listen, open_metrics, said
 from pubsub.metrics.snapshot import Snapshot
 from tests.metrics.reading import connect, read, samples
 from tests.metrics.reading import said as heard

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from pubsub.metrics.opening import Metrics
+from pubsub.metrics.serving import Metrics
 from tests.metrics.reading import connect, said
 
 PATHS = ["/metrics", "/livez", "/readyz", "/nowhere"]

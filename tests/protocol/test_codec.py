@@ -18,6 +18,7 @@ from pubsub.protocol.messages import (
     Message,
     Operate,
     Outcome,
+    Owners,
     Periodic,
     Publish,
     Put,
@@ -28,7 +29,6 @@ from pubsub.protocol.messages import (
     Subscribe,
     Transfer,
     Unsubscribe,
-    Whole,
 )
 from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.standby import REPAIR_STEPS, STEPS, Ack, Copy, Entries, EntryId, Follow, Repair
@@ -48,10 +48,10 @@ topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
 history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
 names = st.just("") | ids
 rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
-roster = {"stores": rosters, "gone": rosters}
+store_directory = {"stores": rosters, "gone": rosters}
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
-subscription = {"sender": ids, "topic": topics, "number": numbers, "opening": numbers, **history}
+subscription = {"sender": ids, "topic": topics, "number": numbers, "epoch": numbers, **history}
 endpoints = st.from_regex(r"tcp://[a-z0-9.]{1,40}:[0-9]{1,5}", fullmatch=True)
 
 
@@ -152,7 +152,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         count=numbers,
         previous=numbers,
         checksum=numbers,
-        whole=flags,
+        sole_owner=flags,
         body=bodies,
         cumulative=flags,
         rows=st.integers(0, 64),
@@ -172,10 +172,10 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "draining": flags,
         "made": numbers,
         "member": st.just("") | hexes,
-        **roster,
+        **store_directory,
     },
     Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags, "empty": flags},
-    Whole: {"sender": ids, "topics": topic_maps},
+    Owners: {"sender": ids, "topics": topic_maps},
     Merge: {"sender": ids, "topic": topics, "address": words.filter(bool), "log": st.just("") | hexes},
     Transfer: {
         "sender": ids,
@@ -212,7 +212,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "position": positions,
         "first": positions,
         "number": numbers,
-        "opening": numbers,
+        "epoch": numbers,
         "log": st.just("") | hexes,
         "records": numbers,
         "checksum": numbers,
@@ -222,7 +222,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "rows": numbers,
         **dict.fromkeys(("since", "term"), numbers),
         "doubtful": flags,
-        **roster,
+        **store_directory,
         "body": bodies,
     },
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.protocol.stores import STORES_MAX, WORD_LENGTH_MAX, Known, format_stores, is_roster, parse_stores
+from pubsub.protocol.stores import STORES_MAX, WORD_LENGTH_MAX, Known, format_stores, is_store_directory, parse_stores
 
 A, B = "a" * 16, "b" * 16
 
@@ -29,4 +29,4 @@ def test_a_roster_that_is_too_long_goes_without_the_servers_names() -> None:
     "word", ["x", A, f"{A}.", f"{A}.-1.s1", f"{A}.zz.s1", f"{A}.1.s 1", f"{A}.1...", f"{A}.{'f' * 20}.s1", "," * 9000]
 )
 def test_what_is_no_roster_is_refused(word: str) -> None:
-    assert not is_roster(word)
+    assert not is_store_directory(word)

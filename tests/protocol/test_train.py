@@ -94,7 +94,7 @@ def spoilt(changes: dict[int, dict[str, int]], /, **header: object) -> Put:
 @pytest.mark.parametrize(
     "lying",
     [
-        spoilt({}, whole=1),
+        spoilt({}, sole_owner=1),
         spoilt({}, rows=1),
         spoilt({}, rows=3),
         spoilt({}, rows=TRAIN_ROWS_MAX),

@@ -8,8 +8,9 @@ from typing import Annotated, Any, get_args
 import pytest
 
 from pubsub.errors import DecodeError
+from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.fields import Contents, Number, Place, Word, matching, one_of, within
-from pubsub.protocol.messages import Message, Outcome
+from pubsub.protocol.messages import Message, Outcome, Owners, Subscribe
 from pubsub.protocol.wire import BY_CLASS, BY_NAME, Codec
 
 HEX = "0123456789abcdef"
@@ -69,8 +70,24 @@ def test_a_field_that_is_not_declared_is_ignored() -> None:
 
 def test_every_message_is_declared_under_a_name_of_its_own() -> None:
     assert set(BY_CLASS) == set(get_args(Message))
-    assert {codec.name: codec for codec in BY_CLASS.values()} == BY_NAME
-    assert len(BY_NAME) == len(BY_CLASS)
+    assert {codec.name: codec for codec in BY_CLASS.values()} == {n: c for n, c in BY_NAME.items() if n == c.name}
+    assert {n: c.name for n, c in BY_NAME.items() if n != c.name} == {"OWNERS": "WHOLE"}
+
+
+def test_the_next_release_names_are_read_and_the_present_ones_are_sent() -> None:
+    for codec in BY_CLASS.values():
+        for field in codec.header:
+            for name in field.also:
+                assert codec._parsers[name] == codec._parsers[field.prefix[:-1]]
+    present, _ = encode(Subscribe("a", "t", 1, 2))
+    assert b" opening=2 " in present
+    assert decode(present.replace(b"opening=", b"epoch=")) == decode(present)
+    asked, table = encode(Owners("s1", {"t": ""}))
+    assert asked.startswith(b"WHOLE ")
+    assert decode(asked.replace(b"WHOLE ", b"OWNERS "), table) == Owners("s1", {"t": ""})
+    both = present.replace(b"opening=2", b"opening=2 epoch=2")
+    with pytest.raises(DecodeError, match="twice"):
+        decode(both)
 
 
 def test_a_text_that_does_not_match_is_named() -> None:

@@ -91,8 +91,10 @@ class Locked(Running):
 
     def count(self, name: str) -> int:
         """A counter of the proxy's."""
-        assert self.process._entrance is not None
-        return int(self.process._entrance.gate.report()["counters"].get(name, 0) or self.process.core.counters[name])
+        assert self.process._access is not None
+        return int(
+            self.process._access.authorizer.report()["counters"].get(name, 0) or self.process.core.counters[name]
+        )
 
     def written(self, what: str) -> list[dict[str, Any]]:
         """The lines of the audit of one kind."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ProxySettings
 from pubsub.messenger.framing import pack, unpack
-from pubsub.protocol import Get, Heartbeat, Message, Periodic, Put, Report, Status, Subscribe, Whole, decode, encode
+from pubsub.protocol import Get, Heartbeat, Message, Owners, Periodic, Put, Report, Status, Subscribe, decode, encode
 from pubsub.protocol.stores import Known, format_stores
 from pubsub.proxy.core import ProxyCore
 from pubsub.proxy.remembered import Remembered, StoreRow
@@ -90,7 +90,7 @@ class Stage:
         return self._answer(link or server.encode(), Heartbeat(server, stamp, leaving, empty))
 
     def whole(self, server: str, *topics: str) -> Status:
-        answer = self._answer(server.encode(), Whole(server, dict.fromkeys(topics, "")))
+        answer = self._answer(server.encode(), Owners(server, dict.fromkeys(topics, "")))
         assert answer is not None
         return answer
 

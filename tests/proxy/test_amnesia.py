@@ -12,7 +12,7 @@ import zmq
 
 from pubsub.protocol.register import Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.proxy.remembered import RegisterRow
-from pubsub.server.standby.election.acceptor_recovery import Readmission
+from pubsub.server.standby.election.acceptor_recovery import AcceptorRecovery
 from pubsub.server.standby.election.proposer import Chosen, Identity, Outcome, Proposer
 from tests.ports import free_port
 from tests.proxy.peers import Running, ServerPeer, wait_until, where_another_was
@@ -36,7 +36,7 @@ class Cluster:
         self.peers = [ServerPeer(self.context, name) for name in self.names]
         self.a, self.b = self._proposer(A), self._proposer(B)
         self.a.view, self.a.unsettled = FIRST, False
-        self.readmission = Readmission(self.a, Random(1))
+        self.acceptor_recovery = AcceptorRecovery(self.a, Random(1))
         self.now = 0.0
         for peer in self.peers:
             identity = peer.vote(Look("s1", STORE, 1)).identity
@@ -72,7 +72,7 @@ class Cluster:
             for whom, message in sent:
                 if isinstance(message, Forget):
                     self.b.forget(message.identity, self.now)
-                    self.readmission.forgotten(Forget("s1", STORE, B, message.identity, done=1))
+                    self.acceptor_recovery.forgotten(Forget("s1", STORE, B, message.identity, done=1))
                 else:
                     vote = self.peers[self.names.index(whom)].vote(message)
                     outcome = self.heard(whom, vote) or outcome
@@ -80,7 +80,7 @@ class Cluster:
 
     def heard(self, whom: str, vote: Vote) -> Outcome | None:
         outcome = self.a.receive(whom, vote, self.now)
-        self.readmission.receive(whom, vote, self.now)
+        self.acceptor_recovery.receive(whom, vote, self.now)
         return outcome
 
     def drop(self) -> bool:
@@ -92,7 +92,7 @@ class Cluster:
         return chosen
 
     def look(self) -> None:
-        self.readmission.look()
+        self.acceptor_recovery.look()
         self.pump()
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ def test_a_proxy_gets_its_vote_back_through_the_others_and_binds_as_it_did(clust
     assert row.view == (ALONE if at_once else FIRST)
     assert cluster.drop()
     cluster.look()
-    assert [*cluster.readmission.standing.values()] == [VoteOutcome.TOLD] * len(cluster.names)
+    assert [*cluster.acceptor_recovery.standing.values()] == [VoteOutcome.TOLD] * len(cluster.names)
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
@@ -131,7 +131,7 @@ def test_the_only_proxy_stays_without_a_vote_until_an_operator_gives_it_one(clus
         cluster.look()
     assert not cluster.drop()
     assert cluster.row() is None
-    assert cluster.readmission.reset(2000) == ""
+    assert cluster.acceptor_recovery.reset(2000) == ""
     cluster.pump()
     row = cluster.row()
     assert row is not None
@@ -142,6 +142,6 @@ def test_the_only_proxy_stays_without_a_vote_until_an_operator_gives_it_one(clus
 @pytest.mark.parametrize("cluster", [2, 3], indirect=True)
 def test_an_operator_gives_no_vote_where_others_can_tell(cluster: Cluster) -> None:
     cluster.lose()
-    assert cluster.readmission.reset(2000) == "other_proxies_tell_what_it_has_promised"
+    assert cluster.acceptor_recovery.reset(2000) == "other_proxies_tell_what_it_has_promised"
     cluster.pump()
     assert cluster.row() is None

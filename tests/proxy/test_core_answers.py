@@ -9,11 +9,11 @@ from pubsub.protocol import (
     Get,
     Heartbeat,
     Outcome,
+    Owners,
     Periodic,
     Report,
     Status,
     Subscribe,
-    Whole,
     encode,
 )
 from pubsub.proxy.replies import Send
@@ -98,7 +98,7 @@ def test_an_answer_whose_client_is_gone_is_counted() -> None:
     [
         Periodic("s1", log_id("s"), 1, 1, "a", "p", 0, 0, {"t": log_id("x")}),
         Heartbeat("s1"),
-        Whole("s1", {"t": ""}),
+        Owners("s1", {"t": ""}),
     ],
 )
 def test_a_client_cannot_speak_as_a_server(message: object) -> None:

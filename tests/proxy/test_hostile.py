@@ -11,18 +11,18 @@ from pubsub.protocol import (
     Heartbeat,
     Message,
     Outcome,
+    Owners,
     Periodic,
     Put,
     Report,
     Status,
     Subscribe,
-    Whole,
     decode,
     encode,
 )
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.proxy.remembered import RegisterRow, Remembered
-from pubsub.proxy.routes_file import _sound_register
+from pubsub.proxy.routes_file import _valid_register
 from pubsub.proxy.routing_table import HOLDERS_PER_TOPIC
 from tests.proxy.stage import Stage, log_id
 
@@ -33,7 +33,7 @@ MESSAGES = (
     Report("ann", "-"),
     Periodic("s2", log_id("s2"), 3, 4, "tcp://s2", "p", 5, 0, {"t": log_id("z"), "u": ""}),
     Heartbeat("s1", 7),
-    Whole("s1", {"t": ""}),
+    Owners("s1", {"t": ""}),
     Status("s1", Outcome.SUCCESS),
 )
 NUMBERS = st.sampled_from([b"0", b"1", b"2", b"9223372036854775807", b"9223372036854775808", b"-1", b"1" * 30])
@@ -124,7 +124,7 @@ def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_re
         stage.core.client_message(link, frames, stage.now)
         stage.core.tick(stage.now)
         rows = stage.core.members.registers.rows
-        assert all(_sound_register(row) for row in rows.values())
+        assert all(_valid_register(row) for row in rows.values())
         assert rows[STORE].promised >= promised, "no promise is taken back"
         assert rows[STORE].server == "s1"
         promised = rows[STORE].promised

@@ -16,16 +16,16 @@ from pubsub.protocol import (
     Message,
     Operate,
     Outcome,
+    Owners,
     Report,
     Status,
     Subscribe,
     Unsubscribe,
-    Whole,
     encode,
 )
 from pubsub.security.authorized import parse
 from pubsub.security.files import make_key_file
-from pubsub.security.opening import InMemory, ProcessKeys
+from pubsub.security.process_keys import InMemory, ProcessKeys
 from tests.proxy.locked import (
     ADDRESSES,
     SERVES,
@@ -231,7 +231,7 @@ def test_a_server_speaks_under_its_own_id_only(tmp_path: Path) -> None:
             periodic({"u": log_id("u")}, "s1"),
             periodic({"u": log_id("u")}, "s3"),
             Heartbeat("s1", leaving=1),
-            Whole("s1", {"t": ""}),
+            Owners("s1", {"t": ""}),
         ):
             liar.send(message, origin=b"")
         wait_until(lambda: proxy.count("servers_under_a_wrong_name") == 4)

@@ -54,7 +54,7 @@ def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: di
         server.send(SERVES, origin=frames[0], destination=40, source=0)
         assert bob.status() == SERVES
         assert all(row.server in {"s1", "s2"} for row in proxy.process.core.members.registers.rows.values())
-        for table in vars(proxy.process._entrance.rights).values() if proxy.process._entrance else ():
+        for table in vars(proxy.process._access.rights).values() if proxy.process._access else ():
             assert not isinstance(table, dict) or len(table) < 50
 
 

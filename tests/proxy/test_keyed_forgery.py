@@ -12,7 +12,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.errors import PubsubError
 from pubsub.messenger.framing import unpack
 from pubsub.protocol import Operate, Outcome, Put, Status, decode
-from pubsub.security.opening import ClientKeys
+from pubsub.security.process_keys import ClientKeys
 from tests.proxy.locked import Locked, locked, pair
 from tests.proxy.peers import ServerPeer, wait_until
 from tests.proxy.stage import log_id

@@ -176,9 +176,9 @@ def test_a_primary_does_not_hinder_itself() -> None:
 def test_a_primary_whose_connection_ended_is_not_heard() -> None:
     registers, _ = acceptor(ROW)
     registers.heard(STORE, A, 100, 10.0)
-    registers.unheard(STORE, B)
+    registers.disconnected(STORE, B)
     assert registers.handle(prepare(150), 10.0).outcome is VoteOutcome.HEARD
-    registers.unheard(STORE, A)
+    registers.disconnected(STORE, A)
     vote = registers.handle(prepare(200), 10.0)
     assert (vote.outcome, vote.silence_ms) == (VoteOutcome.PROMISED, -1)
 
@@ -188,7 +188,7 @@ def test_a_primary_of_a_lower_term_is_told_from_the_one_that_was_heard() -> None
     assert registers.heard(STORE, B, 200, 10.0)
     assert not registers.heard(STORE, A, 100, 11.0)
     assert registers.handle(Look("s1", STORE, 1), 12.0).silence_ms == 2000
-    registers.unheard(STORE, B)
+    registers.disconnected(STORE, B)
     assert not registers.heard(STORE, A, 100, 12.0)
     assert registers.heard(STORE, A, 300, 12.0)
 

@@ -14,10 +14,10 @@ from pubsub.proxy import rights as module
 from pubsub.proxy.rights import Course, Rights, facts
 from pubsub.security.access import Access, Why
 from pubsub.security.authorized import parse
-from pubsub.security.doors import question_of
+from pubsub.security.questions import question_of
 from tests.proxy.test_hostile import MEMBERS
 from tests.security.keyring import key, pk
-from tests.security.test_doors import hostile, likely
+from tests.security.test_questions import hostile, likely
 
 SECRET = b"one that a test may know"
 RULES = (

@@ -92,7 +92,7 @@ LONG_SHARE_MAX = 0.05
 
 PRIVATE = re.compile(
     r"\b(?:unheard|doors?|doorkeeper|knocks?|lull|spine|absorbed|struck|torn|midway|mend(?:s|ed|ing)?|singles|"
-    r"readmission|bury|buried|landed|stand[-_]in|roster|conversing|turned away|let in|lets in)\b",
+    r"acceptor_recovery|bury|buried|landed|stand[-_]in|roster|conversing|turned away|let in|lets in)\b",
     re.IGNORECASE,
 )
 """Words that stand for something in this project alone, each with a word of the field in its place."""

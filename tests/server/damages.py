@@ -278,12 +278,12 @@ def serve(directory: Path) -> dict[str, Served] | str:
     return out
 
 
-def _topic(stage: Stage, topic: str, opening: int, beside: Beside) -> Served:
+def _topic(stage: Stage, topic: str, epoch: int, beside: Beside) -> Served:
     served = Served()
     last = None
     while True:
         beside.say()
-        answer = stage.ask(Get("bob", topic, last, 5, opening, records_max=100))
+        answer = stage.ask(Get("bob", topic, last, 5, epoch, records_max=100))
         beside.hear()
         if answer.outcome is Outcome.SUCCESS:
             served.records += answer.records
@@ -295,7 +295,7 @@ def _topic(stage: Stage, topic: str, opening: int, beside: Beside) -> Served:
             served.ended = answer.outcome
             break
         last = answer.message
-        opening += 1  # The client was opened anew.
+        epoch += 1  # The client was opened anew.
     served.put = stage.put(topic, 5_000_000, sender="late").outcome
     served.beside = beside.refused.copy()
     beside.refused.clear()

@@ -11,11 +11,11 @@ from typing import Any
 import zmq
 
 from pubsub.messenger.curve import CurveClient, CurveServer, Pair
-from pubsub.messenger.doorkeeper import Doorkeeper
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer, open_router
+from pubsub.messenger.zap_handler import ZapHandler
 from pubsub.protocol import Heartbeat, Message, Outcome, Periodic, Status, Transfer, decode, encode, join_topics
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from pubsub.security import zap
 from pubsub.security.access import Access
 from pubsub.security.authorized import parse
@@ -90,11 +90,11 @@ class KeyedProxy:
     def __init__(self, ring: Ring, pair: Pair | None = None, endpoint: str = "tcp://127.0.0.1:0") -> None:
         self.context: zmq.Context[Any] = zmq.Context()
         self.access = ring.access()
-        self.doorkeeper = Doorkeeper(self.context, lambda frames: self.access.zap(frames))  # noqa: PLW0108 - replaced
+        self.zap_handler = ZapHandler(self.context, lambda frames: self.access.zap(frames))  # noqa: PLW0108 - replaced
         curve = CurveServer(pair or ring.pairs["proxy p1"], "servers")
         self.sock, self.endpoint = open_router(self.context, endpoint, curve=curve)
         self.poller = zmq.Poller()
-        for sock in (self.doorkeeper.sock, self.sock):
+        for sock in (self.zap_handler.sock, self.sock):
             self.poller.register(sock, zmq.POLLIN)
         self.links: dict[str, bytes] = {}
         self.topics: dict[str, set[str]] = {}
@@ -106,8 +106,8 @@ class KeyedProxy:
     def pump(self, milliseconds: int = 20) -> None:
         """Let in who comes, and answer what came."""
         ready = dict(self.poller.poll(milliseconds))
-        if self.doorkeeper.sock in ready:
-            self.doorkeeper.take()
+        if self.zap_handler.sock in ready:
+            self.zap_handler.take()
         if self.sock in ready:
             link, _, head, *rest = self.sock.recv_multipart()
             prefix = unpack(head)
@@ -124,7 +124,7 @@ class KeyedProxy:
             for topic, log in (message.topics or {}).items():
                 (held.discard if not log or "." in log else held.add)(topic)
             self.send(link, Status("p1", Outcome.SUCCESS, change=message.change))
-        elif isinstance(message, Whole):
+        elif isinstance(message, Owners):
             others = join_topics(dict.fromkeys(message.topics or {}, ""))
             self.send(link, Status("p1", Outcome.SUCCESS, body=others), destination=source)
         elif isinstance(message, Heartbeat) and not message.leaving:
@@ -190,9 +190,9 @@ class Rogue:
     """A server that lets everybody in, and keeps what it is sent."""
 
     def __init__(self, context: zmq.Context[Any], pair: Pair) -> None:
-        self.doorkeeper = Doorkeeper(context, lambda frames: zap.reply(zap.read(frames), zap.OK, "", "x"))
+        self.zap_handler = ZapHandler(context, lambda frames: zap.reply(zap.read(frames), zap.OK, "", "x"))
         self.sock, self.endpoint = open_router(context, "tcp://127.0.0.1:0", curve=CurveServer(pair, "x"))
 
     def heard(self) -> bool:
-        self.doorkeeper.take()
+        self.zap_handler.take()
         return bool(self.sock.poll(0))

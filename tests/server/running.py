@@ -13,7 +13,7 @@ import zmq
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Message, Outcome, Periodic, Status, decode, encode, join_topics
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from pubsub.server.process import ServerProcess
 from tests.server.stage import Stage
 
@@ -36,7 +36,7 @@ class Proxy:
         prefix = unpack(head)
         message = decode(head[prefix.length :], rest[0] if rest else None)
         self.heard.append(message)
-        if isinstance(message, Whole) and self.answer_whole:
+        if isinstance(message, Owners) and self.answer_whole:
             others = join_topics(dict.fromkeys(message.topics or {}, ""))
             self.send(Status("p1", Outcome.SUCCESS, body=others), b"", prefix.source)
         if isinstance(message, Periodic) and self.confirms:

@@ -13,7 +13,7 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
 from pubsub.protocol.bodies import join_topics
-from pubsub.protocol.messages import Periodic, Whole
+from pubsub.protocol.messages import Owners, Periodic
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin, Outgoing
@@ -70,7 +70,7 @@ class Stage:
         self.now = 100.0
         self.wall = WALL - self.now
         """The wall clock when `now` is 0."""
-        self.whole: bool | None = True
+        self.sole_owner: bool | None = True
         """What proxies answer to WHOLE: other holders as `others` says, or that they cannot tell; None: nothing."""
         self.others = ""
         self.since = 0
@@ -105,7 +105,7 @@ class Stage:
         self.core = self.group_commit.core
         if self.hears:
             hear_everything(self.core.proxies)
-            self.core.unheard.confirmed()
+            self.core.unconfirmed.confirmed()
 
     def close(self) -> None:
         self.store.close()
@@ -140,9 +140,9 @@ class Stage:
     def answer_as_proxies(self, sent: list[Outgoing]) -> None:
         """Say what proxies say to what was sent to them."""
         for out in sent:
-            if isinstance(out.message, Whole) and self.whole is not None:
+            if isinstance(out.message, Owners) and self.sole_owner is not None:
                 answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
-                if self.whole:
+                if self.sole_owner:
                     others = dict.fromkeys(out.message.topics or {}, self.others)
                     answer = Status("p", Outcome.SUCCESS, body=join_topics(others), since=self.since)
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
@@ -190,17 +190,17 @@ class Stage:
 
     # Requests
 
-    def subscribe(self, who: str, topic: str, number: int, opening: int | None = None) -> Status:
-        return self.ask(Subscribe(who, topic, number, number if opening is None else opening))
+    def subscribe(self, who: str, topic: str, number: int, epoch: int | None = None) -> Status:
+        return self.ask(Subscribe(who, topic, number, number if epoch is None else epoch))
 
-    def unsubscribe(self, who: str, topic: str, number: int, opening: int | None = None) -> Status:
-        return self.ask(Unsubscribe(who, topic, number, number if opening is None else opening))
+    def unsubscribe(self, who: str, topic: str, number: int, epoch: int | None = None) -> Status:
+        return self.ask(Unsubscribe(who, topic, number, number if epoch is None else epoch))
 
     def put(self, topic: str, counter: int, bodies: Sequence[bytes] = (b"x",), **more: Any) -> Status:
         return self.ask(put(topic, counter, bodies, **more))
 
     def get(self, who: str, topic: str, last: Position | None, number: int, **more: Any) -> Status:
-        more.setdefault("opening", number)
+        more.setdefault("epoch", number)
         more.setdefault("records_max", 1000)
         return self.ask(Get(who, topic, last, number, **more))
 

@@ -55,10 +55,10 @@ def test_without_a_gap_the_put_is_taken_whatever_log_it_names(stage: Stage) -> N
     assert stage.put("t", 5, previous=1, log=DEAD).outcome is Outcome.SUCCESS
 
 
-@pytest.mark.parametrize("whole", [False, None])
-def test_while_another_holder_may_exist_it_is_only_a_gap(stage: Stage, whole: bool | None) -> None:
+@pytest.mark.parametrize("sole_owner", [False, None])
+def test_while_another_holder_may_exist_it_is_only_a_gap(stage: Stage, sole_owner: bool | None) -> None:
     log = stage.put("t", 1).log
-    stage.whole = whole
+    stage.sole_owner = sole_owner
     callback = stage.say(put("t", 50, previous=40, log=DEAD))
     stage.loop()
     stage.sleep(1.5)
@@ -100,7 +100,7 @@ def test_an_older_request_is_superseded_not_gone(stage: Stage) -> None:
 
 def test_a_place_is_only_unknown_while_another_holder_may_exist(stage: Stage) -> None:
     stage.put("t", 1)
-    stage.whole = False
+    stage.sole_owner = False
     assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.UNKNOWN
 
 

@@ -18,7 +18,7 @@ ORIGIN = Origin(0, b"c", 1)
 
 def turned_away(stage: Stage, topic: str = "t") -> tuple[Outcome, str] | None:
     """What a request is answered before anybody looks at it."""
-    if not stage.core.admission.turns_away(ORIGIN, topic):
+    if not stage.core.admission.rejects(ORIGIN, topic):
         return None
     ((_, answer),) = stage.core.state.replies.take()
     return answer.outcome, answer.reason  # type: ignore[union-attr]

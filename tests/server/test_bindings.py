@@ -75,9 +75,9 @@ def test_one_that_is_made_anew_is_bound_to_none(stage: Stage) -> None:
 def test_a_binding_is_told_from_use_whatever_the_number(number: int) -> None:
     unused, used, bound = Readers(), Readers.bound(0, number), Readers.bound(ONE, number)
     assert (unused.used, used.used, bound.used) == (False, True, True)
-    assert unused.opening(number) < used.opening(number) == number < bound.opening(number) <= NUMBER_MAX
+    assert unused.stored_epoch(number) < used.stored_epoch(number) == number < bound.stored_epoch(number) <= NUMBER_MAX
     for readers in (unused, used, bound):
-        assert consumer_of("@archive", number, readers.opening(number)) == readers
+        assert consumer_of("@archive", number, readers.stored_epoch(number)) == readers
         assert readers.admits(ONE, number)
         assert readers.admits(0, number) == (readers is not bound)
 

@@ -17,8 +17,8 @@ ROW = SubscriptionRow(7, 9, True, 0, ("a" * 16, 0), ())
 @given(NUMBERS, TOKENS)
 def test_named_readers_come_back_from_the_number_that_stands_for_them(number: int, token: int) -> None:
     for readers in (Readers(), Readers.bound(0, number), Readers.bound(token, number)):
-        assert 0 <= readers.opening(number) <= NUMBER_MAX
-        assert consumer_of("@archive", number, readers.opening(number)) == readers
+        assert 0 <= readers.stored_epoch(number) <= NUMBER_MAX
+        assert consumer_of("@archive", number, readers.stored_epoch(number)) == readers
         assert readers.admits(token, number)
 
 
@@ -27,7 +27,7 @@ def test_any_number_of_an_earlier_release_is_read(number: int, opening: int) -> 
     readers = consumer_of("@archive", number, opening)
     assert isinstance(readers, Readers)
     assert readers.used == (opening >= number)
-    assert readers.opening(number) == (opening if opening >= number else 0)
+    assert readers.stored_epoch(number) == (opening if opening >= number else 0)
 
 
 @given(TOKENS, TOKENS)
@@ -40,11 +40,11 @@ def test_a_subscription_that_an_operator_ends_has_no_readers_and_a_number_for_go
     named = subscription_of("@archive", ROW)
     assert named.consumer == Readers(used=True, checkpoint=2)
     named.end()
-    assert (named.on, named.cursor.backlog, named.consumer, named.opening) == (False, (), Readers(), 0)
+    assert (named.on, named.cursor.backlog, named.consumer, named.epoch) == (False, (), Readers(), 0)
     own = subscription_of("archive", ROW)
     own.end()
-    assert (own.number, own.opening) == (named.number, 9)
+    assert (own.number, own.epoch) == (named.number, 9)
     assert own.outdates(ROW.number, 9)
-    last = subscription_of("@archive", ROW._replace(number=NUMBER_MAX - 1, opening=NUMBER_MAX))
+    last = subscription_of("@archive", ROW._replace(number=NUMBER_MAX - 1, epoch=NUMBER_MAX))
     last.end()
-    assert last.opening <= NUMBER_MAX
+    assert last.epoch <= NUMBER_MAX

@@ -21,7 +21,7 @@ def tell(stage: Stage, topic: str, value: str) -> None:
 
 
 def is_whole(stage: Stage, topic: str = "t", counter: int = 1000) -> bool:
-    return stage.put(topic, counter, whole=1, sender="w").outcome is not Outcome.BUSY
+    return stage.put(topic, counter, sole_owner=1, sender="w").outcome is not Outcome.BUSY
 
 
 def test_a_topic_with_another_holder_is_not_whole_even_when_no_proxy_remembers_it(stage: Stage) -> None:

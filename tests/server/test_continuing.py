@@ -96,7 +96,7 @@ def test_the_same_number_is_the_same_answer_and_a_lower_one_is_superseded(stage:
     on(stage, 9)
     log = stage.put("t", 1, [b"a"]).log
     stage.get("bob", "t", None, 9)
-    stage.whole = None
+    stage.sole_owner = None
     same = on(stage, 9)
     assert (same.outcome, same.position, same.doubtful) == (Outcome.SUCCESS, (log, 0), 0)
     assert on(stage, 8).outcome is Outcome.SUPERSEDED
@@ -106,7 +106,7 @@ def test_the_same_number_is_the_same_answer_and_a_lower_one_is_superseded(stage:
 def test_without_the_word_it_begins_at_the_end(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
-    stage.whole = None
+    stage.sole_owner = None
     assert stage.subscribe("bob", "t", 9).outcome is Outcome.SUCCESS, "and asks nobody"
     stage.put("t", 2, [b"b"], previous=1)
     assert waiting(stage, 9) == [(b"b", False)]
@@ -124,28 +124,28 @@ def test_one_that_is_off_is_made_at_the_end(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("here", ["on", "off", "none"])
-@pytest.mark.parametrize("whole", [False, None])
-def test_it_waits_until_the_topic_is_known_to_be_whole(stage: Stage, here: str, whole: bool | None) -> None:
+@pytest.mark.parametrize("sole_owner", [False, None])
+def test_it_waits_until_the_topic_is_known_to_be_whole(stage: Stage, here: str, sole_owner: bool | None) -> None:
     stage.put("t", 1)
     if here != "none":
         on(stage, 5)
     if here == "off":
         stage.unsubscribe("bob", "t", 6)
-    stage.whole = whole
+    stage.sole_owner = sole_owner
     callback = stage.say(subscribing(9))
     stage.sleep(3)
     answer = stage.answered(callback)
     assert (answer.outcome, answer.reason) == (Outcome.BUSY, "topic_is_not_known_to_be_whole")
     subscription = stage.core.state.topics["t"].subscriptions.get("bob")
     assert (subscription and subscription.number) == {"on": 5, "off": 6, "none": None}[here]
-    stage.whole, stage.others = True, "s2"
+    stage.sole_owner, stage.others = True, "s2"
     assert on(stage, 10).outcome is Outcome.BUSY
     stage.others = ""
     assert on(stage, 11).outcome is Outcome.SUCCESS
 
 
 def test_it_makes_no_topic_before_that(stage: Stage) -> None:
-    stage.whole = False
+    stage.sole_owner = False
     assert on(stage, 5).outcome is Outcome.BUSY
     assert "t" not in stage.core.state.topics
 
@@ -209,9 +209,9 @@ def test_a_move_takes_the_mark_along_and_what_came_counts_as_handed_out(pair: Pa
 def test_a_merge_keeps_the_mark_and_what_it_brings_counts_as_handed_out(pair: Pair) -> None:
     split(pair)
     bob = pair["s1"]
-    bob.get("bob", "t", None, 5, opening=5, records_max=1)
+    bob.get("bob", "t", None, 5, epoch=5, records_max=1)
     assert on(bob, 6).outcome is Outcome.SUCCESS
-    bob.get("bob", "t", None, 6, opening=6, records_max=1)
+    bob.get("bob", "t", None, 6, epoch=6, records_max=1)
     for giver, receiver in (("s2", "s1"), ("s1", "s2")):  # Where it is merged into, and where it comes from.
         pair.merge(giver, receiver)
         pair.turns()

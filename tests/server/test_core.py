@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.base.limits import NUMBER_MAX, OFFSET_MAX
-from pubsub.protocol import Heartbeat, Message, Outcome, Report, Status, Subscribe, Whole
+from pubsub.protocol import Heartbeat, Message, Outcome, Owners, Report, Status, Subscribe
 from pubsub.protocol.messages import Merge, Periodic, Transfer, Unsubscribe
 from pubsub.server.ownership import sole_owner as wholeness_module
 from tests.server.stage import STORE, Stage, bodies, put
@@ -24,7 +24,7 @@ def test_a_put_is_handed_to_who_subscribed_before(stage: Stage) -> None:
     subscribed = stage.subscribe("bob", "t", 5)
     assert subscribed.outcome is Outcome.SUCCESS
     assert subscribed.position == (subscribed.log, 0)
-    assert (subscribed.number, subscribed.opening) == (5, 5)
+    assert (subscribed.number, subscribed.epoch) == (5, 5)
     answer = stage.put("t", 100, [b"a", b"b"])
     assert (answer.outcome, answer.last, answer.log) == (Outcome.SUCCESS, 101, subscribed.log)
     got = stage.get("bob", "t", None, 5)
@@ -119,8 +119,8 @@ def test_a_put_that_cannot_be_right_is_refused(
     request.counter, request.count = counter, count
     request.checksum = request.checksum if checksum is None else checksum
     request.body = request.body if body is None else body
-    for whole in (0, 1):
-        request.whole = whole
+    for sole_owner in (0, 1):
+        request.sole_owner = sole_owner
         assert stage.ask(request).outcome is Outcome.REFUSED
     assert stage.core.state.topics == {}
     assert stage.core.state.counters["refused"] == 2
@@ -146,14 +146,14 @@ def test_at_the_last_offset_of_a_log_puts_are_answered_full(stage: Stage) -> Non
 
 
 def test_a_marked_put_is_taken_when_every_proxy_says_whole(stage: Stage) -> None:
-    assert stage.put("t", 5, whole=1).outcome is Outcome.SUCCESS
-    assert sum(isinstance(out.message, Whole) for out in stage.sent) == 2
+    assert stage.put("t", 5, sole_owner=1).outcome is Outcome.SUCCESS
+    assert sum(isinstance(out.message, Owners) for out in stage.sent) == 2
 
 
 def test_a_marked_put_waits_for_the_last_proxy(stage: Stage) -> None:
-    stage.whole = None
-    callback = stage.say(put("t", 5, whole=1))
-    asked = [out for out in stage.loop() if isinstance(out.message, Whole)]
+    stage.sole_owner = None
+    callback = stage.say(put("t", 5, sole_owner=1))
+    asked = [out for out in stage.loop() if isinstance(out.message, Owners)]
     success = Status("p", Outcome.SUCCESS, body=b"t=")
     stage.say(success, proxy=0, origin=b"", callback=asked[0].source)
     stage.say(success, proxy=0, origin=b"", callback=asked[0].source)
@@ -165,10 +165,12 @@ def test_a_marked_put_waits_for_the_last_proxy(stage: Stage) -> None:
     assert answer.outcome is Outcome.SUCCESS
 
 
-@pytest.mark.parametrize("whole", [False, None])
-def test_a_marked_put_is_a_retry_while_the_topic_is_not_known_to_be_whole(stage: Stage, whole: bool | None) -> None:
-    stage.whole = whole
-    callback = stage.say(put("t", 5, whole=1))
+@pytest.mark.parametrize("sole_owner", [False, None])
+def test_a_marked_put_is_a_retry_while_the_topic_is_not_known_to_be_whole(
+    stage: Stage, sole_owner: bool | None
+) -> None:
+    stage.sole_owner = sole_owner
+    callback = stage.say(put("t", 5, sole_owner=1))
     stage.sleep(1.1)
     answer = stage.answered(callback)
     assert answer.outcome is Outcome.BUSY
@@ -177,24 +179,24 @@ def test_a_marked_put_is_a_retry_while_the_topic_is_not_known_to_be_whole(stage:
 
 def test_who_was_the_sole_owner_once_is_asked_about_anew_and_other_holders_are_remembered(stage: Stage) -> None:
     """No run of the simulation shows the first half any more: nobody begins a topic that a proxy has heard of."""
-    assert stage.put("t", 1, whole=1).outcome is Outcome.SUCCESS
+    assert stage.put("t", 1, sole_owner=1).outcome is Outcome.SUCCESS
     stage.others = f"s9.{LOG}"
-    assert stage.put("t", 5, previous=1, whole=1).outcome is Outcome.BUSY
+    assert stage.put("t", 5, previous=1, sole_owner=1).outcome is Outcome.BUSY
     assert stage.core.state.topics["t"].contested_by == {"s9"}
 
 
 def test_marked_puts_that_wait_hold_a_bounded_number_of_bytes(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(wholeness_module, "WAITING_BYTES_MAX", 250)
-    stage.whole = None
-    waiting = [stage.say(put("t", 5, [b"x" * 88], whole=1)) for _ in range(3)]
+    stage.sole_owner = None
+    waiting = [stage.say(put("t", 5, [b"x" * 88], sole_owner=1)) for _ in range(3)]
     stage.loop()
     refused = [answer for callback in waiting if (answer := stage.answer(callback))]
     assert [(answer.outcome, answer.reason) for answer in refused] == [
         (Outcome.BUSY, "too_many_operations_wait_for_sole_ownership")
     ]
     stage.sleep(1.1)
-    stage.whole = True
-    assert stage.put("t", 5, [b"x" * 88], whole=1).outcome is Outcome.SUCCESS
+    stage.sole_owner = True
+    assert stage.put("t", 5, [b"x" * 88], sole_owner=1).outcome is Outcome.SUCCESS
 
 
 # Subscriptions
@@ -203,7 +205,7 @@ def test_marked_puts_that_wait_hold_a_bounded_number_of_bytes(stage: Stage, monk
 def test_the_higher_number_wins_however_the_requests_come(stage: Stage) -> None:
     stage.subscribe("bob", "t", 10)
     late = stage.unsubscribe("bob", "t", 9)
-    assert (late.outcome, late.number, late.opening) == (Outcome.SUPERSEDED, 10, 10)
+    assert (late.outcome, late.number, late.epoch) == (Outcome.SUPERSEDED, 10, 10)
     stage.put("t", 1)
     assert bodies(stage.get("bob", "t", None, 10)) == [b"x"]
     assert stage.unsubscribe("bob", "t", 20).outcome is Outcome.SUCCESS
@@ -288,7 +290,7 @@ def test_a_backlog_is_full_until_the_slowest_subscriber_acknowledges(tmp_path: P
     "message",
     [
         Periodic("s2", STORE, 1, 1, "tcp://x", "tcp://p", 0),
-        Whole("s2", {"t": ""}),
+        Owners("s2", {"t": ""}),
         Transfer("s2", "t"),
     ],
 )

@@ -126,7 +126,7 @@ def test_a_get_that_waits_keeps_earlier_openings_out_though_its_loop_was_reverte
     stage.group_commit.check_full(stage.now + 1.0)
     stage.put("t", 1, [b"1"])
     assert bodies(stage.answered(waiting)) == [b"1"]
-    assert stage.get("bob", "t", None, 5, opening=5).outcome is Outcome.SUPERSEDED, "both would take it"
+    assert stage.get("bob", "t", None, 5, epoch=5).outcome is Outcome.SUPERSEDED, "both would take it"
 
 
 def test_a_get_that_waits_outlives_a_reverted_loop(stage: Stage) -> None:

@@ -32,27 +32,27 @@ def test_get_from_where_nobody_subscribed_is_a_retry_and_creates_nothing(stage: 
 def test_get_with_a_lower_number_is_superseded(stage: Stage, number: int) -> None:
     stage.subscribe("bob", "t", 10)
     stage.put("t", 1)
-    answer = stage.get("bob", "t", None, number, opening=10)
+    answer = stage.get("bob", "t", None, number, epoch=10)
     assert (answer.outcome, answer.number) == (Outcome.SUPERSEDED, 10)
 
 
 def test_get_with_a_lower_opening_is_superseded_also_after_a_crash(stage: Stage) -> None:
-    stage.subscribe("bob", "t", 10, opening=10)
+    stage.subscribe("bob", "t", 10, epoch=10)
     stage.put("t", 1)
-    assert bodies(stage.get("bob", "t", None, 10, opening=12)) == [b"x"]
+    assert bodies(stage.get("bob", "t", None, 10, epoch=12)) == [b"x"]
     stage.restart()
-    answer = stage.get("bob", "t", None, 10, opening=11)
-    assert (answer.outcome, answer.opening) == (Outcome.SUPERSEDED, 12)
+    answer = stage.get("bob", "t", None, 10, epoch=11)
+    assert (answer.outcome, answer.epoch) == (Outcome.SUPERSEDED, 12)
 
 
 def test_a_waiting_get_is_fenced_by_a_later_opening(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 10).log
     waiting = stage.say(Get("bob", "t", None, 10, 10, wait_ms=60_000))
     stage.loop()
-    assert stage.get("bob", "t", (log, 0), 10, opening=11, records_max=0).outcome is Outcome.EMPTY
+    assert stage.get("bob", "t", (log, 0), 10, epoch=11, records_max=0).outcome is Outcome.EMPTY
     stage.put("t", 1)
     answer = stage.answered(waiting)
-    assert (answer.outcome, answer.opening, answer.records) == (Outcome.SUPERSEDED, 11, 0)
+    assert (answer.outcome, answer.epoch, answer.records) == (Outcome.SUPERSEDED, 11, 0)
 
 
 @pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])

@@ -103,11 +103,11 @@ def test_a_damaged_page_that_is_met_in_a_loop_that_changes_something_is_its_topi
     spoil(store / FILE, (page - 1) * PAGE, b"\xff" * 8)
     assert check(store).verdict is Verdict.DAMAGED
     stage = Stage(store)
-    last, opening, stored, answer = None, 5, 0, None
+    last, epoch, stored, answer = None, 5, 0, None
     for _ in range(20):
         put_beside = stage.say(record("small", 9_000_000 + stored)) if way == "beside a put" else None
-        opening += way == "opened anew"
-        answer = stage.ask(Get("bob", "many", last, 5, opening, records_max=50))
+        epoch += way == "opened anew"
+        answer = stage.ask(Get("bob", "many", last, 5, epoch, records_max=50))
         if put_beside is not None:
             assert stage.answered(put_beside).outcome is Outcome.SUCCESS
             stored += 1
@@ -119,8 +119,8 @@ def test_a_damaged_page_that_is_met_in_a_loop_that_changes_something_is_its_topi
     assert last is not None
     assert stage.put("published", 9_000_000).outcome is Outcome.SUCCESS
     stage.restart()
-    assert stage.ask(Get("bob", "many", last, 5, opening, records_max=50)).outcome is Outcome.UNAVAILABLE
-    found = stage.get("bob", "small", None, 5, opening=6)
+    assert stage.ask(Get("bob", "many", last, 5, epoch, records_max=50)).outcome is Outcome.UNAVAILABLE
+    found = stage.get("bob", "small", None, 5, epoch=6)
     assert found.outcome is Outcome.SUCCESS
     assert found.records == 190 + stored
     stage.close()

@@ -74,7 +74,7 @@ class History(RuleBasedStateMachine):
         number = self.next()
         self.stage.fail_commit = full
         request = self.stage.subscribe if on else self.stage.unsubscribe
-        answer = request(who, topic, number, opening=1)
+        answer = request(who, topic, number, epoch=1)
         self.stage.fail_commit = self.stage.core.state.full = False
         if full:
             assert answer.outcome is Outcome.FULL
@@ -113,7 +113,7 @@ class History(RuleBasedStateMachine):
         mine = self.subscriber(who, topic)
         if mine.number > back:
             request = self.stage.subscribe if on else self.stage.unsubscribe
-            assert request(who, topic, mine.number - back, opening=1).outcome is Outcome.SUPERSEDED
+            assert request(who, topic, mine.number - back, epoch=1).outcome is Outcome.SUPERSEDED
 
     @rule(
         publisher=PUBLISHER,

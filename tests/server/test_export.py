@@ -13,8 +13,8 @@ import pytest
 from pubsub.errors import CallerError, ConfigurationError, StoreInUse
 from pubsub.protocol import Outcome, Records, encode_headers
 from pubsub.server.commands import main
-from pubsub.server.offline.beside import read_beside
 from pubsub.server.offline.export import export_tree, import_tree
+from pubsub.server.offline.metadata import read_metadata
 from pubsub.server.offline.restore import accept_copy
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.storage.schema import FILE
@@ -55,7 +55,7 @@ def test_the_tree_is_the_papers(stage: Stage, tmp_path: Path) -> None:
     stage.unsubscribe("carol", "zeromq/pyzmq", 6)
     stage.put("zeromq/pyzmq", 100, [b"a\r\n\0", b""])
     stage.put("..", 7)
-    stage.get("bob", "zeromq/pyzmq", (log, 1), 5, opening=9)
+    stage.get("bob", "zeromq/pyzmq", (log, 1), 5, epoch=9)
     stage.sleep(0.3)
     stage.close()
     assert export_tree(tmp_path / "old", tmp_path / "tree") == 3
@@ -81,13 +81,13 @@ def test_everything_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) ->
     stage.put("t", 100, [b"a", b"b"])
     stage.put("t", 1, [b"c"], sender="erin")
     stage.put("t", 102, [bytes(range(256)) * 100])
-    stage.get("bob", "t", (log, 2), 5, opening=8)
+    stage.get("bob", "t", (log, 2), 5, epoch=8)
     stage.subscribe("bob", "empty", 5)
     stage.sleep(0.3)
     stage = moved(stage, tmp_path)
     assert stage.core.state.topics["t"].open.id != log
     assert stage.get("bob", "t", (log, 2), 5).outcome is Outcome.SUPERSEDED  # its opening is 8
-    assert bodies(stage.get("bob", "t", (log, 2), 5, opening=8)) == [b"c", bytes(range(256)) * 100]
+    assert bodies(stage.get("bob", "t", (log, 2), 5, epoch=8)) == [b"c", bytes(range(256)) * 100]
     got = stage.get("carol", "t", None, 6)
     assert bodies(got) == [b"a", b"b", b"c", bytes(range(256)) * 100]
     assert stage.put("t", 100, [b"a", b"b"]).outcome is Outcome.DUPLICATE
@@ -102,7 +102,7 @@ def test_a_topic_that_was_imported_waits_until_its_proxies_have_heard_of_it(stag
     stage.put("t", 100, [b"a"])
     stage.hears = False
     stage = moved(stage, tmp_path)
-    assert list(stage.core.state.unheard) == ["t"]
+    assert list(stage.core.state.unconfirmed) == ["t"]
     callback = stage.say(put("t", 100, [b"a"]))
     stage.loop()
     assert stage.answer(callback) is None
@@ -133,7 +133,7 @@ def test_headers_survive_the_way_out_and_in_and_can_be_read_there(stage: Stage, 
     assert written.read_text() == "trace=1%2F%00\nempty=\n"
     written.write_text("a b=1\n")
     with pytest.raises(ConfigurationError, match="is not a valid headers file"):
-        read_beside(written.parent.parent, [written.name])
+        read_metadata(written.parent.parent, [written.name])
 
 
 def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stage, tmp_path: Path) -> None:

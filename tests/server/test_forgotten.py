@@ -23,7 +23,7 @@ class Cluster(Pair):
         super().__init__(directory)
         for name in ("s1", "s2"):
             self.stages[name] = Stage(directory / name, id=name, advertise=ADDRESS[name], proxies=(PROXY,))
-            self.stages[name].whole = None
+            self.stages[name].sole_owner = None
         self.proxy = Proxy()
 
     def carry(self, name: str, stage: Stage, out: Outgoing) -> None:

@@ -183,12 +183,12 @@ def given_up(stage: Stage, server: str, address: str) -> None:
     stage.loop()
 
 
-@pytest.mark.parametrize("noted", [True, False], ids=["noted with keys", "noted without"])
+@pytest.mark.parametrize("dirty", [True, False], ids=["noted with keys", "noted without"])
 @pytest.mark.parametrize("told", [True, False], ids=["told with keys", "told without"])
 def test_a_topic_whose_receiver_is_given_up_is_taken_back_whatever_form_its_address_has(
-    pair: Keyed, noted: bool, told: bool
+    pair: Keyed, dirty: bool, told: bool
 ) -> None:
-    pair.start_again(keys=noted)
+    pair.start_again(keys=dirty)
     pair["s2"].put("t", 1, [b"a"])
     pair.lose = {"chunk"}
     pair.merge("s2", "s1")

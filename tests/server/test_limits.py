@@ -92,7 +92,7 @@ def test_a_client_has_no_more_reads_waiting_than_its_share(stage: Stage, monkeyp
     outcomes = [stage.answered(callback).outcome for callback in asked]
     assert outcomes == [Outcome.SUCCESS] * 3 + [Outcome.BUSY] * 2
     assert stage.answered(other).outcome is Outcome.SUCCESS
-    assert stage.core.state.counters["reads_turned_away"] == 2
+    assert stage.core.state.counters["reads_rejected"] == 2
     again = stage.say(Read("eve", "t", None, records_max=1), origin=b"ceve")
     stage.loop()
     assert stage.answered(again).outcome is Outcome.SUCCESS

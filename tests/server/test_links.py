@@ -13,7 +13,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer, open_router
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol import Outcome, Status, Transfer, decode, encode
-from pubsub.server.links import Links, turn_away
+from pubsub.server.links import Links, reject
 from tests.server.running import until
 
 
@@ -102,7 +102,7 @@ def test_a_standby_tells_who_gives_it_a_topic_where_the_primary_is(
         dealer.send_multipart(frames)
 
     def answered() -> bool:
-        turn_away(links, router, "s1", primary)
+        reject(links, router, "s1", primary)
         return bool(dealer.poll(20))
 
     if not primary:

@@ -100,7 +100,7 @@ def test_puts_that_are_answered_together_count_once(stage: Measured) -> None:
 
 
 def test_a_put_that_waits_for_its_topic_to_be_known_as_whole_is_measured_from_its_beginning(stage: Measured) -> None:
-    stage.turn(put(1, whole=1))
+    stage.turn(put(1, sole_owner=1))
     assert sum(stage.measures.puts.counted().counts) == 0
     stage.now += 0.5
     stage.turn()

@@ -21,7 +21,7 @@ from pubsub.protocol import (
     encode_batch,
     encode_headers,
 )
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from pubsub.server.state.replies import LISTENER, Origin
 from tests.server.moving import ADDRESS, Pair, message, put, split, take
 
@@ -113,13 +113,13 @@ def test_a_frozen_topic_is_moved_and_a_waiting_subscriber_is_told(pair: Pair) ->
 def test_a_put_that_waited_until_the_topic_was_known_to_be_whole_is_moved_where_it_froze_meanwhile(pair: Pair) -> None:
     giver = pair["s1"]
     giver.ask(Subscribe("bob", "t", 5, 5))
-    giver.whole = None
-    waiting = giver.say(replace(message("alice", 10, 0, b"one"), whole=1))
+    giver.sole_owner = None
+    waiting = giver.say(replace(message("alice", 10, 0, b"one"), sole_owner=1))
     pair.lose = {"commit"}
     pair.merge("s1", "s2")
     pair.turns(3)
     assert giver.core.state.topics["t"].frozen
-    (token,) = {out.source for out in giver.sent if isinstance(out.message, Whole)}
+    (token,) = {out.source for out in giver.sent if isinstance(out.message, Owners)}
     for proxy in (0, 1):
         giver.say(Status("p", Outcome.SUCCESS, body=b"t="), proxy=proxy, origin=b"", callback=token)
     giver.loop()
@@ -286,14 +286,14 @@ def test_what_was_found_to_be_nobodys_stays_where_the_topic_froze_before_the_ans
     giver.now += 1.0
     assert put(giver, "alice", 10, 0, b"alice1", b"alice2") == "success"
     giver.sent.clear()
-    giver.whole = None
+    giver.sole_owner = None
     for stage in pair.stages.values():
         stage.now += 70.0
     pair.lose = {"chunk"}
     pair.merge("s1", "s2")
     pair.turns(3)
     assert giver.core.state.topics["t"].frozen
-    for token in {out.source for out in giver.sent if isinstance(out.message, Whole)}:
+    for token in {out.source for out in giver.sent if isinstance(out.message, Owners)}:
         for proxy in (0, 1):
             giver.say(Status("p", Outcome.SUCCESS, body=b"t="), proxy=proxy, origin=b"", callback=token)
     giver.sleep(2.0)

@@ -15,7 +15,7 @@ from pubsub.protocol import (
     Subscribe,
 )
 from pubsub.protocol.bodies import join_topics
-from pubsub.protocol.messages import Read, Whole
+from pubsub.protocol.messages import Owners, Read
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.topic.changes import WatermarkDropped
 from pubsub.server.topic.delivery import collect
@@ -172,14 +172,14 @@ def read(stage: Stage, name: str) -> list[bytes]:
 def answers(stage: Stage, asked: list[Outgoing], others: str) -> None:
     """Every proxy's answer to this question."""
     for out in asked:
-        assert isinstance(out.message, Whole)
+        assert isinstance(out.message, Owners)
         body = join_topics(dict.fromkeys(out.message.topics or {}, others))
         stage.say(Status("p", Outcome.SUCCESS, body=body), proxy=int(out.link), origin=b"", callback=out.source)
 
 
 def question(stage: Stage) -> list[Outgoing]:
     """What one loop asks all proxies."""
-    asked = [out for out in stage.loop() if isinstance(out.message, Whole)]
+    asked = [out for out in stage.loop() if isinstance(out.message, Owners)]
     assert len(asked) == 2
     return asked
 
@@ -191,7 +191,7 @@ def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pai
     s1 = pair["s1"]
     for who in ("bob", "eve"):
         s1.unsubscribe(who, "t", 6)
-    s1.whole = None
+    s1.sole_owner = None
     s1.now += 70.0
     first = question(s1)
     s1.core.retention.look_at("t")

@@ -18,7 +18,7 @@ from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Outcome, Periodic, Put, Status, decode, encode, join_topics
-from pubsub.protocol.messages import Heartbeat, Operate, Whole
+from pubsub.protocol.messages import Heartbeat, Operate, Owners
 from pubsub.protocol.register import Accept, Admit, Look, Prepare
 from pubsub.protocol.standby import EntryId
 from pubsub.proxy.register import Registers
@@ -26,7 +26,7 @@ from pubsub.proxy.remembered import RouteChanges
 from pubsub.server.links import GOODBYE_MS, Links
 from pubsub.server.listening import listen
 from pubsub.server.pair import Pair
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.standby.disk.member_disk import MemberDisk
 from pubsub.server.standby.disk.stream import Stream
@@ -72,7 +72,7 @@ class Proxy:
             self._send(link, self.registers.handle(message, time.monotonic()))
             if self.serves[0] not in {b"", link}:  # It is to show that it is there.
                 self._send(self.serves[0], Heartbeat("p1", 0), callback=1)
-        elif isinstance(message, Whole):
+        elif isinstance(message, Owners):
             others = join_topics(dict.fromkeys(message.topics or {}, ""))
             self._send(link, Status("p1", Outcome.SUCCESS, body=others), destination=prefix.source)
         elif isinstance(message, Periodic):
@@ -189,7 +189,7 @@ def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callab
     before = proxy.serves[1]
     assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
     a.stop()
-    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    proxy.registers.disconnected(next(iter(proxy.registers.rows)), before)
     until(lambda: proxy.serves[1] not in {"", before})
     assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
     assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
@@ -212,7 +212,7 @@ def test_who_has_no_space_to_take_over_tries_until_it_has(
 
     monkeypatch.setattr(MemberDisk, "take", full)
     a.stop()
-    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    proxy.registers.disconnected(next(iter(proxy.registers.rows)), before)
     until(lambda: proxy.serves[1] not in {"", before})
     assert b.error is None
     assert proxy.ask(counted(2)).outcome is Outcome.DUPLICATE
@@ -226,7 +226,7 @@ def test_who_has_no_space_to_begin_its_term_tries_until_it_has(
     a, b = paired(proxy, run)
     assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
     before, refused = proxy.serves[1], count(1)
-    kind, name = {"entry": (Stream, "append"), "commit": (Loops, "begin_term")}[step]
+    kind, name = {"entry": (Stream, "append"), "commit": (HeldAnswers, "begin_term")}[step]
     original = getattr(kind, name)
 
     def full(self: Any, *arguments: Any, **named: Any) -> Any:
@@ -236,7 +236,7 @@ def test_who_has_no_space_to_begin_its_term_tries_until_it_has(
 
     a.stop()
     monkeypatch.setattr(kind, name, full)
-    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    proxy.registers.disconnected(next(iter(proxy.registers.rows)), before)
     until(lambda: proxy.serves[1] not in {"", before})
     assert b.error is None
     assert next(refused) > 2
@@ -253,12 +253,12 @@ def test_a_standby_confirms_first_and_applies_later_or_when_it_takes_over(
     def note(kind: type, name: str) -> None:
         original = getattr(kind, name)
 
-        def noted(self: Any, *arguments: Any) -> Any:
+        def dirty(self: Any, *arguments: Any) -> Any:
             if self in (b.process._pair, b.process._disk):
                 done.append(name)
             return original(self, *arguments)
 
-        monkeypatch.setattr(kind, name, noted)
+        monkeypatch.setattr(kind, name, dirty)
 
     monkeypatch.setattr("pubsub.server.pair.APPLY_SECONDS", 3600.0)
     note(Pair, "send")
@@ -269,7 +269,7 @@ def test_a_standby_confirms_first_and_applies_later_or_when_it_takes_over(
     assert done.count("apply") <= 1
     assert all(then == "send" for name, then in pairwise(done[:]) if name == "write")
     a.stop()
-    proxy.registers.unheard(next(iter(proxy.registers.rows)), proxy.serves[1])
+    proxy.registers.disconnected(next(iter(proxy.registers.rows)), proxy.serves[1])
     assert proxy.ask(counted(11)).outcome is Outcome.DUPLICATE
 
 
@@ -328,7 +328,7 @@ def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over
     pair._link_to = "the rules have changed"
     until(lambda: asked)
     a.stop()
-    proxy.registers.unheard(next(iter(proxy.registers.rows)), before)
+    proxy.registers.disconnected(next(iter(proxy.registers.rows)), before)
     until(lambda: proxy.serves[1] not in {"", before} or b.error is not None)
     assert b.error is None
     assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS

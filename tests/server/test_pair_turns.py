@@ -138,7 +138,7 @@ class Primary:
         self.pair.serve(self.core, object(), [])
 
     def hear(self, message: Message, speaker: str | None) -> None:
-        assert self.pair.beside(Origin(LISTENER, b"link", 0, speaker), message, 1.0)
+        assert self.pair.intercept(Origin(LISTENER, b"link", 0, speaker), message, 1.0)
 
 
 def test_a_primary_believes_no_member_whose_key_is_another_servers(tmp_path: Path) -> None:

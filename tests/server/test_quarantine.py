@@ -31,15 +31,15 @@ def test_a_gap_behind_what_this_very_log_acknowledged_holds_the_topic_back(stage
 
 
 @pytest.mark.parametrize(("log", "avoid"), [(True, False), (False, True), (False, False)])
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("sole_owner", [True, False])
 def test_a_gap_behind_what_another_log_acknowledged_holds_nothing_back(
-    stage: Stage, log: bool, avoid: bool, whole: bool
+    stage: Stage, log: bool, avoid: bool, sole_owner: bool
 ) -> None:
     """The holder that the client was sent on from had the gap; or none had, and a put was lost on its way."""
     own = stage.put("t", 1).log
-    stage.whole = whole
+    stage.sole_owner = sole_owner
     early = stage.put("t", 9, previous=5, log=own if log else OTHER, avoid=own if avoid else OTHER)
-    assert early.outcome is (Outcome.GONE if whole and not log else Outcome.GAP)
+    assert early.outcome is (Outcome.GONE if sole_owner and not log else Outcome.GAP)
     assert stage.put("t", 2, previous=1).outcome is Outcome.SUCCESS
 
 

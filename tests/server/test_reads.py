@@ -165,9 +165,9 @@ def test_a_plan_says_where_it_stands_what_there_is_and_how_much(stage: Stage) ->
 def test_a_plan_says_how_far_so_many_bytes_reach(stage: Stage) -> None:
     make(stage)
     log = [stage.put("t", counter, [b"x" * 100, b"y" * 100]).log for counter in range(1, 21, 2)][-1]
-    whole = plan(stage, None)["legs"][0][3]
-    one = whole // 10
-    for budget, offset in ((1, 2), (one, 2), (2 * one, 4), (2 * one + 5, 4), (whole - 1, 18), (whole, 20)):
+    sole_owner = plan(stage, None)["legs"][0][3]
+    one = sole_owner // 10
+    for budget, offset in ((1, 2), (one, 2), (2 * one, 4), (2 * one + 5, 4), (sole_owner - 1, 18), (sole_owner, 20)):
         assert plan(stage, None, bytes_max=budget)["within"] == f"{log}.{offset}", budget
     assert plan(stage, (log, 2), bytes_max=one)["within"] == f"{log}.4"
     assert plan(stage, (log, 3), bytes_max=1)["within"] == f"{log}.4"
@@ -212,7 +212,7 @@ def test_a_topic_that_is_held_back_while_a_read_waits_is_not_read(stage: Stage) 
 def test_a_read_that_waited_while_a_restored_copy_was_joined_asks_whether_the_topic_is_whole(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1).log
-    stage.whole = False
+    stage.sole_owner = False
     waiting = stage.say(Read("worker", "t", (log, 1), name="archive", records_max=9))
     topic = stage.core.state.topics["t"]
     topic.ended.add(log)  # As a join brings it.
@@ -235,7 +235,7 @@ def by_parts(stage: Stage, positions: list[Position | None]) -> list[bytes]:
 
 @pytest.mark.parametrize("receiver", ["s1", "s2"])
 def test_positions_survive_a_join_on_either_side_and_nothing_is_read_twice(pair: Pair, receiver: str) -> None:
-    pair["s1"].whole = True
+    pair["s1"].sole_owner = True
     stage = pair["s1"]
     make(stage, "earliest")
     split(pair)

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from pubsub.protocol import Outcome, Read, Subscribe
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from pubsub.server.topic.changes import LogTrimmed
 from pubsub.server.topic.policy import Policy
 from pubsub.server.topic.spans import Span
@@ -105,13 +105,13 @@ def test_a_subscriber_that_leaves_lets_go_of_what_waited(stage: Stage) -> None:
     assert stored(stage) == []
 
 
-@pytest.mark.parametrize("whole", [False, None])
-def test_nothing_goes_while_the_topic_is_not_known_to_be_whole(stage: Stage, whole: bool | None) -> None:
-    stage.whole = whole
+@pytest.mark.parametrize("sole_owner", [False, None])
+def test_nothing_goes_while_the_topic_is_not_known_to_be_whole(stage: Stage, sole_owner: bool | None) -> None:
+    stage.sole_owner = sole_owner
     stage.put("t", 1)
     stage.sleep(100)
     assert stored(stage) == [1]
-    stage.whole = True
+    stage.sole_owner = True
     stage.sleep(6)
     assert stored(stage) == []
 
@@ -133,7 +133,7 @@ def test_proxies_are_asked_once_for_all_topics_found_at_the_same_time(stage: Sta
         stage.put(f"t{number}", 1)
     stage.sent.clear()
     stage.sleep(70)
-    questions = [out.message for out in stage.sent if isinstance(out.message, Whole) and out.link == 0]
+    questions = [out.message for out in stage.sent if isinstance(out.message, Owners) and out.link == 0]
     assert len(questions) < 5
     assert sum(len(question.topics or {}) for question in questions) == 20
 
@@ -142,7 +142,7 @@ def test_a_steady_flow_is_not_asked_about_all_the_time(stage: Stage) -> None:
     for counter in range(1, 400):
         stage.put("t", counter)
         stage.sleep(0.25)
-    questions = sum(isinstance(out.message, Whole) and out.link == 0 for out in stage.sent)
+    questions = sum(isinstance(out.message, Owners) and out.link == 0 for out in stage.sent)
     assert questions <= 45
     assert len(stored(stage)) <= 61 * 4 + 8
 
@@ -200,13 +200,13 @@ def test_a_piece_that_a_full_disk_took_back_goes_later(stage: Stage) -> None:
 def test_a_span_that_came_after_the_question_is_respected(stage: Stage) -> None:
     stage.put("t", 1, [b"a"])
     stage.put("t", 2, [b"b"])
-    stage.whole = None
+    stage.sole_owner = None
     stage.sleep(66)
-    asked = [out for out in stage.sent if isinstance(out.message, Whole)][-2:]
+    asked = [out for out in stage.sent if isinstance(out.message, Owners)][-2:]
     topic = stage.core.state.topics["t"]
     stage.subscribe("bob", "t", 5)
     topic.subscriptions["bob"].cursor.backlog = (Span(topic.open.id, 2),)  # as a join may give it
-    stage.whole = True
+    stage.sole_owner = True
     for out in asked:
         stage.sent.append(out)
     stage.sleep(20)
@@ -297,10 +297,10 @@ def sizes(stage: Stage) -> list[int]:
     return [size for (size,) in rows]
 
 
-@pytest.mark.parametrize("whole", [False, None])
-def test_history_that_may_not_go_has_a_limit_in_bytes(tmp_path: Path, whole: bool | None) -> None:
+@pytest.mark.parametrize("sole_owner", [False, None])
+def test_history_that_may_not_go_has_a_limit_in_bytes(tmp_path: Path, sole_owner: bool | None) -> None:
     stage = Stage(tmp_path, history_bytes_max=1_000)
-    stage.whole = whole
+    stage.sole_owner = sole_owner
     for counter in range(1, 51):
         stage.put("t", counter, [b"x" * 88])  # 100 bytes each
     stage.sleep(80)
@@ -313,7 +313,7 @@ def test_history_that_may_not_go_has_a_limit_in_bytes(tmp_path: Path, whole: boo
     stage.restart()
     stage.sleep(20)
     assert sizes(stage) == [0] * 60 + [100] * 10
-    stage.whole = True
+    stage.sole_owner = True
     stage.sleep(10)
     assert stored(stage) == []
     stage.close()
@@ -321,7 +321,7 @@ def test_history_that_may_not_go_has_a_limit_in_bytes(tmp_path: Path, whole: boo
 
 def test_the_limit_on_history_takes_nothing_that_somebody_is_to_receive(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
-    stage.whole = False
+    stage.sole_owner = False
     log = stage.subscribe("bob", "t", 5).log
     for counter in range(1, 21):
         stage.put("t", counter, [b"x" * 88])
@@ -337,7 +337,7 @@ def test_history_beyond_the_limit_goes_in_pieces_and_after_a_full_disk(
 ) -> None:
     monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 7)
     stage = Stage(tmp_path, history_bytes_max=300)
-    stage.whole = False
+    stage.sole_owner = False
     for counter in range(1, 51):
         stage.put("t", counter, [b"x" * 88])
     stage.sleep(59)
@@ -352,7 +352,7 @@ def test_history_beyond_the_limit_goes_in_pieces_and_after_a_full_disk(
 
 def test_a_log_whose_newest_batch_lost_its_bytes_has_had_as_many_after_a_start(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
-    stage.whole = False
+    stage.sole_owner = False
     stage.put("t", 1, [b"x" * 88])
     stage.put("t", 2, [b"x" * 888])
     stage.sleep(80)
@@ -369,7 +369,7 @@ def test_the_limit_on_history_is_that_of_what_sinks_published_too(tmp_path: Path
     for batch in range(6):
         write(stage, batch, "a", 0, b"x" * 88)
         publish(stage, batch, a=1)
-    stage.whole = False
+    stage.sole_owner = False
     stage.sleep(80)
     assert (counted(stage, "batch"), counted(stage, "published"), counted(stage, "staged")) == (6, 3, 3)
     total = stage.core.state.topics["t"].open.total
@@ -380,7 +380,7 @@ def test_the_limit_on_history_is_that_of_what_sinks_published_too(tmp_path: Path
 
 def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
-    stage.whole = False
+    stage.sole_owner = False
     for counter in range(1, 6):
         stage.put("t", counter, [b"x" * 88])
     stage.sleep(80)
@@ -401,11 +401,11 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
 def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begins_with(stage: Stage) -> None:
     for counter in range(1, 4):
         stage.put("t", counter)
-    stage.whole = None
+    stage.sole_owner = None
     stage.sleep(66.5)
     stage.core.retention.look_at("t")
     asking = stage.say(Subscribe("spark", "t", 7, 7, name="job", start="earliest"))
-    stage.whole = True
+    stage.sole_owner = True
     for _ in range(6):  # One question, and one answer, for the subscription and for the trimming.
         stage.loop()
     assert stage.answered(asking).outcome is Outcome.SUCCESS
@@ -416,7 +416,7 @@ def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begin
 
 def test_what_a_span_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=1)
-    stage.whole = False
+    stage.sole_owner = False
     log = ""
     for counter in range(1, 4):
         log = stage.put("t", counter, [b"x" * 88]).log

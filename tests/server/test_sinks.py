@@ -11,7 +11,7 @@ import pytest
 
 from pubsub.protocol import Get, Outcome, Publish, Read, Records, Status, encode_batch
 from pubsub.protocol import Stage as StageRows
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from pubsub.server.requests import admission, sinks
 from tests.server.moving import Pair, split, take
 from tests.server.stage import Stage, bodies
@@ -148,15 +148,15 @@ def test_rows_of_a_published_batch_are_duplicates(stage: Stage) -> None:
 
 
 def test_a_batch_that_follows_is_taken_without_a_question(stage: Stage) -> None:
-    stage.whole = None
+    stage.sole_owner = None
     for batch in range(3):
         write(stage, batch, "a", 0, b"%d" % batch)
         assert publish(stage, batch, a=1).outcome is Outcome.SUCCESS
-    assert not any(isinstance(out.message, Whole) for out in stage.sent)
+    assert not any(isinstance(out.message, Owners) for out in stage.sent)
 
 
 def test_a_batch_without_rows_counts(stage: Stage) -> None:
-    stage.whole = None
+    stage.sole_owner = None
     assert publish(stage, 0).outcome is Outcome.SUCCESS
     stage.restart()
     assert publish(stage, 0).outcome is Outcome.DUPLICATE
@@ -165,16 +165,18 @@ def test_a_batch_without_rows_counts(stage: Stage) -> None:
     assert topic_rows(stage) == [b"1"]
 
 
-@pytest.mark.parametrize("whole", [True, False, None])
-def test_a_batch_that_does_not_follow_is_taken_only_while_the_topic_is_whole(stage: Stage, whole: bool | None) -> None:
-    stage.whole = whole
+@pytest.mark.parametrize("sole_owner", [True, False, None])
+def test_a_batch_that_does_not_follow_is_taken_only_while_the_topic_is_whole(
+    stage: Stage, sole_owner: bool | None
+) -> None:
+    stage.sole_owner = sole_owner
     write(stage, 5, "a", 0, b"1")
     callback = stage.say(Publish("out", "t", 5, QUERY, {"a": 1}))
     stage.sleep(3)
     answer = stage.answered(callback)
-    assert answer.outcome is (Outcome.SUCCESS if whole else Outcome.BUSY)
-    stage.whole = True
-    assert publish(stage, 5, a=1).outcome is (Outcome.DUPLICATE if whole else Outcome.SUCCESS)
+    assert answer.outcome is (Outcome.SUCCESS if sole_owner else Outcome.BUSY)
+    stage.sole_owner = True
+    assert publish(stage, 5, a=1).outcome is (Outcome.DUPLICATE if sole_owner else Outcome.SUCCESS)
     assert topic_rows(stage) == [b"1"]
 
 

@@ -11,7 +11,7 @@ import pytest
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Get, Outcome, Position, Status, Subscribe
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from pubsub.protocol.names import Start
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.spans import Span
@@ -158,20 +158,20 @@ def test_a_subscription_that_is_continued_keeps_its_place_whatever_start_is_name
     assert received(stage, begin(stage, "earliest", 8, continues=1), 8) == [b"1", b"2", b"3", b"4"]
 
 
-@pytest.mark.parametrize("whole", [True, False])
-def test_at_a_position_that_is_not_held_nothing_begins_and_no_topic_is_made(stage: Stage, whole: bool) -> None:
-    stage.whole = whole
+@pytest.mark.parametrize("sole_owner", [True, False])
+def test_at_a_position_that_is_not_held_nothing_begins_and_no_topic_is_made(stage: Stage, sole_owner: bool) -> None:
+    stage.sole_owner = sole_owner
     callback = stage.say(Subscribe("bob", "t", 5, 5, start=(A, 1)))
     stage.sleep(3)
     answer = stage.answered(callback)
-    assert answer.outcome is (Outcome.GONE if whole else Outcome.BUSY)
+    assert answer.outcome is (Outcome.GONE if sole_owner else Outcome.BUSY)
     assert "t" not in stage.core.state.topics
     stage.put("t", 1, [b"1"])
     callback = stage.say(Subscribe("bob", "t", 5, 5, start=(A, 1)))
     stage.sleep(3)
     log = stage.core.state.topics["t"].open.id
     answer = stage.answered(callback)
-    assert (answer.outcome, answer.position) == ((Outcome.GONE, (log, 0)) if whole else (Outcome.BUSY, None))
+    assert (answer.outcome, answer.position) == ((Outcome.GONE, (log, 0)) if sole_owner else (Outcome.BUSY, None))
     assert not stage.core.state.topics["t"].subscriptions
 
 
@@ -203,7 +203,7 @@ def test_without_a_position_no_proxy_is_asked(stage: Stage) -> None:
     log = stage.core.state.topics["t"].open.id
     for number, start in enumerate(("earliest", "latest", stage.stamp(), (log, 1)), 5):
         assert begin(stage, start, number).outcome is Outcome.SUCCESS
-    assert not any(isinstance(out.message, Whole) for out in stage.sent)
+    assert not any(isinstance(out.message, Owners) for out in stage.sent)
 
 
 def test_a_named_subscription_begins_at_a_stamp_and_at_a_record_too(stage: Stage) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.protocol import Get, Outcome, Subscribe
-from pubsub.protocol.messages import Whole
+from pubsub.protocol.messages import Owners
 from tests.server.named import acknowledge, everything, leave, make, read
 from tests.server.stage import Stage
 
@@ -32,10 +32,10 @@ def test_a_repeat_finds_it_as_it_stands_whatever_it_asks_for(stage: Stage) -> No
     assert everything(stage) == [b"b"]
 
 
-@pytest.mark.parametrize("whole", [False, None])
-def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bool | None) -> None:
+@pytest.mark.parametrize("sole_owner", [False, None])
+def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, sole_owner: bool | None) -> None:
     stage.put("t", 1)
-    stage.whole = whole
+    stage.sole_owner = sole_owner
     callback = stage.say(Subscribe("spark", "t", 7, 7, name="archive"))
     stage.sleep(3)
     answer = stage.answered(callback)
@@ -46,17 +46,17 @@ def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, whole: bo
 def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
     make(stage)
     leave(stage, 8)
-    stage.whole = False
+    stage.sole_owner = False
     assert make(stage, number=9).outcome is Outcome.BUSY
     assert not stage.core.state.topics["t"].subscriptions["@archive"].on
 
 
 def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
     make(stage)
-    stage.whole = None
+    stage.sole_owner = None
     stage.sent.clear()
     assert make(stage).outcome is Outcome.SUCCESS
-    assert not any(isinstance(out.message, Whole) for out in stage.sent)
+    assert not any(isinstance(out.message, Owners) for out in stage.sent)
 
 
 def test_it_makes_the_topic_that_it_names(stage: Stage) -> None:
@@ -147,8 +147,8 @@ def test_it_counts_as_used_once_who_was_told_of_it_comes(stage: Stage, by: str) 
     stage.put("t", 1, [b"a"])
     start = make(stage).position
     subscription = stage.core.state.topics["t"].subscriptions["@archive"]
-    assert not subscription.opening
+    assert not subscription.epoch
     (read if by == "reading" else acknowledge)(stage, ("f" * 16, 3))
-    assert not subscription.opening, "that position is not of this holder's logs"
+    assert not subscription.epoch, "that position is not of this holder's logs"
     (read if by == "reading" else acknowledge)(stage, start)
-    assert subscription.opening == subscription.number == 7
+    assert subscription.epoch == subscription.number == 7

@@ -86,7 +86,7 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
     assert subscribe(topic, "bob", 4, 9, on=False) == (Outcome.SUPERSEDED, subscription, False)
     assert subscribe(topic, "bob", 6, 1, on=False) == (Outcome.SUPERSEDED, subscription, False), "of an earlier opening"
     _, left, _ = subscribe(topic, "bob", 6, 3, on=False)
-    assert (left.on, left.cursor.backlog, left.opening) == (False, (), 3)
+    assert (left.on, left.cursor.backlog, left.epoch) == (False, (), 3)
 
 
 def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topic: Topic) -> None:

@@ -177,7 +177,7 @@ def test_cumulative_trains_of_one_loop_have_one_answer_unless_one_ends_early(sta
 
 @pytest.mark.parametrize(
     "changed",
-    [{"rows": 1}, {"count": 1}, {"counter": 2}, {"previous": 9}, {"checksum": 1}, {"body": b""}, {"whole": 1}],
+    [{"rows": 1}, {"count": 1}, {"counter": 2}, {"previous": 9}, {"checksum": 1}, {"body": b""}, {"sole_owner": 1}],
 )
 def test_a_train_that_lies_about_itself_changes_nothing(stage: Stage, changed: dict[str, object]) -> None:
     answer = stage.ask(train(*chain(1, 2), **changed))

@@ -33,14 +33,14 @@ class Rules:
 
     witnesses: Callable[[int], int] = lambda proxies: quorums(proxies)[0]
     majority: Callable[[int], int] = lambda proxies: quorums(proxies)[1]
-    noted: bool = True
+    dirty: bool = True
     awaited: bool = True
 
 
 LEFT_OUT: Final = {
     "one witness is enough": Rules(witnesses=lambda proxies: 1),
     "half of the proxies are asked": Rules(majority=lambda proxies: max(1, proxies // 2)),
-    "which topics lack witnesses is forgotten": Rules(noted=False),
+    "which topics lack witnesses is forgotten": Rules(dirty=False),
     "a topic is given to a server without witnesses": Rules(awaited=False),
 }
 
@@ -58,7 +58,7 @@ class Holder:
 
     up: bool = True
     holds: bool = False
-    unheard: bool = False
+    unconfirmed: bool = False
     acknowledged: bool = False
     giver: int | None = None
     heard: set[int] = field(default_factory=set)
@@ -106,7 +106,7 @@ class Model:
 
     def _comes(self, server: int, giver: int | None = None) -> None:
         one = self.servers[server]
-        one.holds, one.unheard, one.giver, one.heard = True, True, giver, set()
+        one.holds, one.unconfirmed, one.giver, one.heard = True, True, giver, set()
 
     def announce(self) -> None:
         """A holder reaches one proxy, which writes that down and confirms it, or the confirmation gets lost."""
@@ -122,9 +122,9 @@ class Model:
         if server is None:
             return
         one = self.servers[server]
-        if one.unheard and len(one.heard) < self.rules.witnesses(len(self.up)):
+        if one.unconfirmed and len(one.heard) < self.rules.witnesses(len(self.up)):
             return
-        one.unheard = False
+        one.unconfirmed = False
         giver = self.servers[one.giver] if one.giver is not None else None
         if giver is None:
             one.acknowledged = True
@@ -149,7 +149,7 @@ class Model:
         for one in self.servers:
             if not one.up and self.random.random() < 0.5:
                 one.up, one.heard = True, set()
-                one.unheard = one.unheard and self.rules.noted
+                one.unconfirmed = one.unconfirmed and self.rules.dirty
         self.up = [up or self.random.random() < 0.5 for up in self.up]
 
     def part(self) -> None:
@@ -160,7 +160,7 @@ class Model:
     def give(self) -> None:
         """A holder that has its witnesses gives the topic to another server."""
         giver, server = self._any(holds=True), self._any(holds=False)
-        if giver is None or server is None or self.servers[giver].unheard or self.servers[giver].giver is not None:
+        if giver is None or server is None or self.servers[giver].unconfirmed or self.servers[giver].giver is not None:
             return
         if any(one.giver == giver for one in self.servers):
             return

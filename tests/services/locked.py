@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pubsub.security.audit import Audit
 from pubsub.security.authorized import Authorized, make_line, parse_name
-from pubsub.security.opening import InMemory, ProcessKeys
 from pubsub.security.pairs import Pair, new_pair
-from pubsub.services.entrance import Locks
+from pubsub.security.process_keys import InMemory, ProcessKeys
+from pubsub.services.access import Locks
 
 
 class Ring:

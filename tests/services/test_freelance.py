@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from pubsub.errors import NotLetIn
+from pubsub.errors import KeyRefused
 from pubsub.services.aio import AsyncServiceClient
 from pubsub.services.client import ServiceClient
 from pubsub.services.core.interface import Patience
@@ -108,7 +108,7 @@ def test_keys_and_rights_hold(running: Running, kind: str) -> None:
         client.call("", b"hello")
     with (
         ServiceClient(bind, kind=kind, timeout=30.0, locks=ring.calling("mallory", "server")) as client,
-        pytest.raises(NotLetIn),
+        pytest.raises(KeyRefused),
     ):
         client.call("", b"hello")
 

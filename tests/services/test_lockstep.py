@@ -1,4 +1,4 @@
-from pubsub.services.core.interface import Answered, Dial, GivenUp, HangUp, Patience, Send, ShutOut
+from pubsub.services.core.interface import AccessRefused, Answered, Dial, GivenUp, HangUp, Patience, Send
 from pubsub.services.core.lazy import lazy_caller
 from pubsub.services.core.lockstep import LANES_MAX
 from tests.services.stage import Stage
@@ -120,7 +120,7 @@ def test_a_refused_connection_ends_the_call_at_once_where_there_is_no_other_addr
     stage = caller()
     lane = call(stage)
     stage.do("refused", lane, "no key")
-    assert stage.said() == [ShutOut(1, "no key")]
+    assert stage.said() == [AccessRefused(1, "no key")]
     assert stage.dialled == {}
 
 
@@ -131,7 +131,7 @@ def test_a_refused_connection_has_the_next_address_tried_at_once():
     (port, address), *_ = stage.dialled.items()
     assert address == B
     stage.do("refused", port, "").do("refused", port, "no key").do("refused", *next(iter(stage.dialled.items())))
-    assert isinstance(stage.said()[0], ShutOut)
+    assert isinstance(stage.said()[0], AccessRefused)
 
 
 def test_a_connection_that_is_refused_while_nobody_calls_changes_nothing():

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from pubsub.errors import CallerError, ConfigurationError
+from pubsub.services.access import Locks
 from pubsub.services.client import ServiceClient
 from pubsub.services.core.binary_star.paired import Paired
 from pubsub.services.core.binary_star.states import Role, State
 from pubsub.services.core.interface import Port
 from pubsub.services.core.lazy import ReplyServer
-from pubsub.services.entrance import Locks
 from pubsub.services.errors import CallTimeout
 from pubsub.services.pairing import Pairing, WakefulClock
 from pubsub.services.worker import Request, Worker

@@ -71,7 +71,7 @@ def test_a_descriptor_is_reported_and_ends_a_nap(pair: tuple[Socket, Socket]) ->
     with reader, writer:
         waiting = Waiting([pair[0]], [reader.fileno()], [reader.fileno()])
         pair[1].send(b"does not end a nap")
-        waiting.nap(0.01)
+        waiting.batching_seconds(0.01)
         writer.send(b"x")
-        waiting.nap(100.0)
+        waiting.batching_seconds(100.0)
         assert set(waiting.wait(10.0)) == {pair[0], reader.fileno()}

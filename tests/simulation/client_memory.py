@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from pubsub.client.opening import load_core
+from pubsub.client.session_parts import load_core
 from pubsub.client.storage.store import Store
 from tests.simulation.disk import NAME, Disk, disks
 
@@ -60,7 +60,7 @@ def check(node: ClientNode, *, counters: bool = True) -> list[str]:
 
 
 def _rows(rows: Any) -> list[tuple[int, ...]]:
-    return [(row.counter, row.previous, row.count, row.whole, row.checksum, row.size) for row in rows]
+    return [(row.counter, row.previous, row.count, row.sole_owner, row.checksum, row.size) for row in rows]
 
 
 def _outbox(core: Any, fresh: Any) -> Iterator[str]:

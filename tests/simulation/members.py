@@ -20,7 +20,7 @@ from pubsub.server.group_commit import GroupCommit
 from pubsub.server.loop import Loop
 from pubsub.server.pair import Pair
 from pubsub.server.process import ServerProcess
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.standby.disk.stream import Stream
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.storage.checkpoint import Checkpointer
@@ -129,7 +129,7 @@ class Member(ServerProcess):
     def __init__(self, node: MemberNode) -> None:
         self._node = node
         self.settings, self._clock = node.settings, node.host
-        self._keys = self._doors = None
+        self._keys = self._refusing = None
         self.address = self._told = node.address
         self._random = Random(node.world.random.getrandbits(64))
         self._stopping = self._serving = self._asked_to_pair = self._unpaired = False
@@ -178,7 +178,7 @@ class Member(ServerProcess):
 
     _unwatch_listener = _watch_listener
 
-    def _make_group_commit(self, loops: Loops | None, lock: Turns | None) -> GroupCommit:
+    def _make_group_commit(self, loops: HeldAnswers | None, lock: Turns | None) -> GroupCommit:
         node, host, reserve = self._node, self._node.host, self._reserve()
         now, wall = host.monotonic(), host.wall()
         return MemberGroupCommit(node, self.settings, self._store, reserve, self._random, now, wall, loops, lock)

@@ -34,7 +34,7 @@ SITUATIONS = {
     "a giver answered moved": "givers told by the receiver that it gives the topic away itself",
     "batches_without_bytes": "batches whose bytes went by the limit of history",
     "batches_damaged": "batches found damaged",
-    "topics_set_aside": "topics set aside, since they had been given up",
+    "topics_quarantined": "topics set aside, since they had been given up",
     "places_gone": "readers told that their log was given up",
     "puts_gone": "publishers told that their log was given up",
     "iterations ended by another call": "iterations whose rest another thread of the client took",
@@ -150,7 +150,7 @@ def _in_topics(count: Count) -> tuple[Counting, ...]:
 def _in_pairs(count: Count) -> tuple[Counting, ...]:
     become = pubsub.server.standby.member.Member._become
     adopt = pubsub.server.standby.disk.member_disk.MemberDisk.adopt
-    entry_back = pubsub.server.standby.disk.held_answers.Loops.taken_back
+    entry_back = pubsub.server.standby.disk.held_answers.HeldAnswers.taken_back
     admit = pubsub.proxy.register.Registers._admit
 
     def counting_become(self: Any, outcome: Any) -> None:
@@ -174,6 +174,6 @@ def _in_pairs(count: Count) -> tuple[Counting, ...]:
     return (
         (pubsub.server.standby.member.Member, "_become", counting_become),
         (pubsub.server.standby.disk.member_disk.MemberDisk, "adopt", counting_adopt),
-        (pubsub.server.standby.disk.held_answers.Loops, "taken_back", counting_entry_back),
+        (pubsub.server.standby.disk.held_answers.HeldAnswers, "taken_back", counting_entry_back),
         (pubsub.proxy.register.Registers, "_admit", counting_admit),
     )

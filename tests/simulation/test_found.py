@@ -163,7 +163,7 @@ def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being
     topic.subscribe("c1", 5, 5, True, at_the_end(topic))
     topic.begin_epoch("c1", 30)  # a later opening, of a directory that was emptied since, asked for messages
     outcome, subscription, changed = topic.subscribe("c1", 11, 10, True, at_the_end(topic))
-    assert (outcome, subscription.opening, changed) == (Outcome.SUPERSEDED, 30, False)
+    assert (outcome, subscription.epoch, changed) == (Outcome.SUPERSEDED, 30, False)
     assert topic.subscribe("c1", 31, 31, True, at_the_end(topic))[0] is Outcome.SUCCESS
 
 
@@ -320,10 +320,10 @@ def test_who_subscribes_anew_counts_as_opened_until_it_is_told() -> None:
     world = reader.application.program.world
     reader.application.subscriber.intend("t", reader.reading, on=True)
     world.now = 3.0
-    assert reader.application.subscriber.opening.since == 3.0
+    assert reader.application.subscriber.epoch.since == 3.0
     reader.node.told.pop()(None, None)
     world.now = 4.0
-    assert reader.application.subscriber.opening.since == 3.0
+    assert reader.application.subscriber.epoch.since == 3.0
 
 
 def _damaged(bodies: dict[str, bytes]) -> set[str]:

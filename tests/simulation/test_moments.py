@@ -63,7 +63,7 @@ def standby_says_nothing() -> Any:
         while links.receive_known(listener) is not None:
             pass
 
-    return mock.patch.object(pubsub.server.process, "turn_away", dropped)
+    return mock.patch.object(pubsub.server.process, "reject", dropped)
 
 
 def close_ends_where_the_disk_fails() -> Any:

@@ -52,16 +52,16 @@ def test_a_flipped_bit_is_told_as_lost() -> None:
 
 
 def test_a_flipped_bit_that_is_handed_out_is_objected_to() -> None:
-    with mock.patch.object(delivery._Walk, "_is_sound", return_value=True):
+    with mock.patch.object(delivery._Walk, "_is_verified", return_value=True):
         _, found = missing(FLIPPED, "never")
     assert found
 
 
 def test_a_loss_that_is_not_passed_on_the_disk_is_objected_to() -> None:
-    bury = Subscription.bury
+    dead_letter = Subscription.dead_letter
 
     def first_only(self: Subscription, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
-        return bury(self, replace(loss, last=loss.first), at)
+        return dead_letter(self, replace(loss, last=loss.first), at)
 
     with mock.patch.object(Subscription, "bury", first_only):
         _, found = missing(FLIPPED, "never")

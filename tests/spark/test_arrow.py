@@ -96,8 +96,8 @@ def test_headers_go_into_the_batches_with_their_values(rows: list[tuple[bytes, b
     lists = [None if row is None else [{"key": k, "value": v} for k, v in row.items()] for row in headers]
     batch = pa.record_batch({"headers": pa.array(lists, arrow.HEADERS_TYPE)})
     found: list[tuple[bytes, bytes, dict[str, bytes]]] = []
-    beside = pa.array(keys, pa.binary()), arrow.headers_of(batch)
-    for count, body in arrow.pieces(pa.array(values, pa.binary()), *beside):
+    metadata = pa.array(keys, pa.binary()), arrow.headers_of(batch)
+    for count, body in arrow.pieces(pa.array(values, pa.binary()), *metadata):
         check_batch(body, count, crc32(body))
         none = [b""] * count
         columns = decode_batch(body), decode_keys(body) or none, map(decode_headers, decode_blocks(body) or none)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from pubsub.errors import NotAllowed, NotLetIn, PubsubError, Unavailable
+from pubsub.errors import KeyRefused, NotAllowed, PubsubError, Unavailable
 from pubsub.security.files import make_key_file
 from pubsub.security.keys import format_public, format_secret
 from pubsub.security.pairs import Pair, new_pair
@@ -61,7 +61,7 @@ def numbers(first: int, stop: int) -> list[bytes]:
 
 def refusal(broker: KeyedBroker, **options: str) -> PubsubError:
     """By what a stream with these options is told that it may not begin."""
-    with pytest.raises((NotAllowed, NotLetIn)) as caught:
+    with pytest.raises((NotAllowed, KeyRefused)) as caught:
         stream(broker, **options).initialOffset()
     assert isinstance(caught.value, PubsubError)
     return caught.value
@@ -143,7 +143,7 @@ def test_an_id_that_is_not_the_keys_is_told_whose_key_it_is(broker: KeyedBroker,
 def test_a_key_that_nobody_authorized_is_not_let_in_and_told_how_it_would_be(broker: KeyedBroker) -> None:
     stranger = new_pair()
     error = refusal(broker, secretKey=format_secret(stranger.secret), keyFile="")
-    assert isinstance(error, NotLetIn)
+    assert isinstance(error, KeyRefused)
     key = format_public(stranger.public)
     assert str(error) == (
         f"proxy {broker.address} does not know the key {key[:11]}… of client spark: pubsub keys authorize client spark"
@@ -169,7 +169,7 @@ def test_a_connection_that_was_refused_tries_again_with_the_next_request(broker:
     reader = stream(broker)
     broker.revoke(spark)
     for _ in range(4):  # Left to itself it would try after 1, 2, 4 and 8 s.
-        with pytest.raises(NotLetIn):
+        with pytest.raises(KeyRefused):
             reader.initialOffset()
     broker.authorize("client", "spark", spark, "get=t", "names=x")
     began = time.monotonic()
@@ -179,13 +179,13 @@ def test_a_connection_that_was_refused_tries_again_with_the_next_request(broker:
 
 def test_a_proxy_with_another_key_than_the_one_named_is_told_nothing(broker: KeyedBroker, spark: Pair) -> None:
     error = refusal(broker, proxyKeys=format_public(new_pair().public))
-    assert isinstance(error, NotLetIn)
+    assert isinstance(error, KeyRefused)
     assert f"{broker.address} closed the handshake: its key is not the one in option proxiesFile" in str(error)
 
 
 def test_without_a_key_it_is_told_how_to_have_one(broker: KeyedBroker) -> None:
     error = refusal(broker, keyFile="", proxyKeys="", clientId="etl")
-    assert isinstance(error, NotLetIn)
+    assert isinstance(error, KeyRefused)
     assert f"{broker.address} wants a key: pubsub keys new client etl" in str(error)
 
 
@@ -194,7 +194,7 @@ def test_a_proxy_without_a_key_is_not_spoken_to_where_one_is_named(tmp_path: Pat
     key = {"secretKey": format_secret(mine.secret), "proxyKeys": format_public(mine.public), "timeout": "20"}
     try:
         reader = BatchReader(source_options(key | {"proxies": open_to_all.address, "subscribe": "t"}, stream=False))
-        with pytest.raises(NotLetIn, match=r"has no key; one is named in option proxiesFile or .*: not used"):
+        with pytest.raises(KeyRefused, match=r"has no key; one is named in option proxiesFile or .*: not used"):
             reader.partitions()
     finally:
         open_to_all.close()
@@ -220,7 +220,7 @@ def test_what_was_staged_before_a_key_was_revoked_is_published_once_after_it_is_
         until(lambda: refusal_of(broker, spark) is not None, "the key is out")
         with pytest.raises(NotAllowed, match="any more; to authorize the key: pubsub keys authorize client spark pk_"):
             late.write(more)
-    with pytest.raises(NotLetIn):
+    with pytest.raises(KeyRefused):
         publish(options, staged, 1)
     assert broker.records("out") == []
     broker.authorize("client", "spark", spark, "put=out", "get=t", "names=x")

@@ -15,7 +15,7 @@ import pubsub.server.standby.election.proposer as proposing
 from pubsub.protocol.register import Admit, Vote, VoteOutcome
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow
-from pubsub.server.standby.election.acceptor_recovery import Readmission
+from pubsub.server.standby.election.acceptor_recovery import AcceptorRecovery
 from pubsub.server.standby.election.proposer import Proposer
 from tests.standby.shipped import STORE, view_of
 
@@ -90,7 +90,7 @@ def votes_anyhow(self: Registers, message: Any, now: float) -> Vote:
 handle = Registers.handle
 
 
-def admitted_at_once(self: Readmission, proxy: str, identity: str, now: float) -> None:
+def admitted_at_once(self: AcceptorRecovery, proxy: str, identity: str, now: float) -> None:
     admit = Admit("s1", STORE, 1, identity, 0, 0, FIRST)
     self._send.append((proxy, admit))
 
@@ -114,7 +114,7 @@ RULES: dict[str, tuple[tuple[Any, str, Any], ...]] = {
     "settle": ((Proposer, "unsettled", property(lambda self: False, lambda self, value: None)),),
     "new_term": ((Proposer, "_wanted", same_term),),
     "amnesia": ((Registers, "handle", votes_anyhow),),
-    "readmit": ((Readmission, "_new", admitted_at_once),),
+    "readmit": ((AcceptorRecovery, "_new", admitted_at_once),),
     "forget": ((Proposer, "forget", lambda self, identity, now: None),),
     "sticky": (
         (Registers, "_hears_another", lambda self, asked, now: False),

@@ -15,7 +15,7 @@ from typing import Any
 from pubsub.protocol.register import Forget, View, Vote
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.election.acceptor_recovery import Readmission
+from pubsub.server.standby.election.acceptor_recovery import AcceptorRecovery
 from pubsub.server.standby.election.proposer import Attempt, Chosen, Deposed, Identity, Outcome, Proposer
 
 STORE = "5" * 16
@@ -54,7 +54,7 @@ class Duel:
         self.counts: Counter[str] = Counter()
         self.registers: dict[str, Registers] = {}
         self.proposers: dict[str, Watched] = {}
-        self.readmissions: dict[str, Readmission] = {}
+        self.readmissions: dict[str, AcceptorRecovery] = {}
         self.terms: dict[str, int] = {}
         for name in self.proxies:
             self.start_proxy(name)
@@ -71,7 +71,7 @@ class Duel:
         identity = Identity("s1", STORE, member, f"tcp://{member[0]}:1")
         self.proposers[member] = proposer = Watched(identity, self.proxies, 1.0, 3.0, self.random)
         proposer.duel = self
-        self.readmissions[member] = Readmission(proposer, self.random)
+        self.readmissions[member] = AcceptorRecovery(proposer, self.random)
         self.terms[member] = 0
         self.begin(member, "resume")
 

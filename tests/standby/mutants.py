@@ -7,7 +7,7 @@ from typing import Any
 from pubsub.protocol.standby import ROOT, Entries, EntryId, Follow, join_ids
 from pubsub.server.standby.replication.entries import Entry
 from pubsub.server.standby.replication.follower import Following, _Copying
-from pubsub.server.standby.replication.primary import Joining, Leading
+from pubsub.server.standby.replication.primary import CatchUp, Leading
 from tests.standby.pair import World
 
 RULES = {
@@ -71,11 +71,11 @@ class NoUnapplied(Following):
 
 class NoJoinFirst(Leading):
     def _require(self, standby: Any) -> None:
-        self._joining = Joining(0, proposed=True)
+        self._catch_up = CatchUp(0, proposed=True)
 
     def proposal(self, now: float) -> frozenset[str] | None:
         standby = self._standby
-        if standby is not None and self._joining is not None and standby.id not in self.required:
+        if standby is not None and self._catch_up is not None and standby.id not in self.required:
             return frozenset((self.member, standby.id)) if self._is_well(standby, now) else None
         return super().proposal(now)
 
@@ -86,7 +86,7 @@ class NoJoinAll(Leading):
 
     def _require(self, standby: Any) -> None:
         self.required.add(standby.id)
-        self._joining = Joining(0, proposed=True)
+        self._catch_up = CatchUp(0, proposed=True)
 
 
 class NoChosen(Leading):

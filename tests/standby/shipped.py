@@ -17,7 +17,7 @@ from pubsub.protocol import decode, encode
 from pubsub.protocol.register import Accept, Forget, View, Vote
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.election.acceptor_recovery import Founding, Readmission
+from pubsub.server.standby.election.acceptor_recovery import AcceptorRecovery, Founding
 from pubsub.server.standby.election.proposer import Chosen, Deposed, Ended, Identity, Outcome, Proposer
 from tests.standby.model.member import Member
 from tests.standby.model.proxies import Proxy
@@ -99,7 +99,7 @@ class ShippedMember(Member):
         world, identity = self.world, Identity("s1", STORE, self.world.ids[self.name], address(self.name))
         proxies = [proxy.name for proxy in world.proxies]
         self.proposer = Proposer(identity, proxies, BEAT, PATIENCE, world.random)
-        self.readmission = Readmission(self.proposer, world.random)
+        self.acceptor_recovery = AcceptorRecovery(self.proposer, world.random)
         self.founding: Founding | None = None
         self.clock = 1000 + world.random.choice((0, 0, 7, 40, 300))
         self.joiners: set[str] = set()
@@ -169,7 +169,7 @@ class ShippedMember(Member):
             if self.founding.done and not self.attempt:
                 self.begin("found")
         else:
-            self.readmission.look()
+            self.acceptor_recovery.look()
         if removed and view is not None and removed not in view.members:
             self.world.removed = ""
         elif removed and view is not None and view.in_sync == (self.proposer.identity.member,) and not self.attempt:
@@ -177,7 +177,7 @@ class ShippedMember(Member):
         self.flush()
 
     def step_down(self) -> None:
-        self.readmission.end()
+        self.acceptor_recovery.end()
         super().step_down()
 
     # Messages
@@ -205,13 +205,13 @@ class ShippedMember(Member):
         if self.founding is not None:
             self.founding.receive(source, vote)
         elif self.role == "primary":
-            self.readmission.receive(source, vote, self.world.now)
+            self.acceptor_recovery.receive(source, vote, self.world.now)
         self.flush()
 
     def on_forget(self, source: str, message: Forget) -> None:  # type: ignore[override]
         asked = travelled(message)
         if asked.done:
-            self.readmission.forgotten(asked)
+            self.acceptor_recovery.forgotten(asked)
         else:
             self.proposer.forget(asked.identity, self.world.now)
             self.send(source, "forget", Forget("s1", STORE, self.proposer.identity.member, asked.identity, done=1))
@@ -229,7 +229,7 @@ class ShippedMember(Member):
             case Ended("add", _):
                 # Whom it proposed is required as long as that may have been chosen; whom it did not joins anew.
                 self.joiners.clear()
-                self.joining = None
+                self.catch_up = None
 
     def chosen(self, kind: str, view: View) -> None:
         in_sync = self.world.names(*view.in_sync)
@@ -240,7 +240,7 @@ class ShippedMember(Member):
                 self.activate(view.term, in_sync)
         elif self.role == "primary" and view.term == self.term:
             self.registered, self.founding = True, None
-            self.in_sync, self.required, self.joining = in_sync, set(in_sync), None
+            self.in_sync, self.required, self.catch_up = in_sync, set(in_sync), None
             self.release()
 
 

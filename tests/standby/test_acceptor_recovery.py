@@ -10,7 +10,7 @@ from pubsub.protocol import decode, encode
 from pubsub.protocol.register import Accept, Admit, Forget, Look, View, VoteOutcome
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RegisterRow, RouteChanges
-from pubsub.server.standby.election.acceptor_recovery import Founding, Readmission
+from pubsub.server.standby.election.acceptor_recovery import AcceptorRecovery, Founding
 from pubsub.server.standby.election.proposer import Chosen, Proposer
 from tests.standby.breakages import broken
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B, Cast
@@ -26,7 +26,7 @@ class Stage(Cast):
         super().__init__(BOTH, proxies)
         self.a, self.b = self.member(A), self.member(B)
         assert isinstance(self.attempt(self.a, "resume", wall_ms=TERM), Chosen)
-        self.readmission = Readmission(self.a, Random(1))
+        self.acceptor_recovery = AcceptorRecovery(self.a, Random(1))
         self.lose("p0")
 
     def lose(self, proxy: str, identity: str = NEW_LIFE) -> None:
@@ -45,15 +45,15 @@ class Stage(Cast):
                     assert target == B
                     self.b.forget(message.identity, self.now)
                     done = Forget(message.sender, message.store, B, message.identity, done=1)
-                    self.readmission.forgotten(decode(*encode(done)))  # type: ignore[arg-type]
+                    self.acceptor_recovery.forgotten(decode(*encode(done)))  # type: ignore[arg-type]
                 else:
                     vote = self.proxies[target].handle(decode(*encode(message)), self.now)  # type: ignore[arg-type]
                     self.a.receive(target, vote, self.now)
-                    self.readmission.receive(target, vote, self.now)
+                    self.acceptor_recovery.receive(target, vote, self.now)
         return seen
 
     def look(self, *silent: str) -> list[object]:
-        self.readmission.look()
+        self.acceptor_recovery.look()
         return self.pump(*silent)
 
     def row(self, proxy: str = "p0") -> RegisterRow | None:
@@ -67,16 +67,16 @@ def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told(
     stage.proxies["p2"].rows[STORE] = RegisterRow(STORE, 900, 900, later)
     stage.look()
     assert stage.row() == RegisterRow(STORE, 950, 900, later, "s1")
-    assert list(stage.readmission.lost) == ["p0"]
+    assert list(stage.acceptor_recovery.lost) == ["p0"]
     stage.look()
-    assert not list(stage.readmission.lost)
-    assert stage.readmission.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.TOLD)
+    assert not list(stage.acceptor_recovery.lost)
+    assert stage.acceptor_recovery.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.TOLD)
 
 
 def test_until_then_it_is_seen_to_have_no_vote_and_a_silent_one_not_at_all() -> None:
     stage = Stage()
     stage.look(B, "p2")
-    assert stage.readmission.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.TOLD}
+    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.TOLD}
 
 
 def test_no_vote_comes_back_before_the_other_member_has_forgotten() -> None:
@@ -179,7 +179,7 @@ def test_a_proxy_that_loses_its_data_once_more_begins_anew() -> None:
     stage = Stage()
     stage.look(B)
     stage.lose("p0", "d" * 16)
-    stage.readmission.forgotten(Forget("s1", STORE, B, NEW_LIFE, done=1))  # Of the life before.
+    stage.acceptor_recovery.forgotten(Forget("s1", STORE, B, NEW_LIFE, done=1))  # Of the life before.
     seen = stage.pump()
     assert not any(isinstance(message, Admit) and message.identity != NEW_LIFE for message in seen)
     assert stage.row() is None
@@ -199,8 +199,8 @@ def test_a_removed_member_need_not_forget() -> None:
 def test_who_is_primary_no_more_gives_no_vote_back() -> None:
     stage = Stage()
     stage.look(B)
-    stage.readmission.end()
-    stage.readmission.forgotten(Forget("s1", STORE, B, NEW_LIFE, done=1))
+    stage.acceptor_recovery.end()
+    stage.acceptor_recovery.forgotten(Forget("s1", STORE, B, NEW_LIFE, done=1))
     stage.pump()
     assert stage.row() is None
 
@@ -280,17 +280,17 @@ def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_an
 
 def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_else() -> None:
     stage = Stage(proxies=1)
-    assert stage.readmission.reset(5000) == "the_proxy_was_not_heard_to_have_no_vote"
+    assert stage.acceptor_recovery.reset(5000) == "the_proxy_was_not_heard_to_have_no_vote"
     stage.look()
     stage.look()
     assert stage.row() is None
-    assert stage.readmission.reset(5000) == ""
+    assert stage.acceptor_recovery.reset(5000) == ""
     stage.pump()
     assert stage.a.view is not None
     assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view, "s1")
     stage.look()
-    assert stage.readmission.standing == {"p0": VoteOutcome.TOLD}
-    assert stage.readmission.reset(6000) == "", "a repeat finds it done"
+    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.TOLD}
+    assert stage.acceptor_recovery.reset(6000) == "", "a repeat finds it done"
     assert not stage.a.outgoing
     assert isinstance(stage.attempt(stage.a, "drop", term=TERM, wall_ms=1), Chosen)
 
@@ -298,11 +298,11 @@ def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_e
 def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> None:
     stage = Stage(proxies=1)
     stage.look(B)
-    assert stage.readmission.reset(5000) == f"member_{B}_has_not_answered"
+    assert stage.acceptor_recovery.reset(5000) == f"member_{B}_has_not_answered"
     stage.pump(B)
     assert stage.row() is None
     stage.look()
-    assert stage.readmission.reset(5000) == ""
+    assert stage.acceptor_recovery.reset(5000) == ""
 
 
 @pytest.mark.parametrize("wall_ms", [1, 5000])
@@ -310,7 +310,7 @@ def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) ->
     stage = Stage(proxies=1)
     stage.begin(stage.b, "hand", wall_ms=TERM)  # Still under way while the proxy loses its data.
     stage.look()
-    assert stage.readmission.reset(wall_ms) == ""
+    assert stage.acceptor_recovery.reset(wall_ms) == ""
     stage.pump()
     ((_, vote),) = stage.answers(stage.b)
     assert vote.outcome is VoteOutcome.REFUSED
@@ -319,6 +319,6 @@ def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) ->
 def test_where_other_proxies_can_tell_nobody_takes_a_members_word() -> None:
     stage = Stage()
     stage.look("p1", "p2")
-    assert stage.readmission.reset(5000) == "other_proxies_tell_what_it_has_promised"
+    assert stage.acceptor_recovery.reset(5000) == "other_proxies_tell_what_it_has_promised"
     stage.pump()
     assert stage.row() is None

@@ -109,7 +109,7 @@ def test_a_whole_copy_takes_no_place_before_there_is_space_for_the_file_that_fol
     side, following, begin = getting(disk)
     side.hear(begin, following, 100.0)
     monkeypatch.setattr(pages.PageCopy, "take", lambda copy, message: True)
-    monkeypatch.setattr(pages.PageCopy, "whole", True)
+    monkeypatch.setattr(pages.PageCopy, "complete", True)
     last = replace(begin, step="checked")
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from pubsub.protocol.register import Vote, VoteOutcome
-from pubsub.server.standby.election.failure_detector import LOOKS_PER_BEAT, Times, Watch, times_of
+from pubsub.server.standby.election.failure_detector import LOOKS_PER_BEAT, FailureDetector, Times, times_of
 from tests.server.stage import Stage
 from tests.standby.cast import STORE
 
@@ -16,8 +16,8 @@ TIMES = Times(heartbeat=1.0, patience=3.0, beat=0.4, silence=1.0, switch=3.0, do
 HEARD = 100.0
 
 
-def watch() -> Watch:
-    return Watch(2, TIMES, Random(1), HEARD)
+def watch() -> FailureDetector:
+    return FailureDetector(2, TIMES, Random(1), HEARD)
 
 
 def vote(token: int, silence_ms: int) -> Vote:

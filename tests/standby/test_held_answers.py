@@ -14,9 +14,9 @@ from pubsub.protocol import Heartbeat, Outcome, Report, Status, encode
 from pubsub.protocol.standby import Ack, EntryId, Follow, join_ids
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.standby.disk.applied import applied_entry
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.standby.disk.stream import Stream
-from pubsub.server.standby.replication.primary import HELD_LOOPS_MAX, Leading
+from pubsub.server.standby.replication.primary import HELD_TURNS_MAX, Leading
 from tests.server.stage import FailingStore, Reserve, Stage, hear_everything, put
 
 A, B, TERM = "a" * 16, "b" * 16, 1 << 42
@@ -35,7 +35,7 @@ class Led(Stage):
         term = max(TERM, end.term + 1)
         self.leading = Leading("s1", "0" * 16, A, term, self.in_sync, end, self.stream, self.now, 5.0, 9.0)
         self.asked: list[Any] = []
-        loops = Loops(self.leading, self.stream, self.talk)
+        loops = HeldAnswers(self.leading, self.stream, self.talk)
         wall = self.wall + self.now
         self.group_commit = GroupCommit(self.settings, self.store, Reserve(), Random(1), self.now, wall, loops)
         self.core = self.group_commit.core
@@ -182,7 +182,7 @@ def _full(*arguments: Any, **named: Any) -> None:
 
 def test_while_too_much_is_held_no_request_is_taken(led: Led) -> None:
     head, body = encode(put("t", 1, [b"x"]))
-    for _ in range(HELD_LOOPS_MAX):
+    for _ in range(HELD_TURNS_MAX):
         led.say(put("u", 1, [b"x"]))
         led.loop()
     assert led.leading.full

@@ -36,10 +36,10 @@ def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_prim
 def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word() -> None:
     duo = Duo(proxies=1).started()
     duo.forget(0, 7)
-    assert duo.b.member.readmission.reset(duo.wall_ms) == "the_proxy_was_not_heard_to_have_no_vote"
+    assert duo.b.member.acceptor_recovery.reset(duo.wall_ms) == "the_proxy_was_not_heard_to_have_no_vote"
     duo.run(5.0)
     assert STORE not in duo.proxies[0].rows
-    assert duo.a.member.readmission.reset(duo.wall_ms) == ""
+    assert duo.a.member.acceptor_recovery.reset(duo.wall_ms) == ""
     duo.run(1.0)
     assert views(duo) == {(A, (A, B))}
     duo.a.crash()
@@ -54,5 +54,5 @@ def test_a_primary_that_was_replaced_gives_the_only_proxy_no_vote() -> None:
     duo.forget(0, 7)
     duo.b.silent, duo.cut = True, {(B, 0)}
     duo.run(5.0)
-    assert duo.a.member.readmission.reset(duo.wall_ms) == f"member_{B}_has_not_answered"
+    assert duo.a.member.acceptor_recovery.reset(duo.wall_ms) == f"member_{B}_has_not_answered"
     assert STORE not in duo.proxies[0].rows

@@ -20,7 +20,7 @@ from pubsub.protocol.standby import Ack, Copy, Entries, Follow, split_entries
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.standby.disk import stream as streams
 from pubsub.server.standby.disk.applied import applied_entry, apply_entries
-from pubsub.server.standby.disk.held_answers import Loops
+from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.standby.disk.pages import PageCopy, install
 from pubsub.server.standby.disk.snapshot import Snapshot
 from pubsub.server.standby.disk.stream import Stream
@@ -61,7 +61,7 @@ class Primary(Stage):
             pair.random,
             pair.now,
             self.wall + pair.now,
-            Loops(self.leading, self.stream, pair.exchange),
+            HeldAnswers(self.leading, self.stream, pair.exchange),
         )
         self.core = self.group_commit.core
 
@@ -117,7 +117,7 @@ class Standby:
         if not self.core.begin_copy(begin.term, begin.token, begin.snapshot):
             return
         copy = PageCopy(self.directory, begin, self.store.db)
-        while not copy.whole:
+        while not copy.complete:
             for answer in snapshot.answers(copy.request("s1", "0" * 16, B), "s1", "0" * 16, A):
                 copy.take(answer)
             if self.pair.random.random() < 0.1:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 
 from pubsub.protocol.messages import Operate, Outcome
-from pubsub.server.standby.operator_requests import Operated
+from pubsub.server.standby.operator_requests import OperatorRequests
 from pubsub.server.state.replies import Origin, Replies
 from tests.standby.duo import A, B, C, Duo, Node, views
 
 
 def ask(node: Node, action: str, member: str = "") -> tuple[Outcome, str]:
     replies = Replies("s1", Counter())
-    actions = Operated(node.member, replies, lambda: node.duo.wall_ms).actions()
+    actions = OperatorRequests(node.member, replies, lambda: node.duo.wall_ms).actions()
     actions[action].run(Origin(0, b"cX", 7), Operate("op", "s1", action, member=member), node.duo.now)
     ((origin, answer),) = replies.take()
     assert origin.callback == 7

@@ -91,7 +91,7 @@ def travelled(message: Copy) -> Copy:
 
 def steps(copy: PageCopy, snapshot: Snapshot, meanwhile: Callable[[], object]) -> Iterator[None]:
     """Every step of a copy, up to where it is whole."""
-    while not copy.whole:
+    while not copy.complete:
         asked = travelled(copy.request(*NAMES))
         yield
         for answer in snapshot.answers(asked, *NAMES):
@@ -173,18 +173,18 @@ def test_a_copy_that_is_interrupted_at_any_step_goes_on_and_nothing_is_between_o
     snapshot = Snapshot(primary.store)
     expected = applied_entry(primary.store), rows(primary.store)
     begin = snapshot.begin(*NAMES, 3, 77)
-    whole, stop = False, 0
+    complete, stop = False, 0
     received = []
-    while not whole:
+    while not complete:
         directory = tmp_path / f"{stop}"
         directory.mkdir()
         (directory / "server.db").write_bytes((tmp_path / "old" / "server.db").read_bytes())
         own = Store(directory)
         copy = PageCopy(directory, begin, own.db)
-        whole = True
+        complete = True
         for place, _ in enumerate(steps(copy, snapshot, lambda: None)):
             if place == stop:
-                whole = False
+                complete = False
                 break
         copy.close()
         first = copy.received_bytes
@@ -354,8 +354,8 @@ def test_pages_that_are_lost_on_the_way_are_asked_for_as_often_as_it_takes(tmp_p
     copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
     for _ in range(10):  # A link that comes and goes takes all but the last answer.
         assert copy.take(list(snapshot.answers(copy.request(*NAMES), *NAMES))[-1])
-        assert not copy.whole
-    while not copy.whole:
+        assert not copy.complete
+    while not copy.complete:
         for answer in list(snapshot.answers(copy.request(*NAMES), *NAMES)):
             copy.take(answer)
     copy.close()

@@ -10,7 +10,7 @@ import pytest
 from pubsub.protocol.standby import ROOT, Ack, EntryId, Follow, join_ids, split_entries
 from pubsub.server.standby.replication import primary as leadings
 from pubsub.server.standby.replication.entries import Entry, changes_of
-from pubsub.server.standby.replication.primary import HELD_BYTES_MAX, HELD_LOOPS_MAX, Leading
+from pubsub.server.standby.replication.primary import HELD_BYTES_MAX, HELD_TURNS_MAX, Leading
 from pubsub.server.topic.changes import NoteKept
 from tests.standby.pair_disk import File
 
@@ -168,7 +168,7 @@ def test_a_lower_term_and_another_member_say_nothing() -> None:
 
 def test_no_more_is_taken_beyond_each_limit() -> None:
     one = joined()
-    for _ in range(HELD_LOOPS_MAX):
+    for _ in range(HELD_TURNS_MAX):
         assert not one.core.full
         one.loop("a")
     assert one.core.full

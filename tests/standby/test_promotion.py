@@ -27,7 +27,7 @@ class Attempt:
                 self.core.receive(name, decode(*encode(vote)))
         return self.core.problem()
 
-    def whole(self, *silent: str) -> str:
+    def complete(self, *silent: str) -> str:
         for step in (self.core.look, self.core.prepare):
             if problem := self.ask(step(), *silent):
                 return problem
@@ -40,7 +40,7 @@ def test_a_member_that_was_dropped_is_the_only_one_then_and_whatever_was_under_w
     old = cast.member(A, term=100)
     assert isinstance(cast.attempt(old, "drop"), Chosen)
     attempt = Attempt(cast)
-    assert attempt.whole() == ""
+    assert attempt.complete() == ""
     assert attempt.core.done
     assert attempt.core.in_sync == (NEW,)
     assert set(cast.views()) == {View(attempt.core.ballot, NEW, "tcp://c:1", (NEW,), (NEW,))}
@@ -51,14 +51,14 @@ def test_a_member_that_was_dropped_is_the_only_one_then_and_whatever_was_under_w
 
 def test_it_serves_after_its_next_start() -> None:
     cast = Cast(ALONE)
-    assert Attempt(cast).whole() == ""
+    assert Attempt(cast).complete() == ""
     outcome = cast.attempt(cast.member(NEW), "resume")
     assert isinstance(outcome, Chosen)
     assert outcome.view.members == (NEW,)
 
 
 def test_who_is_in_sync_is_to_be_started_instead() -> None:
-    assert Attempt(Cast(BOTH)).whole() == f"member {B} is in sync: start it, and it takes over by itself"
+    assert Attempt(Cast(BOTH)).complete() == f"member {B} is in sync: start it, and it takes over by itself"
 
 
 @pytest.mark.parametrize("where", [0, 2])
@@ -66,7 +66,7 @@ def test_a_primary_that_any_proxy_hears_is_left_alone(where: int) -> None:
     cast = Cast(ALONE)
     cast.proxies[cast.names[where]].heard(STORE, A, 100, cast.now - 2.0)
     before = cast.views()
-    assert "hears its primary" in Attempt(cast).whole()
+    assert "hears its primary" in Attempt(cast).complete()
     assert cast.views() == before
 
 
@@ -80,14 +80,14 @@ def test_a_primary_that_comes_between_two_steps_is_left_alone() -> None:
 
 
 def test_a_majority_of_the_proxies_must_answer() -> None:
-    assert Attempt(Cast(ALONE)).whole("p0", "p2") == "2 of 3 proxies must answer, and these do not: p0, p2"
-    assert Attempt(Cast(ALONE)).whole("p0") == ""
+    assert Attempt(Cast(ALONE)).complete("p0", "p2") == "2 of 3 proxies must answer, and these do not: p0, p2"
+    assert Attempt(Cast(ALONE)).complete("p0") == ""
 
 
 def test_proxies_that_have_lost_their_data_are_given_a_vote() -> None:
     cast = Cast(None)
     attempt = Attempt(cast)
-    assert attempt.whole() == ""
+    assert attempt.complete() == ""
     assert attempt.core.done
     assert len(set(cast.views())) == 1
 
@@ -99,7 +99,7 @@ def test_it_is_not_done_before_a_majority_has_the_view_and_may_be_tried_again() 
     attempt.ask(attempt.core.accept(), "p0", "p1")
     assert not attempt.core.done
     again = Attempt(cast)
-    assert again.whole() == ""
+    assert again.complete() == ""
     assert again.core.done
     assert again.core.ballot > attempt.core.ballot
 

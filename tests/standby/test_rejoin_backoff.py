@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from pubsub.server.standby.replication.rejoin_backoff import STEADY_SILENCES, WAIT_SILENCES_MAX, Damping
+from pubsub.server.standby.replication.rejoin_backoff import STEADY_SILENCES, WAIT_SILENCES_MAX, RejoinBackoff
 
 SILENCE = 0.5
 
 
-def wait(damping: Damping, now: float) -> float:
+def wait(damping: RejoinBackoff, now: float) -> float:
     """How long, in silences."""
     return next(steps for steps in range(100) if not damping.waits(now + steps * SILENCE))
 
 
 def test_it_is_waited_for_at_once_when_it_was_lost_for_the_first_time_and_then_later_and_later() -> None:
-    damping = Damping(SILENCE)
+    damping = RejoinBackoff(SILENCE)
     assert not damping.waits(100.0)
     waits = []
     for number in range(7):
@@ -26,7 +26,7 @@ def test_it_is_waited_for_at_once_when_it_was_lost_for_the_first_time_and_then_l
 
 @pytest.mark.parametrize(("silences", "waits"), [(STEADY_SILENCES, 0), (STEADY_SILENCES - 1, 7)])
 def test_who_was_in_sync_for_long_has_no_failures_behind_it(silences: int, waits: int) -> None:
-    damping, now = Damping(SILENCE), 100.0
+    damping, now = RejoinBackoff(SILENCE), 100.0
     for _ in range(3):
         damping.failed(now)
     for step in range(silences + 1):

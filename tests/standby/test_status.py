@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pubsub.server.standby.status import Standing
+from pubsub.server.standby.status import StandbyStatus
 from tests.standby.duo import STEP, Duo
 
 
@@ -11,7 +11,7 @@ class Watched:
 
     def __init__(self) -> None:
         self.duo = Duo().started()
-        self.standing = Standing(self.duo.now)
+        self.standing = StandbyStatus(self.duo.now)
 
     def run(self, seconds: float, *, copying: bool = False) -> list[str]:
         """The states that it went through."""

@@ -87,8 +87,8 @@ class Modelled:
         assert position >= synced_position
         self.stream = self.open()
         staged = self.stream.staged
-        whole = [one for place, one in enumerate(self.entries) if place < self.own_from]
-        assert staged == whole[self.applied : self.applied + len(staged)]
+        complete = [one for place, one in enumerate(self.entries) if place < self.own_from]
+        assert staged == complete[self.applied : self.applied + len(staged)]
         count = self.applied + len(staged)
         assert count >= min(self.synced, self.own_from)
         if kept >= 0:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.gateway.limits import WEBHOOK_ATTEMPTS_MAX
-from pubsub.gateway.webhooks.runner import BACKOFF
+from pubsub.gateway.webhooks.delivery_worker import BACKOFF
 from pubsub.web.backoff import Backoff, retry_after
 
 DAY = 86_400.0

@@ -60,14 +60,16 @@ class Row:
     """
 
     __slots__ = (
-        "body", "checksum", "count", "counter", "held", "last", "previous", "size", "state", "tokens", "topic", "whole",
+        "body", "checksum", "count", "counter", "held", "last", "previous", "size", "sole_owner", "state", "tokens",
+        "topic",
     )  # fmt: skip
 
     def __init__(
-        self, topic: str, counter: int, previous: int, count: int, whole: int, checksum: int, body: bytes | None,
+        self, topic: str, counter: int, previous: int, count: int, sole_owner: int, checksum: int, body: bytes | None,
         size: int,
     ) -> None:  # fmt: skip
-        self.topic, self.counter, self.previous, self.count, self.whole = topic, counter, previous, count, whole
+        self.topic, self.counter, self.previous, self.count = topic, counter, previous, count
+        self.sole_owner = sole_owner
         self.checksum, self.body, self.size, self.last = checksum, body, size, counter + count - 1
         self.state = UNFINISHED
         self.held = False
@@ -75,18 +77,19 @@ class Row:
 
     def loaded(self, stored: Row) -> Row:
         """Reset to the stored values after a reopening; no transmission is in flight."""
-        self.previous, self.whole, self.body, self.held, self.tokens = stored.previous, stored.whole, None, False, []
+        self.previous, self.sole_owner = stored.previous, stored.sole_owner
+        self.body, self.held, self.tokens = None, False, []
         return self
 
     def added(self) -> RowAdded:
         return RowAdded(
-            self.topic, self.counter, self.previous, self.count, self.whole, self.checksum, self.body or b""
+            self.topic, self.counter, self.previous, self.count, self.sole_owner, self.checksum, self.body or b""
         )
 
     @property
     def light(self) -> bool:
         """True if the row may share a message; a marked row is sent alone."""
-        return self.size <= LIGHT_BYTES and not self.whole
+        return self.size <= LIGHT_BYTES and not self.sole_owner
 
 
 class Chain:
@@ -324,7 +327,7 @@ class Chain:
         """Continue as another publisher: the oldest row begins the chain, without marks of earlier power cuts."""
         self.finished = self.cleared = 0
         for row in self.rows:
-            row.whole = 0
+            row.sole_owner = 0
         self.failure, self.trouble = None, ""
         self.log = self.avoid = ""
         if self.rows:

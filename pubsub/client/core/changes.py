@@ -23,7 +23,7 @@ class RowAdded:
     counter: int
     previous: int
     count: int
-    whole: int
+    sole_owner: int
     checksum: int
     body: bytes
 
@@ -109,7 +109,7 @@ class CallsDiscarded:
 
 
 @dataclass(slots=True)
-class Buried:
+class DeadLettered:
     """A message or a range of lost messages moves to the dead letters. The application must still learn of a range.
 
     Attributes:
@@ -157,10 +157,10 @@ Change = (
     | Confirmed
     | Taken
     | Tried
-    | Buried
+    | DeadLettered
     | Told
     | Renewed
 )
 
-FSYNC: Final = frozenset({Intended, Confirmed, Buried, Renewed, RowUnchained})
+FSYNC: Final = frozenset({Intended, Confirmed, DeadLettered, Renewed, RowUnchained})
 """Changes with an fsynced commit under any settings."""

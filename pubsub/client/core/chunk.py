@@ -52,7 +52,7 @@ class Chunk:
         """Number of yielded messages."""
         return self.total - len(self._left) - length_hint(self._tokens)
 
-    def give_back(self, topic: str) -> Taken:
+    def return_taken(self, topic: str) -> Taken:
         """Return the change that gives back the messages not yielded by a stopped chunk, and set `rest` to them."""
         handed, position, taken = self.handed, self.before, dict(self.counters)
         self.rest = []

@@ -18,7 +18,6 @@ from typing import Any, Final
 
 from pubsub.client.core.chain import Chain
 from pubsub.client.core.changes import Confirmed, RowUnchained
-from pubsub.client.core.doors import Doors
 from pubsub.client.core.effects import Due, Outgoing
 from pubsub.client.core.flights import Flight, Flights
 from pubsub.client.core.groups import Groups
@@ -26,6 +25,7 @@ from pubsub.client.core.long_poll import WAIT_SECONDS_MAX
 from pubsub.client.core.numbers import Numbers
 from pubsub.client.core.outbox import Outbox
 from pubsub.client.core.put_message import put_message
+from pubsub.client.core.refusing_proxies import RefusingProxies
 from pubsub.client.core.retries import TRY_SECONDS_MAX, Retries
 from pubsub.client.core.rights import ask_again, deny, refusal
 from pubsub.client.core.subscription import Subscription
@@ -97,7 +97,7 @@ class ClientCore:
         self.settings, self.numbers, self._load_taken, self.wall = settings, numbers, load_taken, wall
         self.publisher = settings.publisher
         self.proxy = 0
-        self.doors = Doors(settings.proxies)
+        self.refusing = RefusingProxies(settings.proxies)
         self.outbox = Outbox(numbers, cuts, self._retries, settings.window, settings.outbox_bytes_max)
         self.subscriptions: dict[str, Subscription] = {}
         self.due: list[Due] = []
@@ -111,7 +111,7 @@ class ClientCore:
 
     def _retries(self) -> Retries:
         settings = self.settings
-        return Retries(settings.proxies, settings.tries, settings.try_seconds, self.proxy, self.doors)
+        return Retries(settings.proxies, settings.tries, settings.try_seconds, self.proxy, self.refusing)
 
     # State from the store
 
@@ -147,13 +147,13 @@ class ClientCore:
 
     def finish(self, topic: str, until: float) -> Chain:
         """Send the unfinished puts of a topic, in order, until `until`."""
-        if self.doors.closed:
-            self.doors.called = True
+        if self.refusing.closed:
+            self.refusing.called = True
         return self.outbox.wake(topic, until, self.proxy)
 
     def settle(self, sub: Subscription, until: float) -> None:
         """Ask the service to settle an intent, until `until`."""
-        ask_again(self.doors, sub)
+        ask_again(self.refusing, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.intent.ask_until(until)
@@ -161,7 +161,7 @@ class ClientCore:
 
     def check(self, sub: Subscription, until: float) -> None:
         """Ask the service until `until` if it knows a settled subscription; `unchecked` is True until it answers."""
-        ask_again(self.doors, sub)
+        ask_again(self.refusing, sub)
         if sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.intent.check_for(until)
@@ -170,7 +170,7 @@ class ClientCore:
 
     def want(self, sub: Subscription, until: float, now: float) -> None:
         """Ask for messages for a call that waits until `until`. The call must decrement `sub.waiting` at its end."""
-        ask_again(self.doors, sub)
+        ask_again(self.refusing, sub)
         if not sub.wanted(now) and sub.deadline is None:
             sub.retries.renew(self.proxy)
         sub.until = max(sub.until, until) if sub.wanted(now) else until
@@ -219,7 +219,7 @@ class ClientCore:
 
     def receive(self, token: int, status: Status, now: float) -> None:
         """Handle the answer to the message sent with `token`; ignore an answer that is no longer expected."""
-        flight = self.flights.landed(token)
+        flight = self.flights.completed(token)
         if flight is None:
             return
         target, row, generation, proxy, _, _ = flight
@@ -285,7 +285,7 @@ class ClientCore:
             return
         sub.intent.insists.clear()
         try:
-            self.numbers.reopen(max(status.number, status.opening))
+            self.numbers.reopen(max(status.number, status.epoch))
         except PubsubError as error:
             sub.failure = error
         else:
@@ -394,8 +394,8 @@ class ClientCore:
 
     def tick(self, now: float) -> None:
         """Handle expired deadlines."""
-        if self.doors.called:
-            self.doors.knock(now)
+        if self.refusing.called:
+            self.refusing.retry(now)
         for chain in self.outbox.active.values():
             if chain.tick(now):
                 self.proxy = chain.retries.proxy

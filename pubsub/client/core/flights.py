@@ -69,7 +69,7 @@ class Flights:
         """Return the transmission with this token, or None if its answer is not expected."""
         return self._flights.get(token)
 
-    def landed(self, token: int) -> Flight | None:
+    def completed(self, token: int) -> Flight | None:
         """Remove and return the transmission with this token, or None if its answer is no longer expected."""
         return self._flights.pop(token, None)
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import Chain, Row
 from pubsub.errors import PubsubError
 
@@ -42,8 +42,8 @@ class Share:
         self.error: PubsubError | None = None
 
     @property
-    def contents(self) -> Contents:
-        return Contents((self.body,), (self.key,) if self.key else (), (self.headers,) if self.headers else ())
+    def contents(self) -> BatchContents:
+        return BatchContents((self.body,), (self.key,) if self.key else (), (self.headers,) if self.headers else ())
 
 
 class Groups:
@@ -112,7 +112,9 @@ class Groups:
         return list(self._due)
 
 
-def batches(shares: Sequence[Share], records_max: int, bytes_max: int) -> Iterator[tuple[Contents, Sequence[Share]]]:
+def batches(
+    shares: Sequence[Share], records_max: int, bytes_max: int
+) -> Iterator[tuple[BatchContents, Sequence[Share]]]:
     """Yield records as batches within these limits, each with its shares; a larger record is a batch of its own.
 
     Plain records, up to the first with a key or headers, are in batches of their own.
@@ -132,7 +134,7 @@ def batches(shares: Sequence[Share], records_max: int, bytes_max: int) -> Iterat
         yield _batch(shares[start:])
 
 
-def _batch(shares: Sequence[Share]) -> tuple[Contents, Sequence[Share]]:
+def _batch(shares: Sequence[Share]) -> tuple[BatchContents, Sequence[Share]]:
     keys, headers = [share.key for share in shares], [share.headers for share in shares]
     bodies = [share.body for share in shares]
-    return Contents(bodies, keys if any(keys) else (), headers if any(headers) else ()), shares
+    return BatchContents(bodies, keys if any(keys) else (), headers if any(headers) else ()), shares

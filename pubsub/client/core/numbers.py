@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from pubsub.base.clock import EPOCH_SECONDS, sound_wall
+from pubsub.base.clock import EPOCH_SECONDS, valid_wall
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import PubsubError
 
@@ -103,7 +103,7 @@ class Numbers:
         return milliseconds > self.known[0] and milliseconds not in self.known
 
     def _advance(self, above: int) -> None:
-        milliseconds = int((sound_wall(self._wall()) - EPOCH_SECONDS) * 1000)
+        milliseconds = int((valid_wall(self._wall()) - EPOCH_SECONDS) * 1000)
         behind = self._milliseconds - milliseconds
         if behind > NEAR_MAX:  # A random step, because a copy of this state with a slow clock must get other numbers.
             milliseconds = self._milliseconds + 1 + self._random.randrange(BEHIND_MAX)

@@ -50,7 +50,7 @@ class Draft:
             StorageError: the disk refused to reserve new numbers.
         """
         chain = self.outbox.chain(topic)
-        row = self.outbox.row(chain, bodies, keys, headers, previous=self._tails.get(topic), beside=self._bytes)
+        row = self.outbox.row(chain, bodies, keys, headers, previous=self._tails.get(topic), metadata=self._bytes)
         self._tails[topic] = row.last
         self._bytes += row.size
         self.rows.append(row)
@@ -124,9 +124,9 @@ class Outbox:
             chain = self.chain(topic)
             chain.previous = chain.finished = previous
             chain.cleared, chain.log = cleared, log
-        for counter, topic, previous, count, whole, checksum, size in rows:
+        for counter, topic, previous, count, sole_owner, checksum, size in rows:
             chain = self.chain(topic)
-            row = Row(topic, counter, previous, count, whole, checksum, None, size)
+            row = Row(topic, counter, previous, count, sole_owner, checksum, None, size)
             if (before := known.get(counter)) is not None:
                 row = before.loaded(row)
             chain.add(row)
@@ -140,7 +140,7 @@ class Outbox:
         keys: Sequence[bytes] = (),
         headers: Sequence[bytes] = (),
         previous: int | None = None,
-        beside: int = 0,
+        metadata: int = 0,
     ) -> Row:
         """Build a row for the next commit; `enter` follows the commit. Raises as `Draft.add`.
 
@@ -152,12 +152,12 @@ class Outbox:
         """
         body = encode_batch(bodies, keys, headers)
         size = len(body)
-        if (held := self.bytes + beside + size) > self.bytes_max:
+        if (held := self.bytes + metadata + size) > self.bytes_max:
             raise TooLarge("outbox of unfinished puts", held, self.bytes_max, "outbox_bytes_max")
         counter = self.numbers.take(len(bodies))
-        whole = self.cuts + 1 if chain.cleared < self.cuts else 0
+        sole_owner = self.cuts + 1 if chain.cleared < self.cuts else 0
         before = chain.previous if previous is None else previous
-        return Row(chain.topic, counter, before, len(bodies), whole, crc32(body), body, size)
+        return Row(chain.topic, counter, before, len(bodies), sole_owner, crc32(body), body, size)
 
     def enter(self, chain: Chain, row: Row) -> None:
         """Accept the commit of a row."""
@@ -193,8 +193,8 @@ class Outbox:
         for row in done:
             self.bytes -= row.size
             self._finished_bytes += row.size
-            if row.whole:
-                chain.cleared = max(chain.cleared, row.whole - 1)
+            if row.sole_owner:
+                chain.cleared = max(chain.cleared, row.sole_owner - 1)
         if done:
             self._finished += done
             if self.on_done is not None:
@@ -226,7 +226,7 @@ class Outbox:
 
         A row without a mark was made before the first power cut that its chain has not cleared.
         """
-        return row.last <= chain.loaded and self.cuts > (row.whole - 1 if row.whole else chain.cleared)
+        return row.last <= chain.loaded and self.cuts > (row.sole_owner - 1 if row.sole_owner else chain.cleared)
 
     def discard(self, topic: str) -> tuple[list[Change], list[Row]]:
         """Return the changes that drop a topic's unfinished rows, and the rows; `discarded` follows the commit.

@@ -125,7 +125,7 @@ class Prefetch:
         """Remove the loss in front."""
         self._items.popleft()
 
-    def give_back(self, pieces: Sequence[RunSlice]) -> None:
+    def return_taken(self, pieces: Sequence[RunSlice]) -> None:
         """Put records back to the front, in order."""
         for piece in reversed(pieces):
             self._items.appendleft(piece)

@@ -27,6 +27,6 @@ def put_message(client: str, publisher: str, chain: Chain, rows: Sequence[Row]) 
         body, train = join_table(rows), len(rows)
         count, checksum = sum([row.count for row in rows]), crc32(body)
     return Put(
-        client, chain.topic, first.counter, publisher, count, first.previous, checksum, int(first.whole > 0),
+        client, chain.topic, first.counter, publisher, count, first.previous, checksum, int(first.sole_owner > 0),
         int(len(chain.messages) > 1), train, chain.log, avoid, body,
     )  # fmt: skip

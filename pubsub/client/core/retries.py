@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pubsub.client.core.doors import Doors
+from pubsub.client.core.refusing_proxies import RefusingProxies
 
 TRY_SECONDS_MAX: Final = 5.0
 """Longest time for a try, so that the client notices a service that comes back."""
@@ -29,11 +29,13 @@ class Retries:
         failed: number of tries without an answer that settles the request.
     """
 
-    __slots__ = ("_doors", "_first", "_proxies", "_seconds", "_tries", "failed", "proxy")
+    __slots__ = ("_first", "_proxies", "_refusing", "_seconds", "_tries", "failed", "proxy")
 
-    def __init__(self, proxies: int, tries: int, seconds: float, proxy: int = 0, doors: Doors | None = None) -> None:
+    def __init__(
+        self, proxies: int, tries: int, seconds: float, proxy: int = 0, refusing: RefusingProxies | None = None
+    ) -> None:
         self._proxies, self._tries, self._seconds = proxies, tries, seconds
-        self._doors = doors or Doors(proxies)
+        self._refusing = refusing or RefusingProxies(proxies)
         self.restart(proxy)
 
     def restart(self, proxy: int) -> None:
@@ -57,8 +59,8 @@ class Retries:
     def fail(self) -> None:
         """Count a failed try."""
         self.failed += 1
-        self.proxy = self._doors.open_from((self._first + self.failed // self._tries) % self._proxies)
+        self.proxy = self._refusing.open_from((self._first + self.failed // self._tries) % self._proxies)
 
     def refused(self) -> None:
         """Move to a proxy that does not refuse; the time for a try stays."""
-        self.proxy = self._doors.open_from(self.proxy)
+        self.proxy = self._refusing.open_from(self.proxy)

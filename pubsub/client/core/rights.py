@@ -10,7 +10,7 @@ from __future__ import annotations
 from shlex import quote
 from typing import Final
 
-from pubsub.client.core.doors import Doors
+from pubsub.client.core.refusing_proxies import RefusingProxies
 from pubsub.client.core.subscription import Subscription
 from pubsub.errors import NotAllowed, PubsubError, Refused
 from pubsub.protocol import Outcome, Status
@@ -44,10 +44,10 @@ def deny(sub: Subscription, error: PubsubError) -> None:
     sub.timed_out()
 
 
-def ask_again(doors: Doors, sub: Subscription) -> None:
+def ask_again(refusing: RefusingProxies, sub: Subscription) -> None:
     """Allow a new request, for a call, after a denial or a refusal by all proxies."""
-    if doors.closed:
-        doors.called = True
+    if refusing.closed:
+        refusing.called = True
     if isinstance(sub.failure, NotAllowed):
         sub.failure = None
 

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from zlib import crc32
 
-from pubsub.client.core.changes import Buried, Change, Confirmed, Intended, Taken
+from pubsub.client.core.changes import Change, Confirmed, DeadLettered, Intended, Taken
 from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.cursor import Cursor
 from pubsub.client.core.fence import Fence
@@ -89,7 +89,7 @@ class Subscription:
         if self.chunk is None:
             return []
         self.chunk.stop()
-        return [self.chunk.give_back(self.topic)] if self.chunk.handed < self.chunk.total else []
+        return [self.chunk.return_taken(self.topic)] if self.chunk.handed < self.chunk.total else []
 
     def intended(self, on: bool, *, fresh: bool = False, start: Start = LATEST, left: Sequence[Taken] = ()) -> None:
         """Accept the commit of `intend` and of the changes from `leave_chunk`; this empties the prefetch."""
@@ -244,7 +244,7 @@ class Subscription:
         """
         place = format_position(self.cursor.safe)
         error = DataLoss(self.topic, place, place, "the log was given up; later records in it are gone")
-        letter = Buried(self.topic, place, place, "", 0, 0, None, error.reason, 0, at)
+        letter = DeadLettered(self.topic, place, place, "", 0, 0, None, error.reason, 0, at)
         known = status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
 
@@ -259,7 +259,7 @@ class Subscription:
 
     # Taking
 
-    def unheard_since(self, started: float) -> bool:
+    def unconfirmed_since(self, started: float) -> bool:
         """Return True if a call that began at `started` has no evidence about the service."""
         return bool(self.retries.failed) or (self.heard < started and started - self.heard > WAIT_SECONDS_MAX)
 
@@ -274,11 +274,11 @@ class Subscription:
             self.cursor.reach(taking.position, taking.counters)
             self.cursor.attempted(None, 0)
 
-    def bury(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
+    def dead_letter(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
         error = DataLoss(self.topic, first, last, "the service cannot hand them out any more")
-        letter = Buried(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
+        letter = DeadLettered(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 
     def buried(self, loss: Loss, error: DataLoss) -> None:
@@ -320,10 +320,10 @@ class Subscription:
             self.chunk.stop()
             self.chunk = None
 
-    def given_back(self, chunk: Chunk, change: Taken) -> None:
-        """Accept the commit of the change from `Chunk.give_back`."""
+    def taken_returned(self, chunk: Chunk, change: Taken) -> None:
+        """Accept the commit of the change from `Chunk.return_taken`."""
         if not isinstance(self.failure, Superseded):  # Otherwise the messages belong to another directory now.
-            self.prefetch.give_back(chunk.rest)
+            self.prefetch.return_taken(chunk.rest)
         self.cursor.reach(change.position, change.counters)
         self.end_chunk()
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pubsub.client.arguments import Headers, check_body, check_headers, check_key, check_kind, check_seconds
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core import calling
 from pubsub.client.core.calling import DISCARDED, WAITING, CallState, Reply
 from pubsub.client.core.message import Batch
@@ -84,7 +84,7 @@ class Calling:
         made = self.session.clock.wall()
         due = None if deadline is None else made + deadline
         block = check_headers(calling.request_headers(self.session.name, call, own, due))
-        contents = Contents([body], [key] if key else (), [block])
+        contents = BatchContents([body], [key] if key else (), [block])
         if transaction is not None:
             self._check(transaction)
             if not self._is_known(call, topic, told_by):

@@ -31,7 +31,7 @@ from pubsub.client.flows.gets import Gets
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.guards import guards
-from pubsub.client.mending import mend
+from pubsub.client.repair import repair
 from pubsub.client.session import Session
 from pubsub.errors import PubsubError, StorageError
 from pubsub.protocol import check_topic
@@ -125,7 +125,7 @@ class Calls:
         if session.block is None:
             session.check_outside()
         if session.cut_off():
-            mend(session)
+            repair(session)
             self.close_batches()
         else:
             self.close_batches()

@@ -63,7 +63,7 @@ class Gets:
                 still needs an answer to report an empty topic.
 
         Raises:
-            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, NotLetIn, StorageError: see
+            NotSubscribed, Unavailable, Superseded, StateCopied, DataLoss, NotAllowed, KeyRefused, StorageError: see
                 `Client.get`.
         """
         session, core = self.session, self.core
@@ -79,7 +79,7 @@ class Gets:
             self._want(ready, until, now)
 
         def done() -> bool:
-            ended = ready.failure is not None or ready.has_news or not ready.intent.on or core.doors.closed
+            ended = ready.failure is not None or ready.has_news or not ready.intent.on or core.refusing.closed
             return (ready.available and not ready.busy) or ended or (also is not None and also())
 
         try:
@@ -151,7 +151,7 @@ class Gets:
                     wanted.append(sub)
 
             def done() -> bool:
-                return self.core.doors.closed or any(_is_ready(sub) or _ended(sub) for sub in subs)
+                return self.core.refusing.closed or any(_is_ready(sub) or _ended(sub) for sub in subs)
 
             while True:
                 if not (done() or session.over):
@@ -185,7 +185,7 @@ class Gets:
         Raises:
             Unavailable: an answer said that the topic is not served, or no answer came for too long.
         """
-        if until <= started or sub.busy or (sub.intent.settled and not sub.unheard_since(started)):
+        if until <= started or sub.busy or (sub.intent.settled and not sub.unconfirmed_since(started)):
             return True
         seconds, known = self._silence.get(sub.topic, (0.0, float("-inf")))
         seconds = until - started + (seconds if sub.heard <= known else 0.0)
@@ -208,15 +208,15 @@ class Gets:
             return sub
         if sub.failure is not None:
             raise sub.failure
-        self.core.doors.check()
-        self.session.check_whole()
+        self.core.refusing.check()
+        self.session.check_usable()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call")
         if not sub.intent.on:
             raise NotSubscribed(self.session.name, sub.topic)
         if sub.busy:
             return None
-        if over and until > started and (not sub.intent.settled or sub.unheard_since(started)):
+        if over and until > started and (not sub.intent.settled or sub.unconfirmed_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
         # An answer since the first check may have brought messages.
         return sub if sub.available and not sub.busy else None
@@ -268,7 +268,7 @@ class Gets:
         self.close_chunk(sub)
         taking = sub.take(most)
         if isinstance(taking, Loss):
-            self.bury_loss(sub, taking)
+            self.dead_letter_loss(sub, taking)
         assert isinstance(taking, Taking)
         batch = Batch(sub.topic, taking.pieces)
         with Work(session, partial(taking.change, sub.topic), fsync=fsync) as transaction:
@@ -313,7 +313,7 @@ class Gets:
         self.close_chunk(sub)
         taking = sub.take(most)
         if isinstance(taking, Loss):
-            self.bury_loss(sub, taking)
+            self.dead_letter_loss(sub, taking)
         assert isinstance(taking, Taking)
         if chunk and taking.pieces:
             sub.begin_chunk(taking)
@@ -354,9 +354,9 @@ class Gets:
             return
         chunk.stop()
         if chunk.handed < chunk.total:
-            change = chunk.give_back(sub.topic)
+            change = chunk.return_taken(sub.topic)
             self.session.commit([change])
-            sub.given_back(chunk, change)
+            sub.taken_returned(chunk, change)
         else:
             sub.end_chunk()
         if self.session.recorder is not None:
@@ -369,13 +369,13 @@ class Gets:
             for sub in self.core.subscriptions.values():
                 self.close_chunk(sub)
 
-    def bury_loss(self, sub: Subscription, loss: Loss) -> None:
+    def dead_letter_loss(self, sub: Subscription, loss: Loss) -> None:
         """Continue after a loss, keep it as a dead letter, and raise it. The lock is held.
 
         Raises:
             DataLoss: always, if the commit succeeds.
         """
-        changes, error = sub.bury(loss, self.session.clock.wall())
+        changes, error = sub.dead_letter(loss, self.session.clock.wall())
         self.session.commit(changes)
         if self.session.recorder is not None:
             self.session.recorder.lost(sub.topic, loss)

@@ -26,7 +26,7 @@ from weakref import ref
 import apsw
 
 from pubsub.client.arguments import check_count
-from pubsub.client.core.changes import Buried, Change, Tried
+from pubsub.client.core.changes import Change, DeadLettered, Tried
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
@@ -228,7 +228,7 @@ class Processing:
         if isinstance(taking, Loss):
             if not first:
                 return None  # The next call raises it.
-            self.gets.bury_loss(sub, taking)
+            self.gets.dead_letter_loss(sub, taking)
         assert isinstance(taking, Taking)
         if not taking.pieces:
             self.gets.took(sub, taking, fsynced=self.session.commit(taking.change(sub.topic)))
@@ -240,7 +240,7 @@ class Processing:
         number = sub.cursor.attempt(message.position)
         if number > most:
             attempt = Attempt(sub, taking, message, most, sub.fence.emptied)
-            self.bury(attempt, f"the process ended in the handler {most} times")
+            self.dead_letter(attempt, f"the process ended in the handler {most} times")
             return 1
         self.session.trying[sub.topic] = ((message.position, number),)
         if not (sub.cursor.counted_ahead and sub.cursor.tried == message.position):
@@ -346,7 +346,7 @@ class Processing:
         if number < self.session.settings.handler_attempts:
             self.session.let_pass(error)
             raise error
-        self.bury(attempt, f"{type(error).__name__}: {error}")
+        self.dead_letter(attempt, f"{type(error).__name__}: {error}")
         return 1
 
     def uncount(self, attempt: Attempt) -> None:
@@ -361,10 +361,10 @@ class Processing:
             return
         sub.cursor.attempted(attempt.message.position, attempt.number - 1)
 
-    def bury(self, attempt: Attempt, error: str) -> None:
+    def dead_letter(self, attempt: Attempt, error: str) -> None:
         """Move a message to the dead letters. The lock is held."""
         sub, message, number = attempt.sub, attempt.message, attempt.number
-        letter = Buried(
+        letter = DeadLettered(
             sub.topic, message.id, message.id, message.publisher, message.counter, message.stamp, message.body, error,
             number, self.session.clock.wall(), message.key, message.header_bytes,
         )  # fmt: skip

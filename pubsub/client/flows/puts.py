@@ -19,7 +19,7 @@ from pubsub.client.arguments import (
     check_not_of_calls,
     check_truth,
 )
-from pubsub.client.contents import Contents, split
+from pubsub.client.batch_contents import BatchContents, split
 from pubsub.client.core.chain import DISCARDED, DONE, UNFINISHED, Chain, Row
 from pubsub.client.core.groups import Share
 from pubsub.client.flows.flow import Flow, Wait
@@ -150,8 +150,8 @@ class Puts:
         """Return True if a caller has nothing more to wait for."""
         row = share.row
         if row is None:
-            return share.error is not None or self.shut()
-        return row.state != UNFINISHED or chain.failure is not None or self.shut()
+            return share.error is not None or self.refusals()
+        return row.state != UNFINISHED or chain.failure is not None or self.refusals()
 
     def write_group(self, topic: str) -> None:
         """Write and send the open batch of a topic; each caller finds its result in its `Share`."""
@@ -170,7 +170,7 @@ class Puts:
         session = self.session
         if share.row is None and share.error is None:
             if self.core.groups.withdraw(chain.topic, share):
-                session.check_whole()
+                session.check_usable()
                 session.check_open()
             with session.lock:  # Another thread is writing the record at this moment.
                 pass
@@ -199,7 +199,7 @@ class Puts:
             check_not_of_calls(topic)
         keys = () if key is _NONE else (check_key(key),)
         blocks = () if headers is None else (check_headers(headers),)
-        contents = Contents((check_body(body),), keys, blocks)
+        contents = BatchContents((check_body(body),), keys, blocks)
         session = self.session
         now = session.now
         until = session.until(timeout, now)
@@ -223,7 +223,7 @@ class Puts:
         return (yield from self.put_contents(topic, contents, timeout, transaction, wait))
 
     def put_contents(
-        self, topic: str, contents: Contents, timeout: float | None, transaction: Transaction | None, wait: bool
+        self, topic: str, contents: BatchContents, timeout: float | None, transaction: Transaction | None, wait: bool
     ) -> Flow[list[Row]]:
         """Put messages as `put_many`, after their arguments were checked."""
         self.check_put(topic)
@@ -283,7 +283,7 @@ class Puts:
         Raises:
             InDoubt: some are not finished in time; they are kept.
             StateCopied, Refused: the service rejected them.
-            NotAllowed, NotLetIn: the client lacks the right.
+            NotAllowed, KeyRefused: the client lacks the right.
             CallerError: they were discarded meanwhile.
         """
         started = self.session.now if started is None else started
@@ -294,7 +294,7 @@ class Puts:
         def done() -> bool:
             for chain, last in awaited:  # A refusal on one topic does not stop the others.
                 if last.state == UNFINISHED and chain.failure is None:
-                    return self.shut()
+                    return self.refusals()
             return True
 
         in_time = True
@@ -324,25 +324,25 @@ class Puts:
                     session.recorder.unfinished(chain, "refused" if isinstance(chain.failure, Refused) else "in_doubt")
 
     def _broken(self, chain: Chain) -> bool:
-        return chain.failure is not None or self.shut()
+        return chain.failure is not None or self.refusals()
 
-    def shut(self) -> bool:
+    def refusals(self) -> bool:
         """Return True if no put can be finished on any topic."""
         core = self.core
-        return core.copied is not None or core.doors.closed or self.session.over
+        return core.copied is not None or core.refusing.closed or self.session.over
 
     def check(self, chain: Chain) -> None:
         """Check that puts on a topic can be finished.
 
         Raises:
-            StateCopied, Refused, NotAllowed, NotLetIn, Interrupted, CallerError: the cause.
+            StateCopied, Refused, NotAllowed, KeyRefused, Interrupted, CallerError: the cause.
         """
         if self.core.copied is not None:
             raise self.core.copied
         if chain.failure is not None:
             raise chain.failure
-        self.core.doors.check()
-        self.session.check_whole()
+        self.core.refusing.check()
+        self.session.check_usable()
         if self.session.closed:
             raise CallerError(f"client {self.session.name} was closed during the call; unfinished puts are kept")
 

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from pubsub.client.arguments import check_count
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core import calling
 from pubsub.client.core.calling import Request
 from pubsub.client.core.message import Message
@@ -132,7 +132,7 @@ class _Service(Processing):
         session = self.session
         if not session.over:
             yield Wait(lambda: session.over, session.now + seconds)
-        session.check_whole()
+        session.check_usable()
         session.check_open()
 
     # Differences from messages
@@ -142,7 +142,7 @@ class _Service(Processing):
         try:
             request = calling.read_request(message)
         except DecodeError as error:
-            super().bury(Attempt(sub, taking, message, 0, sub.fence.emptied), f"not a call: {error.reason}")
+            super().dead_letter(Attempt(sub, taking, message, 0, sub.fence.emptied), f"not a call: {error.reason}")
             return True
         if request.deadline is None or self.session.clock.wall() < request.deadline:
             return False
@@ -157,10 +157,10 @@ class _Service(Processing):
         _log.warning("handler failed on call %s of %s, attempt %d: %r", message.id, self.service, number, error)
         if number < self.session.settings.handler_attempts:
             raise TryLater(min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** (number - 1)))
-        self.bury(attempt, f"{type(error).__name__}: {error}")
+        self.dead_letter(attempt, f"{type(error).__name__}: {error}")
         return 1
 
-    def bury(self, attempt: Attempt, error: str) -> None:
+    def dead_letter(self, attempt: Attempt, error: str) -> None:
         """Reply with the error. The lock is held."""
         request = calling.read_request(attempt.message)
         self._answer(attempt.sub, attempt.taking, request, calling.FAILED, error)
@@ -190,7 +190,7 @@ class _Service(Processing):
         """
         block = encode_headers(calling.reply_headers(request.id, outcome))
         try:
-            transaction.put_batches(request.reply_topic, [Contents([body], (), [block])])
+            transaction.put_batches(request.reply_topic, [BatchContents([body], (), [block])])
         except TooLarge as error:
             if error.name != "outbox_bytes_max":
                 raise

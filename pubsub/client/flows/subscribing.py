@@ -165,12 +165,12 @@ class Subscribing:
         """Wait until `done()` is True, or the wait is useless.
 
         Raises:
-            NotLetIn: all proxies refuse.
+            KeyRefused: all proxies refuse.
         """
-        session, doors = self.session, self.core.doors
+        session, refusing = self.session, self.core.refusing
         while not (done() or session.over):
-            doors.check()
-            if not (yield Wait(lambda: done() or session.over or doors.closed, until)):
+            refusing.check()
+            if not (yield Wait(lambda: done() or session.over or refusing.closed, until)):
                 return
 
     def _check_intent(self, sub: Subscription, on: bool, timeout: float | None) -> None:
@@ -181,7 +181,7 @@ class Subscribing:
                 session.check_disk()
         if sub.failure is not None:
             raise sub.failure
-        session.check_whole()
+        session.check_usable()
         if sub.intent.on != on:
             raise CallerError(f"{sub.topic}: another thread changed the subscription during the call")
         if not sub.intent.settled or sub.intent.unchecked:

@@ -65,7 +65,7 @@ class Work:
         session, transaction = self._session, self._transaction
         assert transaction is not None
         try:
-            transaction.check_whole()
+            transaction.check_usable()
             session.store.apply([*transaction.draft.changes(), *self._changes()])
         except BaseException as failed:
             self._undo(failed)
@@ -134,7 +134,7 @@ class Block:
         if session.block is not self._token:  # The client was closed within the block, which rolled it back.
             if error is None:
                 session.check_open()
-                session.check_whole()
+                session.check_usable()
             return
         try:
             try:

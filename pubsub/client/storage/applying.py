@@ -14,7 +14,7 @@ from pubsub.protocol.names import LATEST, format_start
 def _add_row(db: apsw.Connection, row: c.RowAdded) -> None:
     db.execute(
         "insert into pubsub_outbox values (?, ?, ?, ?, ?, ?, ?)",
-        (row.counter, row.topic, row.previous, row.count, row.whole, row.checksum, row.body),
+        (row.counter, row.topic, row.previous, row.count, row.sole_owner, row.checksum, row.body),
     )
 
 
@@ -77,7 +77,7 @@ def _try(db: apsw.Connection, change: c.Tried) -> None:
     )
 
 
-def _bury(db: apsw.Connection, letter: c.Buried) -> None:
+def _dead_letter(db: apsw.Connection, letter: c.DeadLettered) -> None:
     db.execute(
         "insert into pubsub_dead_letters (topic, first, last, publisher, counter, stamp, body, error, attempts, at)"
         " values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -125,7 +125,7 @@ APPLY: Final[dict[type, Callable[[apsw.Connection, Any], None]]] = {
     c.Confirmed: _confirm,
     c.Taken: _take,
     c.Tried: _try,
-    c.Buried: _bury,
+    c.DeadLettered: _dead_letter,
     c.Told: _tell,
     c.Renewed: _renew,
 }

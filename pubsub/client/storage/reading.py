@@ -87,7 +87,7 @@ class Reading:
         )
 
     def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
-        """Return the dead letters of one topic or of all, oldest first, in the order of `Buried`'s fields.
+        """Return the dead letters of one topic or of all, oldest first, in the order of `DeadLettered`'s fields.
 
         Key and headers are None for a message without either.
         """

@@ -45,7 +45,7 @@ CALLS: Final = (
 """Calls; their replies, in a table of their own so that the table of calls stays short; and the fingerprints of named
 calls with forgotten replies. An older store gets these tables too.
 """
-LETTERS_BESIDE: Final = (
+DEAD_LETTER_METADATA: Final = (
     "create table if not exists pubsub_letters_beside"
     " (id integer primary key, key blob not null, headers blob not null)"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import DISCARDED, DONE, Row
 from pubsub.client.core.outbox import Draft
 from pubsub.errors import AfterFork, CallerError, HandlerMisused, PubsubError, TooLarge
@@ -108,7 +108,7 @@ class Transaction:
         """Close the transaction in a child process."""
         self.inherited, self.open = error, False
 
-    def check_whole(self) -> None:
+    def check_usable(self) -> None:
         """Check that no statement ended the transaction, and no put was interrupted.
 
         Raises:
@@ -128,10 +128,10 @@ class Transaction:
 
     def put(self, topic: str, bodies: Sequence[bytes]) -> Row:
         """Add one batch without keys and headers. Raises as `put_batches`."""
-        (row,) = self.put_batches(topic, [Contents(bodies)])
+        (row,) = self.put_batches(topic, [BatchContents(bodies)])
         return row
 
-    def put_batches(self, topic: str, batches: Sequence[Contents]) -> list[Row]:
+    def put_batches(self, topic: str, batches: Sequence[BatchContents]) -> list[Row]:
         """Add batches, all of them or none.
 
         Args:

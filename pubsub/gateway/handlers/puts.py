@@ -7,7 +7,7 @@ import asyncio
 from msgspec import UNSET
 from starlette.responses import Response
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.gateway import idempotency, schemas
 from pubsub.gateway.clients import Clients
 from pubsub.gateway.exchange import Exchange, answer
@@ -38,9 +38,9 @@ class Puts:
         topic, headers = exchange.topic, exchange.request.headers
         if not exchange.user.may_put(topic):
             raise Problem("not-allowed", f"This token may not put to {topic}; it needs the right put.")
-        beside = read_http(headers.items())
+        metadata = read_http(headers.items())
         kind = _kind(headers.get("content-type", ""))
-        if kind == "messages" and any(beside):
+        if kind == "messages" and any(metadata):
             raise Problem(
                 "bad-request", "With this Content-Type write keys and headers into the lines; nothing was put."
             )
@@ -49,10 +49,10 @@ class Puts:
         body = await exchange.body()
         try:
             exchange.check(lambda user: user.may_put(topic))
-            contents = await _contents(kind, body, *beside)
+            contents = await _contents(kind, body, *metadata)
             if not contents.bodies:
                 raise Problem("bad-request", "The body has no line, so nothing was put; write one message per line.")
-            told_by = idempotency.fingerprint(kind, body, *beside) if key else b""
+            told_by = idempotency.fingerprint(kind, body, *metadata) if key else b""
             put = Put(contents, sum(sum(map(len, column)) for column in contents), key, told_by)
             publishing = await self._clients.publishing(exchange.user.name)
             written = await publishing.put(topic, put)
@@ -69,7 +69,7 @@ def _kind(content_type: str) -> str:
     return "lines" if found in LINES else "messages" if found == MESSAGES else "one"
 
 
-async def _contents(kind: str, body: bytes, key: bytes, headers: bytes) -> Contents:
+async def _contents(kind: str, body: bytes, key: bytes, headers: bytes) -> BatchContents:
     """Return the messages of a body.
 
     Args:
@@ -86,12 +86,12 @@ async def _contents(kind: str, body: bytes, key: bytes, headers: bytes) -> Conte
         return _columns(wanted)
     bodies = split_lines(body) if kind == "lines" else [body]
     count = len(bodies)
-    return Contents(bodies, [key] * count if key else (), [headers] * count if headers else ())
+    return BatchContents(bodies, [key] * count if key else (), [headers] * count if headers else ())
 
 
-def _columns(wanted: list[Wanted]) -> Contents:
+def _columns(wanted: list[Wanted]) -> BatchContents:
     bodies, keys, headers = ([one[place] for one in wanted] for place in range(3))
-    return Contents(bodies, keys if any(keys) else (), headers if any(headers) else ())
+    return BatchContents(bodies, keys if any(keys) else (), headers if any(headers) else ())
 
 
 def _answer(topic: str, written: Written) -> schemas.Put:

@@ -23,7 +23,7 @@ from pubsub.gateway.readers import Readers
 from pubsub.gateway.registry import Registry, Subscriber
 from pubsub.gateway.sessions import Needs
 from pubsub.gateway.streaming import Stream, last_event_id, stream
-from pubsub.gateway.webhooks.letters import as_json
+from pubsub.gateway.webhooks.dead_letters import as_json
 from pubsub.protocol import check_id, check_new_topic
 
 

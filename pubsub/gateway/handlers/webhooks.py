@@ -22,7 +22,7 @@ from pubsub.gateway.limits import POLL_RECORDS, POLL_RECORDS_MAX, WEBHOOK_SECRET
 from pubsub.gateway.mailbox import Mailbox
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.registry import ACTIVE, Registry, Subscriber, Webhook
-from pubsub.gateway.webhooks import letters
+from pubsub.gateway.webhooks import dead_letters
 from pubsub.gateway.webhooks.dispatcher import Dispatcher
 from pubsub.gateway.webhooks.signing import format_secret, parse_secret
 from pubsub.protocol import check_id, check_new_topic
@@ -101,16 +101,16 @@ class Webhooks:
         most = exchange.count("max", POLL_RECORDS, POLL_RECORDS_MAX)
         beginnings = exchange.truth("beginnings")
         async with self._clients.subscriber(one.user, one.client) as client:
-            return answer(letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings))
+            return answer(dead_letters.dead_letters(Mailbox(client, one.topic), after, most, beginnings=beginnings))
 
     async def retry(self, exchange: Exchange) -> Response:
         """Deliver waiting messages now and dead letters again; an ended webhook starts again."""
         one, hook = self._found(exchange)
-        runner = self._dispatcher.runner(one.key)
-        if runner is not None:
-            return answer(schemas.Retried(runner.retry()))
+        delivery_worker = self._dispatcher.delivery_worker(one.key)
+        if delivery_worker is not None:
+            return answer(schemas.Retried(delivery_worker.retry()))
         async with self._stopped(one) as mailbox:
-            count = mailbox.client.write(lambda transaction: letters.redrive(transaction, one.topic))
+            count = mailbox.client.write(lambda transaction: dead_letters.redrive(transaction, one.topic))
             one = replace(one, webhook=replace(hook, state=ACTIVE, reason=""))
             self._registry.put(one)
         return answer(schemas.Retried(count))

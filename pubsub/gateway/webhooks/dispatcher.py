@@ -18,9 +18,9 @@ from pubsub.gateway.clients import Clients
 from pubsub.gateway.mailbox import Mailbox
 from pubsub.gateway.problems import Problem
 from pubsub.gateway.registry import ACTIVE, ENDED, Registry, Subscriber
-from pubsub.gateway.webhooks import letters
-from pubsub.gateway.webhooks.posting import make_poster
-from pubsub.gateway.webhooks.runner import TROUBLE_SECONDS, Runner
+from pubsub.gateway.webhooks import dead_letters
+from pubsub.gateway.webhooks.delivery_worker import TROUBLE_SECONDS, DeliveryWorker
+from pubsub.gateway.webhooks.posting import make_http_client
 
 Key = tuple[str, str, str]
 _log: Final = logging.getLogger("pubsub.gateway")
@@ -36,10 +36,10 @@ class Dispatcher:
 
     def __init__(self, registry: Registry, clients: Clients) -> None:
         self._registry, self._clients = registry, clients
-        self._poster = make_poster()
+        self._http_client = make_http_client()
         self._chance = SystemRandom()
         self._tasks: dict[Key, asyncio.Task[None]] = {}
-        self._runners: dict[Key, Runner] = {}
+        self._runners: dict[Key, DeliveryWorker] = {}
         self._trouble: dict[Key, str] = {}
         self._before: dict[Key, tuple[int, int]] = {}
         self._ended: dict[Key, tuple[int, schemas.Failure | None]] = {}
@@ -67,7 +67,7 @@ class Dispatcher:
     async def close(self) -> None:
         for key in list(self._tasks):
             await self.stop(key)
-        await self._poster.aclose()
+        await self._http_client.aclose()
 
     async def _supervise(self, one: Subscriber) -> None:
         while True:
@@ -77,8 +77,8 @@ class Dispatcher:
                     if not client.subscribed(one.topic):
                         await client.subscribe(one.topic)
                     reason = await self._run(one, mailbox)
-                    letters.bury_all(mailbox, reason, time.time())
-                    self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
+                    dead_letters.dead_letter_all(mailbox, reason, time.time())
+                    self._ended[one.key] = dead_letters.count(mailbox), dead_letters.last_failure(mailbox)
                     self._registry.end(one, ENDED, reason)
                     _log.warning(
                         "webhook %s of %s has ended: %s; retry starts it again",
@@ -105,16 +105,16 @@ class Dispatcher:
         return found is None or found.webhook is None or found.webhook.state == ENDED
 
     async def _run(self, one: Subscriber, mailbox: Mailbox) -> str:
-        runner = self._runners[one.key] = Runner(one, mailbox, self._poster, self._chance)
+        delivery_worker = self._runners[one.key] = DeliveryWorker(one, mailbox, self._http_client, self._chance)
         self._trouble.pop(one.key, None)
         try:
-            return await runner.run()
+            return await delivery_worker.run()
         finally:
             del self._runners[one.key]
             delivered, failed = self._before.get(one.key, (0, 0))
-            self._before[one.key] = (delivered + runner.delivered, failed + runner.failed)
+            self._before[one.key] = (delivered + delivery_worker.delivered, failed + delivery_worker.failed)
 
-    def runner(self, key: Key) -> Runner | None:
+    def delivery_worker(self, key: Key) -> DeliveryWorker | None:
         return self._runners.get(key)
 
     async def look(self, one: Subscriber) -> schemas.Webhook:
@@ -124,27 +124,31 @@ class Dispatcher:
             with contextlib.suppress(PubsubError, Problem):  # The numbers are unknown then.
                 async with self._clients.subscriber(one.user, one.client) as client:
                     mailbox = Mailbox(client, one.topic)
-                    self._ended[one.key] = letters.count(mailbox), letters.last_failure(mailbox)
+                    self._ended[one.key] = dead_letters.count(mailbox), dead_letters.last_failure(mailbox)
         return self.facts(one)
 
     def facts(self, one: Subscriber, secret: str | UnsetType = UNSET) -> schemas.Webhook:
         """Return the state of a webhook, without its secrets and those in its URL, except a new one."""
-        hook, runner = one.webhook, self._runners.get(one.key)
+        hook, delivery_worker = one.webhook, self._runners.get(one.key)
         assert hook is not None
         delivered, failed = self._before.get(one.key, (0, 0))
-        count, last = (runner.letters, runner.last_failure) if runner else self._ended.get(one.key, (None, None))
+        count, last = (
+            (delivery_worker.dead_letters, delivery_worker.last_failure)
+            if delivery_worker
+            else self._ended.get(one.key, (None, None))
+        )
         return schemas.Webhook(
             topic=one.topic,
             name=one.name,
             url=masked(hook.url),
             secrets=len(hook.secrets),
             state=hook.state,
-            reason=hook.reason or (runner.trouble if runner else self._trouble.get(one.key, "")),
-            waiting=runner.waiting if runner else 0,
+            reason=hook.reason or (delivery_worker.trouble if delivery_worker else self._trouble.get(one.key, "")),
+            waiting=delivery_worker.waiting if delivery_worker else 0,
             dead_letters=count,
             last_failure=last,
-            delivered=delivered + (runner.delivered if runner else 0),
-            failed=failed + (runner.failed if runner else 0),
+            delivered=delivered + (delivery_worker.delivered if delivery_worker else 0),
+            failed=failed + (delivery_worker.failed if delivery_worker else 0),
             secret=secret,
         )
 
@@ -153,10 +157,11 @@ class Dispatcher:
         before = self._before.values()
         return {
             "running": len(self._runners),
-            "waiting": sum(runner.waiting for runner in runners),
-            "dead_letters": sum(runner.letters for runner in runners),
-            "delivered": sum(runner.delivered for runner in runners) + sum(pair[0] for pair in before),
-            "failed": sum(runner.failed for runner in runners) + sum(pair[1] for pair in before),
+            "waiting": sum(delivery_worker.waiting for delivery_worker in runners),
+            "dead_letters": sum(delivery_worker.dead_letters for delivery_worker in runners),
+            "delivered": sum(delivery_worker.delivered for delivery_worker in runners)
+            + sum(pair[0] for pair in before),
+            "failed": sum(delivery_worker.failed for delivery_worker in runners) + sum(pair[1] for pair in before),
         }
 
 

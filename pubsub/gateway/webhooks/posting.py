@@ -41,7 +41,7 @@ class Outcome:
     retry_after: float = 0.0
 
 
-def make_poster() -> httpx2.AsyncClient:
+def make_http_client() -> httpx2.AsyncClient:
     """Return the HTTP client of all webhooks. Time-outs are per webhook, so none waits for another's receiver."""
     mask_logged_urls()
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=30.0)
@@ -49,7 +49,7 @@ def make_poster() -> httpx2.AsyncClient:
 
 
 async def post(
-    poster: httpx2.AsyncClient,
+    http_client: httpx2.AsyncClient,
     url: str,
     secrets: Sequence[str],
     message_id: str,
@@ -76,7 +76,7 @@ async def post(
     reason = ""
     try:
         async with asyncio.timeout(WEBHOOK_SECONDS):
-            async with poster.stream("POST", url, content=body, headers=headers) as answer:
+            async with http_client.stream("POST", url, content=body, headers=headers) as answer:
                 await _read(answer)
     except TimeoutError:
         reason = f"no answer within {WEBHOOK_SECONDS:g} s"

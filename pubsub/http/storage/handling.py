@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
-from pubsub.client.contents import Contents
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.chain import Row
 from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import HandlerMisused
@@ -66,13 +66,13 @@ class HandlerTransaction(Transaction):
         """
         self._begun()
 
-    def check_whole(self) -> None:
+    def check_usable(self) -> None:
         """Check that no statement has ended it and that no put was interrupted.
 
         Raises:
             CallerError: one has.
         """
-        self._begun().check_whole()
+        self._begun().check_usable()
 
     def execute(self, statement: str, bindings: Sequence[Any] | dict[str, Any] = ()) -> apsw.Cursor:
         """Run one or more SQL statements; see `Transaction.execute`."""
@@ -82,7 +82,7 @@ class HandlerTransaction(Transaction):
         """Run a statement once for each row of bindings."""
         return self._begun().executemany(statement, rows)
 
-    def put_batches(self, topic: str, batches: Sequence[Contents]) -> list[Row]:
+    def put_batches(self, topic: str, batches: Sequence[BatchContents]) -> list[Row]:
         """Add batches of the client that owns this file; see `Transaction.put_batches`."""
         return self._begun().put_batches(topic, batches)
 
@@ -94,7 +94,7 @@ class HandlerTransaction(Transaction):
         """
         try:
             finish(self._begun())
-            self.check_whole()
+            self.check_usable()
         except BaseException as error:
             self.roll_back(error=error)
             raise

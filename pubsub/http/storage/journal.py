@@ -84,7 +84,7 @@ class OwnFile:
         with storage_errors(self.path), self._store.transaction(fsync=True):
             try:
                 yield transaction
-                transaction.check_whole()
+                transaction.check_usable()
             finally:
                 transaction.open = False
 

@@ -141,7 +141,7 @@ class SubscriptionRow(_Row):
     """A subscription as `topic.subscription.SubscriptionRow` has it."""
 
     number: Number
-    opening: Number
+    epoch: Number
     on: bool
     since: Number
     acknowledged: tuple[LogId, Number]

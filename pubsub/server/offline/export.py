@@ -8,7 +8,7 @@
                                headers/{message_id}
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
-A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.beside`). The
+A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`). The
 other three files are lines of words in ASCII, separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
@@ -60,7 +60,7 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
-from pubsub.server.offline.beside import read_beside, write_beside
+from pubsub.server.offline.metadata import read_metadata, write_metadata
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
@@ -199,7 +199,7 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
                 if low < stop
             )
             file.write(
-                f"{name} number={row.number} opening={row.opening} on={int(row.on)}"
+                f"{name} number={row.number} opening={row.epoch} on={int(row.on)}"
                 f" since={row.since} position={format_position(row.acknowledged)} waiting={waiting}\n"
             )
     return count
@@ -250,7 +250,7 @@ def _export_range(
         if bodies is not None:
             for offset in range(place, last):
                 (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
-            write_beside(batch.body or b"\0\0", batch.offset, messages.parent, log, range(place, last))
+            write_metadata(batch.body or b"\0\0", batch.offset, messages.parent, log, range(place, last))
         counter += place - batch.offset if known else 0
         yield _line(log, place, last - place, publisher, counter, batch.stamp), 0 if bodies is None else last - place
         place = last
@@ -388,7 +388,7 @@ class _Import:
         log, offset = position
         names = [f"{log}.{place}" for place in range(offset, offset + count)]
         try:
-            return [(folder / "messages" / name).read_bytes() for name in names], *read_beside(folder, names)
+            return [(folder / "messages" / name).read_bytes() for name in names], *read_metadata(folder, names)
         except OSError as error:
             raise ConfigurationError(f"{error.filename} cannot be read: {error.strerror}") from None
 
@@ -397,7 +397,7 @@ class _Import:
         name = words[0].removeprefix(KEY)
         if not is_id(name) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
             raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
-        number, opening, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
+        number, epoch, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
         position = _parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))
         spans: list[Span] = []
         for word in filter(None, facts["waiting"].split(",")):
@@ -416,7 +416,7 @@ class _Import:
         self._store.apply(
             [
                 c.SubscriptionChanged(
-                    topic, words[0], number, opening, bool(on), since, acknowledged, tuple(spans) if on else ()
+                    topic, words[0], number, epoch, bool(on), since, acknowledged, tuple(spans) if on else ()
                 )
             ]
         )

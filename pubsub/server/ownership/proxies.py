@@ -16,7 +16,7 @@ from typing import Final
 from pubsub.base.clock import Stamps
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ServerSettings
-from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Periodic, Status, Whole
+from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Owners, Periodic, Status
 from pubsub.server.state.replies import Outgoing
 
 RECONNECT_SECONDS_MAX: Final = 30.0
@@ -96,7 +96,7 @@ class Proxies:
         """True if this server gets no new topics."""
         self.member = ""
         """The ID of this member, if the store has a register."""
-        self.roster = "", ""
+        self.store_directory = "", ""
         """The other known stores, and the removed stores, in the form of the announcement."""
         self.out: list[Outgoing] = []
         self.reconnect: list[int] = []
@@ -230,10 +230,10 @@ class Proxies:
                 self.all[int(out.link)].announce_at = float("-inf")
         self.out = [out for out in self.out if not isinstance(out.message, Periodic)]
 
-    def ask_whole(self, topics: dict[str, str], token: int, now: float) -> list[int]:
+    def ask_owners(self, topics: dict[str, str], token: int, now: float) -> list[int]:
         """Ask every proxy if another server holds any of these topics; return the indexes of the asked proxies."""
         for index in range(len(self.all)):
-            self._send(index, Whole(self._settings.id, topics), now, source=token)
+            self._send(index, Owners(self._settings.id, topics), now, source=token)
         return list(range(len(self.all)))
 
     def tell_abandoned(self, index: int, topic: str, server: str, log: str, now: float) -> None:
@@ -267,7 +267,7 @@ class Proxies:
             topics,
             previous or 0,
             int(self.draining),
-            *(self.roster if previous is None else ("", "")),
+            *(self.store_directory if previous is None else ("", "")),
             self._stamps.reading(now),
             self.member,
         )

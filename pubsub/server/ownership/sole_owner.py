@@ -143,7 +143,7 @@ class SoleOwner:
         size = len(request.body) if isinstance(request, Put) else 0
         return self.ask(request.topic, Parked(origin, request, otherwise), size)
 
-    def park_or_turn_away(self, origin: Origin, request: Request) -> None:
+    def park_or_reject(self, origin: Origin, request: Request) -> None:
         """Let a request wait as `park` does, or answer BUSY if too many wait."""
         if not self.park(origin, request):
             reason = "too_many_operations_wait_for_sole_ownership"
@@ -161,7 +161,7 @@ class SoleOwner:
             return
         self._token += 1
         topics = {topic: "" for topic, _ in self._unasked}
-        asked = self._proxies.ask_whole(topics, self._token, now)
+        asked = self._proxies.ask_owners(topics, self._token, now)
         self._open[self._token] = _Question(set(asked), now + QUESTION_SECONDS, self._unasked, self._unasked_bytes)
         self._unasked, self._unasked_bytes = [], 0
 
@@ -222,7 +222,7 @@ class SoleOwner:
             for topic in question.topics
         )
 
-    def turn_away(self, parked: Parked) -> None:
+    def reject(self, parked: Parked) -> None:
         """Answer a request after its question was not decided in favour of this server."""
         state, request = self._state, parked.request
         topic = state.topics.get(request.topic)

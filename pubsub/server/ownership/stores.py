@@ -96,4 +96,4 @@ class Stores:
     def _announce(self) -> None:
         self.announced = self.known, self.gone
         gone = {store: Known("", incarnation) for store, incarnation in self.gone.items()}
-        self._proxies.roster = format_stores(self.known), format_stores(gone)
+        self._proxies.store_directory = format_stores(self.known), format_stores(gone)

@@ -77,7 +77,7 @@ class Abandoned:
         """
         if self._state.reader.log_state(log) is c.LogState.ABANDONED:
             self._proxies.tell_abandoned(proxy, name, server, log, now)
-            self._state.counters["proxies_told_of_abandoned"] += 1
+            self._state.counters["abandonments_sent"] += 1
 
     def abandoned(self, origin: Origin, asked: Operate, now: float) -> None:
         """Process OPERATE abandoned from a proxy, after an operator's command or as a repeat."""
@@ -158,7 +158,7 @@ class Abandoned:
     def place(self, origin: Origin, get: Get, topic: Topic | None, sole_owner: bool) -> bool:
         """Process a GET with a position that may be in a lost log; return True if it is answered or waits."""
         subscription = topic.subscriptions.get(get.sender) if topic else None
-        if get.last is None or (subscription is not None and subscription.outdates(get.number, get.opening)):
+        if get.last is None or (subscription is not None and subscription.outdates(get.number, get.epoch)):
             return False
         if topic is not None and self._beyond(origin, get, topic):
             return True

@@ -50,7 +50,7 @@ class Quarantine:
         state.uncommitted.keep(state, "aside")
         aside = [*state.aside, Aside(topic.name, topic.open.id, reason, stamp)]
         state.aside = sorted(aside, key=lambda one: (one.stamp, one.topic))
-        state.counters["topics_set_aside"] += 1
+        state.counters["topics_quarantined"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:
         """Quarantine a topic after evidence that it is an older copy of itself."""

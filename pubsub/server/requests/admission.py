@@ -46,7 +46,7 @@ class Admission:
     def __init__(self, state: State, proxies: Proxies) -> None:
         self._state, self._proxies = state, proxies
 
-    def turns_away(self, origin: Origin, name: str) -> bool:
+    def rejects(self, origin: Origin, name: str) -> bool:
         """Answer a request for a topic that is not served here now; return False if the topic is served."""
         state = self._state
         if state.stale or name in state.held:
@@ -86,9 +86,9 @@ class Admission:
         if topic is None:
             return self._new_publisher(publisher) or self._new_topic()
         if publisher not in topic.last:
-            obstacle = self._publisher_of(topic, publisher) or self._new_publisher(publisher)
-            if obstacle:
-                return obstacle
+            rejection = self._publisher_of(topic, publisher) or self._new_publisher(publisher)
+            if rejection:
+                return rejection
         if topic.open.end + put.count > OFFSET_MAX:
             return "OFFSET_BITS"
         return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"
@@ -121,9 +121,9 @@ class Admission:
             size: bytes of the rows.
             new: True if the rows begin a stage.
         """
-        obstacle = self._sink(topic, publisher)
-        if obstacle or topic is None:
-            return obstacle
+        rejection = self._sink(topic, publisher)
+        if rejection or topic is None:
+            return rejection
         if new and len(topic.stages) >= STAGES_MAX:
             return "STAGES_MAX"
         if sum(len(stage.pieces) for stage in topic.stages.values()) >= PIECES_MAX:
@@ -132,15 +132,15 @@ class Admission:
 
     def publish(self, topic: Topic | None, publisher: str, rows: int) -> str:
         """Return the rejection reason of publishing this many staged rows."""
-        obstacle = self._sink(topic, publisher)
-        if obstacle or topic is None:
-            return obstacle
+        rejection = self._sink(topic, publisher)
+        if rejection or topic is None:
+            return rejection
         return "OFFSET_BITS" if topic.open.end + rows > OFFSET_MAX else ""
 
     def _sink(self, topic: Topic | None, publisher: str) -> str:
         number = self._state.publishers.find(publisher)
-        obstacle = "disk" if self._state.full else self._new_publisher(number)
-        return obstacle or (self._new_topic() if topic is None else self._publisher_of(topic, number))
+        rejection = "disk" if self._state.full else self._new_publisher(number)
+        return rejection or (self._new_topic() if topic is None else self._publisher_of(topic, number))
 
     def _new_topic(self) -> str:
         return "topics_max" if len(self._state.topics) >= self._state.settings.topics_max else ""

@@ -50,14 +50,14 @@ class Gets:
         if topic is None or subscription is None or get.number > subscription.number:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="topic" if topic is None else "subscription")
             return
-        if subscription.outdates(get.number, get.opening):
+        if subscription.outdates(get.number, get.epoch):
             state.replies.answer(origin, Outcome.SUPERSEDED, log=topic.open.id, **newer(subscription))
             return
         if not subscription.on:
             state.replies.answer(origin, Outcome.UNKNOWN, reason="not_subscribed", log=topic.open.id)
             return
-        if get.opening > subscription.opening:
-            topic.begin_epoch(get.sender, get.opening)
+        if get.epoch > subscription.epoch:
+            topic.begin_epoch(get.sender, get.epoch)
         if not topic.acknowledge(get.sender, get.last):
             state.counters["positions_behind"] += 1
             place = subscription.cursor.acknowledged
@@ -81,14 +81,14 @@ class Gets:
                 subscription = topic.subscriptions.get(poll.subscription) if topic else None
                 if topic is None or subscription is None or get.number > subscription.number or not subscription.on:
                     state.long_polls.end(poll, Outcome.UNKNOWN, reason="subscription")
-                elif subscription.outdates(get.number, get.opening):  # The client was opened again meanwhile.
+                elif subscription.outdates(get.number, get.epoch):  # The client was opened again meanwhile.
                     state.long_polls.end(poll, Outcome.SUPERSEDED, **newer(subscription))
                 elif self._delivered_bytes >= DELIVERED_BYTES_MAX:
                     state.long_polls.look_again(name)
                 else:
                     # The loop of its arrival was undone, and the new epoch with it.
-                    if get.opening > subscription.opening:
-                        topic.begin_epoch(poll.subscription, get.opening)
+                    if get.epoch > subscription.epoch:
+                        topic.begin_epoch(poll.subscription, get.epoch)
                     self._serve(poll, topic, subscription, answers, now)
 
     def _serve(
@@ -132,7 +132,7 @@ class Gets:
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.sole_owner:
             state.long_polls.take(poll)
-            self._sole_owner.park_or_turn_away(poll.origin, get)
+            self._sole_owner.park_or_reject(poll.origin, get)
             return
         if answer.last is not None:
             cursor.hand_out(answer.last)

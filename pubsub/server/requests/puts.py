@@ -55,8 +55,8 @@ class Puts:
                 continue
             if judged is Outcome.GAP and row is rows[0] and self._abandoned.gap(origin, put, topic, sole_owner):
                 return
-            if judged is Outcome.SUCCESS and put.whole and not sole_owner:
-                self._sole_owner.park_or_turn_away(origin, put)
+            if judged is Outcome.SUCCESS and put.sole_owner and not sole_owner:
+                self._sole_owner.park_or_reject(origin, put)
                 return
             outcome = judged
             if judged is not Outcome.SUCCESS:
@@ -93,9 +93,9 @@ class Puts:
         verdict = judge(last, row.counter, row.count, row.previous)
         if verdict is not Verdict.TAKE:
             return (Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP), ""
-        obstacle = self._admission.put(topic, publisher, row)
-        if obstacle:
-            return Outcome.FULL, obstacle
+        rejection = self._admission.put(topic, publisher, row)
+        if rejection:
+            return Outcome.FULL, rejection
         try:
             check_batch(row.body, row.count, row.checksum)
         except DecodeError as error:

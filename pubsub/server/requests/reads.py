@@ -63,10 +63,10 @@ class Reads:
         """
         whose = origin.link, origin.origin
         if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
-            self._state.counters["reads_turned_away"] += 1
+            self._state.counters["reads_rejected"] += 1
             self._state.replies.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
         elif not sole_owner and self._ends_unknown(read):
-            self._sole_owner.park_or_turn_away(origin, read)
+            self._sole_owner.park_or_reject(origin, read)
         else:
             self._reads.append((origin, read, sole_owner))
             self._waiting[whose] += 1
@@ -103,14 +103,14 @@ class Reads:
         """Answer a READ; return the number of bytes handed out."""
         state = self._state
         found = None
-        if not self._admission.turns_away(origin, read.topic):
+        if not self._admission.rejects(origin, read.topic):
             found = self._admission.named(origin, read.topic, read.name)
         if found is None:
             return 0
         topic, subscription = found
         # A merge may have brought a restored copy's log since this READ arrived.
         if not sole_owner and self._ends_unknown(read):
-            self._sole_owner.park_or_turn_away(origin, read)
+            self._sole_owner.park_or_reject(origin, read)
             return 0
         spans = topic.history if subscription is None else subscription.cursor.backlog
         start = start_of(spans) if subscription is None else subscription.cursor.acknowledged

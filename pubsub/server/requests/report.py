@@ -118,7 +118,7 @@ class Reports:
             "process": state.process(),
             "metrics": self.metrics,
             "moves": _moves(self._moves),
-            "proxies": self._proxy_facts(now),
+            "proxies": self._proxy_fields(now),
             "stores": {store: known.server for store, known in self._stores.known.items()},
             "topics": topics,
             "left_out": {
@@ -130,7 +130,7 @@ class Reports:
             **({} if self.standby is None else {"standby": self.standby(now)}),
         }
 
-    def _proxy_facts(self, now: float) -> list[dict[str, Any]]:
+    def _proxy_fields(self, now: float) -> list[dict[str, Any]]:
         return [
             {
                 "address": address,

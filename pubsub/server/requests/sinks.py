@@ -87,11 +87,11 @@ class Sinks:
         if rows.first != held:
             state.replies.answer(origin, Outcome.GAP, rows=held, log=log)
             return
-        obstacle = self._admission.stage(topic, name, len(rows.body), new=stage is None)
-        if obstacle in ROOM and topic and self._staging.make_room(topic, (publisher, rows.batch, rows.attempt), now):
-            obstacle = self._admission.stage(topic, name, len(rows.body), new=stage is None)
-        if obstacle:
-            state.replies.answer(origin, Outcome.FULL, reason=obstacle, log=log)
+        rejection = self._admission.stage(topic, name, len(rows.body), new=stage is None)
+        if rejection in ROOM and topic and self._staging.make_room(topic, (publisher, rows.batch, rows.attempt), now):
+            rejection = self._admission.stage(topic, name, len(rows.body), new=stage is None)
+        if rejection:
+            state.replies.answer(origin, Outcome.FULL, reason=rejection, log=log)
             return
         try:
             check_batch(rows.body, rows.count, rows.checksum)
@@ -135,11 +135,11 @@ class Sinks:
             state.counters["restaged"] += 1
             state.replies.answer(origin, Outcome.RESTAGE, last=last, log=log, reason="a_stage_is_missing_or_incomplete")
             return
-        obstacle = self._admission.publish(topic, name, sum(wanted.values()))
-        if obstacle:
-            state.replies.answer(origin, Outcome.FULL, reason=obstacle, last=last, log=log)
+        rejection = self._admission.publish(topic, name, sum(wanted.values()))
+        if rejection:
+            state.replies.answer(origin, Outcome.FULL, reason=rejection, last=last, log=log)
         elif published(last) != request.batch and not sole_owner:
-            self._sole_owner.park_or_turn_away(origin, request)
+            self._sole_owner.park_or_reject(origin, request)
         else:
             topic = topic or state.create(request.topic)
             last = self._append(topic, state.publishers.number(name), request.batch, stages, now)

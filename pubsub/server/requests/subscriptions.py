@@ -68,13 +68,13 @@ class Subscriptions:
         topic = state.topics.get(request.topic)
         on = isinstance(request, Subscribe)
         continues = isinstance(request, Subscribe) and bool(request.continues)
-        obstacle = self._admission.subscription(topic, request.sender, on=on, continues=continues)
-        if obstacle:
-            state.replies.answer(origin, Outcome.FULL, reason=obstacle)
+        rejection = self._admission.subscription(topic, request.sender, on=on, continues=continues)
+        if rejection:
+            state.replies.answer(origin, Outcome.FULL, reason=rejection)
             return
         known = topic.subscriptions.get(request.sender) if topic else None
         if isinstance(request, Subscribe) and not sole_owner and self._needs_sole_owner(known, request):
-            self._sole_owner.park_or_turn_away(origin, request)
+            self._sole_owner.park_or_reject(origin, request)
             return
         start = request.start if isinstance(request, Subscribe) and self._is_new(known, request) else LATEST
         if start != LATEST and is_service_topic(request.topic):
@@ -85,7 +85,7 @@ class Subscriptions:
             return
         topic, cursor = begin
         outcome, subscription, changed = topic.subscribe(
-            request.sender, request.number, request.opening, on, cursor, continues=continues
+            request.sender, request.number, request.epoch, on, cursor, continues=continues
         )
         if changed:
             state.long_polls.end_outdated(topic.name, request.sender, subscription)
@@ -105,14 +105,14 @@ class Subscriptions:
         """
         if not (request.continues or is_service_topic(request.topic)):
             return False
-        return known is None or (request.number > known.number and request.opening >= known.opening)
+        return known is None or (request.number > known.number and request.epoch >= known.epoch)
 
     @staticmethod
     def _is_new(known: Subscription | None, request: Subscribe) -> bool:
         """Return True if the request makes a subscription; False if it repeats or continues one, or is late."""
         if known is None:
             return True
-        later = request.number > known.number and not known.outdates(request.number, request.opening)
+        later = request.number > known.number and not known.outdates(request.number, request.epoch)
         return later and not (request.continues and known.on)
 
     def subscribe_named(
@@ -140,11 +140,11 @@ class Subscriptions:
             same = on == subscription.on and (on or request.number == subscription.number)
             self._answer(origin, topic, subscription, Outcome.SUCCESS if same else Outcome.SUPERSEDED)
             return
-        obstacle = self._admission.subscription(topic, key, on=on)
-        if obstacle:
-            state.replies.answer(origin, Outcome.FULL, reason=obstacle)
+        rejection = self._admission.subscription(topic, key, on=on)
+        if rejection:
+            state.replies.answer(origin, Outcome.FULL, reason=rejection)
         elif on and not sole_owner:
-            self._sole_owner.park_or_turn_away(origin, request)
+            self._sole_owner.park_or_reject(origin, request)
         else:
             self._settle(origin, request, now, sole_owner)
 
@@ -176,7 +176,7 @@ class Subscriptions:
             facts = {"position": start_of(topic.history), "log": topic.open.id} if topic else {}
             state.replies.answer(origin, Outcome.GONE, reason="nothing_is_held_at_that_position", **facts)
         else:
-            self._sole_owner.park_or_turn_away(origin, request)
+            self._sole_owner.park_or_reject(origin, request)
         return None
 
     def _settle(self, origin: Origin, request: Subscribe | Unsubscribe, now: float, sole_owner: bool) -> None:
@@ -202,7 +202,7 @@ class Subscriptions:
             outcome,
             position=subscription.cursor.acknowledged,
             number=subscription.number,
-            opening=subscription.opening,
+            epoch=subscription.epoch,
             log=topic.open.id,
             doubtful=int(subscription.cursor.doubtful),
         )
@@ -219,7 +219,7 @@ class Subscriptions:
         topic, subscription = found
         assert subscription is not None
         cursor = subscription.cursor
-        if not get.number and not subscription.admits(get.opening):
+        if not get.number and not subscription.admits(get.epoch):
             state.counters["acknowledgements_of_others"] += 1
             state.replies.answer(origin, Outcome.SUPERSEDED, position=cursor.acknowledged, log=topic.open.id)
             return
@@ -227,8 +227,8 @@ class Subscriptions:
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=cursor.acknowledged, log=topic.open.id)
             return
-        if get.opening or get.number:
-            topic.bind(KEY + get.name, get.opening)
+        if get.epoch or get.number:
+            topic.bind(KEY + get.name, get.epoch)
         else:
             topic.use(KEY + get.name)
         state.replies.answer(origin, Outcome.EMPTY, position=cursor.acknowledged, log=topic.open.id)

@@ -25,8 +25,8 @@ from pubsub.protocol.batch import Buffer
 from pubsub.protocol.names import is_hex
 from pubsub.protocol.register import MEMBERS_MAX, Accept, Admit, Forget, Look, Prepare, View, Vote
 from pubsub.protocol.standby import Ack, Entries, EntryId, Follow, split_entries
-from pubsub.server.standby.election.acceptor_recovery import Founding, Readmission
-from pubsub.server.standby.election.failure_detector import Accepted, Times, Watch
+from pubsub.server.standby.election.acceptor_recovery import AcceptorRecovery, Founding
+from pubsub.server.standby.election.failure_detector import Accepted, FailureDetector, Times
 from pubsub.server.standby.election.proposer import Chosen, Deposed, Identity, Outcome, Proposer
 from pubsub.server.standby.replication.entries import Entry, received
 from pubsub.server.standby.replication.follower import Following
@@ -84,8 +84,8 @@ class Member:
         self.identity, self._times, self._random = identity, times, random
         self._places = {proxy: place for place, proxy in enumerate(proxies)}
         self.proposer = Proposer(identity, proxies, times.heartbeat, times.sticky, random)
-        self._watch = Watch(self.proposer.majority, times, random, now)
-        self.readmission = Readmission(self.proposer, random)
+        self._failure_detector = FailureDetector(self.proposer.majority, times, random, now)
+        self.acceptor_recovery = AcceptorRecovery(self.proposer, random)
         self.founding: Founding | None = None
         self.role = Role.STANDBY
         self.following: Following | None = None
@@ -118,13 +118,13 @@ class Member:
             self.proposer.depose(now)
         else:
             self.proposer.cancel(now)
-        self.readmission.end()
+        self.acceptor_recovery.end()
         self.leading = self.founding = None
         self.role, self._removing = Role.STANDBY, ""
         self.following = Following(me.server, me.store, me.member, applied, staged, self._random, now, self._times.beat)
         self.following.address = me.address
         self.following.known = self.term
-        self._watch = Watch(self.proposer.majority, self._times, self._random, now)
+        self._failure_detector = FailureDetector(self.proposer.majority, self._times, self._random, now)
         if resume_after:
             self.proposer.resume_at(now + resume_after)
         elif not was_primary and self._votes:
@@ -183,7 +183,7 @@ class Member:
 
     def link_ended(self, now: float) -> None:
         """Record that the link to the other member ended, as seen from this end."""
-        self._watch.ended(now)
+        self._failure_detector.ended(now)
         if self.leading is not None:
             self.leading.unreachable()
 
@@ -235,7 +235,7 @@ class Member:
 
     def _forget(self, message: Forget, now: float) -> None:
         if message.done:
-            self.readmission.forgotten(message)
+            self.acceptor_recovery.forgotten(message)
             return
         if self.role is not Role.STANDBY:
             return  # Two members may believe that they are primary. Neither may help the other to its view.
@@ -255,7 +255,7 @@ class Member:
             return
         proxy = self.proposer.proxies[place]
         self.view = self._accepted.hear(place, vote) or self.view
-        self._watch.vote(place, vote, now)
+        self._failure_detector.vote(place, vote, now)
         outcome = self.proposer.receive(proxy, vote, now)
         attempt = self.proposer.attempt
         if self.leading is not None:
@@ -264,7 +264,7 @@ class Member:
             if self.founding is not None:
                 self.founding.receive(proxy, vote)
             else:
-                self.readmission.receive(proxy, vote, now)
+                self.acceptor_recovery.receive(proxy, vote, now)
         self._become(outcome)
 
     def deposed_by(self, term: int) -> None:
@@ -304,13 +304,13 @@ class Member:
     def _take_part(self, following: Following, now: float, wall_ms: int) -> None:
         if self.identity.store == NO_STORE:
             return
-        token = self._watch.look(following.heard, now, known=bool(self.primary[0]))
+        token = self._failure_detector.look(following.heard, now, known=bool(self.primary[0]))
         if token:
             self.proposer.look(token)
         if not self._votes:
             return
         silent = now - following.heard > self._times.patience + self._times.heartbeat / 2
-        silent = silent or self._watch.lost(following.heard, now)
+        silent = silent or self._failure_detector.lost(following.heard, now)
         kind = "hand" if following.handed else "take" if silent else "resume" if self.proposer.unsettled else ""
         if kind and self.proposer.may_begin(kind, now):
             self.proposer.begin(kind, now, wall_ms)
@@ -322,7 +322,7 @@ class Member:
         if now >= self._look_at:
             self._look_at = now + self._times.heartbeat
             if self.founding is None:
-                self.readmission.look()
+                self.acceptor_recovery.look()
             else:
                 self.founding.look()
         leading.tick(now)
@@ -361,7 +361,7 @@ class Member:
         if self.leading is not None:
             return min(due, self._beat_at, self._look_at)
         if following is not None and self.identity.store != NO_STORE:
-            due = min(due, self._watch.deadline(following.heard, known=bool(self.primary[0])))
+            due = min(due, self._failure_detector.deadline(following.heard, known=bool(self.primary[0])))
         return due if following is None else min(due, following.deadline())
 
     # Operator requests

@@ -10,7 +10,7 @@ from pubsub.server.standby.member import Member
 from pubsub.server.state.replies import Origin, Replies
 
 
-class Operated:
+class OperatorRequests:
     """The actions of one primary.
 
     Args:
@@ -43,6 +43,6 @@ class Operated:
             self._replies.answer(origin, Outcome.REFUSED, reason="not_another_member")
 
     def _reset(self, origin: Origin, asked: Operate, now: float) -> None:
-        reason = self._member.readmission.reset(self._wall_ms())
+        reason = self._member.acceptor_recovery.reset(self._wall_ms())
         later = Outcome.BUSY if len(self._member.proposer.proxies) == 1 else Outcome.REFUSED
         self._replies.answer(origin, later if reason else Outcome.SUCCESS, reason=reason)

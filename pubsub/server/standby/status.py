@@ -21,7 +21,7 @@ CHANGES: Final = {
 """Log texts for changes that decide how much a lost disk would cost."""
 
 
-class Standing:
+class StandbyStatus:
     def __init__(self, now: float) -> None:
         self.state, self._since = "", now
         self._without: float | None = None
@@ -71,7 +71,7 @@ class Standing:
             "in_sync": sorted(in_sync),
             "addresses": {member.identity.member: address} | other,
             "held": 0 if leading is None else leading.held,
-            "votes": {proxy: outcome.value for proxy, outcome in sorted(member.readmission.standing.items())},
+            "votes": {proxy: outcome.value for proxy, outcome in sorted(member.acceptor_recovery.standing.items())},
             **self.facts(member, copied, now),
         }
 

@@ -110,7 +110,7 @@ class LongPolls:
             subscription: with its current number and epoch.
         """
         for poll in list(self._waiting.get(topic, {}).get(key, {}).values()):
-            if subscription.outdates(poll.get.number, poll.get.opening):
+            if subscription.outdates(poll.get.number, poll.get.epoch):
                 self.end(poll, Outcome.SUPERSEDED, **newer(subscription))
 
     def waits(self, topic: str, key: str) -> bool:
@@ -153,6 +153,6 @@ def newer(subscription: Subscription) -> dict[str, object]:
     """Return the fields of the answer to an outdated GET."""
     return {
         "number": subscription.number,
-        "opening": subscription.opening,
+        "epoch": subscription.epoch,
         "reason": "" if subscription.on else "the_subscription_was_ended_elsewhere",
     }

@@ -112,7 +112,7 @@ class State:
         self.given = {
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
-        self.unheard = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
+        self.unconfirmed = {name.removeprefix(UNHEARD): "" for name in loaded.notes if name.startswith(UNHEARD)}
         self.announcements: dict[str, str] = {}
         self.count_change = True
         self.left = -1
@@ -208,7 +208,7 @@ class State:
         return topic
 
     def _add(self, topic: Topic) -> Topic:
-        topic.noted, settings = self.uncommitted, self.settings
+        topic.dirty, settings = self.uncommitted, self.settings
         topic.policy = Policy(settings.retention_hold_seconds, settings.history_bytes_max)
         for subscription in topic.subscriptions.values():  # A loaded topic does not know which messages were sent.
             topic.suppose_all_handed_out(subscription.cursor)
@@ -234,10 +234,10 @@ class State:
         self.announcements[topic] = announced(self.topics[topic]) if log else ""
         self.count_change = True
         if not log:
-            self.forget_unheard(topic)
-        elif topic not in self.unheard and len(self.settings.proxies) > PROXIES_ALONE:
-            self.uncommitted.keep_item(self.unheard, topic)
-            self.unheard[topic] = ""
+            self.forget_unconfirmed(topic)
+        elif topic not in self.unconfirmed and len(self.settings.proxies) > PROXIES_ALONE:
+            self.uncommitted.keep_item(self.unconfirmed, topic)
+            self.unconfirmed[topic] = ""
             self.uncommitted.rows.append(c.NoteKept(UNHEARD + topic, 1))
 
     def announce_given(self, topic: Topic, done: Transfer) -> None:
@@ -245,17 +245,17 @@ class State:
         value = f"{format_holder(done.sender, topic.open.id)},{done.store},{done.change}" if done.store else ""
         self.announcements[topic.name] = value
         self.count_change = True
-        self.forget_unheard(topic.name)
+        self.forget_unconfirmed(topic.name)
         if value:
             self.uncommitted.rows.append(c.NoteKept(GIVEN + topic.name, value))
             self.uncommitted.keep_item(self.given, topic.name)
             self.given[topic.name] = value
 
-    def forget_unheard(self, topic: str) -> None:
+    def forget_unconfirmed(self, topic: str) -> None:
         """Record that enough proxies have confirmed a topic, or that it is no longer held here."""
-        if topic in self.unheard:
-            self.uncommitted.keep_item(self.unheard, topic)
-            del self.unheard[topic]
+        if topic in self.unconfirmed:
+            self.uncommitted.keep_item(self.unconfirmed, topic)
+            del self.unconfirmed[topic]
             self.uncommitted.rows.append(c.NoteKept(UNHEARD + topic, None))
 
     def forget_given(self, topic: str) -> None:

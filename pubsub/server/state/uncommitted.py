@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
 
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.noted import Noted
+from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.topic import Topic
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
@@ -28,7 +28,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class Uncommitted(Noted):
+class Uncommitted(DirtyState):
     """The changes to commit.
 
     Args:

@@ -19,7 +19,7 @@ from pubsub.base.database import PAGE_BYTES, forget_pages
 from pubsub.base.limits import OFFSET_BITS
 from pubsub.server.topic import changes as c
 
-BESIDE_BYTES: Final = 2 * PAGE_BYTES
+METADATA_BYTES: Final = 2 * PAGE_BYTES
 """Distance within which SQLite may balance pages with the page of a place."""
 
 ROWS_MAX: Final = 10_000
@@ -112,7 +112,7 @@ class Disorder:
                 last = key
                 if way < 0 or key >= stop:
                     size += _ROW_BYTES + min(length or 0, _LOCAL_BYTES)
-                    if size > BESIDE_BYTES:
+                    if size > METADATA_BYTES:
                         break
         except (apsw.CorruptError, UnicodeDecodeError):  # SQLite cannot balance an unreadable page.
             with contextlib.suppress(apsw.Error):

@@ -145,9 +145,9 @@ class Loading:
             "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
             (number,),
         ):
-            who, own, opening, on, since, log, acknowledged, spans = row
-            self._check_types(title, {type(one) for one in (own, opening, since, acknowledged)}, {type(who), type(log)})
-            read = SubscriptionRow(own, opening, bool(on), since, (log, acknowledged), self._spans(spans, title))
+            who, own, epoch, on, since, log, acknowledged, spans = row
+            self._check_types(title, {type(one) for one in (own, epoch, since, acknowledged)}, {type(who), type(log)})
+            read = SubscriptionRow(own, epoch, bool(on), since, (log, acknowledged), self._spans(spans, title))
             topic.subscriptions[who] = subscription_of(who, read)
         self._load_watermarks(topic)
         topic.stages = staged.load(self.db, number)

@@ -30,12 +30,12 @@ class Session:
 
     epoch: int
 
-    def opening(self, number: int) -> int:
+    def stored_epoch(self, number: int) -> int:
         return self.epoch
 
-    def admits(self, opening: int, number: int) -> bool:
+    def admits(self, stored_epoch: int, number: int) -> bool:
         """Return True if a request of this epoch counts."""
-        return opening >= self.epoch
+        return stored_epoch >= self.epoch
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,20 +56,20 @@ class Readers:
         room = NUMBER_MAX - number
         return Readers(used=True, checkpoint=1 + token % room if token and room else 0)
 
-    def opening(self, number: int) -> int:
+    def stored_epoch(self, number: int) -> int:
         """Return the one number that encodes `used` and `checkpoint`."""
         return number + self.checkpoint if self.used else 0
 
-    def admits(self, opening: int, number: int) -> bool:
+    def admits(self, stored_epoch: int, number: int) -> bool:
         """Return True if an acknowledgement with this token counts."""
-        return not self.checkpoint or self == self.bound(opening, number)
+        return not self.checkpoint or self == self.bound(stored_epoch, number)
 
 
 Consumer = Session | Readers
 
 
-def consumer_of(key: str, number: int, opening: int) -> Consumer:
+def consumer_of(key: str, number: int, stored_epoch: int) -> Consumer:
     """Return the consumer that `opening` encodes, for a subscription with this key and number."""
     if not key.startswith(KEY):
-        return Session(opening)
-    return Readers(used=opening >= number, checkpoint=max(0, opening - number))
+        return Session(stored_epoch)
+    return Readers(used=stored_epoch >= number, checkpoint=max(0, stored_epoch - number))

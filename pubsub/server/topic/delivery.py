@@ -178,7 +178,7 @@ class _Walk:
         if first >= stop:
             return stop
         body = batch.body
-        if body is None or not self._is_sound(batch, body):
+        if body is None or not self._is_verified(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
@@ -204,7 +204,7 @@ class _Walk:
             raise _Full
         self.doubtful = span.doubtful
 
-    def _is_sound(self, batch: Batch, body: Buffer) -> bool:
+    def _is_verified(self, batch: Batch, body: Buffer) -> bool:
         """Return True if a batch is undamaged: its bytes match the checksum and its row."""
         if batch.sound:
             return True

@@ -61,7 +61,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "measured_total": Fate.MEMORY,
     "policy": Fate.MEMORY,  # It comes from the settings of each server.
     "unreadable": Fate.MEMORY,
-    "noted": Fate.MEMORY,
+    "dirty": Fate.MEMORY,
 }
 """Every field of a topic."""
 

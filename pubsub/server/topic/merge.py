@@ -160,7 +160,7 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     topic.ended |= other.ended - known
     topic.note_all()
     for publisher in other.last:
-        topic.noted.last(topic.name, publisher)
+        topic.dirty.last(topic.name, publisher)
 
 
 def outdated(topic: Topic, other: Topic) -> frozenset[str]:

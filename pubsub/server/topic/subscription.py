@@ -18,7 +18,7 @@ class SubscriptionRow(NamedTuple):
     """A subscription as a store, a chunk and an export have it; `opening` encodes the consumer."""
 
     number: int
-    opening: int
+    epoch: int
     on: bool
     since: int
     acknowledged: Position
@@ -42,16 +42,16 @@ class Subscription:
     consumer: Consumer
 
     @property
-    def opening(self) -> int:
+    def epoch(self) -> int:
         """The number that encodes the consumer: a session's epoch."""
-        return self.consumer.opening(self.number)
+        return self.consumer.stored_epoch(self.number)
 
-    def admits(self, opening: int) -> bool:
-        return self.consumer.admits(opening, self.number)
+    def admits(self, epoch: int) -> bool:
+        return self.consumer.admits(epoch, self.number)
 
-    def outdates(self, number: int, opening: int) -> bool:
+    def outdates(self, number: int, epoch: int) -> bool:
         """Return True if these belong to an earlier subscription, or to an earlier session of its client."""
-        return number < self.number or not self.admits(opening)
+        return number < self.number or not self.admits(epoch)
 
     def end(self) -> None:
         """End permanently, under a number that its client has not used yet and will not use.
@@ -67,9 +67,9 @@ class Subscription:
     def row(self) -> SubscriptionRow:
         """Return the durable fields."""
         cursor = self.cursor
-        return SubscriptionRow(self.number, self.opening, self.on, cursor.since, cursor.acknowledged, cursor.backlog)
+        return SubscriptionRow(self.number, self.epoch, self.on, cursor.since, cursor.acknowledged, cursor.backlog)
 
 
 def subscription_of(key: str, row: SubscriptionRow) -> Subscription:
     cursor = Cursor(row.since, row.acknowledged, row.backlog)
-    return Subscription(row.number, row.on, cursor, consumer_of(key, row.number, row.opening))
+    return Subscription(row.number, row.on, cursor, consumer_of(key, row.number, row.epoch))

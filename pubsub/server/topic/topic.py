@@ -26,7 +26,7 @@ from pubsub.server.topic import spans as spans_of
 from pubsub.server.topic.changes import TopicContested, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
-from pubsub.server.topic.noted import Noted
+from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
@@ -130,7 +130,7 @@ class Topic:
     measured_total: int = 0
     policy: Policy = field(default=EVERYTHING, compare=False)
     unreadable: str = ""
-    noted: Noted = field(default_factory=Noted, repr=False, compare=False)
+    dirty: DirtyState = field(default_factory=DirtyState, repr=False, compare=False)
 
     @property
     def backlog_bytes(self) -> int:
@@ -174,37 +174,37 @@ class Topic:
         log.end += count
         log.total += size
         self.last[publisher] = counter + count - 1
-        self.noted.last(self.name, publisher)
+        self.dirty.last(self.name, publisher)
         return offset, total
 
     def reach(self, publisher: int, counter: int) -> None:
         """Record that a publisher's counters up to this one are stored."""
         self.last[publisher] = counter
-        self.noted.last(self.name, publisher)
+        self.dirty.last(self.name, publisher)
 
     def note_all(self) -> None:
         """Record that the history and all subscriptions have changed."""
-        self.noted.topic(self.name)
+        self.dirty.topic(self.name)
         for subscriber in self.subscriptions:
-            self.noted.subscription(self.name, subscriber)
+            self.dirty.subscription(self.name, subscriber)
 
     def freeze(self, address: str) -> None:
         """Reject requests while the topic is given to the server at `address`; "" ends that."""
         self.frozen = address
-        self.noted.topic(self.name)
+        self.dirty.topic(self.name)
 
     # Other holders
 
     def contest(self, log: str, server: str) -> None:
         """Record that another server holds a part of the topic, with this open log."""
         self.contested[log] = server
-        self.noted.row(self.name, TopicContested(self.number, log, server))
+        self.dirty.row(self.name, TopicContested(self.number, log, server))
 
     def settle(self, log: str) -> bool:
         """Record that another server's log was merged or abandoned; return False if it was not a contested log."""
         if self.contested.pop(log, None) is None:
             return False
-        self.noted.row(self.name, TopicSettled(self.number, log))
+        self.dirty.row(self.name, TopicSettled(self.number, log))
         return True
 
     # Stages of sinks
@@ -214,11 +214,11 @@ class Topic:
         self.stages[stage.key] = stage
         if piece is not None:
             stage.add(piece)
-        self.noted.touched.add(self.name)
+        self.dirty.touched.add(self.name)
 
     def drop(self, stage: Stage) -> None:
         del self.stages[stage.key]
-        self.noted.touched.add(self.name)
+        self.dirty.touched.add(self.name)
 
     # Subscriptions
 
@@ -255,12 +255,12 @@ class Topic:
     def enter(self, name: str, subscription: Subscription) -> None:
         """Add a new subscription."""
         self.subscriptions[name] = subscription
-        self.noted.subscription(self.name, name)
+        self.dirty.subscription(self.name, name)
 
     def begin_epoch(self, name: str, epoch: int) -> None:
         """Start a new session of a subscriber, because its client was opened again."""
         self.subscriptions[name].consumer = Session(epoch)
-        self.noted.subscription(self.name, name)
+        self.dirty.subscription(self.name, name)
 
     def use(self, name: str) -> None:
         """Record that a reader uses a named subscription that this holder reported to it."""
@@ -273,17 +273,17 @@ class Topic:
         readers = Readers.bound(token, subscription.number)
         if subscription.consumer != readers:
             subscription.consumer = readers
-            self.noted.subscription(self.name, name)
+            self.dirty.subscription(self.name, name)
 
     def end(self, name: str) -> None:
         """End a subscription so that neither its own requests nor a merge bring it back."""
         self.subscriptions[name].end()
-        self.noted.subscription(self.name, name)
+        self.dirty.subscription(self.name, name)
 
     def pass_over(self, name: str, spans: tuple[Span, ...]) -> None:
         """Skip all records before these spans for a subscriber, because its spans leave them out."""
         self.subscriptions[name].cursor.backlog = spans
-        self.noted.acknowledged(self.name, name)
+        self.dirty.acknowledged(self.name, name)
 
     def acknowledge(self, name: str, last: Position | None) -> bool:
         """Record that all records up to `last` are durable at a subscriber's client; None: no new ones are.
@@ -296,7 +296,7 @@ class Topic:
             return True
         if not self._stored(last) or not cursor.acknowledge(last):
             return False
-        self.noted.acknowledged(self.name, name)
+        self.dirty.acknowledged(self.name, name)
         return True
 
     def reading(self, cursor: Cursor, position: Position | None) -> tuple[Span, ...] | None:
@@ -343,7 +343,7 @@ class Topic:
 
     def trim(self, log: Log, low: int) -> bool:
         """Drop offsets below `low` of a log from the history; return True if that uses up the log."""
-        self.noted.topic(self.name)
+        self.dirty.topic(self.name)
         log.begin_at(low)
         self.history = tuple(
             span.from_offset(max(span.low, low)) if span.log == log.id else span

@@ -150,7 +150,7 @@ class Rejected:
 
 
 @dataclass(frozen=True, slots=True)
-class ShutOut:
+class AccessRefused:
     """A call was not made, since the other side refuses the key of this process."""
 
     token: int
@@ -177,7 +177,7 @@ class Noticed:
     warning: bool = False
 
 
-Event = Answered | PartlyAnswered | GivenUp | Rejected | ShutOut | Requested | Noticed
+Event = Answered | PartlyAnswered | GivenUp | Rejected | AccessRefused | Requested | Noticed
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class CallerCore(Core, Protocol):
     """The calling side. The shell uses each token once. A call ends with one event, and with none after `cancel`."""
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call a service. The call ends with Answered, GivenUp, Rejected or ShutOut."""
+        """Call a service. The call ends with Answered, GivenUp, Rejected or AccessRefused."""
 
     def cancel(self, token: int, now: float) -> None:
         """Withdraw a call, unless it has ended."""

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from pubsub.services.core.interface import (
     NEVER,
+    AccessRefused,
     BaseCore,
     Dial,
     Event,
@@ -23,7 +24,6 @@ from pubsub.services.core.interface import (
     PartlyAnswered,
     Patience,
     Send,
-    ShutOut,
 )
 
 LANES_MAX: Final = 64
@@ -183,7 +183,7 @@ class LockstepCaller(BaseCore):
         if call.tries >= call.patience.tries or now >= call.ends or only_one_refuses or call.parted:
             self.counters["given_up"] += 1
             if lane.refused:
-                self._events.append(ShutOut(call.token, lane.refused))
+                self._events.append(AccessRefused(call.token, lane.refused))
             else:
                 self._events.append(GivenUp(call.token, call.tries, now - call.begun, self._addresses))
             self._next(now)

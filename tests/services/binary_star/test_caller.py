@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pubsub.services.core.binary_star.caller import StarCaller
-from pubsub.services.core.interface import Answered, GivenUp, Patience, ShutOut
+from pubsub.services.core.interface import AccessRefused, Answered, GivenUp, Patience
 from tests.services.stage import Stage
 
 PRIMARY, BACKUP = "tcp://127.0.0.1:5001", "tcp://127.0.0.1:5002"
@@ -94,4 +94,4 @@ def test_who_is_not_let_in_does_not_settle() -> None:
     stage.do("refused", "lane 1", "no key")
     assert stage.dialled == {"lane 2": BACKUP}
     stage.do("refused", "lane 2", "wrong key")
-    assert stage.said() == [ShutOut(7, "wrong key")]
+    assert stage.said() == [AccessRefused(7, "wrong key")]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.services.core.freelance.shotgun import SILENT_SECONDS, Shotgun
-from pubsub.services.core.interface import Answered, Dial, GivenUp, Patience, Send, ShutOut
+from pubsub.services.core.interface import AccessRefused, Answered, Dial, GivenUp, Patience, Send
 
 A, B = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 ONCE = Patience(2.5, 1)
@@ -98,7 +98,7 @@ def test_where_all_refuse_every_call_ends_and_where_one_does_not_none() -> None:
     caller.refused("server 1", "no key", 0.1)
     assert caller.take_events() == []
     caller.refused("server 2", "wrong key", 0.2)
-    assert caller.take_events() == [ShutOut(1, "no key")]
+    assert caller.take_events() == [AccessRefused(1, "no key")]
     caller.refused("server 2", "", 0.3)
     caller.call(2, "", (b"x",), ONCE, 0.4)
     caller.tick(2.9)

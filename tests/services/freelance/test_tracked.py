@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pubsub.services.core.freelance.tracked import PING_SECONDS, SERVER_TTL_SECONDS, Tracked
-from pubsub.services.core.interface import Act, Answered, Dial, GivenUp, Patience, Send, ShutOut
+from pubsub.services.core.interface import AccessRefused, Act, Answered, Dial, GivenUp, Patience, Send
 
 A, B = "tcp://127.0.0.1:1", "tcp://127.0.0.1:2"
 FIRST, SECOND = "server 1", "server 2"
@@ -166,7 +166,7 @@ def test_where_all_refuse_every_call_ends() -> None:
     caller.refused(FIRST, "no key", 0.1)
     assert caller.take_events() == []
     caller.refused(SECOND, "wrong key", 0.1)
-    assert caller.take_events() == [ShutOut(1, "no key")]
+    assert caller.take_events() == [AccessRefused(1, "no key")]
 
 
 MESSAGE = st.lists(

@@ -30,8 +30,8 @@ class Subscriber:
     def __init__(self, program: Program) -> None:
         self.program, self.world, self.history = program, program.world, program.history
         self.node, self.name = program.node, program.name
-        self.opening = Opening(self.world)
-        self.taking = Taking(program, self.opening)
+        self.epoch = Opening(self.world)
+        self.taking = Taking(program, self.epoch)
         self.readers: set[str] = set()
         self.drained: set[str] = set()
         self.forgotten: set[str] = set()
@@ -40,7 +40,7 @@ class Subscriber:
         """The process has started: it knows the subscriptions that it had, and its threads go on."""
         self.readers = set()
         self.drained.clear()
-        self.opening.begin()
+        self.epoch.begin()
         self.taking.begin()
         known = self.node.calls.subscribing.subscriptions()
         for reading in self.program.readings():
@@ -131,11 +131,11 @@ class Subscriber:
         self.taking.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
         # From now until it is told it may go above a later opening, for all its topics.
-        call = self.opening.asks()
+        call = self.epoch.asks()
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.name} is told about {topic}: {type(error).__name__}")
-            self.opening.told(call)
+            self.epoch.told(call)
             if self._told(topic, reading, error, on=on):
                 return
             if error is not None and not on and self._is_on(topic):

@@ -69,10 +69,10 @@ class Taking:
         opened: since when the opening counted that took something, by topic and body.
     """
 
-    def __init__(self, program: Program, opening: Opening) -> None:
+    def __init__(self, program: Program, epoch: Opening) -> None:
         self.program, self.world, self.history = program, program.world, program.history
         self.node, self.name = program.node, program.name
-        self._opening = opening
+        self._opening = epoch
         self.left: set[str] = set()
         self.iterating: dict[str, list[Chunk]] = {}
         self.tried: set[tuple[str, str]] = set()
@@ -218,7 +218,7 @@ class Taking:
     def _is_unheard(self, topic: str, began: float) -> bool:
         """Whether a call that began then does not know if a topic has anything."""
         sub = self.node.session.core.subscriptions.get(topic)
-        return sub is not None and (not sub.intent.settled or sub.unheard_since(began))
+        return sub is not None and (not sub.intent.settled or sub.unconfirmed_since(began))
 
     def _handle(self, topic: str, reading: Reading, message: Any, transaction: Any) -> None:
         """Record a message in the application's own table; it may be put on, and the handler may fail."""

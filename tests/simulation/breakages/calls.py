@@ -93,8 +93,8 @@ def _(stack: contextlib.ExitStack) -> None:
     put = admission.Admission.put
 
     def taking(self: Any, topic: Any, publisher: Any, request: Any) -> str:
-        obstacle = put(self, topic, publisher, request)
-        return "" if obstacle == "no_worker" else obstacle
+        rejection = put(self, topic, publisher, request)
+        return "" if rejection == "no_worker" else rejection
 
     substitute(stack, admission.Admission, "put", taking)
     subscription = admission.Admission.subscription

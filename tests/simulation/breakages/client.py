@@ -28,7 +28,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
     def add(self: Any, topic: str, *contents: Any) -> Any:
         row = original(self, topic, *contents)
-        row.whole = 0
+        row.sole_owner = 0
         return row
 
     substitute(stack, outbox.Draft, "add", add)

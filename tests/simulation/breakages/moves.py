@@ -96,7 +96,7 @@ def _(stack: contextlib.ExitStack) -> None:
         stack,
         topic,
         "subscribe",
-        lambda self, name, number, opening, on, since: original(self, name, number, opening, on, 0),
+        lambda self, name, number, epoch, on, since: original(self, name, number, epoch, on, 0),
     )
 
 

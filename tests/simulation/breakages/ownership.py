@@ -7,7 +7,7 @@ from typing import Any
 
 import pubsub.server.ownership.proxies
 import pubsub.server.ownership.sole_owner
-import pubsub.server.ownership.unheard
+import pubsub.server.ownership.unconfirmed
 import pubsub.server.requests.puts
 import pubsub.server.requests.sinks
 import pubsub.server.requests.subscriptions
@@ -55,7 +55,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("which topics too few proxies have heard of is forgotten")
 def _(stack: contextlib.ExitStack) -> None:
-    unheard = pubsub.server.ownership.unheard.Unheard
+    unheard = pubsub.server.ownership.unconfirmed.UnconfirmedAnnouncements
     original = unheard.__init__
 
     def begin(self: Any, *args: Any) -> None:
@@ -67,4 +67,6 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("answered before a proxy has heard of the topic")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.server.ownership.unheard.Unheard, "holds", lambda self, origin, answer: False)
+    substitute(
+        stack, pubsub.server.ownership.unconfirmed.UnconfirmedAnnouncements, "holds", lambda self, origin, answer: False
+    )

@@ -51,13 +51,13 @@ def _(stack: contextlib.ExitStack) -> None:
         return int(standby.loop if required else self.loop)
 
     substitute(stack, Leading, "_confirmed", confirmed)
-    loops = pubsub.server.standby.disk.held_answers.Loops
+    loops = pubsub.server.standby.disk.held_answers.HeldAnswers
     substitute(stack, loops, "taken_back", loops.committed)
 
 
 @breakage("hold skipped for one answer")
 def _(stack: contextlib.ExitStack) -> None:
-    loops = pubsub.server.standby.disk.held_answers.Loops
+    loops = pubsub.server.standby.disk.held_answers.HeldAnswers
     original = loops.passed
 
     def passed(self: Any, out: Any) -> Any:
@@ -74,7 +74,7 @@ def _is_success(message: object) -> bool:
 
 @breakage("what changes nothing is not held")
 def _(stack: contextlib.ExitStack) -> None:
-    loops = pubsub.server.standby.disk.held_answers.Loops
+    loops = pubsub.server.standby.disk.held_answers.HeldAnswers
     original = loops.passed
 
     def passed(self: Any, out: Any) -> Any:

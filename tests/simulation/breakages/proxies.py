@@ -7,8 +7,8 @@ from typing import Any
 
 import pubsub.base.liveness
 import pubsub.proxy.announcements
-import pubsub.proxy.roster
 import pubsub.proxy.servers
+import pubsub.proxy.store_directory
 from pubsub.proxy.admission import Judgement, Verdict
 from tests.simulation import nodes
 from tests.simulation.breakages.room import Room, substitute
@@ -50,7 +50,7 @@ def _always(self: Any, now: float) -> bool:
 
 @breakage("proxy without a memory speaks for all")
 def _(stack: contextlib.ExitStack) -> None:
-    substitute(stack, pubsub.proxy.roster.Roster, "awaits", lambda self: "")
+    substitute(stack, pubsub.proxy.store_directory.StoreDirectory, "awaits", lambda self: "")
 
 
 @breakage("contested topics not merged")

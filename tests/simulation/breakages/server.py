@@ -8,7 +8,7 @@ from typing import Any
 
 import pubsub.server.loop
 import pubsub.server.ownership.proxies
-import pubsub.server.ownership.unheard
+import pubsub.server.ownership.unconfirmed
 import pubsub.server.requests.puts
 import pubsub.server.storage.store
 import pubsub.server.topic.topic
@@ -68,7 +68,9 @@ def _(stack: contextlib.ExitStack) -> None:
     """With what waits for a proxy to have heard: either is the other's second net."""
     proxies = pubsub.server.ownership.proxies.Proxies
     substitute(stack, proxies, "announce", lambda self, changed, change, now: None)
-    substitute(stack, pubsub.server.ownership.unheard.Unheard, "holds", lambda self, origin, answer: False)
+    substitute(
+        stack, pubsub.server.ownership.unconfirmed.UnconfirmedAnnouncements, "holds", lambda self, origin, answer: False
+    )
 
 
 @breakage("last-get ID ignored")
@@ -83,11 +85,11 @@ def _(stack: contextlib.ExitStack) -> None:
     topic = pubsub.server.topic.topic.Topic
     original = topic.subscribe
 
-    def subscribe(self: Any, name: str, number: int, opening: int, on: bool, begin: Any, **more: bool) -> Any:
+    def subscribe(self: Any, name: str, number: int, epoch: int, on: bool, begin: Any, **more: bool) -> Any:
         subscription = self.subscriptions.get(name)
         if subscription is not None and number < subscription.number:
             subscription.number = number - 1
-        return original(self, name, number, opening, on, begin, **more)
+        return original(self, name, number, epoch, on, begin, **more)
 
     substitute(stack, topic, "subscribe", subscribe)
 
@@ -95,7 +97,7 @@ def _(stack: contextlib.ExitStack) -> None:
 @breakage("fence off")
 def _(stack: contextlib.ExitStack) -> None:
     subscription = pubsub.server.topic.topic.Subscription
-    substitute(stack, subscription, "outdates", lambda self, number, opening: number < self.number)
+    substitute(stack, subscription, "outdates", lambda self, number, epoch: number < self.number)
 
 
 @breakage("trimmed what is not acknowledged")

@@ -1,4 +1,4 @@
-"""One member's side of the register: ballots, and the readmission of proxies that lost their data."""
+"""One member's side of the register: ballots, and the acceptor_recovery of proxies that lost their data."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Ballots(Node):
         elif self.role == "primary" and term == self.term:
             self.in_sync = in_sync
             self.required = set(in_sync)
-            self.joining = None
+            self.catch_up = None
             self.release()
 
     # Proxies that lost their data

@@ -25,7 +25,7 @@ class Leading(Ballots):
             for op in entry[2]:
                 self.state.apply(op)
         self.held, self.inbox, self.busy, self.done = collections.deque(), [], False, 0
-        self.in_sync, self.required, self.joining = in_sync, set(in_sync), None
+        self.in_sync, self.required, self.catch_up = in_sync, set(in_sync), None
         self.mate = {
             "loop": -1,
             "tail": None,
@@ -176,9 +176,9 @@ class Leading(Ballots):
         if name in self.required:
             joined = name in self.in_sync
             if not well or mate.get("copy") or mate.get("full"):
-                if self.joining is not None and not self.joining["proposed"]:
+                if self.catch_up is not None and not self.catch_up["proposed"]:
                     self.unrequire(name)
-                    self.joining = None
+                    self.catch_up = None
                     self.release()
                 elif not world.rules["chosen"]:
                     self.unrequire(name)
@@ -188,10 +188,10 @@ class Leading(Ballots):
             elif (
                 (not joined or (self.unsettled and world.rules["settle"]))
                 and not self.attempt
-                and (mate["loop"] >= self.joining["since"] if self.joining else True)
+                and (mate["loop"] >= self.catch_up["since"] if self.catch_up else True)
             ):
-                if self.joining:
-                    self.joining["proposed"] = True
+                if self.catch_up:
+                    self.catch_up["proposed"] = True
                 self.begin("add")
         elif (
             well
@@ -201,11 +201,11 @@ class Leading(Ballots):
             and self.may_join()
             and not self.stalled
         ):
-            self.joining = {"since": self.loop, "proposed": False}
+            self.catch_up = {"since": self.loop, "proposed": False}
             if world.rules["join_first"]:
                 self.require(name)
             if not world.rules["join_first"] or not world.rules["join_all"] or mate["loop"] >= self.loop:
-                self.joining["proposed"] = True
+                self.catch_up["proposed"] = True
                 self.begin("add")
         if not self.busy:
             if self.announce_due() or self.held or (self.state.frozen and not self.state.given):
@@ -227,15 +227,15 @@ class Leading(Ballots):
             mate["loop"] = loop
         if tail in self.index:
             mate["tail"] = tail
-        joining = self.joining
+        catch_up = self.catch_up
         if (
-            joining
-            and not joining["proposed"]
+            catch_up
+            and not catch_up["proposed"]
             and not self.attempt
-            and mate["loop"] >= joining["since"]
+            and mate["loop"] >= catch_up["since"]
             and source in self.required
         ):
-            joining["proposed"] = True
+            catch_up["proposed"] = True
             self.begin("add")
         self.release()
 

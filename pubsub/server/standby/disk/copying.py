@@ -156,9 +156,9 @@ class Getting:
             self.give_up(following)
         elif copy.take(message):
             self._again_at = now
-            if copy.whole:
+            if copy.complete:
                 self._disk.stream.prepare(copy.snapshot)  # After this step the copy needs no more space.
-            return copy.whole and following.copied(copy.token)
+            return copy.complete and following.copied(copy.token)
         elif message.first == copy.first:  # The pages are under way. A new request would have them sent twice.
             self._again_at = now + AGAIN_BEATS * self._beat
         return False
@@ -184,7 +184,7 @@ class Getting:
         if following.known > self._term or now - self._heard > SILENT_BEATS * self._beat:
             self.give_up(following)
             return []
-        if now < self._again_at or copy.whole:
+        if now < self._again_at or copy.complete:
             return []
         self._again_at = now + AGAIN_BEATS * self._beat
         try:

@@ -27,7 +27,7 @@ Sent = tuple[Outgoing, list[Any]]
 """A message and its frames."""
 
 
-class Loops:
+class HeldAnswers:
     """The loops of one term.
 
     Args:
@@ -89,7 +89,7 @@ class Loops:
             self._stream.cut(self.leading.taken_back())
 
     @property
-    def turns_away(self) -> bool:
+    def rejects(self) -> bool:
         """True if no request is accepted now: too much is held, or the other member is about to take over."""
         return self.leading.full or self.leading.stalled
 

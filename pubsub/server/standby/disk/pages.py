@@ -76,7 +76,7 @@ class PageCopy:
             self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         """True if every range counts."""
         return self.first > self._pages
 
@@ -114,7 +114,7 @@ class PageCopy:
         Raises:
             StoreFull, StorageError: the disk is full, failed, or does not keep the written pages.
         """
-        if (answer.token, answer.snapshot, answer.first) != (self.token, self.snapshot, self.first) or self.whole:
+        if (answer.token, answer.snapshot, answer.first) != (self.token, self.snapshot, self.first) or self.complete:
             return False
         count = min(RANGE_PAGES, self._pages + 1 - self.first)
         if answer.step == "pages":
@@ -168,7 +168,7 @@ class PageCopy:
         Raises:
             StorageError: the disk failed.
         """
-        assert self.whole
+        assert self.complete
         with failures(self._path):
             os.ftruncate(self._file, self._pages * self._page_bytes)
             os.fsync(self._file)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pubsub.protocol.register import Admit, Forget, Look, View, Vote, VoteOutcome
-from pubsub.server.standby.election.proposer import Proposer, said_elsewhere
+from pubsub.server.standby.election.proposer import Proposer, accepted_elsewhere
 
 if TYPE_CHECKING:
     from random import Random
@@ -46,7 +46,7 @@ class _Lost:
     told: dict[str, Vote] = field(default_factory=dict)
 
 
-class Readmission:
+class AcceptorRecovery:
     """The primary's part of the recovery. The other member's part is `Proposer.forget`.
 
     Args:
@@ -95,7 +95,7 @@ class Readmission:
                 self._lost.pop(proxy, None)
         elif vote.outcome is VoteOutcome.TOLD:
             for lost_proxy, lost in self._lost.items():
-                if vote.token == lost.token and proxy != lost_proxy and not said_elsewhere(lost.told, proxy, vote):
+                if vote.token == lost.token and proxy != lost_proxy and not accepted_elsewhere(lost.told, proxy, vote):
                     lost.told[proxy] = vote
                     self._admit(lost_proxy, lost)
 

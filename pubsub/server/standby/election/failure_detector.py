@@ -73,7 +73,7 @@ def times_of(settings: ServerSettings) -> Times:
     )
 
 
-class Watch:
+class FailureDetector:
     """A standby's watch over its current primary.
 
     Args:

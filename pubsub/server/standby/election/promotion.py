@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from pubsub.protocol.register import Accept, Admit, Look, Prepare, View, Vote, VoteOutcome
-from pubsub.server.standby.election.proposer import Identity, Said, possibly_chosen, said_elsewhere
+from pubsub.server.standby.election.proposer import AcceptedView, Identity, accepted_elsewhere, possibly_chosen
 
 GENERATION: Final = 1 << 44
 """Distance of the ballot above all known ballots: some 500 years of milliseconds."""
@@ -93,7 +93,7 @@ class Promotion:
             True if the answer is for the current step.
         """
         answers = vote.token == self._token and vote.store == self._me.store
-        if answers and not said_elsewhere(self._votes, proxy, vote):
+        if answers and not accepted_elsewhere(self._votes, proxy, vote):
             self._votes[proxy] = vote
         return answers
 
@@ -115,7 +115,7 @@ class Promotion:
         if len(self._votes) < self._majority:
             silent = ", ".join(proxy for proxy in self._proxies if proxy not in self._votes)
             return f"{self._majority} of {len(self._proxies)} proxies must answer, and these do not: {silent}"
-        told: list[Said] = [
+        told: list[AcceptedView] = [
             None if vote.view is None else (vote.ballot, vote.view)
             for vote in self._votes.values()
             if vote.outcome is VoteOutcome.TOLD and not self.ballot

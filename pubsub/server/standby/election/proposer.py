@@ -90,11 +90,11 @@ class Deposed(NamedTuple):
 
 
 Outcome = Chosen | Ended | Deposed
-Said = tuple[int, View] | None
+AcceptedView = tuple[int, View] | None
 """The ballot and the view that a proxy accepted last; None if it has accepted nothing."""
 
 
-def possibly_chosen(said: Iterable[Said], count: int, majority: int) -> View | None:
+def possibly_chosen(said: Iterable[AcceptedView], count: int, majority: int) -> View | None:
     """Return the view of the highest ballot that may have been chosen, or None if no proxy has accepted a view.
 
     A proxy that accepted a later ballot may have accepted this one before. A silent proxy may have accepted any ballot.
@@ -113,7 +113,7 @@ def possibly_chosen(said: Iterable[Said], count: int, majority: int) -> View | N
     return accepted[-1][1] if accepted else None
 
 
-def may_name(member: str, said: Iterable[Said], count: int, majority: int) -> bool:
+def may_name(member: str, said: Iterable[AcceptedView], count: int, majority: int) -> bool:
     """Return True if a view that names this member as primary may be in force. Arguments as for `possibly_chosen`."""
     accepted = sorted((one for one in said if one is not None), key=lambda one: one[0], reverse=True)
     silent = count - len(accepted)
@@ -126,7 +126,7 @@ def may_name(member: str, said: Iterable[Said], count: int, majority: int) -> bo
     return False
 
 
-def said_elsewhere(votes: Mapping[str, Vote], proxy: str, vote: Vote) -> bool:
+def accepted_elsewhere(votes: Mapping[str, Vote], proxy: str, vote: Vote) -> bool:
     """Return True if another address gave the same routes file: both addresses are one proxy, which has one vote."""
     return any(other != proxy and one.identity == vote.identity for other, one in votes.items())
 
@@ -161,7 +161,7 @@ class Attempt:
     nameless: bool = False
     settles: bool = False
 
-    def said(self) -> list[Said]:
+    def said(self) -> list[AcceptedView]:
         """Return the accepted views that count: those of promises, or before the ballot those of answers to the look.
 
         A proxy that answers a look promises nothing, so its answer does not count once there is a ballot.
@@ -269,7 +269,7 @@ class Proposer:
         if proxy not in self.proxies:
             return None
         self._highest = max(self._highest, vote.promised, vote.ballot)
-        if attempt is None or vote.token != attempt.token or said_elsewhere(attempt.answers, proxy, vote):
+        if attempt is None or vote.token != attempt.token or accepted_elsewhere(attempt.answers, proxy, vote):
             return None
         if vote.outcome is VoteOutcome.REFUSED and vote.promised > attempt.ballot > 0:
             return self._end(attempt, now)

@@ -26,11 +26,11 @@ from typing import Any, Final, Protocol
 
 from pubsub.protocol.standby import ENTRIES_MAX, Ack, Entries, EntryId, Follow, join_entries, split_ids
 from pubsub.server.standby.replication.entries import Entry, make_entry
-from pubsub.server.standby.replication.progress import Joining, Progress
-from pubsub.server.standby.replication.rejoin_backoff import Damping
+from pubsub.server.standby.replication.progress import CatchUp, Progress
+from pubsub.server.standby.replication.rejoin_backoff import RejoinBackoff
 from pubsub.server.topic.changes import Change
 
-HELD_LOOPS_MAX: Final = 256
+HELD_TURNS_MAX: Final = 256
 """Maximum number of loops with held answers. Beyond it the primary takes no more requests."""
 
 HELD_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -110,8 +110,8 @@ class Leading:
         self._unacknowledged: deque[tuple[EntryId, int]] = deque()
         self._held_bytes = self._unacknowledged_bytes = 0
         self._standby = next((Progress(name, now) for name in sorted(self.required)), None)
-        self._joining: Joining | None = None
-        self._damping = Damping(silence_seconds)
+        self._catch_up: CatchUp | None = None
+        self._rejoin_backoff = RejoinBackoff(silence_seconds)
         self._unsure = self._beat = self._handing = False
         self._stalled_at: float | None = None
         self.deposed, self.address, self._form = False, "", 1
@@ -199,7 +199,7 @@ class Leading:
     def full(self) -> bool:
         """True if the primary may take no more requests."""
         size = max(self._held_bytes, self._unacknowledged_bytes)
-        return len(self._held) >= HELD_LOOPS_MAX or size >= HELD_BYTES_MAX
+        return len(self._held) >= HELD_TURNS_MAX or size >= HELD_BYTES_MAX
 
     # Messages to and from the standby
 
@@ -297,7 +297,7 @@ class Leading:
             heard = now if standby is None else max(standby.heard, standby.followed)
             if standby is not None and (standby.id in self.required or now - heard < self._silence):
                 return None
-            self._standby, self._damping = Progress(member, now), Damping(self._silence)
+            self._standby, self._rejoin_backoff = Progress(member, now), RejoinBackoff(self._silence)
         return self._standby
 
     @property
@@ -325,21 +325,21 @@ class Leading:
         """Decide whether the standby is required, and end a planned switch that takes too long."""
         if self._stalled_at is not None and now - self._stalled_at > self._switch:
             self._stalled_at = None
-        standby, joining = self._standby, self._joining
+        standby, catch_up = self._standby, self._catch_up
         if standby is None or self.deposed:
             return
         well = self._is_well(standby, now)
-        self._damping.look(now, in_sync=standby.id in self.in_sync)
+        self._rejoin_backoff.look(now, in_sync=standby.id in self.in_sync)
         if standby.id not in self.required:
             if not self.loop:  # An idle server has had no loop yet that the standby could confirm.
                 self.loop = self._done = 1
-            ready = well and self._is_near(standby) and not self._damping.waits(now)
+            ready = well and self._is_near(standby) and not self._rejoin_backoff.waits(now)
             if ready and not self.stalled and self._done == self.loop:
                 self._require(standby)
-        elif joining is not None and not joining.proposed and not well:
-            self._joining = None
+        elif catch_up is not None and not catch_up.proposed and not well:
+            self._catch_up = None
             self._require_only(self.in_sync)
-            self._damping.failed(now)
+            self._rejoin_backoff.failed(now)
 
     def _is_well(self, standby: Progress, now: float) -> bool:
         fit = not (standby.needs_copy or standby.full) and standby.below < BELOW_MAX
@@ -355,7 +355,7 @@ class Leading:
         """
         self.required.add(standby.id)
         self.loop = self._done = self.loop + 1
-        self._joining = Joining(self.loop)
+        self._catch_up = CatchUp(self.loop)
 
     def _require_only(self, members: Collection[str]) -> None:
         self.required = set(members) - {self.member}
@@ -365,26 +365,26 @@ class Leading:
 
     def proposal(self, now: float) -> frozenset[str] | None:
         """Return the in-sync set to propose, None for none. It is proposed again until a set is chosen."""
-        standby, joining = self._standby, self._joining
+        standby, catch_up = self._standby, self._catch_up
         if standby is None or self.deposed or standby.id not in self.required:
             return None
         if not self._is_well(standby, now):
             return frozenset((self.member,))
-        if joining is None and not self._unsure:
+        if catch_up is None and not self._unsure:
             return None
-        if joining is None or joining.proposed or standby.loop >= joining.since:
+        if catch_up is None or catch_up.proposed or standby.loop >= catch_up.since:
             return frozenset((self.member, standby.id))
         return None
 
     def proposed(self, in_sync: Collection[str]) -> None:
         """Record that this set is being proposed. Until a set is chosen, the outcome is unknown."""
         self._unsure = True
-        if self._joining is not None and self._standby is not None and self._standby.id in in_sync:
-            self._joining.proposed = True
+        if self._catch_up is not None and self._standby is not None and self._standby.id in in_sync:
+            self._catch_up.proposed = True
 
     def chosen(self, in_sync: Collection[str]) -> None:
         """Record the set that the register has chosen under this term."""
-        self.in_sync, self._joining, self._unsure = frozenset(in_sync), None, False
+        self.in_sync, self._catch_up, self._unsure = frozenset(in_sync), None, False
         self._require_only(in_sync)
 
     def to_copy(self) -> tuple[str, int] | None:
@@ -403,7 +403,7 @@ class Leading:
             False if there is no standby in sync.
         """
         standby = self._standby
-        if standby is None or standby.id not in self.in_sync or self._joining is not None:
+        if standby is None or standby.id not in self.in_sync or self._catch_up is not None:
             return False
         self._stalled_at = now if self._stalled_at is None else self._stalled_at
         return True

@@ -47,7 +47,7 @@ class Progress:
 
 
 @dataclass(slots=True)
-class Joining:
+class CatchUp:
     """A standby that the primary waits for and that is not in sync yet.
 
     Attributes:

@@ -17,7 +17,7 @@ STEADY_SILENCES: Final = 32
 """Time in sync after which the failures no longer count, as a multiple of the same silence."""
 
 
-class Damping:
+class RejoinBackoff:
     """Failures of the standby in one term.
 
     Args:

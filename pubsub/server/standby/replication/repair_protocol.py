@@ -120,7 +120,7 @@ class Repairs:
             if len(self._lacking) >= LACKING_MAX:
                 del self._lacking[next(iter(self._lacking))]
             self._lacking[place] = None
-        elif message.step != "batch" or not _is_sound(message, publishers):
+        elif message.step != "batch" or not _is_verified(message, publishers):
             return None
         else:
             change = BatchRepaired(
@@ -137,7 +137,7 @@ class Repairs:
         return Settled(message.log, change)
 
 
-def _is_sound(message: Repair, publishers: int) -> bool:
+def _is_verified(message: Repair, publishers: int) -> bool:
     try:
         check_batch(message.body, message.count, message.checksum)
     except DecodeError:

@@ -17,7 +17,7 @@ from typing import Final
 from pubsub.errors import DecodeError
 from pubsub.services.core.freelance.calls import Call, Calls
 from pubsub.services.core.freelance.codec import decode_number, decode_sequenced, encode_number, encode_sequenced
-from pubsub.services.core.interface import Answered, BaseCore, Dial, Frames, GivenUp, Patience, Send, ShutOut
+from pubsub.services.core.interface import AccessRefused, Answered, BaseCore, Dial, Frames, GivenUp, Patience, Send
 
 SILENT_SECONDS: Final = 10.0
 """Time without a reply after which a server is dialled again."""
@@ -47,7 +47,7 @@ class Shotgun(BaseCore):
             self._sends.append(Dial(server.port, server.address))
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call the service. The call ends with Answered, GivenUp or ShutOut."""
+        """Call the service. The call ends with Answered, GivenUp or AccessRefused."""
         self._send(self._calls.add(token, body, patience, now), now)
 
     def cancel(self, token: int, now: float) -> None:
@@ -110,6 +110,6 @@ class Shotgun(BaseCore):
         self.counters["given_up"] += 1
         reasons = [server.refused for server in self._servers.values()]
         if all(reasons):
-            self._events.append(ShutOut(call.token, reasons[0]))
+            self._events.append(AccessRefused(call.token, reasons[0]))
         else:
             self._events.append(GivenUp(call.token, call.tries, now - call.begun, self._addresses))

@@ -25,7 +25,17 @@ from pubsub.services.core.freelance.codec import (
     encode_controlled,
     encode_number,
 )
-from pubsub.services.core.interface import NEVER, Answered, BaseCore, Dial, Frames, GivenUp, Patience, Send, ShutOut
+from pubsub.services.core.interface import (
+    NEVER,
+    AccessRefused,
+    Answered,
+    BaseCore,
+    Dial,
+    Frames,
+    GivenUp,
+    Patience,
+    Send,
+)
 
 PING_SECONDS: Final = 2.0
 """Silence after which a server is pinged; the Guide's value."""
@@ -63,7 +73,7 @@ class Tracked(BaseCore):
             self._dial(server, now)
 
     def call(self, token: int, service: str, body: Frames, patience: Patience, now: float) -> None:
-        """Call the service. The call ends with Answered, GivenUp or ShutOut."""
+        """Call the service. The call ends with Answered, GivenUp or AccessRefused."""
         self._ask(self._calls.add(token, body, patience, now))
 
     def cancel(self, token: int, now: float) -> None:
@@ -172,6 +182,6 @@ class Tracked(BaseCore):
         self.counters["given_up"] += 1
         reasons = [server.refused for server in self._servers]
         if all(reasons):
-            self._events.append(ShutOut(call.token, reasons[0]))
+            self._events.append(AccessRefused(call.token, reasons[0]))
         else:
             self._events.append(GivenUp(call.token, call.tries, now - call.begun, self._addresses))

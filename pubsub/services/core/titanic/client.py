@@ -13,6 +13,7 @@ from typing import Final
 
 from pubsub.services.core.interface import (
     NEVER,
+    AccessRefused,
     Answered,
     BaseCore,
     Event,
@@ -21,7 +22,6 @@ from pubsub.services.core.interface import (
     Patience,
     Rejected,
     Send,
-    ShutOut,
 )
 from pubsub.services.core.lockstep import LockstepCaller
 from pubsub.services.core.majordomo.client import majordomo_caller
@@ -114,8 +114,8 @@ class TitanicCaller(BaseCore):
         self._sends += self._caller.take_sends()
 
     def _told(self, call: _Call, event: Event, now: float) -> None:
-        if isinstance(event, ShutOut):
-            self._end(call, ShutOut(call.token, event.reason))
+        if isinstance(event, AccessRefused):
+            self._end(call, AccessRefused(call.token, event.reason))
         elif not isinstance(event, Answered):
             self._give_up(call, now)
         elif call.step == _KEYS:

@@ -1,0 +1,166 @@
+"""Check the arguments of a session at its opening, and load its core from the store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final
+
+import zmq
+
+from pubsub.base.clock import Clock
+from pubsub.base.limits import PROXIES_MAX
+from pubsub.client.core.chain import Row
+from pubsub.client.core.core import ClientCore, CoreSettings
+from pubsub.client.core.numbers import Numbers
+from pubsub.client.storage.places import key_path
+from pubsub.client.storage.store import Store
+from pubsub.config.settings import ClientSettings
+from pubsub.errors import CallerError, ConfigurationError
+from pubsub.messenger.sockets import other_context
+
+if TYPE_CHECKING:
+    from pubsub.client.storage.recorder import RecordSink
+    from pubsub.messenger import Messenger
+    from pubsub.security.process_keys import ClientKeys
+
+_BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+_AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
+"""Modules with socket classes that return before they have an answer."""
+
+
+class Opening:
+    """The open resources of a session that is not complete yet.
+
+    Attributes:
+        stores: its store.
+        messenger: its Messenger.
+        sink: the sink of its record, if the client must close it.
+        complete: True once the session has all of them and releases them itself.
+    """
+
+    def __init__(self) -> None:
+        self.stores: list[Store] = []
+        self.messenger: Messenger | None = None
+        self.sink: RecordSink | None = None
+        self.complete = False
+
+    def open_sink(self, record: RecordSink | Path | str | None) -> RecordSink | None:
+        """Open the sink of the record; None if there is no record."""
+        sink, owned = open_sink(record)
+        self.sink = sink if owned else None
+        return sink
+
+    def release(self) -> None:
+        """Close all open resources. A second call does nothing."""
+        if self.messenger is not None:
+            self.messenger.recover()
+            self.messenger.close()
+        for store in self.stores:
+            store.close(clean=False)
+        if self.sink is not None:
+            self.sink.close()
+
+
+def boot_id() -> str:
+    """Return the ID of this start of the operating system; "" if unknown."""
+    try:
+        return _BOOT.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def check_proxies(proxies: Sequence[str]) -> None:
+    """Check the number of proxies.
+
+    Raises:
+        ConfigurationError: it is not allowed.
+    """
+    if not 0 < len(proxies) <= PROXIES_MAX:
+        raise ConfigurationError(f"a client needs 1 to {PROXIES_MAX} proxies; {len(proxies)} are named")
+
+
+def check_context(context: object, proxies: Sequence[str]) -> None:
+    """Check that a context can be used and can reach the proxies.
+
+    Raises:
+        CallerError: it is not a plain `zmq.Context`.
+        ConfigurationError: an `inproc://` address needs a context.
+    """
+    if context is None:
+        elsewhere = [proxy for proxy in proxies if proxy.startswith("inproc://")]
+        if elsewhere:
+            raise ConfigurationError(other_context(elsewhere[0]))
+    elif not isinstance(context, zmq.Context) or type(context).__module__ in _AWAITED:
+        kind = f"{type(context).__module__}.{type(context).__qualname__}"
+        raise CallerError(f"context is a zmq.Context, not {kind}; an AsyncClient takes the same")
+
+
+def find_keys(name: str, settings: ClientSettings) -> ClientKeys | None:
+    """Return the keys of a client from its settings; None if it has none.
+
+    Raises:
+        ConfigurationError: the key file cannot be used, or only one of client and proxies has keys.
+    """
+    usual = key_path(name, settings.directory)
+    if settings.key_file is None and not settings.proxy_keys and not os.path.lexists(usual):
+        return None
+    from pubsub.security import process_keys  # noqa: PLC0415 - only a client with keys needs it.
+
+    proxies, keys = settings.proxies, settings.proxy_keys
+    return process_keys.find_client_keys("client", name, settings.key_file, usual, proxies, keys)
+
+
+def open_sink(record: RecordSink | Path | str | None) -> tuple[RecordSink | None, bool]:
+    """Return the sink of the record, and True if the client must close it."""
+    if not isinstance(record, Path | str):
+        return record, False
+    from pubsub.client.storage.recorder import open_record  # noqa: PLC0415 - most clients have none.
+
+    return open_record(record), True
+
+
+def load_core(
+    name: str,
+    settings: ClientSettings,
+    store: Store,
+    clock: Clock,
+    random: Random,
+    known: Mapping[int, Row] = MappingProxyType({}),
+) -> ClientCore:
+    """Build the core of a client from its store.
+
+    Args:
+        known: by counter, existing rows to use in place of the store's.
+
+    Raises:
+        StorageError: new numbers could not be made durable.
+    """
+    used = store.known_milliseconds()
+    numbers = Numbers(used[-1], clock.wall, random, store.save_milliseconds, used)
+    core = ClientCore(
+        CoreSettings(
+            client=name,
+            path=store.path,
+            publisher=store.state("store"),
+            proxies=len(settings.proxies),
+            tries=settings.tries,
+            try_seconds=settings.try_seconds,
+            window=settings.window,
+            outbox_bytes_max=settings.outbox_bytes_max,
+            prefetch_records=settings.prefetch_records,
+            prefetch_bytes=settings.prefetch_bytes,
+        ),
+        numbers,
+        store.state("cuts"),
+        store.taken,
+        clock.wall,
+    )
+    core.outbox.load(store.chains(), store.rows(), known)
+    core.load_subscriptions(store.subscriptions())
+    core.load_starts(store.starts())
+    core.load_losses(store.untold())
+    return core

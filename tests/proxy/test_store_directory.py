@@ -1,0 +1,331 @@
+"""A proxy that has forgotten who is there speaks for all only when it has heard every store of the roster once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pubsub.protocol import Operate, Outcome, Report, Status
+from pubsub.protocol.stores import STORES_MAX, Known, format_stores, parse_stores
+from pubsub.proxy.routes_file import RoutesStore
+from pubsub.proxy.store_directory import AWAITED_MAX
+from tests.proxy.stage import Stage, log_id
+
+S1, S2, S3 = log_id("s1"), log_id("s2"), log_id("s3")
+
+
+def store_directory(*servers: str, incarnation: int = 1) -> str:
+    return format_stores({log_id(server): Known(server, incarnation) for server in servers})
+
+
+def forgetful() -> Stage:
+    """A proxy with an empty directory, told by s1 of s2, which is away and holds the topic `t`."""
+    stage = Stage()
+    stage.announce("s1", {"own": "one"}, stores=store_directory("s2"))
+    return stage
+
+
+def operate(stage: Stage, **facts: Any) -> Status:
+    (said,) = stage.request(Operate("op", "-", "forget", **facts))[-1:]
+    assert isinstance(said.message, Status)
+    return said.message
+
+
+def warnings(stage: Stage) -> list[str]:
+    (said,) = stage.request(Report("op", "-", "own"))
+    assert isinstance(said.message, Status)
+    return list(json.loads(bytes(said.message.body))["warnings"])
+
+
+def test_no_topic_is_whole_while_a_store_is_awaited() -> None:
+    stage = forgetful()
+    answer = stage.whole("s1", "own")
+    assert (answer.outcome, answer.reason) == (Outcome.UNAVAILABLE, f"server_s2_with_store_{S2}_was_never_heard_here")
+
+
+@pytest.mark.parametrize("ask", ["put", "subscribe", "get"])
+def test_a_topic_that_is_not_known_is_not_begun_while_a_store_is_awaited(ask: str) -> None:
+    stage = forgetful()
+    assert getattr(stage, ask)("t").startswith("unavailable server_s2_with_store_")
+    assert stage.put("own") == "-> s1"
+
+
+def test_a_topic_that_was_given_out_before_the_roster_was_known_waits_too() -> None:
+    stage = Stage()
+    stage.announce("s3", stores="")
+    assert stage.put("t") == "-> s3"
+    stage.announce("s1", stores=store_directory("s2", "s3"))
+    assert stage.put("t").startswith("unavailable")
+
+
+def test_once_the_store_was_heard_the_proxy_speaks_for_all_also_when_it_is_away_again() -> None:
+    stage = forgetful()
+    stage.announce("s2", {"t": "two"})
+    assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
+    assert stage.put("t") == "-> s2"
+    stage.heartbeat("s2", leaving=1)
+    assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
+    assert stage.put("t") == "unavailable server_s2_is_not_heard"
+
+
+def test_a_part_of_what_a_store_holds_is_not_enough() -> None:
+    stage = forgetful()
+    answer = stage.announce("s2", {"t": "two"}, partial=1)
+    assert answer is not None
+    assert answer.outcome is Outcome.ANNOUNCE
+    assert stage.whole("s1", "own").outcome is Outcome.UNAVAILABLE
+
+
+def test_a_first_start_waits_for_nobody() -> None:
+    stage = Stage()
+    for server in ("s1", "s2"):
+        stage.announce(server, stores="")
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+    assert stage.put("t") == "-> s1"
+
+
+def test_servers_of_an_older_release_say_nothing_of_a_roster_and_are_served() -> None:
+    stage = Stage()
+    stage.announce("s1", {"t": "one"}, stores="")
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_who_is_awaited_is_remembered_over_a_restart(tmp_path: Path) -> None:
+    stage = forgetful()
+    store = RoutesStore(tmp_path)
+    store.write(stage.core.table.changes)
+    again = Stage(remembered=store.load())
+    again.announce("s1", {"own": "one"}, incarnation=2, change=2, stores="")
+    assert again.whole("s1", "own").outcome is Outcome.UNAVAILABLE
+    again.announce("s2", incarnation=3)
+    store.write(again.core.table.changes)
+    third = Stage(remembered=store.load())
+    store.close()
+    third.announce("s1", {"own": "one"}, incarnation=3, change=3)
+    assert third.whole("s1", "own").outcome is Outcome.SUCCESS
+
+
+def test_it_is_said_for_whom_the_proxy_waits() -> None:
+    stage = forgetful()
+    (line,) = warnings(stage)
+    assert line.startswith(f"waiting for server s2 (store {S2}), which this proxy has never heard")
+    assert "pubsub server forget s2" in line
+    stage.announce("s2")
+    assert warnings(stage) == []
+
+
+# What servers are told
+
+
+def test_a_server_is_told_of_the_stores_that_it_lacks() -> None:
+    stage = Stage()
+    stage.announce("s1", incarnation=4, stores="")
+    answer = stage.announce("s2", stores="")
+    assert answer is not None
+    assert answer.stores == store_directory("s1", incarnation=4)
+    answer = stage.announce("s2", change=2, stores=answer.stores)
+    assert answer is not None
+    assert answer.stores == ""
+
+
+def test_the_others_are_asked_to_announce_themselves_when_a_store_is_new() -> None:
+    stage = Stage()
+    stage.announce("s1", stores="")
+    stage.from_server(b"s2", b"", _periodic("s2"))
+    asked = [said.message for said in stage.said() if said.link == b"s1"]
+    assert [m.outcome for m in asked if isinstance(m, Status)] == [Outcome.ANNOUNCE]
+    answer = stage.announce("s1", stores="")
+    assert answer is not None
+    assert answer.stores == store_directory("s2")
+
+
+def _periodic(server: str) -> Any:
+    from pubsub.protocol import Periodic
+    from tests.proxy.stage import PROXIES
+
+    return Periodic(server, log_id(server), 1, 1, f"tcp://{server}", PROXIES, 0, 0, {})
+
+
+def test_an_awaited_store_is_told_on_to_others() -> None:
+    stage = forgetful()
+    answer = stage.announce("s3", stores=store_directory("s1"))
+    assert answer is not None
+    assert answer.stores == store_directory("s2")
+
+
+# Gone
+
+
+def test_a_store_that_an_operator_has_forgotten_is_awaited_no_more() -> None:
+    stage = forgetful()
+    assert operate(stage, server="s2", store=S2).outcome is Outcome.SUCCESS
+    assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
+    assert stage.put("t") == "-> s1"
+    assert operate(stage, server="s2", store=S2).outcome is Outcome.SUCCESS
+    answer = stage.announce("s1", {"own": "one"}, change=2, stores=store_directory("s2"))
+    assert answer is not None
+    assert answer.gone == format_stores({S2: Known("", 1)})
+    assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
+
+
+def test_a_store_that_was_forgotten_is_awaited_no_more_after_a_restart_either(tmp_path: Path) -> None:
+    stage = forgetful()
+    operate(stage, server="s2", store=S2)
+    store = RoutesStore(tmp_path)
+    store.write(stage.core.table.changes)
+    again = Stage(remembered=store.load())
+    store.close()
+    again.announce("s1", {"own": "one"}, change=2, stores=store_directory("s2"))
+    assert again.whole("s1", "own").outcome is Outcome.SUCCESS
+
+
+def test_what_is_gone_for_one_server_is_not_awaited_because_another_missed_that() -> None:
+    stage = Stage()
+    stage.announce("s1", stores=store_directory("s2"))
+    stage.announce("s3", stores=store_directory("s1"), gone=format_stores({S2: Known("", 5)}))
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_a_store_that_was_started_since_is_in_the_roster_again() -> None:
+    stage = Stage()
+    stage.announce("s3", stores=store_directory("s1"), gone=format_stores({S2: Known("", 5)}))
+    stage.announce("s1", stores=store_directory("s2", incarnation=6))
+    assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+
+
+def test_a_store_that_is_heard_or_holds_topics_is_not_forgotten() -> None:
+    stage = forgetful()
+    assert operate(stage, server="s1", store=S1).outcome is Outcome.BUSY
+    stage.announce("s2", {"t": "two"})
+    stage.heartbeat("s2", leaving=1)
+    answer = operate(stage, server="s2", store=S2)
+    assert (answer.outcome, answer.reason) == (Outcome.BUSY, "it_holds_1_topics")
+    assert operate(stage, server="s3", store=S3).outcome is Outcome.UNKNOWN
+    assert operate(stage, server="s3").outcome is Outcome.REFUSED
+
+
+def test_a_forgotten_store_that_comes_back_is_a_store_like_any_other(tmp_path: Path) -> None:
+    stage = forgetful()
+    operate(stage, server="s2", store=S2)
+    store = RoutesStore(tmp_path)
+    store.write(stage.core.table.changes)
+    stage = Stage(remembered=store.load())
+    store.close()
+    stage.announce("s2", {"t": "two"}, incarnation=2)
+    assert stage.put("t") == "-> s2"
+    answer = stage.announce("s1", incarnation=2, stores="", gone=format_stores({S2: Known("", 1)}))
+    assert answer is not None
+    assert answer.stores == store_directory("s2", incarnation=2)
+
+
+def test_a_forgotten_store_that_comes_back_without_a_start_is_in_every_roster_again() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    stage.announce("s2")
+    stage.sleep(10.0, "s1")
+    assert operate(stage, server="s2", store=S2).outcome is Outcome.SUCCESS
+    stage.announce("s2", {"t": "two"}, change=2)
+    answer = stage.announce("s1", change=2, stores="", gone=format_stores({S2: Known("", 1)}))
+    assert answer is not None
+    back = parse_stores(answer.stores)
+    assert back[S2].incarnation > 1, "else s1 goes on to count it as gone"
+    forgetful = Stage()
+    forgetful.announce("s1", stores=answer.stores)
+    assert forgetful.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+    # It was never started since, and is no copy for that.
+    heard = forgetful.announce("s2", {"t": "two"}, change=2)
+    assert heard is not None
+    assert heard.outcome is Outcome.SUCCESS
+    assert forgetful.put("t") == "-> s2"
+    told = forgetful.announce("s3", stores=store_directory("s1"), gone=format_stores({S2: Known("", 1)}))
+    assert told is not None
+    assert parse_stores(told.stores) == back
+    # What ends this end ends it for all: it leaves as what it came back as.
+    stage.announce("s2", {}, change=3, draining=1)
+    stage.heartbeat("s2", leaving=1, empty=1)
+    answer = stage.announce("s1", change=3, stores=answer.stores)
+    assert answer is not None
+    assert parse_stores(answer.gone) == {S2: Known("", back[S2].incarnation)}
+
+
+def test_a_drained_server_that_holds_nothing_leaves_the_roster_when_it_leaves() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    stage.announce("s2", draining=1)
+    stage.heartbeat("s2", leaving=1, empty=1)
+    answer = stage.announce("s1", change=2, stores=store_directory("s2"))
+    assert answer is not None
+    assert (answer.stores, answer.gone) == ("", format_stores({S2: Known("", 1)}))
+
+
+def test_a_server_that_may_be_making_a_topic_does_not_leave_it() -> None:
+    stage = Stage()
+    stage.announce("s2")
+    assert stage.put("t") == "-> s2"
+    stage.heartbeat("s2", leaving=1, empty=1)
+    assert S2 in stage.core.table.servers
+
+
+def test_a_store_that_is_forgotten_for_want_of_room_is_not_awaited_and_others_are_not_told_that_it_is_gone() -> None:
+    stage = Stage(servers_max=2)
+    stage.announce("s1")
+    stage.announce("s2")
+    stage.heartbeat("s2", leaving=1)
+    stage.announce("s3")
+    answer = stage.announce("s1", change=2, stores=store_directory("s2", "s3"))
+    assert answer is not None
+    assert answer.gone == ""
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_whole_says_since_when_all_stores_have_said_what_they_hold() -> None:
+    stage = Stage()
+    stage.announce("s1", made=50)
+    assert stage.whole("s1", "t").since == 0
+    stage.announce("s2", made=70)
+    stage.announce("s3", made=60)
+    assert stage.whole("s1", "t").since == 60
+
+
+def test_a_long_roster_is_told_in_parts_that_can_be_read() -> None:
+    stage = Stage(servers_max=1000)
+    started = 1_780_000_000_000
+    many = {f"{k:016x}": Known(f"s{k}", started + k) for k in range(1, 401)}
+    stage.announce("s1", stores=format_stores(dict(list(many.items())[:200])))
+    stage.announce("s2", stores=format_stores(dict(list(many.items())[200:])))
+    answer = stage.announce("s3", stores="")
+    assert answer is not None
+    assert answer.outcome is Outcome.SUCCESS
+    assert len(parse_stores(answer.stores)) == STORES_MAX
+
+
+def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
+    stage = Stage(servers_max=2)
+    for number in range(20):
+        stage.announce(f"s{number}")
+        stage.heartbeat(f"s{number}", leaving=1)
+    assert len(stage.core.servers.store_directory._said) <= 3
+
+
+def test_stores_beyond_the_table_that_had_room_later_and_were_forgotten_are_awaited_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pubsub.proxy.store_directory.AWAITED_MAX", 2)
+    stage = Stage()
+    for server in ("s2", "s3"):
+        stage.announce("s1", stores=store_directory("s2", "s3"))
+        assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
+        assert operate(stage, server=server, store=log_id(server)).outcome is Outcome.SUCCESS
+    stage.announce("s1", stores=store_directory("s2", "s3"))
+    assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
+
+
+def test_so_many_stores_beyond_the_table_are_noted() -> None:
+    stage = Stage()
+    for number in range(12):
+        stage.announce("s1", stores=format_stores({f"{number:08x}{k:08x}": Known("x", 1) for k in range(200)}))
+    assert len(stage.core.servers.store_directory._left_out) == AWAITED_MAX
+    assert stage.whole("s1", "t").outcome is Outcome.UNAVAILABLE
