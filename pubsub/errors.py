@@ -1,7 +1,7 @@
 """Define the error tree: one base class, then one branch for each party at fault.
 
 Each error carries its facts as attributes and builds its one-line text from them. A program can act on the attributes.
-The text says what happened, to what, and what to do next. `exit_code` is the exit code of a command that ends with the
+The text names the event, the object and the next step. `exit_code` is the exit code of a command that ends with the
 error.
 
     PubsubError

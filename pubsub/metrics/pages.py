@@ -62,7 +62,7 @@ class Pages:
         handover: gives snapshots of the process.
         written: writes a snapshot as text.
         media_type: of that text.
-        sites: hosts and origins whose requests are answered.
+        sites: hosts and origins from which requests are answered.
     """
 
     def __init__(

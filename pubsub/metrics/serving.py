@@ -74,7 +74,7 @@ def open_metrics(
 
 
 def sites_of(address: str) -> Sites:
-    """Return the hosts and origins whose requests are answered.
+    """Return the hosts and origins from which requests are answered.
 
     A port that only this host reaches accepts only this host's own names, so that no web page reads it by DNS
     rebinding. A port that other hosts reach accepts any name: it cannot know the name that Prometheus uses, and any
