@@ -23,7 +23,6 @@ REWRITTEN = [
     "docs/explanation/exactly-once.md",
     "docs/explanation/process-tests.md",
     "docs/explanation/security-model.md",
-    "docs/explanation/services.md",
     "docs/explanation/simulation-checks.md",
     "docs/explanation/simulation.md",
     "docs/glossary.md",
