@@ -21,7 +21,7 @@ HEAD = f"""\
 
 <!-- Made by `python scripts/wire_page.py` from pubsub/protocol. Change it there. -->
 
-The [glossary](../glossary.md) defines the terms of this page. The [architecture](../explanation/protocol.md#messages)
+The [glossary](../glossary.md) defines the terms of this page. [The protocol](../explanation/protocol.md)
 explains the purpose of the messages, and their answers.
 
 A message is a header, `CRLF CRLF`, and a body. The header is ASCII text. It has the name of the message, the positional
