@@ -254,13 +254,13 @@ def up(
     It runs until Ctrl-C, SIGTERM, SIGHUP or pubsub down --dir DIR. Example: pubsub up --dir cluster --detach.
 
     The addresses of the proxies are in the file DIR/proxies. Clients need that file: set PUBSUB_PROXIES_FILE to its
-    path, or give the path as --proxies-file.
+    path, or name it by --proxies-file.
 
     With --keys, DIR/proxies also has the public keys of the proxies. DIR/authorized lists the keys that may connect.
     The key in DIR/client.key may do everything; set PUBSUB_CLIENT_KEY_FILE to that path to use it.
 
     State stays in DIR, and the next pubsub up continues there, with the same keys and standbys. If a process dies, the
-    command reports it and ends with exit code 1 at the end.
+    command reports it, and its exit code is 1.
     """
     listing = directory / "proxies"
     try:

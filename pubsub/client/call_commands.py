@@ -182,7 +182,7 @@ def serve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Run COMMAND for each call of SERVICE, and send its output as the reply.
+    """Answer each call of SERVICE with the output of COMMAND.
 
     The client is the worker of SERVICE until Ctrl-C or SIGTERM. If COMMAND exits with another code than 0, or
     --handler-timeout kills it, it is tried again. After --handler-attempts tries the caller gets an error reply.
