@@ -77,7 +77,7 @@ def pubsub(
 ) -> None:
     """Durable, exactly-once publish/subscribe on ZeroMQ.
 
-    Begin with `pubsub up --dir DIR`, which runs a cluster on this host. Each command has its own --help.
+    Begin with `pubsub up --dir cluster --detach`, which starts a cluster on this host. Each command has its own --help.
     """
 
 

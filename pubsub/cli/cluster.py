@@ -49,7 +49,7 @@ SIGNALS: Final = tuple(
 
 ANY_PORT: Final = ProxyAddress("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
 
-app = typer.Typer(name="up", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="up", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
 @dataclass(slots=True)
@@ -249,15 +249,18 @@ def up(
     detached: Detached = False,
     background: Annotated[bool, typer.Option(DETACHED, hidden=True)] = False,
 ) -> None:
-    """Run a local cluster on free ports of this host, until Ctrl-C, SIGTERM, SIGHUP or pubsub down --dir DIR.
+    """Run a local cluster on free ports of this host.
 
-    Clients find it by the file DIR/proxies: set PUBSUB_PROXIES_FILE to that path, or give it as --proxies-file.
+    It runs until Ctrl-C, SIGTERM, SIGHUP or pubsub down --dir DIR. Example: pubsub up --dir cluster --detach.
+
+    The addresses of the proxies are in the file DIR/proxies. Clients need that file: set PUBSUB_PROXIES_FILE to its
+    path, or name it by --proxies-file.
 
     With --keys, DIR/proxies also has the public keys of the proxies. DIR/authorized lists the keys that may connect.
     The key in DIR/client.key may do everything; set PUBSUB_CLIENT_KEY_FILE to that path to use it.
 
-    State stays in DIR, and the next pubsub up continues there, with the same keys and standbys. A process that dies is
-    reported; the exit code is then 1. Example: pubsub up --dir cluster --detach.
+    State stays in DIR, and the next pubsub up continues there, with the same keys and standbys. If a process dies, the
+    command reports it, and its exit code is 1.
     """
     listing = directory / "proxies"
     try:

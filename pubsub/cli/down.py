@@ -20,7 +20,7 @@ WAIT_SECONDS: Final = 3 * STOP_SECONDS
 
 POLL_SECONDS: Final = 0.02
 
-app = typer.Typer(name="down", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="down", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command()
@@ -28,10 +28,11 @@ def down(
     directory: Annotated[Path, typer.Option("--dir", metavar="DIR", help="Directory given to pubsub up.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Stop the cluster that pubsub up runs in DIR, and return when all its processes have ended.
+    """Stop the cluster that pubsub up runs in DIR.
 
-    It stops a cluster in the foreground and one started with --detach. If none is running, it reports that and exits
-    with 0. The state in DIR stays; pubsub up --dir DIR continues with it.
+    The command returns when all processes of the cluster have ended. It stops a cluster in the foreground and one
+    started with --detach. If none is running, it reports that and exits with 0. The state in DIR stays; pubsub up --dir
+    DIR continues with it.
     """
     path = directory / "running"
     try:

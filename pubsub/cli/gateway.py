@@ -41,7 +41,7 @@ AllowOrigin = Annotated[
 
 @app.callback()
 def gateway() -> None:
-    """Run a gateway: it offers topics over HTTP, to programs in any language."""
+    """Run a gateway, which offers topics over HTTP."""
 
 
 Tokens = Annotated[

@@ -64,6 +64,7 @@ HINTS: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
         **_each(("list", "ls"), "pubsub status"),
         **_each(("send", "publish", "produce"), "pubsub client ID put TOPIC FILE"),
         **_each(("receive", "consume", "read", "poll"), "pubsub client ID get TOPIC"),
+        "process": ("pubsub client ID get TOPIC", "Client.process in Python"),
     },
     "pubsub gateway": _each(("run", "serve", "up"), "pubsub gateway start"),
 }

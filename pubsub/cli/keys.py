@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pubsub.security.authorized import Line, Role
     from pubsub.security.patterns import Pattern
 
-app = typer.Typer(name="keys", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="keys", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 AUTHORIZED_VARIABLE: Final = "PUBSUB_AUTHORIZED"
 EXIT_REFUSED: Final = 2
@@ -43,7 +43,10 @@ Patterns = list[str] | None
 
 @app.callback()
 def keys() -> None:
-    """Make keys, and edit the access list: the file of authorized public keys and their rights."""
+    """Make keys, and edit the access list.
+
+    The access list is the file of authorized public keys and their rights.
+    """
 
 
 @app.command()
@@ -55,11 +58,11 @@ def new(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a key on the host of the process that uses it, and print the line for pubsub keys authorize.
+    """Make a key, and print the line for pubsub keys authorize.
 
-    The file is readable by its owner only, and an existing file is never overwritten. Without --out a client's key is
-    ID.key next to its state; the key of a proxy or server is the file key in its state directory. Example: pubsub keys
-    new client billing.
+    Run it on the host of the process that uses the key. The file is readable by its owner only, and an existing file is
+    never overwritten. Without --out a client's key is ID.key next to its state; the key of a proxy or server is the
+    file key in its state directory. Example: pubsub keys new client billing.
     """
     from pubsub.cli.key_files import key_path, make
 
@@ -78,11 +81,11 @@ def rotate(
     finish: Annotated[bool, typer.Option("--finish", help="Replace the first key by the second.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a second key next to the one in use, and print the line for pubsub keys authorize.
+    """Make a second key next to the one in use.
 
-    After an operator has authorized the second key, run the command again with --finish. The second key then replaces
-    the first, and the process uses it from its next start. --finish also prints the command that revokes the old key.
-    Run that command after the restart.
+    It prints the line for pubsub keys authorize. After an operator has authorized the second key, run the command again
+    with --finish. The second key then replaces the first, and the process uses it from its next start. --finish also
+    prints the command that revokes the old key. Run that command after the restart.
     """
     from pubsub.cli.key_files import finish_rotation, key_path, rotate_key
 
@@ -128,10 +131,10 @@ def authorize(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Add a key to the access list, or replace the rights of a key that is in it.
+    """Add a key to the access list, or replace its rights.
 
     Without rights, a client gets the rights of its ID's other key; without another key it may put and get every topic.
-    If proxies are named and a key of ours may ask for status, the command waits and prints which processes have loaded
+    If proxies are named and your key may ask for status, the command waits and prints which processes have loaded
     the file.
 
     Example: pubsub keys authorize client billing pk_… --get orders --put invoices/*.
@@ -170,10 +173,10 @@ def revoke(
     key_file: KeyFile = None,
     as_json: AsJson = False,
 ) -> None:
-    """Remove keys from the access list, and print which processes of the cluster have loaded the change.
+    """Remove keys from the access list.
 
-    To see which processes have loaded it, name the proxies and a key that may ask for status. A process drops the
-    connections of a revoked key when it loads the file.
+    It prints which processes of the cluster have loaded the change. For that, name the proxies and a key that may ask
+    for status. A process drops the connections of a revoked key when it loads the file.
     """
     from pubsub.cli.authorizing import revoke_lines
     from pubsub.cli.following import follow

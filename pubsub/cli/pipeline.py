@@ -20,7 +20,7 @@ from pubsub.cli.running import (
     where,
 )
 
-app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="pipeline", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 Topics = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")]
 Name = Annotated[str, typer.Option(metavar="NAME", help="Name of its subscription; default: made from the target.")]
@@ -78,7 +78,10 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def pipeline() -> None:
-    """Archive topics, replay archives, count messages and audit records, with Spark (docs/spark.md)."""
+    """Archive, replay, count and audit messages with Spark.
+
+    docs/spark.md describes the commands.
+    """
 
 
 @app.command()
@@ -102,10 +105,11 @@ def archive(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write topics to Parquet files by topic and date, each message once, even if the command is killed.
+    """Write topics to Parquet files by topic and date.
 
-    It begins with the messages that are stored now. From then on it is a subscriber: the servers keep messages until
-    they are archived. The target may be a local directory or a URL, such as s3a://BUCKET/archive.
+    Each message is written once, even if the command is killed. It begins with the messages that are stored now. From
+    then on it is a subscriber: the servers keep messages until they are archived. The target may be a local directory
+    or a URL, such as s3a://BUCKET/archive.
     """
     place = taking_over(where(proxies, proxies_file, proxy_keys, client, key, config, timeout), take_over)
     settings = spark_settings(master, conf)
@@ -153,9 +157,10 @@ def replay(
     config: Config = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put the messages of an archive to a topic, in their stored order, each once, even if the command is killed.
+    """Put the messages of an archive to a topic.
 
-    A second run puts only messages that were archived since. With another --checkpoint it puts all messages again.
+    It puts them in their stored order, each once, even if the command is killed. A second run puts only messages that
+    were archived since. With another --checkpoint it puts all messages again.
     """
     place = where(proxies, proxies_file, proxy_keys, client, key, config, timeout)
     settings = spark_settings(master, conf)
@@ -261,10 +266,11 @@ def audit(
     conf: Conf = None,
     as_json: AsJson = False,
 ) -> None:
-    """List messages that were lost, doubled, reordered or never put, from the clients' records (docs/audit.md).
+    """List messages that were lost, doubled or reordered.
 
-    Each flaw is one line: kind, subscriber, topic, publisher, counter, message ID, reason. Counts follow. With --json
-    each flaw is a line of JSON, and the counts are the last line. Exit code 1 if there is any flaw.
+    It also lists messages that were received and never put. It reads the records of the clients (docs/audit.md). Each
+    flaw is one line: kind, subscriber, topic, publisher, counter, message ID, reason. Counts follow. With --json each
+    flaw is a line of JSON, and the counts are the last line. Exit code 1 if there is any flaw.
     """
     check_installed()
     from dataclasses import asdict

@@ -46,10 +46,10 @@ def drain(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Empty a server: give it no new topics, and move its topics one by one to the servers that hold the fewest.
+    """Give a server no new topics, and move its topics away.
 
-    The server stays empty over restarts until --stop. --wait limits the time for each topic. To continue an
-    interrupted drain, run the command again.
+    The topics move one by one to the servers that hold the fewest. The server stays empty over restarts until --stop.
+    --wait limits the time for each topic. To continue an interrupted drain, run the command again.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
@@ -153,11 +153,12 @@ def forget(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Confirm that a server's store is lost forever, so that the proxies stop waiting for it.
+    """Confirm that a server's store is lost forever.
 
-    Use it when proxies have lost their directories and pubsub status says that they wait for the server. All proxies
-    must answer. The command refuses a store that is connected, and a store with topics that a proxy knows; for those
-    use pubsub topic abandon. Another store under the same server ID is not affected.
+    The proxies then stop waiting for the server. Use it when proxies have lost their directories and pubsub status says
+    that they wait for the server. All proxies must answer. The command refuses a store that is connected, and a store
+    with topics that a proxy knows; for those use pubsub topic abandon. Another store under the same server ID is not
+    affected.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
@@ -211,9 +212,9 @@ def switch(
     wait: Wait = 60.0,
     as_json: AsJson = False,
 ) -> None:
-    """Make the standby of a server its primary, in order. For upgrades: one member after the other.
+    """Make the standby of a server its primary, in order.
 
-    Both members stay in sync, and requests wait for a moment.
+    Use it to upgrade one member after the other. Both members stay in sync, and requests wait for a moment.
     """
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
@@ -240,10 +241,10 @@ def remove(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Remove a lost member from a server with a standby, so that another one can take its place.
+    """Remove a lost member from a server with a standby.
 
-    Pubsub status shows the IDs of the members. A member in sync cannot be removed. The directory of a removed member
-    cannot be used again.
+    Another member can then take its place. Pubsub status shows the IDs of the members. A member in sync cannot be
+    removed. The directory of a removed member cannot be used again.
     """
     check_id("server ID", server)
     if not is_hex(member):
@@ -277,10 +278,11 @@ def promote(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a stopped member the only member of its server, after the members in sync are lost. The last resort.
+    """Make a stopped member the only member of its server.
 
-    Give the settings that the member is started with, and start it afterwards. The command refuses while a proxy is
-    connected to a primary of the server. It also refuses a member in sync, because that one takes over by itself.
+    This is the last resort, after the members in sync are lost. Give the settings that the member is started with, and
+    start it afterwards. The command refuses while a proxy is connected to a primary of the server. It also refuses a
+    member in sync, because that one takes over by itself.
 
     Answered messages that never reached this member are lost. Each subscriber gets one DataLoss error, and publishers
     send their unfinished puts again.
@@ -351,7 +353,9 @@ def check(
     patience: Patience = 2.0,
     as_json: AsJson = False,
 ) -> None:
-    """Check a stopped server's store, topic by topic, and change nothing.
+    """Check a stopped server's store, topic by topic.
+
+    The command changes nothing.
 
     With --proxy or --proxies-file it also asks the proxies whether the store is an older copy of itself.
 
@@ -381,7 +385,9 @@ def restored(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Accept a store that was restored from a backup as the newest, so that its server serves again.
+    """Accept a store that was restored from a backup.
+
+    The store counts as the newest from then on, and its server serves again.
 
     A server refuses to serve topics from an older copy of its store. Run this only if the newer store is lost forever,
     and start the server afterwards. Messages that were put after the backup are lost; each subscriber gets one

@@ -9,14 +9,18 @@ import typer
 
 from pubsub import console
 from pubsub.config.loading import ROLES, configuration_path, survey, unknown_variables
+from pubsub.config.locations import state_directory
 from pubsub.errors import without_secrets
 
-app = typer.Typer(name="config", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="config", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.callback()
 def config() -> None:
-    """Show the settings. A flag comes first, then an environment variable, the TOML file, and the default."""
+    """Show the settings and their origins.
+
+    A flag comes before an environment variable, a variable before the TOML file, and the file before the default.
+    """
 
 
 @app.command()
@@ -49,7 +53,7 @@ def show(
         return
     table = console.table("role", "setting", "value", "from")
     for role, setting, value, origin in rows:
-        table.add_row(role, setting, "" if value is None else _shown(value), origin)
+        table.add_row(role, setting, _default(role, setting) if value is None else _shown(value), origin)
     console.print_table(table)
     typer.echo(f"file: {path}" + ("" if path.exists() else " (there is none)"))
     for name in unknown:
@@ -58,6 +62,11 @@ def show(
 
 def _settings(role: str) -> Any:
     return ROLES[role]
+
+
+def _default(role: str, setting: str) -> str:
+    """Return the place that a setting without a value stands for; "" if it stands for none."""
+    return str(state_directory("client", "ID")) if (role, setting) == ("client", "directory") else ""
 
 
 def _shown(value: object) -> str:

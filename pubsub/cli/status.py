@@ -12,7 +12,7 @@ from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.monitoring.unknown import unknown_topics
 
-app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="status", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command()
@@ -27,10 +27,11 @@ def status(
     ] = 2.0,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the full report of each process.")] = False,
 ) -> None:
-    """Show the cluster: proxies, servers, topics with owner and backlog, and subscribers with a backlog.
+    """Show the cluster: processes, topics and backlogs.
 
-    In the table of topics, "whole" is yes if one server holds all of the topic. "oldest" is the age of the oldest
-    message that a subscriber has not acknowledged. "held by" is the subscriber with the largest backlog.
+    The tables list the proxies, the servers, the topics, and the subscribers with a backlog. In the table of topics,
+    "whole" is yes if one server holds all of the topic. "oldest" is the age of the oldest message that a subscriber has
+    not acknowledged. "held by" is the subscriber with the largest backlog.
 
     If the server of a topic does not answer, its figures are question marks (null in JSON), and another table has the
     last known ones. Merges and moves under way are listed.

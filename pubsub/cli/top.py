@@ -35,7 +35,7 @@ PATIENCE_SECONDS: Final = 2.0
 WARNINGS_MAX: Final = 8
 """Maximum warnings on the screen; the next line counts the others."""
 
-app = typer.Typer(name="top", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="top", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
 KEYS: Final = {
@@ -80,10 +80,10 @@ def top(
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one line of JSON for each refresh.")] = False,
 ) -> None:
-    """Show processes, rates, disks, memory, moves and the busiest topics, until Ctrl-C or q.
+    """Show rates, disks, memory and the busiest topics.
 
-    In a terminal, keys sort the topics: n name, r records, y bytes, s subscribers, b backlog, o age of the oldest
-    waiting message, p puts, d deliveries.
+    It runs until Ctrl-C or q. In a terminal, keys sort the topics: n name, r records, y bytes, s subscribers, b
+    backlog, o age of the oldest waiting message, p puts, d deliveries.
 
     If no proxy answers, the screen says so and the command asks again. With --once that is an error.
     """

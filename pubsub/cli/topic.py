@@ -19,7 +19,7 @@ from pubsub.errors import NotKnown, NotNow, ServerSilent, Unavailable
 from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import check_id, check_topic, may_be_one_server, parse_endpoint
 
-app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Patience = Annotated[
@@ -40,7 +40,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def topic() -> None:
-    """Move a topic, end the subscription of a lost client, or give up a lost server's part of a topic."""
+    """Move or give up topics, and end subscriptions of lost clients."""
 
 
 @app.command()
@@ -54,10 +54,10 @@ def move(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Move a topic with all its messages and subscriptions to another server.
+    """Move a topic to another server.
 
-    Puts and gets on the topic wait while it moves; clients repeat them automatically. Nothing is lost. If --wait
-    passes, the move continues; repeat the command to check.
+    All its messages and subscriptions move too. Puts and gets on the topic wait while it moves; clients repeat them
+    automatically. Nothing is lost. If --wait passes, the move continues; repeat the command to check.
     """
     check_topic(name)
     check_id("server ID", to)
@@ -122,9 +122,10 @@ def unsubscribe(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """End the subscription of a client that will not come back, so that the server can delete its backlog.
+    """End the subscription of a client that will not come back.
 
-    All messages that wait for the client are given up. If it comes back, its next get raises `Superseded`.
+    All messages that wait for the client are given up, and the server can delete them. If the client comes back, its
+    next get raises `Superseded`.
     """
     check_topic(name)
     with cluster(loaded, patience, wait) as found:
@@ -188,10 +189,10 @@ def abandon(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up a lost server's part of a topic, so that the other servers continue without it.
+    """Give up a lost server's part of a topic.
 
-    Messages that only the lost server has are lost, even if it comes back. Its part is then quarantined, and pubsub
-    server export --quarantined writes that part to files.
+    The other servers then continue without that part. Messages that only the lost server has are lost, even if it comes
+    back. Its part is then quarantined, and pubsub server export --quarantined writes that part to files.
 
     All proxies must answer. The server must be unconnected, or must have lost the topic because its store is an older
     copy. If the command was interrupted, run it again.

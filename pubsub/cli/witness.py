@@ -21,7 +21,7 @@ app = typer.Typer(name="witness", rich_markup_mode=None, pretty_exceptions_enabl
 
 @app.callback()
 def witness() -> None:
-    """Repair a proxy's vote about the primary of a server with a standby."""
+    """Repair a proxy's vote about the primary of a server."""
 
 
 @app.command()

@@ -137,7 +137,7 @@ def replies(
     forget: Annotated[bool, typer.Option("--forget", help="Delete the kept call and its reply.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print the reply to an earlier call, or list the calls that this client keeps."""
+    """Print the reply to an earlier call, or list all calls."""
     if forget and call_id is None:
         raise CallerError("--forget needs the ID of a call; replies without an ID lists them")
     with opened_client(ctx, loaded) as client:
@@ -182,11 +182,11 @@ def serve(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Be the worker of SERVICE until Ctrl-C or SIGTERM: run COMMAND for each call and send its output as the reply.
+    """Answer each call of SERVICE with the output of COMMAND.
 
-    If COMMAND exits with another code than 0, or --handler-timeout kills it, it is tried again. After
-    --handler-attempts tries the caller gets an error reply. Effects of COMMAND are not undone, so they may happen more
-    than once.
+    The client is the worker of SERVICE until Ctrl-C or SIGTERM. If COMMAND exits with another code than 0, or
+    --handler-timeout kills it, it is tried again. After --handler-attempts tries the caller gets an error reply.
+    Effects of COMMAND are not undone, so they may happen more than once.
 
     COMMAND gets these variables. PUBSUB_CALL is the ID of the call, PUBSUB_CALLER the caller, PUBSUB_CALL_KEY the
     message key. PUBSUB_CALL_DOUBTFUL is 1 if a worker with a lost state directory may have handled the call before,

@@ -87,11 +87,11 @@ def client(
     ctx: typer.Context,
     name: Annotated[str, typer.Argument(metavar="ID", help="ID of the client: 1-64 of A-Z a-z 0-9 . _ -")],
 ) -> None:
-    """Act as the client ID: subscribe, put, get and more.
+    """Subscribe, put, get and more, as the client with this ID.
 
     The client's state, such as its unfinished puts and its position in each topic, is in a state directory. The
-    commands subscribe, put, call and serve make that directory; the others need an existing one. Only one process at a
-    time may use an ID.
+    commands subscribe, put, call and serve make the state of a new client; the others need an existing client. Only one
+    process at a time may use an ID. The state belongs to one cluster: do not use it with another one.
 
     Example: pubsub client alice subscribe orders.
     """
@@ -104,13 +104,15 @@ def subscribe(
     loaded: Settings,
     ctx: typer.Context,
     topic: Topic,
-    fresh: Annotated[bool, typer.Option("--fresh", help="Give up waiting messages and begin at the end.")] = False,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Give up waiting messages, and receive only later ones.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Subscribe to TOPIC: receive messages that are put from now on.
+    """Receive the messages that are put to TOPIC from now on.
 
-    If the service still has a subscription of this ID, it continues, with its waiting messages. --fresh begins a new
-    one instead.
+    The command returns when the client is subscribed; get takes the messages. If the cluster still has a subscription
+    of this ID, the client continues that subscription with its waiting messages. --fresh begins a new one instead.
     """
     with opened_client(ctx, loaded, topic, new=True) as opened:
         opened.subscribe(topic, fresh=fresh)
@@ -120,7 +122,7 @@ def subscribe(
 @app.command()
 @takes_settings(ClientSettings)
 def unsubscribe(loaded: Settings, ctx: typer.Context, topic: Topic, as_json: AsJson = False) -> None:
-    """End the subscription to TOPIC; its waiting messages are given up."""
+    """End the subscription to TOPIC. Its waiting messages are given up."""
     with opened_client(ctx, loaded, topic) as opened:
         opened.unsubscribe(topic)
     console.report(as_json, {"client": ctx.obj, "unsubscribed": topic}, f"{ctx.obj} is not subscribed to {topic}")
@@ -142,9 +144,9 @@ def get(
     loaded: Settings,
     ctx: typer.Context,
     topic: Topic,
-    count: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of messages.")] = 1,
+    count: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of messages to take.")] = 1,
     wait: Annotated[
-        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Time to wait for a message if the topic has none.")
+        float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Longest time to wait for the messages of --count.")
     ] = 1.0,
     out: Out = None,
     batch: Annotated[
@@ -157,16 +159,21 @@ def get(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Take messages of TOPIC and print them. Exit code 3 if there is none within --wait.
+    """Take messages of TOPIC and print them.
 
-    Messages are first written, then acknowledged. If the command is killed or its output fails, the next get writes
+    The client must be subscribed. Exit code 3: no message came within --wait.
+
+    The command first writes messages, then acknowledges them. If it is killed or its output fails, the next get writes
     the last batch again. So standard output gets each message at least once. With --out FILE each message arrives
     exactly once: FILE appears when it is complete, and the next get completes the work of a killed one.
 
-    With --count 1 the message is printed unchanged. Otherwise each message ends with an end of line, added if missing.
+    With --count 1 the message is printed unchanged. With a larger count, get adds an end of line to each message that
+    has none.
 
     With --json each message is one line with id, topic, publisher, counter, stamp (microseconds since 1970), body, and
     key and headers if it has any. body_base64, key_base64 or headers_base64 hold values that are not UTF-8.
+
+    To handle each message once in a program, use Client.process in Python.
     """
     from pubsub.client.writing import finish_interrupted
 
@@ -236,13 +243,13 @@ def put(
     message_key: KeyOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Put the content of a file to TOPIC as one message, and return when it is on the server's disk.
+    """Put a file to TOPIC as one message.
 
-    --header and --message-key go with the message, and with --lines with each message. Example: echo hello | pubsub
-    client bob put orders -.
+    The command returns when the message is on the server's disk. --header and --message-key go with the message; with
+    --lines they go with each message. Example: echo hello | pubsub client bob put orders -.
 
-    Exit code 5: no answer in time. The message is kept, and the next put on TOPIC or flush sends it; it is stored
-    once. Exit code 130, with --lines: interrupted. The command prints how many lines were put.
+    Exit code 5: no answer in time. The client keeps the message. The next put on TOPIC, or flush, sends it again, and
+    the server stores it once. Exit code 130, with --lines: interrupted. The command prints how many lines were put.
     """
     from pubsub.protocol import check_topic, encode_headers
 
@@ -267,7 +274,10 @@ def put(
 @app.command()
 @takes_settings(ClientSettings)
 def flush(loaded: Settings, ctx: typer.Context, as_json: AsJson = False) -> None:
-    """Send the unfinished puts, in order, and return when all are on the server's disk. Each is stored once."""
+    """Send the unfinished puts, in order.
+
+    The command returns when all are on the server's disk. Each is stored once.
+    """
     with opened_client(ctx, loaded) as opened:
         opened.flush()
     console.report(as_json, {"client": ctx.obj, "flushed": True}, f"{ctx.obj} has no unfinished put")
@@ -296,9 +306,10 @@ def renew(
     ] = True,
     as_json: AsJson = False,
 ) -> None:
-    """Give a copied state directory a new identity as a publisher, after exit code 10.
+    """Give a copied state directory a new identity.
 
-    With --keep, an unfinished put may be stored twice if the other copy has sent it already.
+    Use it after exit code 10: the client then continues as a new publisher. With --keep, an unfinished put may be
+    stored twice if the other copy has sent it already.
     """
     with opened_client(ctx, loaded) as opened:
         opened.renew(keep=keep)
@@ -315,7 +326,10 @@ def dead_letters(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the client's dead letters: messages that were lost, and messages that a handler failed on too often.
+    """List messages that were lost, or that a handler failed on.
+
+    Such a message is a dead letter: the client keeps it with the error. A message that a handler failed on becomes one
+    after --handler-attempts attempts.
 
     It also works while another process runs the client.
     """
@@ -362,9 +376,10 @@ def export(
     ],
     as_json: AsJson = False,
 ) -> None:
-    """Write the client's state to a directory tree: client_ID/TOPIC/ with the files last_get_id and last_put_counter.
+    """Write the client's state to a directory tree.
 
-    Names of topics are percent-encoded, as in a URL.
+    The tree is client_ID/TOPIC/ with the files last_get_id and last_put_counter. Names of topics are percent-encoded,
+    as in a URL.
     """
     with opened_client(ctx, loaded) as opened:
         opened.export(target)

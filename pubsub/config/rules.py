@@ -170,7 +170,9 @@ RULES: Final[Mapping[str, Rule]] = {
     "advertise": Rule(check_address, "Address to announce to others; none: the one listened on.", optional=True),
     "proxies": Rule(_addresses, "Address of a proxy; once for each."),
     "proxy_keys": Rule(_proxy_keys, "Public key of a proxy, pk_…; once for each, in the order of the proxies."),
-    "key_file": Rule(_path, "File of its secret key; none: the usual file, if it exists.", optional=True),
+    "key_file": Rule(
+        _path, "File with its secret key; none: the key file in its state directory, if any.", optional=True
+    ),
     "authorized": Rule(_path, "Access list: file of the accepted keys and their rights.", optional=True),
     "audit_file": Rule(
         _path, "File for entries, refusals, denials and operators' actions; none: no such file.", optional=True
@@ -181,7 +183,7 @@ RULES: Final[Mapping[str, Rule]] = {
         "HOST:PORT to serve metrics over HTTP; port 0 takes a free one; none: no metrics.",
         optional=True,
     ),
-    "directory": Rule(_path, "Directory of its durable state."),
+    "directory": Rule(_path, "State directory."),
     "startup_wait_seconds": Rule(
         _seconds(0, 3600), "Time after its start without assigning topics; none: one full liveness.", optional=True
     ),
@@ -203,8 +205,10 @@ RULES: Final[Mapping[str, Rule]] = {
     "answer_records_max": Rule(_whole(1, 65_536, "records"), "Records of one answer to a get."),
     "answer_bytes_max": Rule(_size(1, 16 * 2**20), "Bytes of one answer to a get; a record that is larger goes alone."),
     "wait_seconds_max": Rule(_seconds(0, 3600), "Longest wait of one get at the server."),
-    "timeout_seconds": Rule(_seconds(0, 10**9), "Default time-out of a call."),
-    "try_seconds": Rule(_seconds(0.001, 3600), "Wait for an answer to the first try; it doubles with each round."),
+    "timeout_seconds": Rule(_seconds(0, 10**9), "Time limit of an operation, if it has no other."),
+    "try_seconds": Rule(
+        _seconds(0.001, 3600), "Wait for an answer to the first try; the wait doubles with each round."
+    ),
     "tries": Rule(_whole(1, 1000, "tries"), "Tries at one proxy before the next."),
     "witness": Rule(_truth, "Vote on the primary of servers with a standby, and route no messages."),
     "power_safe": Rule(_truth, "Fsync each put before it is sent."),

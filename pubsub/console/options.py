@@ -27,8 +27,11 @@ S = TypeVar("S", ProxySettings, ServerSettings, ClientSettings)
 Lifeline = Annotated[str | None, typer.Option("--lifeline", hidden=True)]
 """Given by `pubsub up` to its child processes; see `console.end_with_parent`."""
 
-_OUR_KEY: Final = "File of our secret key; else PUBSUB_CLIENT_KEY_FILE names it."
+_OUR_KEY: Final = "File with your secret key; default: PUBSUB_CLIENT_KEY_FILE."
 """Help of the key option in commands that have no client ID, and therefore no default place for a key."""
+
+_OF_CLIENT: Final = " By default it is in the user's data directory."
+"""Continues the help of a client's state directory."""
 
 _FIRST: Final = (
     "id",
@@ -50,7 +53,7 @@ OldDirectory = Annotated[Path | None, typer.Argument(hidden=True)]
 ProxyAddresses = Annotated[list[str] | None, typer.Option("--proxy", metavar="ADDR", help="Address of a proxy.")]
 ProxiesFile = Annotated[str | None, typer.Option(metavar="FILE", help="File that lists the proxies, with their keys.")]
 ProxyKeys = Annotated[list[str] | None, typer.Option("--proxy-key", metavar="KEY", help="Public key of a proxy, pk_…")]
-KeyFile = Annotated[str | None, typer.Option("--key", metavar="FILE", help="File of our secret key.")]
+KeyFile = Annotated[str | None, typer.Option("--key", metavar="FILE", help="File with your secret key.")]
 """Options of commands that work without a cluster, and ask one only if it is named."""
 
 REACHING: Final = frozenset({"proxies", "proxies_file", "proxy_keys", "key_file"})
@@ -130,7 +133,7 @@ def _options(role: type[S]) -> list[inspect.Parameter]:
     if any(option.name == "proxies" for option in made):
         made.append(_text("proxies_file", "--proxies-file", "File that lists the proxies, one a line.", "FILE"))
     made.sort(key=lambda option: _FIRST.index(option.name) if option.name in _FIRST else len(_FIRST))
-    made.append(_text("config", "--config", "TOML file with settings; else PUBSUB_CONFIG names it.", "FILE"))
+    made.append(_text("config", "--config", "TOML file with settings; default: PUBSUB_CONFIG.", "FILE"))
     return made
 
 
@@ -141,7 +144,10 @@ def _some_options(role: type[S], only: frozenset[str]) -> list[inspect.Parameter
 
 def _option(role: str, field: Field[Any]) -> inspect.Parameter:
     setting = field.name
-    flag, help_text = flag_name(role, setting), RULES[setting].help + _shown_default(field)
+    flag = flag_name(role, setting)
+    help_text = RULES[setting].help + (
+        _OF_CLIENT if (role, setting) == ("client", "directory") else _shown_default(field)
+    )
     if setting in {"proxies", "proxy_keys"}:
         metavar = "ADDR" if setting == "proxies" else "KEY"
         annotation: Any = Annotated[list[str] | None, typer.Option(flag, help=help_text, metavar=metavar)]

@@ -70,10 +70,10 @@ _FAILED: Final = ("key", "client", "method", "path", "attempts", "problem")
 
 @app.callback()
 def http() -> None:
-    """Send HTTP requests that happen once, even if processes are killed, or receive such requests.
+    """Send or receive HTTP requests that happen once.
 
-    A command stores its request in DIR before it sends it. If no answer comes in time, the request stays there: pubsub
-    http resume continues it, and pubsub http list shows it.
+    They happen once even if processes are killed. A command stores its request in DIR before it sends it. If no answer
+    comes in time, the request stays there: pubsub http resume continues it, and pubsub http list shows it.
     """
 
 

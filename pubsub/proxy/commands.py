@@ -16,7 +16,10 @@ app = typer.Typer(name="proxy", rich_markup_mode=None, pretty_exceptions_enable=
 
 @app.callback()
 def proxy() -> None:
-    """Run a proxy: clients connect to proxies, and proxies find the owner of a topic."""
+    """Run a proxy, which stands between clients and servers.
+
+    Clients connect to proxies. A proxy finds the owner of a topic, the server that stores it.
+    """
 
 
 @app.command()

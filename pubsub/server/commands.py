@@ -21,7 +21,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def server() -> None:
-    """Run a server, or operate one: a server owns topics and stores them on its disk."""
+    """Run a server, which stores topics on its disk, or operate one."""
 
 
 @app.command()
@@ -77,9 +77,9 @@ def import_command(
     directory: Store,
     as_json: AsJson = False,
 ) -> None:
-    """Read a directory tree into a stopped server's store, each topic into a new log.
+    """Read a directory tree into a stopped server's store.
 
-    If the store already holds one of the topics, the command fails and imports nothing.
+    Each topic gets a new log. If the store already holds one of the topics, the command fails and imports nothing.
     """
     from pubsub.server.offline.export import import_tree
 

@@ -35,7 +35,10 @@ PARALLEL_MAX: Final = 1_000
 
 @app.callback()
 def service() -> None:
-    """Request and reply between programs, in the patterns of the ZeroMQ Guide (docs/services.md)."""
+    """Request and reply, in the patterns of the ZeroMQ Guide.
+
+    docs/services.md describes them. For calls that happen once, use call and serve of pubsub client ID.
+    """
 
 
 Broker = Annotated[

@@ -136,6 +136,19 @@ def test_config_show_says_where_each_value_came_from(
     assert "server" not in shown
 
 
+def test_config_show_has_the_default_place_of_a_clients_state(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pubsub.cli.settings.state_directory", lambda role, name: Path("/data") / role / name)
+    assert main(["config", "show", "client"]) == 0
+    assert "/data/client/ID" in capsys.readouterr().out
+    monkeypatch.setenv("PUBSUB_CLIENT_DIRECTORY", "/elsewhere")
+    assert main(["config", "show", "client"]) == 0
+    shown = capsys.readouterr().out
+    assert "/elsewhere" in shown
+    assert "/data" not in shown
+
+
 INTERRUPTED_AT = """
 import importlib.abc, os, signal, sys
 

@@ -40,7 +40,7 @@ def problem(line: str) -> str:
         command = found
         context = command.context_class(command, info_name=word, parent=context)
     known = [command, *([] if context.parent is None else [context.parent.command])]
-    options = {name for one in known for param in one.params for name in param.opts}
+    options = {name for one in known for param in one.params for name in [*param.opts, *param.secondary_opts]}
     unknown = [word for word in re.findall(r"(?<![\w-])--[a-z][a-z-]*", " ".join(words)) if word not in options]
     return f"no {unknown} in {line!r}" if set(unknown) - {"--help", "--version"} else ""
 

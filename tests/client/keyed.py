@@ -85,9 +85,9 @@ class Proxy:
 
     def count(self, name: str) -> int:
         """Return a counter of connections or denials."""
-        entrance = self.process._access
-        assert entrance is not None
-        return int(entrance.gate.access.counters[name] or entrance.gate.counters[name])
+        access = self.process._access
+        assert access is not None
+        return int(access.authorizer.access.counters[name] or access.authorizer.counters[name])
 
     def stop(self) -> None:
         self.process.stop()

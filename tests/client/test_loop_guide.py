@@ -24,7 +24,7 @@ LOOPS = re.findall(r"^```python\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL)
 def waiting(broker: Broker) -> int | None:
     """Return the backlog of the loop's subscriber; None before it is subscribed to both topics."""
     topics = json.loads(bytes(broker.link.ask(Report("spark", "s1")).body))["topics"]
-    held = [topics.get(topic, {}).get("subscribers", {}).get("billing") for topic in ("orders", "refunds")]
+    held = [topics.get(topic, {}).get("subscribers", {}).get("accounts") for topic in ("orders", "refunds")]
     return None if None in held else sum(one["waiting"] for one in held)
 
 
@@ -48,8 +48,8 @@ def test_a_loop_of_the_guide_takes_from_its_topics_and_ends_at_sigterm(tmp_path:
         eventually(lambda: holds(0))
         loop.send_signal(signal.SIGTERM)
         assert loop.wait(PATIENCE) == 0, log.read_text()
-        with Client("billing", proxies=[broker.address], directory=own) as billing:
-            found = rows(billing, "select topic, body from ledger")
+        with Client("accounts", proxies=[broker.address], directory=own) as accounts:
+            found = rows(accounts, "select topic, body from received")
         assert sorted(found) == [(topic, body) for topic in ("orders", "refunds") for body in (b"1", b"2")]
     finally:
         loop.kill()

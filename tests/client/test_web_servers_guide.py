@@ -28,17 +28,19 @@ def test_each_worker_takes_the_first_free_id_and_a_later_one_finds_it_again(
     monkeypatch.setenv("PUBSUB_CLIENT_PROXIES", "ipc:///nowhere")
     monkeypatch.setenv("PUBSUB_CLIENT_DIRECTORY", str(tmp_path))
     open_client = run(NAMES)["open_client"]
-    with open_client("shop") as first, open_client("shop") as second:
+    with open_client("shop", kind=Client) as first, open_client("shop", kind=Client) as second:
         assert (first.path.stem, second.path.stem) == ("shop-1", "shop-2")
-    with open_client("shop") as again:
+    with open_client("shop", kind=Client) as again:
         assert again.path.stem == "shop-1"
 
 
 def test_the_web_application_puts_what_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "workers.py").write_text(NAMES)
+    monkeypatch.syspath_prepend(tmp_path)
     with embedded(bind="tcp://127.0.0.1:0") as cluster:
         monkeypatch.setenv("PUBSUB_CLIENT_PROXIES", ",".join(cluster.proxies))
         monkeypatch.setenv("PUBSUB_CLIENT_PROXY_KEYS", " ".join(cluster.proxy_keys))
-        monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", str(cluster.key_file("shop", "put=orders")))
+        monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", str(cluster.key_file("shop-1", "put=orders")))
         monkeypatch.setenv("PUBSUB_CLIENT_DIRECTORY", str(tmp_path))
         ledger: Client = cluster.client("ledger")
         ledger.subscribe("orders")

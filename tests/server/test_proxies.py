@@ -127,7 +127,7 @@ def test_announcements_that_did_not_come_to_be_are_withdrawn_and_made_anew(proxi
     proxies.announce({"u": "b" * 16}, 4, 0.1)
     proxies.ask_owners({"t": ""}, 17, 0.1)
     proxies.withdraw_announcements()
-    assert [type(out.message).__name__ for out in proxies.out] == ["Whole", "Whole"]
+    assert [type(out.message).__name__ for out in proxies.out] == ["Owners", "Owners"]
     assert sent(proxies, 0.1) == [(0, "Periodic"), (1, "Periodic")]
 
 

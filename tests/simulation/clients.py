@@ -342,7 +342,7 @@ class ClientNode(Process):
 
     def _reopen(self) -> None:
         session = self.session
-        session.midway, session.torn = -1, True
+        session.in_step, session.unusable = -1, True
         waiting = [call for call in self._calls if call.wait is not None]
         open_bodies = self._open_bodies()
         known = suspend(session)

@@ -63,7 +63,7 @@ def test_a_loss_that_is_not_passed_on_the_disk_is_objected_to() -> None:
     def first_only(self: Subscription, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         return dead_letter(self, replace(loss, last=loss.first), at)
 
-    with mock.patch.object(Subscription, "bury", first_only):
+    with mock.patch.object(Subscription, "dead_letter", first_only):
         _, found = missing(FLIPPED, "never")
     assert any("position of" in line for line in found)
 

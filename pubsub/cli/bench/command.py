@@ -46,7 +46,7 @@ Turn = Callable[[Any, int, float], tuple["Figures", "Figures | None"]]
 
 M = TypeVar("M", bound="Measure")
 
-app = typer.Typer(name="bench", rich_markup_mode=None, pretty_exceptions_enable=False)
+app = typer.Typer(name="bench", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
 
 @app.command()
@@ -54,13 +54,13 @@ def bench(
     directory: Directory = None, secs: Seconds = 2.0, reps: Repetitions = 3, sizes: Sizes = "100,1024",
     only: Only = "", as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Measure the speed of the service on this machine: puts, gets, and the time of one put.
+    """Measure the speed of puts and gets on this machine.
 
     It starts its own proxy and server. Measures: sync-put (one put at a time), put-1, put-100 and put-1000 (messages
     of a batch, without waiting), and consume.
 
-    "floor" is the time of one fdatasync of 4 KiB on this disk, and "share" is how many times the floor a figure is. In
-    a clone, scripts/bench measures more.
+    "floor" is the time of one fdatasync of 4 KiB on this disk. "share" is the figure divided by the floor. In a clone,
+    scripts/bench measures more.
     """
     from pubsub.cli.bench.floors import Disk
     from pubsub.cli.bench.measures import MEASURES

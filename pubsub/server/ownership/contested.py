@@ -40,7 +40,7 @@ class Contested:
     def __init__(self, state: State, stores: Stores) -> None:
         self._state, self._stores = state, stores
         self._started = state.stamps.reading(state.started)
-        self._dirty: dict[str, int] = {}
+        self._recorded_at: dict[str, int] = {}
         """The timestamp at which this process last noted another holder, by topic."""
 
     def told(self, name: str, holders: str) -> list[tuple[str, str]]:
@@ -84,7 +84,7 @@ class Contested:
         if topic is None or not topic.contested or name in self._state.newly_contested:
             return
         skew = int(self._state.settings.skew_seconds * MICROSECONDS)
-        if since <= self._dirty.get(name, self._started) + skew:
+        if since <= self._recorded_at.get(name, self._started) + skew:
             return
         gone = [log for log, server in topic.contested.items() if self._stores.serves(server)]
         self.settle(topic, *gone)
@@ -99,8 +99,8 @@ class Contested:
         """Process the commit of newly noted holders."""
         fresh = self._state.newly_contested
         if fresh:
-            self._dirty |= dict.fromkeys(fresh, self._state.stamps.reading(now))
-            self._dirty = {name: stamp for name, stamp in self._dirty.items() if self._state.is_contested(name)}
+            self._recorded_at |= dict.fromkeys(fresh, self._state.stamps.reading(now))
+            self._recorded_at = {name: stamp for name, stamp in self._recorded_at.items() if self._state.is_contested(name)}
             fresh.clear()
 
     def merged(self, topic: Topic, contested: Iterable[tuple[str, str]]) -> None:

@@ -215,7 +215,7 @@ class Moments:
         if not client.alive or client.paused:
             return
         if self.random.random() < 0.5:
-            client.session.midway = True
+            client.session.in_step = True
             self.cast.counters["clients closed after a step was cut off"] += 1
         else:
             client.host.disk.full = True
