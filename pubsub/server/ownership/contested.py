@@ -100,7 +100,8 @@ class Contested:
         fresh = self._state.newly_contested
         if fresh:
             self._recorded_at |= dict.fromkeys(fresh, self._state.stamps.reading(now))
-            self._recorded_at = {name: stamp for name, stamp in self._recorded_at.items() if self._state.is_contested(name)}
+            held = self._state.is_contested
+            self._recorded_at = {name: stamp for name, stamp in self._recorded_at.items() if held(name)}
             fresh.clear()
 
     def merged(self, topic: Topic, contested: Iterable[tuple[str, str]]) -> None:
