@@ -1,0 +1,299 @@
+"""The world of the model: four servers that may hold the topic at once, late, lost and doubled requests, merges."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from tests.topics.model.messages import Answer, Get, Message, Publish, Put, Read, Subscribe
+from tests.topics.model.publishers import ROWS_MAX, Publisher, Sink
+from tests.topics.model.readers import Reader, Seeker
+from tests.topics.model.retention import compact, draw_policy, retain
+from tests.topics.model.starting import begin
+from tests.topics.model.tables import View
+from tests.topics.model.topic import ALWAYS, SKEW, Content, Position, Record, Span, Subscription, Topic
+
+SERVERS: Final = 4
+
+
+@dataclass
+class Sent:
+    """The steps at which a message was put, answered and last taken; its stamps at each server that took it."""
+
+    invoked: int
+    answered: int = 0
+    taken: int = 0
+    stamps: list[int] = field(default_factory=list)
+
+
+class World:
+    """One run.
+
+    Args:
+        seed: everything that is drawn.
+        rules: which hold.
+    """
+
+    def __init__(self, seed: int, rules: Mapping[str, bool]) -> None:
+        self.random, self.rules, self.clock, self._logs = Random(seed), rules, 0, 0
+        self.topics: list[Topic | None] = [None] * SERVERS
+        self.skew = [self.random.randrange(SKEW) for _ in range(SERVERS)]
+        self.frozen: dict[int, int] = {}
+        self.late: list[tuple[int, Message]] = []
+        self.violations: list[tuple[str, ...]] = []
+        self.figures: Counter[str] = Counter()
+        self.puts: dict[Content, Sent] = {}
+        self.seen: list[Position] = []
+        self.policy = draw_policy(self.random)
+        self.publishers = [Publisher(self, "p0"), Publisher(self, "p1"), Sink(self, "sink")]
+        self.readers = [Reader(self, f"x{n}") for n in range(self.random.choice((0, 1, 3)))]
+        self.readers += [Seeker(self, f"r{n}") for n in range(self.random.choice((0, 1, 2)))]
+        views = self.random.randrange(1, 3) if self.policy.keep in {"ever", "latest"} else 0
+        self.views = [View(self, f"v{n}") for n in range(views)]
+        self.near = self.random.choice((0.2, 0.6, 0.9, 0.99, 1.0))
+        self.splits = self.random.choice((0.1, 0.3, 0.5))
+
+    def now(self) -> int:
+        self.clock += 1
+        return self.clock
+
+    def holders(self) -> list[int]:
+        return [server for server, topic in enumerate(self.topics) if topic]
+
+    def is_sole_owner(self, server: int) -> bool:
+        return self.holders() == [server]
+
+    def send(self, contents: Iterable[Content]) -> None:
+        for content in contents:
+            self.puts[content] = Sent(self.now())
+
+    def confirm(self, contents: Iterable[Content]) -> None:
+        for content in contents:
+            self.puts[content].answered = self.now()
+
+    def object_to(self, *violation: str) -> None:
+        self.violations.append(violation)
+
+    def _topic(self, server: int) -> Topic:
+        topic = self.topics[server]
+        if topic is None:
+            self._logs += 1
+            topic = self.topics[server] = Topic(f"L{self._logs}")
+        return topic
+
+    # What checks ask
+
+    def record_at(self, position: Position) -> Record:
+        log, _ = position
+        return next(topic.record(position) for topic in self.topics if topic and log in topic.logs)
+
+    def is_bare(self, position: Position) -> bool:
+        return any(topic and position in topic.bare for topic in self.topics)
+
+    def is_kept(self, content: Content, sent: Sent, answered: int) -> bool:
+        """Return True if `keep` promises the message to a reader whose start was answered at this step."""
+        if self.policy.keep == "age":
+            return min(sent.stamps) > answered + SKEW - self.policy.amount
+        if self.policy.keep not in {"records", "bytes"}:
+            return self.policy.keep == "ever"
+        return content in self._newest()
+
+    def _newest(self) -> set[Content]:
+        """Return what `keep` keeps of all that was ever stored, once all holders have merged."""
+        (server,) = self.holders()
+        kept, size = set(), 0
+        for _, record in reversed(self._topic(server).ever_shown()):
+            if size >= self.policy.amount:
+                break
+            kept.add(record.content)
+            size += record.size if self.policy.keep == "bytes" else 1
+        return kept
+
+    # Requests
+
+    def request(self, message: Message) -> Answer | None:
+        """Send to some server; None if the request or its answer is lost or late."""
+        holders, random = self.holders(), self.random
+        near = holders and random.random() < self.near
+        server = random.choice(holders) if near else random.randrange(SERVERS)
+        fate = random.random()
+        # The Messenger removes exact repeats. A server that gave the topic away would take a repeated SUBSCRIBE as new.
+        if fate < 0.1 or (fate > 0.98 and not isinstance(message, Subscribe)):
+            self.late.append((server, message))
+        if fate < 0.15:
+            return None
+        answer = self.serve(server, message)
+        return None if fate < 0.3 else answer
+
+    def serve(self, server: int, message: Message) -> Answer | None:
+        """Have a server take a message now."""
+        if server in self.frozen or (self.topics[server] is None and isinstance(message, Get | Read)):
+            return None
+        topic, time = self._topic(server), self.now() + self.skew[server]
+        match message:
+            case Put():
+                return self._put(server, topic, time, message)
+            case Publish():
+                return self._publish(server, topic, time, message)
+            case Subscribe():
+                return self._subscribe(server, topic, time, message)
+            case Get():
+                return self._get(topic, message)
+            case Read():
+                return self._read(topic, message)
+
+    def _put(self, server: int, topic: Topic, time: int, put: Put) -> Answer | None:
+        last, end = topic.last.get(put.publisher, 0), put.counter + len(put.contents) - 1
+        if end <= last:
+            return Answer("duplicate", number=last)
+        if put.previous > last or (put.marked and not self.is_sole_owner(server)):
+            return None
+        self._append(topic, time, put.publisher, put.counter, put.contents)
+        return Answer("success", number=end)
+
+    def _publish(self, server: int, topic: Topic, time: int, batch: Publish) -> Answer | None:
+        last = topic.last.get(batch.publisher, 0) // ROWS_MAX
+        if batch.batch <= last:
+            return Answer("duplicate")
+        if last != batch.batch - 1 and not self.is_sole_owner(server):
+            return None
+        self._append(topic, time, batch.publisher, batch.batch * ROWS_MAX, batch.rows)
+        return Answer("success")
+
+    def _append(self, topic: Topic, time: int, publisher: str, first: int, contents: tuple[Content, ...]) -> None:
+        for counter, content in enumerate(contents, first):
+            sent = self.puts[content]
+            sent.stamps.append(topic.append(publisher, counter, content, time, self.clock))
+            sent.taken = self.clock
+
+    def _subscribe(self, server: int, topic: Topic, time: int, asked: Subscribe) -> Answer | None:
+        known = topic.subscriptions.get(asked.name)
+        if known is not None and asked.number <= known.number:
+            return Answer("success", known.acknowledged) if asked.number == known.number else None
+        if not asked.on:
+            off = Subscription(asked.number, False, time, time, [], (topic.open, topic.end - 1))
+            topic.subscriptions[asked.name] = off
+            return Answer("success", off.acknowledged)
+        begun = begin(topic, asked.start, time, self.rules, sole_owner=self.is_sole_owner(server))
+        if begun.refusal:
+            if begun.refusal == "gone" and self._is_held(asked.start.position):
+                self.object_to("gone, but held", asked.name)
+            return Answer(begun.refusal)
+        if any(record is None for _, record in topic.walk(begun.spans, ALWAYS)):
+            self.object_to("a new reader is told of a loss", asked.name)
+        first = begun.spans[0] if begun.spans else Span(topic.open, topic.end)
+        made = Subscription(asked.number, True, begun.since, time, begun.spans, (first.log, first.low - 1))
+        topic.subscriptions[asked.name] = made
+        return Answer("success", made.acknowledged, begins=begun.begins)
+
+    def _is_held(self, position: Position) -> bool:
+        log, offset = position
+        held = [topic for topic in self.topics if topic and log in topic.logs]
+        return any(max(topic.low[log], topic.floors[log]) <= offset <= len(topic.logs[log]) for topic in held)
+
+    def _get(self, topic: Topic, get: Get) -> Answer | None:
+        known = topic.subscriptions.get(get.name)
+        if known is None or not known.on or get.number != known.number:
+            return None
+        for index, span in enumerate(known.backlog):
+            if span.holds(get.last):
+                known.backlog = [replace(span, low=get.last[1] + 1), *known.backlog[index + 1 :]]
+                known.acknowledged = get.last
+                break
+        else:
+            if get.last != known.acknowledged:
+                return Answer("behind")
+        items = list(topic.walk(known.backlog, self.owed_since(known), reports=self.rules["lost"]))
+        if any(record is None and position[1] < topic.low[position[0]] for position, record in items):
+            self.object_to("a row is missing", get.name)
+        if get.after != get.last:
+            places = [place for span in known.backlog for place in topic.positions(span)]
+            passed = set(places[: places.index(get.after) + 1]) if get.after in places else set(places)
+            items = [one for one in items if one[0] not in passed]
+        return Answer("records", items=tuple(items[: get.limit]))
+
+    def owed_since(self, known: Subscription) -> int:
+        """Return the stamp up to which a bare row was already too old when the subscription was made."""
+        if self.policy.keep == "age" and self.rules["owed"]:
+            return known.made - self.policy.amount - SKEW
+        return ALWAYS
+
+    def _read(self, topic: Topic, read: Read) -> Answer:
+        rows = topic.shown()
+        if read.position is not None:
+            if self.rules["again"] and read.token not in topic.tokens:
+                return Answer("again")
+            place = topic.place_of(read.position)
+            gone = [topic.place_of(position) for position in topic.gone[read.began :]]
+            if self.rules["tombstones"] and any(place < one for one in gone):
+                return Answer("again")
+            rows = [row for row in rows if topic.place_of(row[0]) > place]
+        return Answer("records", number=len(topic.gone), items=tuple(rows[: read.limit]), token=topic.token)
+
+    # Servers
+
+    def operate(self) -> None:
+        """Freeze, merge, or let go of something."""
+        owners = [server for server in self.holders() if server not in self.frozen]
+        if self.random.random() < self.splits:
+            self._merge_some(owners)
+        elif owners:
+            server = self.random.choice(owners)
+            topic, time = self._topic(server), self.now() + self.skew[server]
+            sole_owner = self.is_sole_owner(server) or not self.rules["whole"]
+            if not self.policy.compacts:
+                retain(topic, self.policy, time, self.rules, self.figures, sole_owner=sole_owner)
+            elif sole_owner:
+                compact(topic, time, self.rules, self.figures, self.random)
+
+    def _merge_some(self, owners: list[int]) -> None:
+        if self.frozen and self.random.random() < 0.6:
+            self._merge(*self.random.choice(sorted(self.frozen.items())))
+        elif owners:
+            giver = self.random.choice(owners)
+            receiver = self.random.choice([server for server in range(SERVERS) if server != giver])
+            if receiver not in self.frozen and giver not in self.frozen.values():
+                self.frozen[giver] = receiver
+
+    def _merge(self, giver: int, receiver: int) -> None:
+        given = self.topics[giver]
+        if receiver in self.frozen or given is None:
+            return
+        topic = self._topic(receiver)
+        if topic.has_let_go and given.has_let_go and self.rules["whole"]:
+            self.object_to("both sides have let go of something")
+        if wrong := topic.absorb(given, self.rules):
+            self.object_to(wrong)
+        self.topics[giver] = None
+        del self.frozen[giver]
+        self.figures["merges"] += 1
+
+    def _serve_late(self) -> None:
+        self.serve(*self.late.pop(self.random.randrange(len(self.late))))
+
+    def run(self, steps: int) -> World:
+        """In the end, late messages arrive, all holders merge, and each reader receives what is there."""
+        rate, random = self.random.choice((0.03, 0.1, 0.2)), self.random
+        actors = [*self.publishers, *self.readers, *self.views]
+        for _ in range(steps):
+            if random.random() < rate:
+                self.operate()
+            elif self.late and random.random() < 0.1:
+                self._serve_late()
+            else:
+                random.choice(actors).step()
+        while self.late:
+            self._serve_late()
+        while self.frozen or len(self.holders()) > 1:
+            if not self.frozen:
+                first, *_, last = self.holders()
+                self.frozen[last] = first
+            for giver in sorted(self.frozen):
+                self._merge(giver, next(server for server in range(SERVERS) if server not in self.frozen))
+        for server in self.holders():
+            for actor in actors:
+                actor.finish(server)
+        return self
