@@ -147,6 +147,7 @@ class Seeker(Reader):
                 self.store(1)
         elif chance < (0.05 if self.wants else 0.3):
             self.seek(self._drawn_start())
+            self.ask()
         elif self.wants:
             self.receive_some(chance)
 
@@ -169,7 +170,6 @@ class Seeker(Reader):
         self.start, self.wants, self.settled, self.invoked = start, True, False, world.now()
         self.taken, self.lost = set(), set()
         self.number += 1
-        self.ask()
 
     def request(self) -> Subscribe:
         self.number += self.world.rules["renumber"]

@@ -35,9 +35,18 @@ class Policy:
     def compacts(self) -> bool:
         return self.keep == "latest"
 
+    @property
+    def counts(self) -> bool:
+        return self.keep in {"records", "bytes"}
 
-def draw_policy(random: Random) -> Policy:
-    keep = random.choice(("ever", "age", "age", "records", "bytes", "latest", "latest"))
+
+def draw_policy(random: Random, theme: str) -> Policy:
+    keeps = {
+        "mixed": ("ever", "age", "age", "records", "bytes", "latest", "latest"),
+        "seeks": ("ever", "age", "records", "bytes"),
+        "tables": ("latest",),
+    }
+    keep = random.choice(keeps[theme])
     if keep in {"ever", "latest"}:
         return Policy(keep)
     amount = {"age": 40, "records": 6, "bytes": 15}[keep]
@@ -83,7 +92,7 @@ def releases(policy: Policy, topic: Topic, time: int, rules: Mapping[str, bool])
     """Return the predicate: `keep` lets go of the record at a position."""
     if policy.keep == "age":
         return lambda position: topic.record(position).stamp <= time - policy.amount
-    if policy.keep in {"records", "bytes"}:
+    if policy.counts:
         after = newer(topic, (lambda record: 1) if policy.keep == "records" else (lambda record: record.size), rules)
         return lambda position: after[position] >= policy.amount
     return lambda position: False

@@ -22,7 +22,7 @@ LOOKING_BACK: Final = {
     "gone": "T11: only the sole owner says that a position of an unknown log is gone",
     "position": "T11: `since` of a start at a position is the record's stamp less the skew",
     "beside": "T11: such a start begins at that time in the spans before the record's log too",
-    "last": "T12: `since` of a start at the last N is the first record's stamp less the skew",
+    "last": "T12: `since` of a start at the last N is the first stamp, and at most the seek's time less the skew",
     "shown": "T12: the last N are counted in shown records, not in offsets",
     "visible": "T15: compaction goes by the order of the history, and by what the history shows",
     "again": "T16: a view begins anew where a merge has put its log after another",

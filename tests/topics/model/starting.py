@@ -87,6 +87,6 @@ def _last(topic: Topic, spans: Sequence[Span], count: int, time: int, rules: Map
     if not chosen:
         return Begun([Span(topic.open, topic.end)], time - SKEW)
     index, position, record = chosen[0]
-    since = record.stamp - 1 - (SKEW if rules["last"] else 0)
+    since = min(record.stamp - 1, time - SKEW) if rules["last"] else record.stamp - 1
     begins = frozenset(record.content for _, _, record in shown[-count:])
-    return Begun([replace(spans[index], low=position[1]), *spans[index + 1 :]], min(since, time - SKEW), "", begins)
+    return Begun([replace(spans[index], low=position[1]), *spans[index + 1 :]], since, "", begins)
