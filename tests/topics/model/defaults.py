@@ -1,0 +1,208 @@
+"""A random model of defaults by pattern (T3): files that differ between servers, a topic that moves, late heartbeats.
+
+An operator changes the files one after another, and restarts each server. Servers tell their default in heartbeats,
+which arrive late, in any order, or never. Checked: no record goes by a default while some server that is not removed
+runs, or last ran, with a default that keeps it, and the record has been held under such a default. When all agree, and
+are heard, something goes.
+
+T3 as first written compares live servers only. Then a server that gives its topics away and stops takes its default
+with it: see `silent`, `heard`, `travels` and `chain`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from random import Random
+from typing import Final, NamedTuple
+
+SERVERS: Final = 3
+VALUES: Final = (0, 20, 60)
+
+RULES: Final = {
+    "compare": "T3: while known servers differ, nothing goes by a default",
+    "silent": "T3: a server that is down counts with what it told last, until it is removed",
+    "heard": "T3: nothing goes by a default before each known server has been heard in this life",
+    "newer": "T3: what a server told in an earlier life does not replace what it told later",
+    "travels": "T3: a transfer carries the giver's default",
+    "chain": "T3: a transfer carries what the giver has heard from others too",
+    "removed": "T3: a removed server does not count",
+}
+
+
+class Told(NamedTuple):
+    """A default as a server told it; lives count its starts."""
+
+    life: int
+    keep: int
+
+
+@dataclass
+class Record:
+    """A record, and the largest default under which it was held."""
+
+    stamp: int
+    held_under: int
+
+
+@dataclass
+class Server:
+    """One server; `heard` is in memory only."""
+
+    index: int
+    file: int
+    told: Told
+    up: bool = True
+    removed: bool = False
+    heard: dict[int, Told] = field(default_factory=dict)
+
+
+class World:
+    """One run."""
+
+    def __init__(self, seed: int, rules: Mapping[str, bool]) -> None:
+        self.random, self.rules, self.clock = Random(seed), rules, 0
+        first = self.random.choice(VALUES)
+        self.servers = [Server(index, first, Told(1, first)) for index in range(SERVERS)]
+        self.target, self.holder = first, 0
+        self.lateness = self.random.choice((0.1, 0.4, 0.8))
+        self.stops = self.random.choice((0.01, 0.03, 0.08))
+        self.records: list[Record] = []
+        self.late: list[tuple[int, int, Told]] = []
+        self.violations: list[tuple[str, ...]] = []
+        self.figures: Counter[str] = Counter()
+
+    def _up(self) -> list[Server]:
+        return [server for server in self.servers if server.up]
+
+    def run(self, steps: int) -> World:
+        """In the end, all that are left agree and are heard; then retention must act."""
+        often = (self._put, self._beat, self._beat, self._deliver, self._move, self._retain)
+        kinds = [*often, *often, self._change]
+        for _ in range(steps):
+            self.clock += 1
+            if self.random.random() < self.stops:
+                self._stop_or_start()
+            else:
+                self.random.choice(kinds)()
+        self._agree()
+        return self
+
+    def _put(self) -> None:
+        holder = self.servers[self.holder]
+        if holder.up:
+            self.records.append(Record(self.clock, holder.told.keep))
+
+    def _beat(self) -> None:
+        """A heartbeat from one server to another: it arrives, or is late, or is lost."""
+        one, other = self.random.sample(self.servers, 2)
+        if one.up:
+            fate = self.random.random()
+            if fate < self.lateness:
+                self.late.append((one.index, other.index, one.told))
+            elif fate < 0.9:
+                self._hear(other, one.index, one.told)
+
+    def _deliver(self) -> None:
+        if self.late:
+            one, other, told = self.late.pop(self.random.randrange(len(self.late)))
+            self._hear(self.servers[other], one, told)
+
+    def _hear(self, server: Server, index: int, told: Told) -> None:
+        known = server.heard.get(index)
+        if server.up and (known is None or told.life >= known.life or not self.rules["newer"]):
+            server.heard[index] = told
+
+    def _change(self) -> None:
+        """The operator goes on with a change of all files, or begins another one."""
+        behind = [server for server in self.servers if server.file != self.target]
+        if not behind:
+            if self.random.random() < 0.1:
+                self.target = self.random.choice(VALUES)
+            return
+        server = self.random.choice(behind)
+        server.file = self.target
+        if server.up:
+            self._start(server)
+
+    def _start(self, server: Server) -> None:
+        server.up, server.heard = True, {}
+        server.told = Told(server.told.life + 1, server.file)
+        if server.index == self.holder:
+            self._held_by(server)
+
+    def _held_by(self, server: Server) -> None:
+        for record in self.records:
+            if self.clock - record.stamp <= server.told.keep:
+                record.held_under = max(record.held_under, server.told.keep)
+
+    def _stop_or_start(self) -> None:
+        server = self.random.choice(self.servers)
+        if server.removed:
+            return
+        if server.up:
+            server.up = False
+        elif self.random.random() < 0.5:
+            self._start(server)
+        elif server.index != self.holder and not any(other.removed for other in self.servers):
+            server.removed = True
+
+    def _move(self) -> None:
+        giver = self.servers[self.holder]
+        others = [server for server in self._up() if server is not giver]
+        if not giver.up or not others:
+            return
+        receiver = self.random.choice(others)
+        carried = {giver.index: giver.told} if self.rules["travels"] else {}
+        if self.rules["chain"]:
+            carried |= giver.heard
+        for index, told in carried.items():
+            if index != receiver.index:
+                self._hear(receiver, index, told)
+        self.holder = receiver.index
+        self._held_by(receiver)
+        self.figures["moves"] += 1
+
+    def _may_apply(self, holder: Server) -> bool:
+        """Return True if the holder may let go of something by its default."""
+        for other in self.servers:
+            if other is holder or (other.removed and self.rules["removed"]):
+                continue
+            if not other.up and not self.rules["silent"]:
+                continue
+            told = holder.heard.get(other.index)
+            if told is None and self.rules["heard"]:
+                return False
+            if told is not None and told.keep != holder.told.keep and self.rules["compare"]:
+                return False
+        return True
+
+    def _retain(self) -> None:
+        holder = self.servers[self.holder]
+        if not holder.up:
+            return
+        if not self._may_apply(holder):
+            self.figures["held back"] += 1
+            return
+        for record in [record for record in self.records if self.clock - record.stamp > holder.told.keep]:
+            self.records.remove(record)
+            self.figures["released"] += 1
+            for other in self.servers:
+                keeps = min(other.told.keep, record.held_under)
+                if not other.removed and self.clock - record.stamp <= keeps:
+                    self.violations.append(("let go of what another server's default keeps", f"{other.index}"))
+
+    def _agree(self) -> None:
+        holder = self.servers[self.holder]
+        for server in self.servers:
+            if not server.removed and (server is holder or server.file != self.target or not server.up):
+                server.file = self.target
+                self._start(server)
+        for server in self._up():
+            if server is not holder:
+                self._hear(holder, server.index, server.told)
+        self.clock += max(VALUES) + 1
+        self._retain()
+        if self.records:
+            self.violations.append(("held back for ever",))
