@@ -13,6 +13,7 @@ class Put(NamedTuple):
     Attributes:
         previous: the publisher's counter before the batch.
         marked: only the sole owner may take it.
+        due: the step at which it is delivered; 0: at once.
     """
 
     publisher: str
@@ -20,6 +21,7 @@ class Put(NamedTuple):
     previous: int
     marked: bool
     contents: tuple[Content, ...]
+    due: int = 0
 
 
 class Publish(NamedTuple):

@@ -50,7 +50,7 @@ class Publisher:
         self.counter = first + random.randrange(3)
         contents = tuple((self.name, counter) for counter in range(first, self.counter + 1))
         self.world.send(contents)
-        self.outbox.append(Put(self.name, first, self.previous, self.marked, contents))
+        self.outbox.append(Put(self.name, first, self.previous, self.marked, contents, self.world.draw_due()))
         self.previous, self.marked = self.counter, False
         self.older.append((tuple(self.outbox), self.previous))
 

@@ -210,7 +210,7 @@ class Seeker(Reader):
             return True
         if content in self.begins:
             return True
-        if self.start.kind == "stamp" and min(sent.stamps) < self.start.value:
+        if self.start.kind == "stamp" and min(sent.stamps, default=self.start.value) < self.start.value:
             return False
         if self.start.kind == "position" and sent.invoked <= world.record_at(self.start.position).taken:
             return False

@@ -91,8 +91,20 @@ class World:
         topic = self.topics[server]
         if topic is None:
             self._logs += 1
-            topic = self.topics[server] = Topic(f"L{self._logs}")
+            topic = self.topics[server] = self.make(f"L{self._logs}")
         return topic
+
+    # What a world with more in it changes
+
+    def make(self, log: str) -> Topic:
+        return Topic(log)
+
+    def draw_due(self) -> int:
+        """Return when a new put is due; 0: at once."""
+        return 0
+
+    def settle(self, server: int) -> None:
+        """Finish what the last holder has still to do, before the readers finish."""
 
     # What checks ask
 
@@ -301,7 +313,8 @@ class World:
     def run(self, steps: int) -> World:
         """In the end, late messages arrive, all holders merge, and each reader receives what is there."""
         rate, random = self.random.choice((0.03, 0.1, 0.2)), self.random
-        actors = [*self.publishers, *self.readers, *self.views]
+        reading = [*self.readers, *self.views]
+        actors = [*self.publishers, *reading]
         for _ in range(steps):
             if random.random() < rate:
                 self.operate()
@@ -318,6 +331,9 @@ class World:
             for giver in sorted(self.frozen):
                 self._merge(giver, next(server for server in range(SERVERS) if server not in self.frozen))
         for server in self.holders():
-            for actor in actors:
-                actor.finish(server)
+            for publisher in self.publishers:
+                publisher.finish(server)
+            self.settle(server)
+            for reader in reading:
+                reader.finish(server)
         return self
