@@ -10,7 +10,7 @@ from tests.topics.model.exploring import explore
 from tests.topics.model.models import MODELS
 from tests.topics.model.rules import all_but
 
-RUNS: Final = {"looking_back": 400, "settings": 60, "defaults": 150, "delay": 150}
+RUNS: Final = {"looking_back": 400, "settings": 60, "defaults": 150, "delay": 150, "deletion": 150}
 """Runs with all rules; `python -m tests.topics.model MODEL --runs N` makes more."""
 
 FIGURES: Final = {
@@ -18,6 +18,7 @@ FIGURES: Final = {
     "settings": ("conflicts", "refused", "released"),
     "defaults": ("held back", "moves", "released"),
     "delay": ("delayed", "delivered", "merges"),
+    "deletion": ("deletions", "files lost", "merges"),
 }
 """Each happens at least a hundred times in these runs."""
 
@@ -75,6 +76,14 @@ CAUGHT: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "travels": (0, "lost"),
         "both": (41, "lost"),
         "delivered": (350, "doubled"),
+    },
+    "deletion": {
+        "all": (21, "lost"),
+        "carried": (87, "lost"),
+        "lower": (3, "a deleted message is back"),
+        "named": (27, "a deleted message is back"),
+        "previous": (0, "put stuck"),
+        "memory": (17, "lost"),
     },
 }
 """For each rule the first seed that objects where the rule is left out, and an objection."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tests.topics.model import defaults, delay, settings
+from tests.topics.model import defaults, delay, deletion, settings
 from tests.topics.model.exploring import Model
 from tests.topics.model.rules import LOOKING_BACK
 from tests.topics.model.world import World
@@ -14,4 +14,5 @@ MODELS: Final[dict[str, tuple[Model, dict[str, str]]]] = {
     "settings": (settings.World, settings.RULES),
     "defaults": (defaults.World, defaults.RULES),
     "delay": (delay.DelayingWorld, delay.RULES),
+    "deletion": (deletion.World, deletion.RULES),
 }
