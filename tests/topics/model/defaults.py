@@ -1,12 +1,12 @@
 """A random model of defaults by pattern (T3): files that differ between servers, a topic that moves, late heartbeats.
 
-An operator changes the files one after another, and restarts each server. Servers tell their default in heartbeats,
-which arrive late, in any order, or never. Checked: no record goes by a default while some server that is not removed
-runs, or last ran, with a default that keeps it, and the record has been held under such a default. When all agree, and
-are heard, something goes.
+An operator changes the files one after another, and restarts each server. Servers tell their default when they are
+asked. The answers arrive late, in any order, or never. Checked: a server that held a record protects it, until that
+server starts again or is removed. A record that such a server's default keeps does not go by another default. When all
+servers agree, and have been heard, retention acts.
 
 T3 as first written compares live servers only. Then a server that gives its topics away and stops takes its default
-with it: see `silent`, `heard`, `travels` and `chain`.
+with it: see `silent`, `heard`, `asked`, `travels` and `chain`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ RULES: Final = {
     "compare": "T3: while known servers differ, nothing goes by a default",
     "silent": "T3: a server that is down counts with what it told last, until it is removed",
     "heard": "T3: nothing goes by a default before each known server has been heard in this life",
+    "asked": "T3: only the answer to a question of this life counts, since a late one may be of any age",
     "newer": "T3: what a server told in an earlier life does not replace what it told later",
     "travels": "T3: a transfer carries the giver's default",
     "chain": "T3: a transfer carries what the giver has heard from others too",
@@ -40,10 +41,10 @@ class Told(NamedTuple):
 
 @dataclass
 class Record:
-    """A record, and the largest default under which it was held."""
+    """A record, and by server the last life in which it was held there."""
 
     stamp: int
-    held_under: int
+    held: dict[int, int]
 
 
 @dataclass
@@ -69,7 +70,7 @@ class World:
         self.lateness = self.random.choice((0.1, 0.4, 0.8))
         self.stops = self.random.choice((0.01, 0.03, 0.08))
         self.records: list[Record] = []
-        self.late: list[tuple[int, int, Told]] = []
+        self.late: list[tuple[int, int, Told, int]] = []
         self.violations: list[tuple[str, ...]] = []
         self.figures: Counter[str] = Counter()
 
@@ -92,22 +93,23 @@ class World:
     def _put(self) -> None:
         holder = self.servers[self.holder]
         if holder.up:
-            self.records.append(Record(self.clock, holder.told.keep))
+            self.records.append(Record(self.clock, {holder.index: holder.told.life}))
 
     def _beat(self) -> None:
-        """A heartbeat from one server to another: it arrives, or is late, or is lost."""
+        """One server tells another its default: that arrives, or is late, or is lost."""
         one, other = self.random.sample(self.servers, 2)
         if one.up:
             fate = self.random.random()
             if fate < self.lateness:
-                self.late.append((one.index, other.index, one.told))
+                self.late.append((one.index, other.index, one.told, other.told.life))
             elif fate < 0.9:
                 self._hear(other, one.index, one.told)
 
     def _deliver(self) -> None:
         if self.late:
-            one, other, told = self.late.pop(self.random.randrange(len(self.late)))
-            self._hear(self.servers[other], one, told)
+            one, other, told, asked_in = self.late.pop(self.random.randrange(len(self.late)))
+            if asked_in == self.servers[other].told.life or not self.rules["asked"]:
+                self._hear(self.servers[other], one, told)
 
     def _hear(self, server: Server, index: int, told: Told) -> None:
         known = server.heard.get(index)
@@ -134,8 +136,7 @@ class World:
 
     def _held_by(self, server: Server) -> None:
         for record in self.records:
-            if self.clock - record.stamp <= server.told.keep:
-                record.held_under = max(record.held_under, server.told.keep)
+            record.held[server.index] = server.told.life
 
     def _stop_or_start(self) -> None:
         server = self.random.choice(self.servers)
@@ -189,8 +190,8 @@ class World:
             self.records.remove(record)
             self.figures["released"] += 1
             for other in self.servers:
-                keeps = min(other.told.keep, record.held_under)
-                if not other.removed and self.clock - record.stamp <= keeps:
+                protects = record.held.get(other.index) == other.told.life and not other.removed
+                if protects and self.clock - record.stamp <= other.told.keep:
                     self.violations.append(("let go of what another server's default keeps", f"{other.index}"))
 
     def _agree(self) -> None:

@@ -12,7 +12,7 @@ LOOKING_BACK: Final = {
     "counted": "T6: spans with a watermark count nothing toward a `keep` of records or bytes",
     "rows": "T6: without a sole owner, the limit in bytes takes bodies only; the rows stay for a merge",
     "floor": "T6: a new reader begins at the floor, above the bare rows",
-    "owed": "T6: after a merge, a bare row that was too old when the subscription was made is passed over",
+    "owed": "T6, T10: with `keep` by age, `since` is at least the time of the seek less `keep` and the skew",
     "renumber": "T7: each transmission of a seek has a number of its own",
     "forget": "T8: a seek empties the client's list of last counters",
     "prefetch": "T8: a seek empties what was fetched, and nothing is taken before its answer",

@@ -61,13 +61,11 @@ class Subscription:
 
     Attributes:
         since: records of the other server with a stamp up to it are left out by a merge.
-        made: the server's clock when it was made, or when the seek was made.
     """
 
     number: int
     on: bool
     since: int
-    made: int
     backlog: list[Span]
     acknowledged: Position
 
@@ -145,12 +143,11 @@ class Topic:
 
     # What readers receive
 
-    def walk(self, spans: Sequence[Span], owed_since: int = ALWAYS, *, reports: bool = True) -> Iterator[Item]:
+    def walk(self, spans: Sequence[Span], *, reports: bool = True) -> Iterator[Item]:
         """Yield what the spans hold.
 
         Args:
-            owed_since: bare rows with a stamp up to it are passed over in silence.
-            reports: other bare rows, and offsets without a row, are reported as lost.
+            reports: bare rows, and offsets without a row, are reported as lost.
         """
         for span in spans:
             for position in self.positions(span):
@@ -162,7 +159,7 @@ class Topic:
                     continue
                 elif position not in self.bare:
                     yield position, record
-                elif reports and record.stamp > owed_since:
+                elif reports:
                     yield position, None
 
     def beginning(self, *, at_floor: bool = True) -> list[Span]:

@@ -14,7 +14,7 @@ from tests.topics.model.readers import Reader, Seeker
 from tests.topics.model.retention import compact, draw_policy, fold, retain
 from tests.topics.model.starting import begin
 from tests.topics.model.tables import View
-from tests.topics.model.topic import ALWAYS, SKEW, Content, Position, Record, Span, Subscription, Topic
+from tests.topics.model.topic import SKEW, Content, Position, Record, Span, Subscription, Topic
 
 SERVERS: Final = 4
 
@@ -208,7 +208,7 @@ class World:
         if known is not None and asked.number <= known.number:
             return Answer("success", known.acknowledged) if asked.number == known.number else None
         if not asked.on:
-            off = Subscription(asked.number, False, time, time, [], (topic.open, topic.end - 1))
+            off = Subscription(asked.number, False, time, [], (topic.open, topic.end - 1))
             topic.subscriptions[asked.name] = off
             return Answer("success", off.acknowledged)
         begun = begin(topic, asked.start, time, self.rules, sole_owner=self.is_sole_owner(server))
@@ -216,10 +216,12 @@ class World:
             if begun.refusal == "gone" and self._is_held(asked.start.position):
                 self.object_to("gone, but held", asked.name)
             return Answer(begun.refusal)
-        if any(record is None for _, record in topic.walk(begun.spans, ALWAYS)):
+        if self.policy.keep == "age" and self.rules["owed"]:
+            begun.since = max(begun.since, time - self.policy.amount - SKEW)
+        if any(record is None for _, record in topic.walk(begun.spans)):
             self.object_to("a new reader is told of a loss", asked.name)
         first = begun.spans[0] if begun.spans else Span(topic.open, topic.end)
-        made = Subscription(asked.number, True, begun.since, time, begun.spans, (first.log, first.low - 1))
+        made = Subscription(asked.number, True, begun.since, begun.spans, (first.log, first.low - 1))
         topic.subscriptions[asked.name] = made
         return Answer("success", made.acknowledged, begins=begun.begins)
 
@@ -240,7 +242,7 @@ class World:
         else:
             if get.last != known.acknowledged:
                 return Answer("behind")
-        items = list(topic.walk(known.backlog, self.owed_since(known), reports=self.rules["lost"]))
+        items = list(topic.walk(known.backlog, reports=self.rules["lost"]))
         if any(record is None and position[1] < topic.low[position[0]] for position, record in items):
             self.object_to("a row is missing", get.name)
         if get.after != get.last:
@@ -248,12 +250,6 @@ class World:
             passed = set(places[: places.index(get.after) + 1]) if get.after in places else set(places)
             items = [one for one in items if one[0] not in passed]
         return Answer("records", items=tuple(items[: get.limit]))
-
-    def owed_since(self, known: Subscription) -> int:
-        """Return the stamp up to which a bare row was already too old when the subscription was made."""
-        if self.policy.keep == "age" and self.rules["owed"]:
-            return known.made - self.policy.amount - SKEW
-        return ALWAYS
 
     def _read(self, topic: Topic, read: Read) -> Answer:
         rows = topic.shown()
