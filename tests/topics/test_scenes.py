@@ -39,7 +39,7 @@ def test_a_deleted_key_stays_deleted_when_a_late_put_began_the_topic_elsewhere(
     old = topic_of("A", ("q", 1, 10), ("q", 3, 20))  # A value, and the tombstone of its key.
     old.compacted = {("A", 1), ("A", 2)}
     new = topic_of("D", ("q", 1, 90))  # The put of the value arrives again at a server without the topic.
-    new.absorb(old, all_but(LOOKING_BACK, *left_out))
+    new.merge(old, all_but(LOOKING_BACK, *left_out))
     assert shown(new) == found
 
 
@@ -48,7 +48,7 @@ def test_a_start_at_a_position_brings_later_records_of_the_log_that_comes_first(
     left_out: tuple[str, ...], found: list[tuple[str, int]]
 ) -> None:
     topic = topic_of("A", ("p", 1, 10), ("p", 2, 90))
-    topic.absorb(topic_of("B", ("q", 1, 50)), RULES)
+    topic.merge(topic_of("B", ("q", 1, 50)), RULES)
     start = Start("position", position=("B", 1))  # Taken at B at 50, during the split; p2 was put afterwards, at A.
     begun = begin(topic, start, 100, all_but(LOOKING_BACK, *left_out), sole_owner=True)
     assert [record.content for _, record in topic.walk(begun.spans) if record] == found
@@ -57,7 +57,7 @@ def test_a_start_at_a_position_brings_later_records_of_the_log_that_comes_first(
 @pytest.mark.parametrize(("left_out", "kept"), [((), 2), (("counted",), 1)])
 def test_records_that_both_sides_had_do_not_count_twice(left_out: tuple[str, ...], kept: int) -> None:
     topic = topic_of("A", ("p", 1, 10), ("p", 2, 20), ("p", 3, 30))
-    topic.absorb(topic_of("B", ("p", 1, 12), ("p", 2, 22)), RULES)  # Both puts were repeated there.
+    topic.merge(topic_of("B", ("p", 1, 12), ("p", 2, 22)), RULES)  # Both puts were repeated there.
     topic.append("p", 4, ("p", 4), 40, 40)
     rules = all_but(LOOKING_BACK, *left_out)
     retain(topic, Policy("records", 2), 50, rules, Counter(), sole_owner=True)
@@ -68,7 +68,7 @@ def test_drop_reports_only_records_that_the_subscriber_is_owed() -> None:
     topic = topic_of("A", ("p", 1, 10), ("p", 2, 60))
     other = Topic("B")
     other.subscriptions["x"] = Subscription(1, True, 50, other.beginning(), ("B", 0))  # It began at the end, at 50.
-    topic.absorb(other, RULES)
+    topic.merge(other, RULES)
     policy = Policy("age", 40, drop=90)
     retain(topic, policy, 200, RULES, Counter(), sole_owner=True)
     assert list(topic.walk(topic.subscriptions["x"].backlog)) == [(("A", 2), None)]
@@ -94,7 +94,7 @@ def test_a_message_that_waits_at_both_sides_waits_once_after_the_merge() -> None
         one, other = DelayingTopic("A"), DelayingTopic("B")
         for topic in (one, other):
             topic.delayed, topic.last = {row}, {"p": 1}
-        one.absorb(other, all_but(DELAY_RULES, *left_out))
+        one.merge(other, all_but(DELAY_RULES, *left_out))
         assert one.delayed == waiting
 
 
@@ -104,5 +104,5 @@ def test_a_message_that_the_given_side_has_delivered_does_not_wait_any_more() ->
     one.delayed, one.last = {row}, {"p": 1}
     other.append("%delay:B", 1, ("p", 1), 50, 50)
     other.last["p"] = 1
-    one.absorb(other, all_but(DELAY_RULES))
+    one.merge(other, all_but(DELAY_RULES))
     assert (one.delayed, shown(one)) == (set(), [("p", 1)])

@@ -1,12 +1,12 @@
-"""A random model of defaults by pattern (T3): files that differ between servers, a topic that moves, late heartbeats.
+"""A random model of defaults by pattern (T3): files that differ between servers, a topic that moves, late answers.
 
-An operator changes the files one after another, and restarts each server. Servers tell their default when they are
+An operator changes the files one after another, and restarts each server. Servers report their default when they are
 asked. The answers arrive late, in any order, or never. Checked: a server that held a record protects it, until that
 server starts again or is removed. A record that such a server's default keeps does not go by another default. When all
-servers agree, and have been heard, retention acts.
+servers agree, and have answered, retention acts.
 
 T3 as first written compares live servers only. Then a server that gives its topics away and stops takes its default
-with it: see `silent`, `heard`, `asked`, `travels` and `chain`.
+with it: see `silent`, `answered`, `asked`, `travels` and `chain`.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ VALUES: Final = (0, 20, 60)
 
 RULES: Final = {
     "compare": "T3: while known servers differ, nothing goes by a default",
-    "silent": "T3: a server that is down counts with what it told last, until it is removed",
-    "heard": "T3: nothing goes by a default before each known server has been heard in this life",
+    "silent": "T3: a server that is down counts with its last answer, until it is removed",
+    "answered": "T3: nothing goes by a default before each known server has answered in this life",
     "asked": "T3: only the answer to a question of this life counts, since a late one may be of any age",
-    "newer": "T3: what a server told in an earlier life does not replace what it told later",
+    "newer": "T3: an answer from an earlier life of a server does not replace one from a later life",
     "travels": "T3: a transfer carries the giver's default",
-    "chain": "T3: a transfer carries what the giver has heard from others too",
+    "chain": "T3: a transfer carries the answers that the giver has from others too",
     "removed": "T3: a removed server does not count",
 }
 
 
-class Told(NamedTuple):
-    """A default as a server told it; lives count its starts."""
+class Default(NamedTuple):
+    """The default of a server since its last start; lives count its starts."""
 
     life: int
     keep: int
@@ -49,14 +49,14 @@ class Record:
 
 @dataclass
 class Server:
-    """One server; `heard` is in memory only."""
+    """One server; `known` has the answers of the others, in memory only."""
 
     index: int
     file: int
-    told: Told
+    default: Default
     up: bool = True
     removed: bool = False
-    heard: dict[int, Told] = field(default_factory=dict)
+    known: dict[int, Default] = field(default_factory=dict)
 
 
 class World:
@@ -65,12 +65,12 @@ class World:
     def __init__(self, seed: int, rules: Mapping[str, bool]) -> None:
         self.random, self.rules, self.clock = Random(seed), rules, 0
         first = self.random.choice(VALUES)
-        self.servers = [Server(index, first, Told(1, first)) for index in range(SERVERS)]
+        self.servers = [Server(index, first, Default(1, first)) for index in range(SERVERS)]
         self.target, self.holder = first, 0
         self.lateness = self.random.choice((0.1, 0.4, 0.8))
         self.stops = self.random.choice((0.01, 0.03, 0.08))
         self.records: list[Record] = []
-        self.late: list[tuple[int, int, Told, int]] = []
+        self.late: list[tuple[int, int, Default, int]] = []
         self.violations: list[tuple[str, ...]] = []
         self.figures: Counter[str] = Counter()
 
@@ -78,7 +78,7 @@ class World:
         return [server for server in self.servers if server.up]
 
     def run(self, steps: int) -> World:
-        """In the end, all that are left agree and are heard; then retention must act."""
+        """In the end, all that are left agree and have answered. Then retention must act."""
         often = (self._put, self._beat, self._beat, self._deliver, self._move, self._retain)
         kinds = [*often, *often, self._change]
         for _ in range(steps):
@@ -93,28 +93,28 @@ class World:
     def _put(self) -> None:
         holder = self.servers[self.holder]
         if holder.up:
-            self.records.append(Record(self.clock, {holder.index: holder.told.life}))
+            self.records.append(Record(self.clock, {holder.index: holder.default.life}))
 
     def _beat(self) -> None:
-        """One server tells another its default: that arrives, or is late, or is lost."""
+        """One server reports its default to another: the report arrives, or is late, or is lost."""
         one, other = self.random.sample(self.servers, 2)
         if one.up:
             fate = self.random.random()
             if fate < self.lateness:
-                self.late.append((one.index, other.index, one.told, other.told.life))
+                self.late.append((one.index, other.index, one.default, other.default.life))
             elif fate < 0.9:
-                self._hear(other, one.index, one.told)
+                self._note(other, one.index, one.default)
 
     def _deliver(self) -> None:
         if self.late:
-            one, other, told, asked_in = self.late.pop(self.random.randrange(len(self.late)))
-            if asked_in == self.servers[other].told.life or not self.rules["asked"]:
-                self._hear(self.servers[other], one, told)
+            one, other, default, asked_in = self.late.pop(self.random.randrange(len(self.late)))
+            if asked_in == self.servers[other].default.life or not self.rules["asked"]:
+                self._note(self.servers[other], one, default)
 
-    def _hear(self, server: Server, index: int, told: Told) -> None:
-        known = server.heard.get(index)
-        if server.up and (known is None or told.life >= known.life or not self.rules["newer"]):
-            server.heard[index] = told
+    def _note(self, server: Server, index: int, default: Default) -> None:
+        earlier = server.known.get(index)
+        if server.up and (earlier is None or default.life >= earlier.life or not self.rules["newer"]):
+            server.known[index] = default
 
     def _change(self) -> None:
         """The operator goes on with a change of all files, or begins another one."""
@@ -129,14 +129,14 @@ class World:
             self._start(server)
 
     def _start(self, server: Server) -> None:
-        server.up, server.heard = True, {}
-        server.told = Told(server.told.life + 1, server.file)
+        server.up, server.known = True, {}
+        server.default = Default(server.default.life + 1, server.file)
         if server.index == self.holder:
             self._held_by(server)
 
     def _held_by(self, server: Server) -> None:
         for record in self.records:
-            record.held[server.index] = server.told.life
+            record.held[server.index] = server.default.life
 
     def _stop_or_start(self) -> None:
         server = self.random.choice(self.servers)
@@ -155,12 +155,12 @@ class World:
         if not giver.up or not others:
             return
         receiver = self.random.choice(others)
-        carried = {giver.index: giver.told} if self.rules["travels"] else {}
+        carried = {giver.index: giver.default} if self.rules["travels"] else {}
         if self.rules["chain"]:
-            carried |= giver.heard
-        for index, told in carried.items():
+            carried |= giver.known
+        for index, default in carried.items():
             if index != receiver.index:
-                self._hear(receiver, index, told)
+                self._note(receiver, index, default)
         self.holder = receiver.index
         self._held_by(receiver)
         self.figures["moves"] += 1
@@ -172,10 +172,10 @@ class World:
                 continue
             if not other.up and not self.rules["silent"]:
                 continue
-            told = holder.heard.get(other.index)
-            if told is None and self.rules["heard"]:
+            answer = holder.known.get(other.index)
+            if answer is None and self.rules["answered"]:
                 return False
-            if told is not None and told.keep != holder.told.keep and self.rules["compare"]:
+            if answer is not None and answer.keep != holder.default.keep and self.rules["compare"]:
                 return False
         return True
 
@@ -186,13 +186,13 @@ class World:
         if not self._may_apply(holder):
             self.figures["held back"] += 1
             return
-        for record in [record for record in self.records if self.clock - record.stamp > holder.told.keep]:
+        for record in [record for record in self.records if self.clock - record.stamp > holder.default.keep]:
             self.records.remove(record)
             self.figures["released"] += 1
             for other in self.servers:
-                protects = record.held.get(other.index) == other.told.life and not other.removed
-                if protects and self.clock - record.stamp <= other.told.keep:
-                    self.violations.append(("let go of what another server's default keeps", f"{other.index}"))
+                protects = record.held.get(other.index) == other.default.life and not other.removed
+                if protects and self.clock - record.stamp <= other.default.keep:
+                    self.violations.append(("deleted although another server's default keeps it", f"{other.index}"))
 
     def _agree(self) -> None:
         holder = self.servers[self.holder]
@@ -202,7 +202,7 @@ class World:
                 self._start(server)
         for server in self._up():
             if server is not holder:
-                self._hear(holder, server.index, server.told)
+                self._note(holder, server.index, server.default)
         self.clock += max(VALUES) + 1
         self._retain()
         if self.records:

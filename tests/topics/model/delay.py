@@ -1,8 +1,8 @@
 """A random model of delayed messages (T29), in the world of looking back.
 
 A delayed put is judged by the publisher's chain and moves `last`, and its message waits in a row. The sole owner
-appends a row that is due, under a publisher of the log's own. Checked: what the readers and seekers check, and that no
-message comes before it is due.
+appends a row that is due, under a publisher of the log's own. The readers and seekers check as in looking
+back. In addition, no message may come before it is due.
 
 T29 as first written lets rows with a counter up to the other side's `last` go in a merge. If both sides drop such rows,
 a message that waits at both is lost (`both`). If only the given side does, a message that the given side has delivered
@@ -23,7 +23,7 @@ from tests.topics.model.topic import Content, Topic
 from tests.topics.model.world import World
 
 RULES: Final = {
-    "whole": "T29: only the sole owner appends what is due",
+    "sole_owner": "T29: only the sole owner appends due messages",
     "always": "T29: a delayed put that arrives after it is due becomes a row too",
     "publisher": "T29: it goes under the publisher of the log's delayed messages, with that publisher's own counter",
     "last": "T29: a delayed put moves `last`, so that a repeat is a duplicate",
@@ -50,7 +50,7 @@ class DelayingTopic(Topic):
         super().__init__(log)
         self.delayed: set[Row] = set()
 
-    def absorb(self, other: Topic, rules: Mapping[str, bool]) -> str:
+    def merge(self, other: Topic, rules: Mapping[str, bool]) -> str:
         assert isinstance(other, DelayingTopic)
         mine, its = self.delayed, other.delayed
         if not rules["travels"]:
@@ -60,11 +60,11 @@ class DelayingTopic(Topic):
         if not rules["delivered"]:
             only_mine = mine - its
         self.delayed = only_mine | only_its | (mine & its if rules["both"] else set())
-        return super().absorb(other, all_but(LOOKING_BACK))
+        return super().merge(other, all_but(LOOKING_BACK))
 
 
 class DelayingWorld(World):
-    """A world whose publishers delay some of their puts."""
+    """A world with publishers that delay some of their puts."""
 
     def __init__(self, seed: int, rules: Mapping[str, bool]) -> None:
         super().__init__(seed, all_but(LOOKING_BACK))
@@ -96,11 +96,11 @@ class DelayingWorld(World):
             self._merge_some(owners)
             return
         server = self.random.choice(owners)
-        if self.is_sole_owner(server) or not self.mine["whole"]:
+        if self.is_sole_owner(server) or not self.mine["sole_owner"]:
             self._deliver(server, self.now() + self.skew[server])
 
     def _deliver(self, server: int, time: int) -> None:
-        """Append what is due, by due time, publisher and counter."""
+        """Append the due messages, by due time, publisher and counter."""
         topic = self._topic(server)
         assert isinstance(topic, DelayingTopic)
         for row in sorted(row for row in topic.delayed if row.due <= time):

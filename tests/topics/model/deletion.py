@@ -1,7 +1,7 @@
-"""A random model of deleting a topic whose name may be used again.
+"""A random model of the deletion of a topic, when its name may be used again.
 
 A deletion is a number for the name, kept at each proxy for good. A proxy sends its number along with each request. A
-holder with a lower number drops what it has and begins anew, and so does the lower side of a merge. A deletion is
+holder with a lower number drops its topic and begins anew, and so does the lower side of a merge. A deletion is
 answered when every configured proxy has the number on its disk.
 
 Checked: a message that was answered before a deletion began is not in the topic afterwards. A message put after the
@@ -31,9 +31,9 @@ RULES: Final = {
     "all": "a deletion is answered when every configured proxy has its number on the disk",
     "carried": "a request carries the proxy's number, and a holder with a lower one drops its topic first",
     "lower": "in a merge, the side with the lower number is dropped",
-    "named": "in a topic whose name was deleted before, a put must name one of its logs",
-    "previous": "a client that is told of another log begins a new chain with its oldest unfinished put",
-    "memory": "a proxy that lost its file forwards nothing until another proxy has told it its number",
+    "named": "in a topic with a name that was deleted before, a put must name one of its logs",
+    "previous": "a client that learns another log begins a new chain with its oldest unfinished put",
+    "memory": "a proxy that lost its file forwards nothing until another proxy has sent it the number",
 }
 
 
@@ -63,7 +63,7 @@ class Proxy:
 
 @dataclass
 class Holder:
-    """What a server holds of the topic, and under which number."""
+    """The topic at one server, and its number."""
 
     number: int
     topic: Topic
@@ -200,14 +200,14 @@ class World:
             held = self._begin(receiver, given.number)
         self.servers[giver] = None
         if given.number == held.number or not self.rules["lower"]:
-            held.topic.absorb(given.topic, EVERYTHING)
+            held.topic.merge(given.topic, EVERYTHING)
             held.number = max(given.number, held.number)
         elif given.number > held.number:
             self.servers[receiver] = given
         self.figures["merges"] += 1
 
     def run(self, steps: int) -> World:
-        """In the end everything is up and told, late messages arrive, and each put and deletion is finished."""
+        """In the end all proxies know the number, late messages arrive, and puts and deletions finish."""
         rate = self.random.choice((0.1, 0.3))
         for _ in range(steps):
             chance = self.random.random()

@@ -12,7 +12,7 @@ Violation = tuple[str, ...]
 
 
 class Run(Protocol):
-    """A model after a run: what it objects to, and how often what happened."""
+    """A model after a run: its objections, and how often each kind of event happened."""
 
     violations: list[Violation]
     figures: Counter[str]

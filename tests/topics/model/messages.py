@@ -82,7 +82,7 @@ class Answer(NamedTuple):
 
     Attributes:
         number: the highest counter stored, or the number of tombstones that have gone.
-        begins: what a start `last` shows, for the check alone.
+        begins: the messages that a start `last` shows; only the check uses them.
     """
 
     outcome: str

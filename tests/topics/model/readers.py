@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Reader:
-    """A client's durable state: its number, its position, the last counters that it took; and what it prefetched."""
+    """A client's durable state: number, position and last counters taken; and its prefetched messages."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.number = world, name, 0
@@ -40,7 +40,7 @@ class Reader:
             self.receive_some(chance)
 
     def receive_some(self, chance: float) -> None:
-        """Lose what was prefetched, process some of it, or get more."""
+        """Lose the prefetched messages, process some of them, or get more."""
         if chance < 0.06:
             self.fetched = []
         elif chance < 0.5 and self.fetched:
@@ -80,7 +80,7 @@ class Reader:
         return len(answer.items)
 
     def store(self, count: int) -> None:
-        """Process so many; the last counters drop what was taken before."""
+        """Process so many; the last counters drop messages that were taken before."""
         for position, record in self.fetched[:count]:
             self.last = position
             if record is None:
@@ -113,7 +113,7 @@ class Reader:
         return self.is_early(sent, self.last)
 
     def finish(self, server: int) -> None:
-        """Receive everything that is there, and compare it with what was promised."""
+        """Receive the whole backlog, and compare it with the promise."""
         world = self.world
         if not self.settled:
             return

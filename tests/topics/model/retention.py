@@ -1,4 +1,4 @@
-"""Retention and compaction: what a topic lets go of, and what holds it back."""
+"""Retention and compaction: the records that a topic lets go of, and the conditions that hold them back."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Policy:
     Attributes:
         keep: `ever`, `age`, `records`, `bytes` or `latest`; `amount` is the age, the number or the size.
         drop: age after which even unacknowledged records go; None: never.
-        bodies: bytes of bodies that a topic without a sole owner keeps of what `keep` would let go of; None: all.
+        bodies: bytes of released bodies that a topic without a sole owner keeps; None: all.
     """
 
     keep: str
@@ -119,7 +119,7 @@ def retain(
 
 
 def _drop(topic: Topic, log: str, until: int, old: Callable[[Position], bool], figures: Counter[str]) -> None:
-    """Take the bodies of what a subscriber has not acknowledged; a row goes when no span holds it any more."""
+    """Drop the bodies of unacknowledged records; a row goes when no span holds it any more."""
     offset = topic.low[log]
     while offset <= len(topic.logs[log]) and old((log, offset)) and topic.record((log, offset)).stamp <= until:
         figures["dropped"] += (log, offset) not in topic.bare
@@ -146,7 +146,7 @@ def _drop_bodies(
 
 
 def compact(topic: Topic, time: int, rules: Mapping[str, bool], figures: Counter[str], random: Random) -> None:
-    """Look at one stretch of the history, and remove what later records supersede."""
+    """Look at one stretch of the history, and remove the records that later ones supersede."""
     held, rows = _held(topic, rules), topic.shown()
     if not rules["visible"]:
         every = [((log, i), r) for log, records in topic.logs.items() for i, r in enumerate(records, 1)]

@@ -1,8 +1,8 @@
-"""A random model of a topic's settings (T1, T2): who set what last, in splits, merges and moves.
+"""A random model of a topic's settings (T1, T2): which set is in force after splits, merges and moves.
 
 Operators read the settings and set them with the version that they read. Their requests are late, lost and repeated at
-other servers. Checked: an answered `set` is in force, or was replaced by somebody who saw it, or is reported as a
-conflict. No record goes that an answered `set` keeps, unless somebody who saw that `set` has replaced it.
+other servers. Checked: an answered `set` is in force, or was replaced by an operator that saw it, or is reported
+as a conflict. No record goes that an answered `set` keeps, unless an operator that saw that `set` has replaced it.
 
 A version is the ID of its request, and a row carries the versions that it was made from. T2 as first written compares
 the direct base only. Two sets in a row at one holder, and none at the other, then look like a conflict.
@@ -26,7 +26,7 @@ RULES: Final = {
     "lineage": "T2: a row carries all versions that it was made from, not its base alone",
     "less": "T2: of two concurrent values of `keep`, the one that lets go of less stays",
     "reported": "T2: a merge of different values is reported as a conflict until the next set",
-    "whole": "T4: only the sole owner lets go of anything",
+    "sole_owner": "T4: only the sole owner lets go of anything",
 }
 
 
@@ -68,12 +68,12 @@ class Holder:
 
 
 class Facts(NamedTuple):
-    """What is true of a version, whatever its row says.
+    """The facts of a version, independent of its row.
 
     Attributes:
         made_from: the sets that led to it, and itself.
         replaced: sets among these that a later set has replaced.
-        known: sets that were in force, or reported in a conflict, for everybody who read the versions up to this one.
+        known: sets that were in force, or reported in a conflict, for all readers of the versions up to this one.
     """
 
     made_from: frozenset[str] = frozenset()
@@ -160,7 +160,7 @@ class World:
         base = self.facts[asked.base]
         before = self.facts[row.version] if asked.base == row.version else base
         made = frozenset({asked.id})
-        # The operator saw `base`, so it replaces what was known there and nothing else.
+        # The operator saw `base`, so it replaces the sets that were known there and no other.
         self.facts[version] = Facts(before.made_from | made, before.replaced | base.made_from, before.known | made)
         self.figures["sets"] += 1
         return "success"
@@ -183,7 +183,7 @@ class World:
             self._move(server, random.choice([other for other in range(SERVERS) if other != server]))
 
     def _retain(self, server: int, holder: Holder) -> None:
-        if self.rules["whole"] and self.holding() != [server]:
+        if self.rules["sole_owner"] and self.holding() != [server]:
             return
         facts = self.facts[holder.row.version]
         in_force = [self.asked[one] for one in self.answered if one not in facts.replaced]
@@ -192,7 +192,7 @@ class World:
             holder.records.remove(stamp)
             self.figures["released"] += 1
             if stamp >= self.clock - keep:
-                self.object_to("let go of what a setting keeps", holder.row.version)
+                self.object_to("deleted although a setting keeps it", holder.row.version)
 
     def _move(self, giver: int, receiver: int) -> None:
         given, holder = self._holder(giver), self._holder(receiver)
@@ -233,12 +233,12 @@ class World:
         for server in self.holding():
             facts = self.facts[self._holder(server).row.version]
             for one in sorted(self.answered - facts.known):
-                self.object_to("replaced, and nobody was told", one)
+                self.object_to("replaced without a report", one)
         return self
 
 
 class Operator:
-    """Somebody who reads the settings, changes them, and asks until there is an answer."""
+    """Reads the settings, changes them, and repeats each request until there is an answer."""
 
     def __init__(self, world: World, name: str) -> None:
         self.world, self.name, self.count = world, name, 0

@@ -1,4 +1,4 @@
-"""The start of a subscription: which spans it has, and what a later merge adds to them."""
+"""The start of a subscription: its spans, and the `since` by which a later merge adds to them."""
 
 from __future__ import annotations
 

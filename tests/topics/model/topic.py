@@ -1,7 +1,7 @@
 """The part of a topic that one server holds: logs, history, subscriptions, and the rows that are not there any more.
 
-The model keeps every record in memory, also those that the server has let go of, so that a check can compare what a
-reader received with all that was ever stored. `low`, `floors`, `bare` and `compacted` say what the server still has.
+The model keeps every record in memory, also those that the server has let go of, so that a check can compare
+them with those that a reader received. `low`, `floors`, `bare` and `compacted` define the records that are left.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Span:
 
 @dataclass
 class Subscription:
-    """What a subscriber is still to receive.
+    """The records that a subscriber is still to receive.
 
     Attributes:
         since: records of the other server with a stamp up to it are left out by a merge.
@@ -95,7 +95,7 @@ def is_subsequence(some: Iterable[Position], of: Iterable[Position]) -> bool:
 
 
 class Topic:
-    """What one server holds of the topic.
+    """The part of the topic that one server holds.
 
     Attributes:
         history: spans over all records that were ever held, in the one order of all readers.
@@ -141,10 +141,10 @@ class Topic:
     def positions(self, span: Span) -> list[Position]:
         return [(span.log, offset) for offset in range(span.low, span.high or len(self.logs[span.log]) + 1)]
 
-    # What readers receive
+    # Reading
 
     def walk(self, spans: Sequence[Span], *, reports: bool = True) -> Iterator[Item]:
-        """Yield what the spans hold.
+        """Yield the records of the spans.
 
         Args:
             reports: bare rows, and offsets without a row, are reported as lost.
@@ -182,8 +182,8 @@ class Topic:
 
     # Merging
 
-    def absorb(self, other: Topic, rules: Mapping[str, bool]) -> str:
-        """Merge `other`, which is frozen; return what is wrong with the order, or ""."""
+    def merge(self, other: Topic, rules: Mapping[str, bool]) -> str:
+        """Merge `other`, which is frozen; return an objection to the new order, or ""."""
         mine, theirs = [p for p, _ in self.shown()], [p for p, _ in other.shown()]
         end, ours, its = self.end, dict(self.last), dict(other.last)
         own, foreign = cut(self.history, self.open, end), cut(other.history, other.open, other.end)

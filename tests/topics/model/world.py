@@ -94,7 +94,7 @@ class World:
             topic = self.topics[server] = self.make(f"L{self._logs}")
         return topic
 
-    # What a world with more in it changes
+    # Hooks of the worlds that build on this one
 
     def make(self, log: str) -> Topic:
         return Topic(log)
@@ -104,9 +104,9 @@ class World:
         return 0
 
     def settle(self, server: int) -> None:
-        """Finish what the last holder has still to do, before the readers finish."""
+        """Finish the last holder's open work, before the readers finish."""
 
-    # What checks ask
+    # Questions of the checks
 
     def record_at(self, position: Position) -> Record:
         log, _ = position
@@ -116,7 +116,7 @@ class World:
         return any(topic and position in topic.bare for topic in self.topics)
 
     def is_kept(self, content: Content, sent: Sent, answered: int) -> bool:
-        """Return True if `keep` promises the message to a reader whose start was answered at this step."""
+        """Return True if `keep` promises the message to a reader with a start that was answered at this step."""
         if self.policy.keep == "age":
             return min(sent.stamps) > answered + SKEW - self.policy.amount
         if not self.policy.counts:
@@ -124,9 +124,9 @@ class World:
         return content in self._newest(self.holders()[0])
 
     def _newest(self, server: int) -> set[Content]:
-        """Return what `keep` keeps of all that was ever stored at a server, counted in records or bytes.
+        """Return the messages that `keep` protects, of all that were ever stored at a server.
 
-        Without a sole owner, the limit in bytes may take bodies of what a merge then counts among the newest.
+        Without a sole owner, the limit in bytes may take bodies of records that a merge then counts among the newest.
         """
         kept, size, topic = set(), 0, self._topic(server)
         for position, record in reversed(topic.ever_shown()):
@@ -138,7 +138,7 @@ class World:
         return kept
 
     def _look_at(self, server: int) -> None:
-        """Check that the topic still has what its settings promise."""
+        """Check that the topic still has the records that its settings promise."""
         topic = self._topic(server)
         shown = topic.shown()
         if self.policy.compacts and fold(shown) != fold(topic.ever_shown()):
@@ -219,7 +219,7 @@ class World:
         if self.policy.keep == "age" and self.rules["owed"]:
             begun.since = max(begun.since, time - self.policy.amount - SKEW)
         if any(record is None for _, record in topic.walk(begun.spans)):
-            self.object_to("a new reader is told of a loss", asked.name)
+            self.object_to("a new reader gets a loss report", asked.name)
         first = begun.spans[0] if begun.spans else Span(topic.open, topic.end)
         made = Subscription(asked.number, True, begun.since, begun.spans, (first.log, first.low - 1))
         topic.subscriptions[asked.name] = made
@@ -273,7 +273,7 @@ class World:
         elif owners:
             server = self.random.choice(owners)
             topic, time = self._topic(server), self.now() + self.skew[server]
-            sole_owner = self.is_sole_owner(server) or not self.rules["whole"]
+            sole_owner = self.is_sole_owner(server) or not self.rules["sole_owner"]
             if not self.policy.compacts:
                 retain(topic, self.policy, time, self.rules, self.figures, sole_owner=sole_owner)
             elif sole_owner:
@@ -294,9 +294,9 @@ class World:
         if receiver in self.frozen or given is None:
             return
         topic = self._topic(receiver)
-        if topic.has_let_go and given.has_let_go and self.rules["whole"]:
+        if topic.has_let_go and given.has_let_go and self.rules["sole_owner"]:
             self.object_to("both sides have let go of something")
-        if wrong := topic.absorb(given, self.rules):
+        if wrong := topic.merge(given, self.rules):
             self.object_to(wrong)
         self.topics[giver] = None
         del self.frozen[giver]
@@ -307,7 +307,7 @@ class World:
         self.serve(*self.late.pop(self.random.randrange(len(self.late))))
 
     def run(self, steps: int) -> World:
-        """In the end, late messages arrive, all holders merge, and each reader receives what is there."""
+        """In the end, late messages arrive, all holders merge, and each reader receives its backlog."""
         rate, random = self.random.choice((0.03, 0.1, 0.2)), self.random
         reading = [*self.readers, *self.views]
         actors = [*self.publishers, *reading]
