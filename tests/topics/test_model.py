@@ -56,7 +56,7 @@ CAUGHT: Final[dict[str, dict[str, tuple[int, str]]]] = {
         "lineage": (0, "conflict, though one was made from the other"),
         "less": (5, "deleted although a setting keeps it"),
         "reported": (0, "replaced without a report"),
-        "sole_owner": (0, "deleted although a setting keeps it"),
+        "sole_owner": (1, "deleted although a setting keeps it"),
     },
     "defaults": {
         "compare": (28, "deleted although another server's default keeps it"),

@@ -75,16 +75,17 @@ def test_drop_reports_only_records_that_the_subscriber_is_owed() -> None:
 
 
 def test_two_sets_in_a_row_are_no_conflict_with_the_side_that_saw_none() -> None:
-    first = SettingsRow("s1", Values(keep=90), 1, frozenset({""}))
-    third = SettingsRow("s3", Values(keep=3), 3, frozenset({"", "s1", "s2"}))
+    first = SettingsRow("s1", Values(frozenset({("age", 90)})), 1, frozenset({""}))
+    third = SettingsRow("s3", Values(frozenset({("records", 3)})), 3, frozenset({"", "s1", "s2"}))
     assert merged(first, third, all_but(SETTINGS_RULES)) == third
-    base_alone = SettingsRow("s3", Values(keep=3), 3, frozenset({"s2"}))
+    base_alone = SettingsRow("s3", Values(frozenset({("records", 3)})), 3, frozenset({"s2"}))
     conflict = merged(first, base_alone, all_but(SETTINGS_RULES))
-    assert (conflict.conflict, conflict.values.keep) == (True, 90)
+    assert conflict.conflict
+    assert conflict.values.keep == {("age", 90), ("records", 3)}
 
 
 def test_a_topic_without_settings_gives_way_in_a_merge() -> None:
-    row = SettingsRow("s1", Values(keep=90), 1, frozenset({""}))
+    row = SettingsRow("s1", Values(frozenset({("age", 90)})), 1, frozenset({""}))
     assert merged(SettingsRow("", UNSET), row, all_but(SETTINGS_RULES)) == row
 
 

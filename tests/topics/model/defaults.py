@@ -6,7 +6,7 @@ server starts again or is removed. A record that such a server's default keeps d
 servers agree, and have answered, retention acts.
 
 T3 as first written compares live servers only. Then a server that gives its topics away and stops takes its default
-with it: see `silent`, `answered`, `asked`, `travels` and `chain`.
+with it. See `silent`, `answered`, `asked`, `travels` and `chain`.
 """
 
 from __future__ import annotations

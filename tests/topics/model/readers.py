@@ -195,10 +195,10 @@ class Seeker(Reader):
         return False
 
     def was_never_owed(self, sent: Sent) -> bool:
-        policy = self.world.policy  # `drop` may take what was older than `keep` and still there at the start.
-        return (
-            policy.keep == "age" and policy.drop is None and max(sent.stamps) < self.invoked - policy.amount - 2 * SKEW
-        )
+        policy = self.world.policy
+        if policy.keep != "age" or policy.drop is not None:  # `drop` takes old records too.
+            return False
+        return max(sent.stamps) < self.invoked - policy.amount - 2 * SKEW
 
     def finish(self, server: int) -> None:
         for _ in range(3):

@@ -5,13 +5,14 @@ other servers. Checked: an answered `set` is in force, or was replaced by an ope
 as a conflict. No record goes that an answered `set` keeps, unless an operator that saw that `set` has replaced it.
 
 A version is the ID of its request, and a row carries the versions that it was made from. T2 as first written compares
-the direct base only. Two sets in a row at one holder, and none at the other, then look like a conflict.
+the direct base only. Two sets in a row at one holder, and none at the other, then look like a conflict. It also keeps
+the value that lets go of less, but an age and a number of records have no such order. So both stay until the next set.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Final, NamedTuple
@@ -24,20 +25,34 @@ RULES: Final = {
     "named": "T1: a version is the ID of its request, so that a set that two servers took is one version",
     "travels": "T1: the row travels with the topic",
     "lineage": "T2: a row carries all versions that it was made from, not its base alone",
-    "less": "T2: of two concurrent values of `keep`, the one that lets go of less stays",
+    "less": "T2: of two concurrent values of `keep` both stay, and a record goes when each lets go of it",
     "reported": "T2: a merge of different values is reported as a conflict until the next set",
     "sole_owner": "T4: only the sole owner lets go of anything",
 }
 
 
-class Values(NamedTuple):
-    """Two settings: an age, and one for which the newer value counts."""
+Keep = tuple[str, int]
+"""An age or a number of records."""
 
-    keep: int = 0
+
+class Values(NamedTuple):
+    """Two settings: `keep`, and one for which the newer value counts.
+
+    Attributes:
+        keep: a record goes when each of these lets go of it. After a `set` it is one.
+    """
+
+    keep: frozenset[Keep] = frozenset({("age", 0)})
     rate: int = 0
 
 
 UNSET: Final = Values()
+
+
+def releases(keep: Keep, stamp: int, stamps: Sequence[int], time: int) -> bool:
+    """Return True if a value lets go of the record with this stamp."""
+    kind, amount = keep
+    return stamp < time - amount if kind == "age" else sum(one > stamp for one in stamps) >= amount
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,7 @@ def merged(mine: Row, its: Row, rules: Mapping[str, bool]) -> Row:
     if its.version in mine.lineage:
         return mine
     newer, older = (mine, its) if (mine.stamp, mine.version) > (its.stamp, its.version) else (its, mine)
-    keep = max(mine.values.keep, its.values.keep) if rules["less"] else newer.values.keep
+    keep = mine.values.keep | its.values.keep if rules["less"] else newer.values.keep
     differ = mine.values != its.values or mine.conflict or its.conflict
     return Row(
         f"{min(mine.version, its.version)}&{max(mine.version, its.version)}",
@@ -187,12 +202,14 @@ class World:
             return
         facts = self.facts[holder.row.version]
         in_force = [self.asked[one] for one in self.answered if one not in facts.replaced]
-        keep = max((one.values.keep for one in in_force), default=0)
-        for stamp in [stamp for stamp in holder.records if stamp < self.clock - holder.row.values.keep]:
-            holder.records.remove(stamp)
-            self.figures["released"] += 1
-            if stamp >= self.clock - keep:
-                self.object_to("deleted although a setting keeps it", holder.row.version)
+        stamps = tuple(holder.records)
+        for stamp in stamps:
+            if all(releases(keep, stamp, stamps, self.clock) for keep in holder.row.values.keep):
+                holder.records.remove(stamp)
+                self.figures["released"] += 1
+                kept = [keep for one in in_force for keep in one.values.keep]
+                if not all(releases(keep, stamp, stamps, self.clock) for keep in kept):
+                    self.object_to("deleted although a setting keeps it", holder.row.version)
 
     def _move(self, giver: int, receiver: int) -> None:
         given, holder = self._holder(giver), self._holder(receiver)
@@ -260,6 +277,7 @@ class Operator:
         world, random = self.world, self.world.random
         holder = world.holders[world.server()]
         self.count += 1
-        values = Values(random.choice((0, 5, 20, 60)), random.randrange(4))
+        keep = random.choice((("age", 0), ("age", 20), ("age", 60), ("records", 3), ("records", 10)))
+        values = Values(frozenset({keep}), random.randrange(4))
         asked = Set(f"{self.name}.{self.count}", holder.row.version if holder else "", values)
         self.asked = world.asked[asked.id] = asked

@@ -1,4 +1,20 @@
-"""The world of the model: four servers that may hold the topic at once, late, lost and doubled requests, merges."""
+"""A random model of looking back into a topic: retention, seeks, compaction and tables (T4 to T19).
+
+Four servers may hold the topic at once. Requests are late, lost and repeated, publishers lose power, a sink publishes
+again, clocks differ, and holders merge and move. One policy per run keeps records by age, number, bytes or key, with
+or without `drop` and a limit of bytes for a topic without a sole owner.
+
+Checked:
+
+* A reader receives each message that was put after its subscription, once, in its publisher's order, or a report that
+  it is lost. A reader without a claim to a message gets no such report.
+* A seeker receives in each epoch all that its start and `keep` promise, once, and no message from before the start.
+* After each round the topic still has the records that `keep` promises, and compaction has not changed the table.
+* All views are equal to the history's table in the end. A merge only makes the order more definite.
+
+Not modelled: batches of several records (a record is a row), a change of settings in a run, restored copies, rows that
+compaction splits (T14), the oldest position in the answer `gone`, time-outs, proxies and standbys.
+"""
 
 from __future__ import annotations
 
