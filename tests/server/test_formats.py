@@ -144,6 +144,8 @@ def test_an_earlier_format_is_read_without_being_changed(made: Made) -> None:
     before, contents = (old / FILE).read_bytes(), raw(old)
     assert loaded(old, read_only=True) == loaded(new)
     with contextlib.closing(Store(old, read_only=True)) as store:
+        for table, rows in raw(new)[2].items():
+            assert list(store.db.execute(f"select * from {table}")) == rows
         assert store.reader.log_state(LOST) is c.LogState.ABANDONED
         assert store.reader.log_state(OTHER) is c.LogState.INCOMING
         with pytest.raises(StorageError), store.guarded():
