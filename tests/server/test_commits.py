@@ -249,6 +249,6 @@ def test_a_store_that_carries_out_every_commit_becomes_alike(tmp_path: Path) -> 
         with twin.guarded():
             twin.apply(decode(encode(commit, FORMS[place % 2])).changes)
     assert rows(twin) == rows(stage.store)
-    assert {"batch", "published", "entry", "topic"} <= {row[0] for row in rows(twin)}
+    assert {"batch", "published", "subscription", "topic"} <= {row[0] for row in rows(twin)}
     twin.close()
     stage.close()

@@ -9,8 +9,6 @@ import pytest
 
 from pubsub.protocol import Outcome, Position, Status, Subscribe
 from pubsub.server.offline.export import export_tree, import_tree
-from pubsub.server.storage.schema import FORMAT
-from pubsub.server.storage.store import Store
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, put, split
 from tests.server.stage import Stage, bodies
@@ -237,20 +235,11 @@ def test_an_export_keeps_the_mark(stage: Stage, tmp_path: Path) -> None:
     assert waiting(stage, 9, position) == [(b"a", True), (b"b", False)]
 
 
-def test_a_store_of_the_format_before_is_read_as_it_stands(tmp_path: Path) -> None:
-    stage = Stage(tmp_path)
+def test_a_span_without_the_mark_is_stored_as_before_there_was_one(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
-    text = stage.store.db.execute("select legs from entry").get
+    text = stage.store.db.execute("select backlog from subscription").get
     assert text.count(",") == 4, "a span without the mark stands as it always did"
-    stage.store.db.execute("pragma user_version = 1")
-    stage.close()
-    again = Store(tmp_path)
-    assert again.db.pragma("user_version") == FORMAT == 2
-    again.close()
-    stage.open()
-    assert waiting(stage, 5) == [(b"a", False)]
-    stage.close()
 
 
 def test_a_worker_goes_on_with_the_calls_of_a_lost_directory_and_those_it_was_given_are_marked(stage: Stage) -> None:

@@ -206,7 +206,7 @@ def test_a_topic_that_cannot_be_read_anew_after_a_full_disk_is_held_back_and_oth
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"1"])
     stage.put("u", 1)
-    stage.store.db.execute("update entry set legs = '?'")
+    stage.store.db.execute("update subscription set backlog = '?'")
     stage.fail_commit = True
     assert stage.put("t", 2, [b"2"], previous=1).outcome is Outcome.FULL
     stage.fail_commit = False

@@ -128,7 +128,7 @@ def test_a_damaged_page_that_is_met_in_a_loop_that_changes_something_is_its_topi
 
 def test_a_topic_whose_description_cannot_be_read_is_held_back_and_the_others_are_served(store: Path) -> None:
     with apsw.Connection(str(store / FILE)) as db:
-        db.execute("update entry set legs = '[[]]' where topic = (select id from topic where name = 'small')")
+        db.execute("update subscription set backlog = '[[]]' where topic = (select id from topic where name = 'small')")
     db.close()
     found = check(store)
     assert [(topic.topic, topic.held_back) for topic in found.topics if topic.problems] == [("small", True)]

@@ -159,7 +159,7 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     db.execute("insert into log values (?, ?, ?, 'held', 1, 1, 0, '')", (log, fresh.id, topic.number))
     db.execute("update log set topic = ? where name = ?", (topic.number, two))
     db.execute("delete from topic where name = 'u'")
-    db.execute("insert into skip values (1, 1, 11)")
+    db.execute("insert into watermark values (1, 1, 11)")
     stage.core.state.uncommitted.topic("t")
     for who in ("bob", "carol"):
         stage.core.state.uncommitted.subscription("t", who)

@@ -157,7 +157,7 @@ def test_numbers_of_copies_of_counters_and_of_pieces_are_above_those_that_are_re
     (piece,) = sql(store, "select max(source) from published")[0]
     (log,) = sql(store, "select name from log where id = 1")[0]
     history = json.dumps([[log, 0, None, 77, 0]])
-    sql(store, "delete from staged", "delete from stage", f"update topic set spine = '{history}' where open_log = 1")
+    sql(store, "delete from staged", "delete from stage", f"update topic set history = '{history}' where open_log = 1")
     opened = Store(store)
     loaded = load(opened)
     assert loaded.next_watermark == 78

@@ -26,7 +26,7 @@ from tests.server.stage import Stage
 
 def watermarks(stage: Stage) -> set[int]:
     """Numbers of the copies of `last` that the store holds."""
-    return {number for (number,) in stage.store.db.execute("select distinct id from skip")}
+    return {number for (number,) in stage.store.db.execute("select distinct id from watermark")}
 
 
 def in_use(stage: Stage) -> set[int]:
@@ -99,7 +99,7 @@ def test_copies_whose_deletion_was_taken_back_are_deleted_later(pair: Pair) -> N
 def test_copies_that_a_full_disk_keeps_are_deleted_once(pair: Pair) -> None:
     server = pair["s1"]
     for number in (90, 91, 93):
-        server.store.db.execute("insert into skip values (?,1,5)", (number,))
+        server.store.db.execute("insert into watermark values (?,1,5)", (number,))
     server.restart()
     server.fail_commit = True
     pair.turns(20)
@@ -117,7 +117,7 @@ def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> 
     used = in_use(pair["s1"])
     assert used
     for number in (90, 91, 93):
-        pair["s1"].store.db.executemany("insert into skip values (?,?,?)", [(number, 1, 5), (number, 2, 6)])
+        pair["s1"].store.db.executemany("insert into watermark values (?,?,?)", [(number, 1, 5), (number, 2, 6)])
     pair["s1"].restart()
     pair.turns(10)
     assert watermarks(pair["s1"]) == in_use(pair["s1"]) == used

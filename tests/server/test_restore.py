@@ -325,7 +325,7 @@ def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pa
     pair.turns()
     assert pair.holders() == ["s1"]
     assert not old.store.discarded()
-    known = {name for (name,) in old.store.db.execute("select name from log where state = 'absorbed'")}
+    known = {name for (name,) in old.store.db.execute("select name from log where state = 'merged'")}
     assert known == old.core.state.topics["t"].merged != set()
 
 

@@ -228,8 +228,8 @@ def test_somebody_elses_database_is_left_alone(tmp_path: Path, application_id: i
     "statement",
     [
         "update topic set open_log = 99",
-        "update topic set spine = 'x'",
-        "update entry set legs = '[[1]]'",
+        "update topic set history = 'x'",
+        "update subscription set backlog = '[[1]]'",
         "delete from log",
     ],
 )

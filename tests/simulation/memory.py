@@ -228,7 +228,7 @@ def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
 def _watermarks(core: Any, store: Store) -> Iterator[str]:
     """Copies of last counters: each that a span refers to is in the store, as it is in memory."""
     stored: dict[int, dict[int, int]] = {}
-    for number, publisher, counter in store.db.execute("select id, publisher, counter from skip"):
+    for number, publisher, counter in store.db.execute("select id, publisher, counter from watermark"):
         stored.setdefault(number, {})[publisher] = counter
     kept = set(core.retention._watermarks) | {
         number for topic in store.topics(aside=True) for number in topic.watermarks

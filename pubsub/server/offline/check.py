@@ -42,10 +42,10 @@ from pubsub.base.wal import begins_damaged, first_page, frames, log_of, missing_
 from pubsub.errors import ConfigurationError, DecodeError, StorageError, StoreDamaged, StoreInUse
 from pubsub.protocol.batch import Buffer, check_batch
 from pubsub.server.offline.found import PROBLEMS_MAX, Found, TopicFound, Verdict
-from pubsub.server.storage import repaired
+from pubsub.server.storage import formats, repaired
 from pubsub.server.storage.loading import Loading, load
 from pubsub.server.storage.reader import BATCH, is_batch
-from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
+from pubsub.server.storage.schema import APPLICATION_ID, DESCRIBING, FILE, FORMAT, MEMBER
 from pubsub.server.storage.staged import body_of
 from pubsub.server.topic.notes import HELD, STALE
 from pubsub.server.topic.topic import Log, Topic
@@ -206,10 +206,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
         found.problems.add("it is a database, but not a server's store")
         found.verdict = Verdict.BROKEN
         return
-    for statement in ADDED:  # A store of this format may lack these tables; only memory is written here.
-        name = statement.split()[5]
-        if not db.execute("select 1 from sqlite_schema where name = ?", (name,)).fetchall():
-            db.execute(statement.replace("create table", "create temp table", 1))
+    formats.show(db, version)
     with contextlib.closing(_open(path)) as other:  # Separate: it caches pages that a careful read would reject.
         sound = _check_pages(found, other)
     store = _Reading(path, db)
@@ -219,7 +216,7 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
     publishers = store.publishers()
     for name in store.names("topic"):
         found.topics.append(_check_topic(store, name, publishers, aside=False))
-    for name in dict.fromkeys(store.names("aside")):
+    for name in dict.fromkeys(store.names("quarantined_topic")):
         found.topics.append(_check_topic(store, name, publishers, aside=True))
     quarantined = store.count("quarantine")
     if quarantined:
@@ -280,7 +277,7 @@ def _check_log(found: Found, path: Path) -> bool:
 
 def _check_pages(found: Found, db: apsw.Connection) -> bool:
     """Return True if the tables that all topics need are intact. The problems of any page are recorded."""
-    described = find_damage(db, DESCRIBING, PROBLEMS_MAX)
+    described = find_damage(db, (*DESCRIBING, *formats.OLD_NAMES), PROBLEMS_MAX)
     for line in described:
         found.problems.add(f"SQLite: {line}")
     try:

@@ -99,7 +99,7 @@ def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
     """
     if not (directory / FILE).exists():
         raise ConfigurationError(f"{directory} holds no server's store")
-    with _opened(directory) as store, _written(target):
+    with _opened(directory, read_only=True) as store, _written(target):
         server = store.server_id or directory.name
         root = target / f"server_{server if is_id(server) else 'unknown'}"
         if root.exists():
@@ -145,8 +145,8 @@ def import_tree(directory: Path, source: Path) -> int:
 
 
 @contextlib.contextmanager
-def _opened(directory: Path) -> Iterator[Store]:
-    store = Store(directory)
+def _opened(directory: Path, *, read_only: bool = False) -> Iterator[Store]:
+    store = Store(directory, read_only=read_only)
     try:
         yield store
     except apsw.Error as error:

@@ -180,12 +180,12 @@ class Applying:
         first = change.log << OFFSET_BITS
         self._each(first, first | change.low, _deletion)
         if change.last:
-            self.db.execute("delete from log where id = ? and state = ?", (change.log, c.LogState.INCOMING))
+            self.db.execute("delete from log where id = ? and state = ?", (change.log, c.LogState.INCOMING.stored))
 
     def _replaced(self, change: c.LogReplaced) -> None:
         self.db.execute(
             "update log set state = ?, topic = 0, end = 1, receiver = '' where topic = ? and name = ? and state = ?",
-            (c.LogState.INCOMING, change.topic, change.log, c.LogState.HELD),
+            (c.LogState.INCOMING.stored, change.topic, change.log, c.LogState.HELD.stored),
         )
         # A log that was only known has no stored batches to delete later.
         self.db.execute("delete from log where topic = ? and name = ?", (change.topic, change.log))
@@ -193,9 +193,9 @@ class Applying:
     def _given(self, change: c.TopicGiven) -> None:
         self.db.execute(
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
-            (c.LogState.GIVEN, change.receiver, change.topic),
+            (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        for table, column in (("topic", "id"), ("last", "topic"), ("entry", "topic"), ("rival", "topic")):
+        for table, column in (("topic", "id"), ("last", "topic"), ("subscription", "topic"), ("rival", "topic")):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
@@ -228,7 +228,7 @@ class Applying:
     def _subscription(self, change: c.SubscriptionChanged) -> None:
         log, acknowledged = change.acknowledged
         self.db.execute(
-            "insert or replace into entry values (?,?,?,?,?,?,?,?,?)",
+            "insert or replace into subscription values (?,?,?,?,?,?,?,?,?)",
             (
                 change.topic,
                 change.subscriber,
@@ -244,12 +244,14 @@ class Applying:
 
     def _set_aside(self, change: c.TopicSetAside) -> None:
         self.db.execute(
-            "insert into aside select id, name, open_log, spine, ?, ? from topic where id = ?",
+            "insert into quarantined_topic select id, name, open_log, history, ?, ? from topic where id = ?",
             (change.reason, change.stamp, change.topic),
         )
         self.db.execute("delete from topic where id = ?", (change.topic,))
         self.db.execute("delete from rival where topic = ?", (change.topic,))
-        self.db.execute("update log set receiver = state, state = ? where topic = ?", (c.LogState.ASIDE, change.topic))
+        self.db.execute(
+            "update log set receiver = state, state = ? where topic = ?", (c.LogState.QUARANTINED.stored, change.topic)
+        )
 
     def _stage(self, change: c.PieceStaged) -> None:
         if None in self._disorder.stages:
@@ -280,21 +282,21 @@ class Applying:
             "insert or replace into last values (?,?,?)", (x.topic, x.publisher, x.last)
         ),
         c.LogOpened: lambda self, x: self.db.execute(
-            "insert into log values (?,?,?,?,1,1,0,'')", (x.log, x.id, x.topic, x.state)
+            "insert into log values (?,?,?,?,1,1,0,'')", (x.log, x.id, x.topic, x.state.stored)
         ),
         c.LogMerged: lambda self, x: self.db.execute(
             "update log set topic = ?, state = ?, low = ?, end = ?, total = ? where id = ?",
-            (x.topic, c.LogState.HELD, x.low, x.end, x.total, x.log),
+            (x.topic, c.LogState.HELD.stored, x.low, x.end, x.total, x.log),
         ),
         c.LogUsedUp: lambda self, x: self.db.execute(
-            "update log set state = ? where id = ?", (c.LogState.MERGED, x.log)
+            "update log set state = ? where id = ?", (c.LogState.MERGED.stored, x.log)
         ),
         c.BatchesDiscarded: _discard,
         c.TopicGiven: _given,
         c.WatermarkStored: lambda self, x: self.db.executemany(
-            "insert into skip values (?,?,?)", [(x.watermark, *item) for item in x.counters.items()]
+            "insert into watermark values (?,?,?)", [(x.watermark, *item) for item in x.counters.items()]
         ),
-        c.WatermarkDropped: lambda self, x: self.db.execute("delete from skip where id = ?", (x.watermark,)),
+        c.WatermarkDropped: lambda self, x: self.db.execute("delete from watermark where id = ?", (x.watermark,)),
         c.LogTrimmed: _trim,
         c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,

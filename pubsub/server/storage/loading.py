@@ -100,9 +100,9 @@ class Loading:
         Raises:
             StoreDamaged: a topic cannot be read, or a row refers to a missing row.
         """
-        every = "select id, name, open_log, spine, frozen from topic"
+        every = "select id, name, open_log, history, frozen from topic"
         if aside:
-            every = "select id, name, open_log, spine, '' from aside"
+            every = "select id, name, open_log, history, '' from quarantined_topic"
         for row in self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,)):
             try:
                 topic = self._topic_of(*row, aside=aside)
@@ -129,7 +129,9 @@ class Loading:
         topic.history, topic.frozen = self._spans(history, title), frozen
         topic.merged = {
             name
-            for (name,) in self._rows("select name from log where topic = ? and state = ?", (number, LogState.MERGED))
+            for (name,) in self._rows(
+                "select name from log where topic = ? and state = ?", (number, LogState.MERGED.stored)
+            )
         }
         ended = self._rows(
             "select name, receiver from log where topic = ? and end >= ? order by id", (number, OFFSET_MAX)
@@ -142,7 +144,8 @@ class Loading:
         if self._rows(unknown, (number,)):  # Repeated puts of these publishers would count as new.
             raise StoreDamaged(str(self.path), f"topic {title} has counters of publishers that the store does not know")
         for row in self._rows(
-            "select subscriber, number, opening, subscribed, since, log, acknowledged, legs from entry where topic = ?",
+            "select subscriber, number, epoch, subscribed, since, log, acknowledged, backlog from subscription"
+            " where topic = ?",
             (number,),
         ):
             who, own, epoch, on, since, log, acknowledged, spans = row
@@ -180,7 +183,8 @@ class Loading:
             *(span for subscription in topic.subscriptions.values() for span in subscription.cursor.backlog),
         )
         for number in sorted({span.watermark for span in spans} - {0}):
-            topic.watermarks[number] = dict(self._rows("select publisher, counter from skip where id = ?", (number,)))
+            counters = self._rows("select publisher, counter from watermark where id = ?", (number,))
+            topic.watermarks[number] = dict(counters)
 
     def unused_watermarks(self, topics: Iterable[Topic]) -> list[int]:
         """Return the numbers of the copies of `last` to which no span refers.
@@ -194,7 +198,7 @@ class Loading:
         used = {number for topic in every for number in topic.watermarks}
         found, unused = 0, []
         # One query for each watermark: reading complete watermarks would cost a row for each publisher.
-        while (row := self._row("select id from skip where id > ? order by id limit 1", (found,))) is not None:
+        while (row := self._row("select id from watermark where id > ? order by id limit 1", (found,))) is not None:
             found = row[0]
             if found not in used:
                 unused.append(found)
@@ -208,14 +212,14 @@ class Loading:
                 "select id from log where state in (?1, ?2) and (state = ?1 or exists"
                 " (select 1 from batch where key >= log.id << ?3 and key < (log.id + 1) << ?3"
                 " and key not in (select key from quarantine)))",
-                (LogState.INCOMING, LogState.GIVEN, OFFSET_BITS),
+                (LogState.INCOMING.stored, LogState.GIVEN.stored, OFFSET_BITS),
             )
         ]
 
     def _logs(self, topic: int, *, aside: bool = False) -> Iterator[Log]:
         # In a quarantined topic, `receiver` holds the state that the log had.
         which = "state = ? and receiver = ?" if aside else "state = ?"
-        states = (LogState.ASIDE, LogState.HELD) if aside else (LogState.HELD,)
+        states = (LogState.QUARANTINED.stored, LogState.HELD.stored) if aside else (LogState.HELD.stored,)
         for number, name, low, end, total in self._rows(
             f"select id, name, low, end, total from log where topic = ? and {which}",  # noqa: S608 - our own words
             (topic, *states),
@@ -249,14 +253,14 @@ class Loading:
         A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
         log with a number that other tables refer to would continue another one's counters and batches.
         """
-        referring = ("last", "entry", "log", "rival", "stage")
-        columns = [("topic", "id"), ("aside", "id"), *((table, "topic") for table in referring)]
+        referring = ("last", "subscription", "log", "rival", "stage")
+        columns = [("topic", "id"), ("quarantined_topic", "id"), *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.
         damaged = max(self.reader.damaged, default=0)
         key = max(damaged, self._highest("batch", "key", LOGS_MAX << OFFSET_BITS))
         log = max(self._highest("log", "id", LOGS_MAX), key >> OFFSET_BITS)
-        return topic + 1, log + 1, self._highest("skip", "id", NUMBERS_MAX) + 1
+        return topic + 1, log + 1, self._highest("watermark", "id", NUMBERS_MAX) + 1
 
     def next_staged(self) -> tuple[int, int]:
         """Return the first free numbers of a stage and of a piece, as in `next_numbers`."""
@@ -288,8 +292,8 @@ class Loading:
     def aside(self) -> list[Aside]:
         """Return the quarantined topics."""
         rows = self._rows(
-            "select aside.name, log.name, reason, stamp from aside join log on log.id = open_log"
-            " order by stamp, aside.name"
+            "select q.name, log.name, reason, stamp from quarantined_topic q join log on log.id = open_log"
+            " order by stamp, q.name"
         )
         return [Aside(*row) for row in rows]
 

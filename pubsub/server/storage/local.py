@@ -18,7 +18,8 @@ A server with two members (`standby`) differs in these parts:
                        local too: it keeps that copy beside the damaged batch.
     commands on a      `restored` ends the pair: its changes reach the other member by a copy
     stopped server
-    added tables       made by each process that opens the store, at both members; the standby is upgraded first
+    format             each process migrates the store that it opens to write, at both members; the standby is
+                       upgraded first
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ _OFFSET: Final = (1 << OFFSET_BITS) - 1
 BATCH: Final = "select key, count, publisher, counter, stamp, checksum, total, body from batch"
 
 _NUMBERS: Final = {int}
-_STATES: Final = {state.value: state for state in LogState}
+_STATES: Final = {state.stored: state for state in LogState}
 
 
 def is_batch(row: Sequence[Any], low: int, high: int) -> bool:
@@ -186,7 +186,8 @@ class Reader:
         ]
 
     def log_state(self, log: str) -> LogState:
-        row = self._row("select state from log where name = ? order by state = ? limit 1", (log, LogState.INCOMING))
+        ordered = "select state from log where name = ? order by state = ? limit 1"
+        row = self._row(ordered, (log, LogState.INCOMING.stored))
         return _STATES.get(row[0], LogState.UNREADABLE) if row else LogState.UNKNOWN
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:

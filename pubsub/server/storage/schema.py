@@ -9,8 +9,8 @@ from typing import Final
 from pubsub.server.storage import staged
 from pubsub.server.topic.spans import Span, read_rows, row_of
 
-FORMAT: Final = 2
-"""2: a span may be marked as doubtful. A store of format 1 has no such mark, and is read unchanged."""
+FORMAT: Final = 3
+"""`formats` migrates a store of an earlier format."""
 APPLICATION_ID: Final = 0x50505542
 FILE: Final = "server.db"
 MEMBER: Final = "local"
@@ -21,7 +21,7 @@ RESTORED: Final = "restored"
 SCHEMA: Final = (
     "create table meta (name text primary key, value) without rowid",
     "create table topic (id integer primary key, name text not null unique, open_log integer not null,"
-    " spine text not null, frozen text not null)",
+    " history text not null, frozen text not null)",
     "create table log (id integer primary key, name text not null, topic integer not null, state text not null,"
     " low integer not null, end integer not null, total integer not null, receiver text not null default '')",
     "create index log_name on log (name)",
@@ -29,23 +29,20 @@ SCHEMA: Final = (
     "create table publisher (id integer primary key, name text not null unique)",
     "create table last (topic integer, publisher integer, last integer not null, primary key (topic, publisher))"
     " without rowid",
-    "create table entry (topic integer, subscriber text, number integer not null, opening integer not null,"
+    "create table subscription (topic integer, subscriber text, number integer not null, epoch integer not null,"
     " subscribed integer not null, since integer not null, log text not null, acknowledged integer not null,"
-    " legs text not null, primary key (topic, subscriber)) without rowid",
-    "create table skip (id integer, publisher integer, counter integer not null, primary key (id, publisher))"
+    " backlog text not null, primary key (topic, subscriber)) without rowid",
+    "create table watermark (id integer, publisher integer, counter integer not null, primary key (id, publisher))"
     " without rowid",
     "create table batch (key integer primary key, count integer not null, publisher integer not null,"
     " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
+    "create table rival (topic integer, log text, server text not null, primary key (topic, log)) without rowid",
+    "create table quarantined_topic (id integer primary key, name text not null, open_log integer not null,"
+    " history text not null, reason text not null, stamp integer not null)",
     *staged.SCHEMA,
 )
-ADDED: Final = (
-    "create table if not exists rival (topic integer, log text, server text not null, primary key (topic, log))"
-    " without rowid",
-    "create table if not exists aside (id integer primary key, name text not null, open_log integer not null,"
-    " spine text not null, reason text not null, stamp integer not null)",
-)
-"""Tables that a store of this format may lack."""
+"""`quarantine` has the bytes of damaged batches, and `quarantined_topic` the topics that the server no longer holds."""
 
 DESCRIBING: Final = (
     "sqlite_schema",
@@ -54,12 +51,12 @@ DESCRIBING: Final = (
     "log",
     "publisher",
     "last",
-    "entry",
-    "skip",
+    "subscription",
+    "watermark",
     "stage",
     "published",
     "rival",
-    "aside",
+    "quarantined_topic",
     "quarantine",
 )
 """Tables that every topic needs, or that have their rows close together. A server refuses to start if a page of one

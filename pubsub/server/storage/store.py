@@ -22,10 +22,11 @@ import apsw
 from pubsub.base.database import find_damage, forget_pages, lock_directory, open_database, translate
 from pubsub.base.wal import begins_damaged, commits_behind, frames, log_of, missing_pages
 from pubsub.errors import StoreDamaged, StoreFull, StoreNewer
+from pubsub.server.storage import formats
 from pubsub.server.storage.applying import Applying
 from pubsub.server.storage.barred import InTheWay
 from pubsub.server.storage.loading import Loading
-from pubsub.server.storage.schema import ADDED, APPLICATION_ID, DESCRIBING, FILE, FORMAT, SCHEMA
+from pubsub.server.storage.schema import APPLICATION_ID, DESCRIBING, FILE, FORMAT, SCHEMA
 from pubsub.server.topic import changes as c
 
 _PRAGMAS: Final = (
@@ -45,13 +46,14 @@ class Store(Loading):
         bytes_max: size of the file beyond which it counts as full; 0 for the limit of the disk.
         vfs: another file system of SQLite than the machine's. It has no shared memory, and the directory is neither
             made nor locked.
+        read_only: a store that exists keeps its format and its contents; every write is refused.
 
     Raises:
         StoreInUse: another process has it open.
         StoreNewer, StoreDamaged, StorageError, ConfigurationError: it cannot be used.
     """
 
-    def __init__(self, directory: Path, *, bytes_max: int = 0, vfs: str | None = None) -> None:
+    def __init__(self, directory: Path, *, bytes_max: int = 0, vfs: str | None = None, read_only: bool = False) -> None:
         self.directory = directory
         self.path = directory / FILE
         self._lock_file = lock_directory(directory) if vfs is None else None
@@ -63,7 +65,7 @@ class Store(Loading):
             self.db = open_database(self.path, (*alone, *_PRAGMAS), vfs=vfs)
             if vfs is None:
                 self._check_files(log)
-            self._open_format()
+            self._open_format(read_only=read_only)
             if bytes_max:
                 self.db.pragma("max_page_count", max(64, bytes_max // self.db.pragma("page_size")))
             super().__init__(self.path, self.db)
@@ -74,42 +76,33 @@ class Store(Loading):
             raise
         self._applying = Applying(self.db, self.reader)
 
-    def _open_format(self) -> None:
-        """Check the format, or make a new store."""
+    def _open_format(self, *, read_only: bool) -> None:
+        """Check the format, and migrate an earlier one; or make a new store."""
         found = self.db.pragma("user_version")
         if found > FORMAT:
             raise StoreNewer(str(self.path), found, FORMAT)
         if 0 < found <= FORMAT:
             if self.db.pragma("application_id") != APPLICATION_ID:
                 raise StoreDamaged(str(self.path), "not a server's store")
-            for finding in find_damage(self.db, DESCRIBING):
+            for finding in find_damage(self.db, (*DESCRIBING, *formats.OLD_NAMES)):
                 raise StoreDamaged(str(self.path), f"damaged: {finding}; run pubsub server check")
-            self._add_tables()
-            self._migrate(found)
+            if read_only:
+                formats.show(self.db, found)
+                self.db.pragma("query_only", 1)
+            else:
+                formats.migrate(self.db, found)
             return
         if self._row("select 1 from sqlite_schema"):
             raise StoreDamaged(str(self.path), "a database, but not a server's store")
         try:
             with self.db:
-                for statement in (*SCHEMA, *ADDED):
+                for statement in SCHEMA:
                     self.db.execute(statement)
                 self.db.execute("insert into meta values ('store', ?)", (secrets.token_hex(8),))
                 self.db.execute(f"pragma application_id = {APPLICATION_ID}")
                 self.db.execute(f"pragma user_version = {FORMAT}")
         except apsw.FullError:
             raise StoreFull(str(self.path), "no space for a new store") from None
-
-    def _add_tables(self) -> None:
-        if self._row("select count(*) from sqlite_schema where name in ('rival', 'aside')")[0] < len(ADDED):
-            with self.db:
-                for statement in ADDED:
-                    self.db.execute(statement)
-
-    def _migrate(self, found: int) -> None:
-        """Migrate a store of an earlier format to this one. Format 2 reads the data of format 1 unchanged."""
-        if found < FORMAT:
-            with self.db:
-                self.db.execute(f"pragma user_version = {FORMAT}")
 
     def _check_files(self, log: Path) -> None:
         """Check that SQLite accepts all of the write-ahead log, and that the file misses no pages.

@@ -10,7 +10,7 @@ the end of its class and has a default. A release that lacks the field refuses t
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
@@ -23,7 +23,11 @@ else:
 
 
 class LogState(StrEnum):
-    """The state of a log in a store."""
+    """The state of a log in a store.
+
+    The values of states that a commit may carry are the words that earlier releases read there. `stored` is the word in
+    the store.
+    """
 
     HELD = "held"
     INCOMING = "incoming"
@@ -38,7 +42,7 @@ class LogState(StrEnum):
     GIVEN = "given"
     """The log's topic went to another server."""
 
-    ASIDE = "aside"
+    QUARANTINED = "quarantined"
     """The log's topic is quarantined, because it came back after an operator had abandoned it."""
 
     UNREADABLE = "unreadable"
@@ -46,6 +50,11 @@ class LogState(StrEnum):
 
     UNKNOWN = ""
     """The log is unknown; never stored."""
+
+    @property
+    def stored(self) -> str:
+        """The value in the store's column `state`."""
+        return _STORED.get(self, self.value)
 
     @property
     def merged_here(self) -> bool:
@@ -56,6 +65,9 @@ class LogState(StrEnum):
     def new(self) -> bool:
         """True if another server may bring the log: it is neither ours nor abandoned."""
         return self in {LogState.UNKNOWN, LogState.INCOMING}
+
+
+_STORED: Final = {LogState.MERGED: "merged", LogState.ABANDONED: "abandoned"}
 
 
 class _Change(Struct, array_like=True, tag=True, forbid_unknown_fields=True):

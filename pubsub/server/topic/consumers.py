@@ -4,9 +4,9 @@ The key of a client's own subscription is the client's ID. Only the client's lat
 earlier epoch is rejected. The key of a named subscription is `KEY` and its name, and any process may read it. The first
 acknowledgement with the token of a checkpoint binds it to that checkpoint; from then on others are rejected.
 
-In the store, in a chunk and in an answer each kind is one number, `opening`. For a session it is the epoch. For named
-readers it is below the subscription's own number until the subscription is read, and equal to it afterwards. It is
-above that number when a checkpoint is bound. An earlier release takes a number above for "not read yet".
+In the store each kind is one number, `epoch`, which chunks and answers call `opening`. For a session it is the epoch.
+For named readers it is below the subscription's own number until the subscription is read, and equal to it afterwards.
+It is above that number when a checkpoint is bound. An earlier release takes a number above for "not read yet".
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ _COUNT: Final = (1 << 22) - 1
 
 
 class SubscriptionRow(NamedTuple):
-    """A subscription as a store, a chunk and an export have it; `opening` encodes the consumer."""
+    """A subscription as a store, a chunk and an export have it; `epoch` encodes the consumer."""
 
     number: int
     epoch: int
