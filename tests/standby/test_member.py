@@ -344,7 +344,7 @@ def test_where_the_primarys_process_has_ended_the_standby_takes_over_at_once() -
     duo = Duo().started()
     duo.a.crash()
     for proxy in duo.proxies:
-        proxy.unheard(STORE, A)
+        proxy.disconnected(STORE, A)
     duo.b.member.link_ended(duo.now)
     assert seconds_until(duo, duo.b) <= 0.3
 
