@@ -16,8 +16,16 @@ from pubsub.protocol.wire import message
 MEMBERS_MAX: Final = 2
 """Limit of members of a store."""
 
-KINDS: Final = ("take", "resume", "hand", "drop", "add", "remove", "found")
+KINDS: Final = ("takeover", "resume", "handover", "remove_from_sync", "add_to_sync", "remove", "bootstrap")
 """The purposes of an attempt; see `server.standby.election.proposer`."""
+
+_WRITTEN_KINDS: Final = {
+    "takeover": "take",
+    "handover": "hand",
+    "remove_from_sync": "drop",
+    "add_to_sync": "add",
+    "bootstrap": "found",
+}
 
 
 class View(NamedTuple):
@@ -75,7 +83,7 @@ class VoteOutcome(StrEnum):
     PROMISED = "promised"  # to PREPARE: no lower ballot will be accepted here
     ACCEPTED = "accepted"  # to ACCEPT
     REFUSED = "refused"  # a higher ballot was promised
-    HEARD = "heard"  # to PREPARE: the primary is alive here, so a take-over gets no promise
+    HEARD = "heard"  # to PREPARE: the primary is alive here, so a takeover gets no promise
     TOLD = "told"  # to LOOK and ADMIT: the contents of the row
     NEW = "new"  # there is no row for this store, so this proxy has no vote
     FULL = "full"  # to ADMIT: there is no room for another row
@@ -99,11 +107,11 @@ class Prepare:
     """The ballot of the attempt."""
     token: Number
     """Random, new with each attempt. An answer counts only for the attempt that asked."""
-    kind: Annotated[str, one_of("a kind of attempt", KINDS)]
+    kind: Annotated[str, one_of("a kind of attempt", KINDS, _WRITTEN_KINDS)]
     """The purpose of the attempt."""
     sticky_ms: Annotated[Number, "sticky"] = 0
-    """For `take`: a proxy that received a message of the primary within this time does not promise. 0, or more than the
-    proxy's liveness: within that liveness."""
+    """For a takeover: a proxy that received a message of the primary within this time does not promise. 0, or more than
+    the proxy's liveness: within that liveness."""
 
 
 @message("ACCEPT", positional=2)

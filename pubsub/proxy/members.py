@@ -53,7 +53,7 @@ class Members:
             self._replies.tell(link, prefix, Outcome.REFUSED, "the_store_is_of_another_server")
             return
         server = self._table.servers.get(said.store)
-        if server is not None and isinstance(said, Prepare) and said.kind == "hand":
+        if server is not None and isinstance(said, Prepare) and said.kind == "handover":
             server.handing = now
         self._look_up(said.store, link, now)
         vote = self.registers.handle(said, now)

@@ -9,7 +9,7 @@ it (CASPaxos). A proxy decides nothing. It keeps four rules, so that two members
                     it sends the vote, like every change of the routing table
     amnesia         without a row for the store there is no vote, because an earlier promise may be lost. ADMIT brings
                     a row, and counts only for the routes file whose identity it names
-    stickiness      while the primary is alive here, no take-over gets a promise; a member that asks gets this answer
+    stickiness      while the primary is alive here, no takeover gets a promise; a member that asks gets this answer
 
 The first member brings the rows of a new register by ADMIT too, to all proxies.
 """
@@ -113,7 +113,7 @@ class Registers:
         row = self.rows.get(asked.store)
         if row is None:
             return VoteOutcome.NEW
-        if asked.kind == "take" and self._hears_another(asked, now):
+        if asked.kind == "takeover" and self._hears_another(asked, now):
             return VoteOutcome.HEARD
         if asked.ballot <= row.promised:
             return VoteOutcome.REFUSED

@@ -86,7 +86,7 @@ EDGES = {
     "outcome": ("STATUS a {}", ["success", "deposed"], ["", "SUCCESS", "fine"]),
     "message": ("STATUS a empty {}", ["", "-1", "0" * 16 + ".1", "reason=x"], ["-2", "0" * 16, "reason"]),
     "kind": ("PREPARE a 0000000000000000 member=0000000000000000 ballot=1 token=1 kind={}",
-             sorted(register.KINDS), ["", "steal", "Take"]),
+             ["take", "hand", "drop", "add", "found", *register.KINDS], ["", "steal", "Take"]),
     "vote": ("VOTE a 0000000000000000 {} token=1 identity=0000000000000000",
              [one.value for one in register.VoteOutcome], ["", "maybe"]),
     "step of a copy": ("COPY a 0000000000000000 0000000000000000 {} token=1", sorted(standby.STEPS), ["", "batch"]),

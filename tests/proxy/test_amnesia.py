@@ -86,7 +86,7 @@ class Cluster:
     def drop(self) -> bool:
         """Try to go on without the other member; whether that is chosen."""
         self.now += 100.0
-        self.a.begin("drop", self.now, wall_ms=1000, term=100)
+        self.a.begin("remove_from_sync", self.now, wall_ms=1000, term=100)
         chosen = isinstance(self.pump(), Chosen)
         self.a.cancel(self.now)
         return chosen

@@ -43,7 +43,7 @@ STORE, IDENTITY, A, B = log_id("s1"), "f" * 16, "a" * 16, "b" * 16
 VIEW = View(100, A, "tcp://a:1", (A, B), (A, B))
 ROW = RegisterRow(STORE, 100, 100, VIEW, "s1")
 MEMBERS = (
-    Prepare("s1", STORE, B, 200, 7, "take"),
+    Prepare("s1", STORE, B, 200, 7, "takeover"),
     Prepare("s2", log_id("s2"), B, 200, 7, "resume"),
     Accept("s1", STORE, B, 200, 7, View(200, B, "tcp://b:1", (A, B), (B,))),
     Look("s1", STORE, 7),
@@ -140,7 +140,7 @@ def test_a_flood_of_questions_about_registers_fills_nothing() -> None:
     """Of stores that nobody has: each is answered, and none is kept."""
     stage = Stage(remembered=Remembered(registers=[ROW], identity=IDENTITY))
     for k in range(1, 3_000):
-        for asked in (Look("s1", f"{k:016x}", k), Prepare("s1", f"{k:016x}", A, k, k, "take")):
+        for asked in (Look("s1", f"{k:016x}", k), Prepare("s1", f"{k:016x}", A, k, k, "takeover")):
             stage.from_server(b"%d" % k, b"", asked)
             (said,) = stage.said()
             assert isinstance(said.message, Vote)

@@ -63,7 +63,7 @@ class Pair(Stage):
         return dict(self.core.table.changes.registers)
 
 
-def prepare(ballot: int = 200, member: str = B, kind: str = "take", sender: str = "s1") -> Prepare:
+def prepare(ballot: int = 200, member: str = B, kind: str = "takeover", sender: str = "s1") -> Prepare:
     return Prepare(sender, STORE, member, ballot, 7, kind)
 
 
@@ -403,7 +403,7 @@ def test_without_keys_a_pair_may_be_started_under_another_server_id() -> None:
 def test_a_report_says_what_was_accepted_here_last() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
-    pair.vote(prepare(150, kind="drop"))
+    pair.vote(prepare(150, kind="remove_from_sync"))
     assert report(pair)["registers"] == [
         {
             "store": STORE, "server": "s1", "votes": True, "primary": A, "term": 100, "address": "tcp://a:1",

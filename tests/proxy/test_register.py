@@ -24,7 +24,7 @@ def acceptor(*rows: RegisterRow) -> tuple[Registers, RouteChanges]:
     return Registers("p1", IDENTITY, rows, changes, patience=3.0), changes
 
 
-def prepare(ballot: int, member: str = B, kind: str = "take") -> Prepare:
+def prepare(ballot: int, member: str = B, kind: str = "takeover") -> Prepare:
     return Prepare("s1", STORE, member, ballot, ballot * 7, kind)
 
 
@@ -160,7 +160,7 @@ def test_a_proxy_that_hears_the_primary_does_not_help_to_replace_it() -> None:
     assert registers.handle(prepare(200), 13.0).outcome is VoteOutcome.PROMISED
 
 
-@pytest.mark.parametrize("kind", ["resume", "drop", "add", "remove", "hand"])
+@pytest.mark.parametrize("kind", ["resume", "remove_from_sync", "add_to_sync", "remove", "handover"])
 def test_whatever_does_not_replace_a_silent_primary_is_helped(kind: str) -> None:
     registers, _ = acceptor(ROW)
     registers.heard(STORE, A, 100, 10.0)

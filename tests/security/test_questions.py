@@ -39,7 +39,7 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Merge("p1", "orders", "tcp://h:1"), Question(Operation.OTHER, "p1")),
     (m.Transfer("s1", "orders"), Question(Operation.OTHER, "s1")),
     (m.Status("s1", m.Outcome.SUCCESS), Question(Operation.OTHER, "s1")),
-    (m.Prepare("s1", HEX, HEX, 1, 1, "take"), Question(Operation.OTHER, "s1")),
+    (m.Prepare("s1", HEX, HEX, 1, 1, "takeover"), Question(Operation.OTHER, "s1")),
     (m.Accept("s1", HEX, HEX, 1, 1, VIEW), Question(Operation.OTHER, "s1")),
     (m.Look("s1", HEX, 1), Question(Operation.OTHER, "s1")),
     (m.Admit("s1", HEX, 1, HEX, 1, 1, VIEW), Question(Operation.OTHER, "s1")),

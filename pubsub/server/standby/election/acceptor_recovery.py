@@ -189,7 +189,7 @@ class Founding:
 
     @property
     def done(self) -> bool:
-        """True if all proxies have their rows. An attempt "found" can then be chosen."""
+        """True if all proxies have their rows. An attempt "bootstrap" can then be chosen."""
         having = [proxy for proxy, vote in self._votes.items() if vote.view is not None]
         return len(having) == len(self._proxies) and self.existing is None
 

@@ -68,7 +68,7 @@ class Promotion:
         # unchanged. Otherwise its last entry would have a term that a serving primary need not exceed, and that
         # primary would be deposed when it hears of the term.
         self._votes = {proxy: vote for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.NEW}
-        return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "take") for proxy in asked}
+        return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "takeover") for proxy in asked}
 
     def accept(self) -> dict[str, Message]:
         """Third step: ask for acceptance, and give a row to each proxy without a vote."""
