@@ -19,13 +19,14 @@ MEMBERS_MAX: Final = 2
 KINDS: Final = ("takeover", "resume", "handover", "remove_from_sync", "add_to_sync", "remove", "bootstrap")
 """The purposes of an attempt; see `server.standby.election.proposer`."""
 
-_WRITTEN_KINDS: Final = {
+WRITTEN_KINDS: Final = {
     "takeover": "take",
     "handover": "hand",
     "remove_from_sync": "drop",
     "add_to_sync": "add",
     "bootstrap": "found",
 }
+"""The texts that this release writes for renamed kinds."""
 
 
 class View(NamedTuple):
@@ -83,11 +84,14 @@ class VoteOutcome(StrEnum):
     PROMISED = "promised"  # to PREPARE: no lower ballot will be accepted here
     ACCEPTED = "accepted"  # to ACCEPT
     REFUSED = "refused"  # a higher ballot was promised
-    HEARD = "heard"  # to PREPARE: the primary is alive here, so a takeover gets no promise
-    TOLD = "told"  # to LOOK and ADMIT: the contents of the row
+    PRIMARY_ALIVE = "primary-alive"  # to PREPARE: the primary is alive here, so a takeover gets no promise
+    REPORTED = "reported"  # to LOOK and ADMIT: the contents of the row
     NEW = "new"  # there is no row for this store, so this proxy has no vote
     FULL = "full"  # to ADMIT: there is no room for another row
 
+
+WRITTEN_OUTCOMES: Final = {VoteOutcome.PRIMARY_ALIVE: "heard", VoteOutcome.REPORTED: "told"}
+"""The texts that this release writes for renamed outcomes, in a VOTE and in reports."""
 
 _VIEW: Final = Kind("a view", parse_view, format_view)
 
@@ -107,7 +111,7 @@ class Prepare:
     """The ballot of the attempt."""
     token: Number
     """Random, new with each attempt. An answer counts only for the attempt that asked."""
-    kind: Annotated[str, one_of("a kind of attempt", KINDS, _WRITTEN_KINDS)]
+    kind: Annotated[str, one_of("a kind of attempt", KINDS, WRITTEN_KINDS)]
     """The purpose of the attempt."""
     sticky_ms: Annotated[Number, "sticky"] = 0
     """For a takeover: a proxy that received a message of the primary within this time does not promise. 0, or more than
@@ -164,7 +168,7 @@ class Vote:
     sender: Id
     """The proxy's ID."""
     store: Hex
-    outcome: Annotated[VoteOutcome, one_of("a vote", VoteOutcome)]
+    outcome: Annotated[VoteOutcome, one_of("a vote", VoteOutcome, WRITTEN_OUTCOMES)]
     token: Number
     """The token of the message that is answered."""
     identity: Hex

@@ -57,7 +57,7 @@ class Members:
             server.handing = now
         self._look_up(said.store, link, now)
         vote = self.registers.handle(said, now)
-        self._counters[f"votes_{vote.outcome.value}"] += 1
+        self._counters[f"votes_{vote.outcome.name.lower()}"] += 1
         self._replies.vote(link, prefix, vote)
 
     def announced(self, said: Periodic, now: float) -> Judgement | None:

@@ -73,7 +73,7 @@ class Registers:
             case Accept():
                 outcome = self._accept(message)
             case Look():
-                outcome = VoteOutcome.TOLD if message.store in self.rows else VoteOutcome.NEW
+                outcome = VoteOutcome.REPORTED if message.store in self.rows else VoteOutcome.NEW
             case Admit():
                 outcome = self._admit(message)
         vote = Vote(self._proxy, message.store, outcome, message.token, self._identity)
@@ -114,7 +114,7 @@ class Registers:
         if row is None:
             return VoteOutcome.NEW
         if asked.kind == "takeover" and self._hears_another(asked, now):
-            return VoteOutcome.HEARD
+            return VoteOutcome.PRIMARY_ALIVE
         if asked.ballot <= row.promised:
             return VoteOutcome.REFUSED
         self._keep(replace(row, promised=asked.ballot))
@@ -131,14 +131,14 @@ class Registers:
 
     def _admit(self, asked: Admit) -> VoteOutcome:
         if asked.store in self.rows:
-            return VoteOutcome.TOLD
+            return VoteOutcome.REPORTED
         if asked.identity != self._identity:
             return VoteOutcome.NEW
         if len(self.rows) >= REGISTERS_MAX:
             return VoteOutcome.FULL
         promised = max(asked.promised, asked.ballot)
         self._keep(RegisterRow(asked.store, promised, asked.ballot, asked.view, asked.sender))
-        return VoteOutcome.TOLD
+        return VoteOutcome.REPORTED
 
     def _hears_another(self, asked: Prepare, now: float) -> bool:
         heard = self._heard.get(asked.store)

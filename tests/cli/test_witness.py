@@ -43,7 +43,7 @@ def primary(proxy: Running) -> ServerPeer:
 def admit(server: ServerPeer) -> None:
     """Give the proxy its row."""
     identity = server.vote(Look("s1", STORE, 5)).identity
-    assert server.vote(Admit("s1", STORE, 6, identity, 150, 100, VIEW)).outcome is VoteOutcome.TOLD
+    assert server.vote(Admit("s1", STORE, 6, identity, 150, 100, VIEW)).outcome is VoteOutcome.REPORTED
 
 
 def reset(proxy: Running, *options: str) -> int:

@@ -21,7 +21,7 @@ VIEW = View(7, HEX, "tcp://h:1", (HEX,), (HEX,))
 SAMPLES: dict[Any, Any] = {
     View: VIEW,
     View | None: VIEW,
-    VoteOutcome: VoteOutcome.TOLD,
+    VoteOutcome: VoteOutcome.REPORTED,
     EntryId: EntryId(4, 7),
     str: HEX,
     Outcome: Outcome.LOST,

@@ -88,7 +88,7 @@ EDGES = {
     "kind": ("PREPARE a 0000000000000000 member=0000000000000000 ballot=1 token=1 kind={}",
              ["take", "hand", "drop", "add", "found", *register.KINDS], ["", "steal", "Take"]),
     "vote": ("VOTE a 0000000000000000 {} token=1 identity=0000000000000000",
-             [one.value for one in register.VoteOutcome], ["", "maybe"]),
+             ["heard", "told", *register.VoteOutcome], ["", "maybe"]),
     "step of a copy": ("COPY a 0000000000000000 0000000000000000 {} token=1", sorted(standby.STEPS), ["", "batch"]),
     "step of a repair": ("REPAIR a 0000000000000000 0000000000000000 {} term=1 log=1 offset=1",
                          sorted(standby.REPAIR_STEPS), ["", "begin"]),

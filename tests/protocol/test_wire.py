@@ -11,7 +11,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.fields import Contents, Number, Place, Word, matching, one_of, within
 from pubsub.protocol.messages import Message, Outcome, Owners, Subscribe
-from pubsub.protocol.register import Prepare
+from pubsub.protocol.register import Prepare, Vote, VoteOutcome
 from pubsub.protocol.wire import BY_CLASS, BY_NAME, Codec
 
 HEX = "0123456789abcdef"
@@ -91,6 +91,11 @@ def test_the_next_release_names_are_read_and_the_present_ones_are_sent() -> None
         sent, _ = encode(ballot)
         assert b" kind=" + old + b" " in sent
         assert decode(sent) == decode(sent.replace(b"kind=" + old, b"kind=" + kind.encode())) == ballot
+    for outcome, old in ((VoteOutcome.PRIMARY_ALIVE, b" heard "), (VoteOutcome.REPORTED, b" told ")):
+        vote = Vote("p1", "5" * 16, outcome, 3, "a" * 16)
+        sent, _ = encode(vote)
+        assert old in sent
+        assert decode(sent) == decode(sent.replace(old, f" {outcome.value} ".encode())) == vote
     both = present.replace(b"opening=2", b"opening=2 epoch=2")
     with pytest.raises(DecodeError, match="twice"):
         decode(both)
@@ -130,6 +135,7 @@ def test_each_renamed_value_of_a_message_has_its_pair_of_texts() -> None:
             ("add", "add_to_sync"),
             ("found", "bootstrap"),
         ),
+        "a vote": (("heard", "primary-alive"), ("told", "reported")),
     }
 
 

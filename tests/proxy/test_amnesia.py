@@ -40,7 +40,7 @@ class Cluster:
         self.now = 0.0
         for peer in self.peers:
             identity = peer.vote(Look("s1", STORE, 1)).identity
-            assert peer.vote(Admit("s1", STORE, 2, identity, 100, 100, FIRST)).outcome is VoteOutcome.TOLD
+            assert peer.vote(Admit("s1", STORE, 2, identity, 100, 100, FIRST)).outcome is VoteOutcome.REPORTED
             assert peer.vote(Prepare("s1", STORE, B, PROMISED, 3, "resume")).outcome is VoteOutcome.PROMISED
 
     def _proxy(self, directory: Path, name: str) -> Running:
@@ -121,7 +121,7 @@ def test_a_proxy_gets_its_vote_back_through_the_others_and_binds_as_it_did(clust
     assert row.view == (ALONE if at_once else FIRST)
     assert cluster.drop()
     cluster.look()
-    assert [*cluster.acceptor_recovery.standing.values()] == [VoteOutcome.TOLD] * len(cluster.names)
+    assert [*cluster.acceptor_recovery.standing.values()] == [VoteOutcome.REPORTED] * len(cluster.names)
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)

@@ -48,7 +48,7 @@ MEMBERS = (
     Accept("s1", STORE, B, 200, 7, View(200, B, "tcp://b:1", (A, B), (B,))),
     Look("s1", STORE, 7),
     Admit("s2", log_id("s2"), 7, IDENTITY, 200, 100, VIEW),
-    Vote("p2", STORE, VoteOutcome.TOLD, 7, IDENTITY, 200, 100, VIEW, 0),
+    Vote("p2", STORE, VoteOutcome.REPORTED, 7, IDENTITY, 200, 100, VIEW, 0),
     Forget("s1", STORE, B, IDENTITY),
     Periodic("s1", STORE, 200, 4, "tcp://s1", "p", 5, 0, {"t": log_id("z")}, member=B),
     Periodic("s2", log_id("s2"), 200, 4, "tcp://s2", "p", 5, 0, {"t": log_id("z")}, member=A),
@@ -133,7 +133,7 @@ def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_re
             assert said.message == decode(*encode(said.message))
     stage.from_server(b"b", b"", Look("s1", STORE, 3))
     (vote,) = [said.message for said in stage.said() if isinstance(said.message, Vote)]
-    assert (vote.outcome, vote.promised) == (VoteOutcome.TOLD, promised)
+    assert (vote.outcome, vote.promised) == (VoteOutcome.REPORTED, promised)
 
 
 def test_a_flood_of_questions_about_registers_fills_nothing() -> None:

@@ -48,7 +48,7 @@ def admitted(member: ServerPeer) -> str:
     """Give the proxy its row; returns the identity of its routes file."""
     identity = member.vote(look()).identity
     vote = member.vote(Admit("s1", STORE, 6, identity, 100, 100, FIRST))
-    assert (vote.outcome, vote.view) == (VoteOutcome.TOLD, FIRST)
+    assert (vote.outcome, vote.view) == (VoteOutcome.REPORTED, FIRST)
     return identity
 
 
@@ -157,7 +157,7 @@ def test_requests_go_to_the_new_primary_at_once_and_the_old_one_is_told(
         assert old.announce(topics, incarnation=100, member=A).outcome is Outcome.SUCCESS
         client.send(get())
         assert b"GET" in old.request()[1]
-        assert new.vote(prepare(200, 1, kind="takeover")).outcome is VoteOutcome.HEARD
+        assert new.vote(prepare(200, 1, kind="takeover")).outcome is VoteOutcome.PRIMARY_ALIVE
         assert new.announce(topics, incarnation=200, member=B).outcome is Outcome.SUCCESS
         client.send(get())
         assert b"GET" in new.request()[1]

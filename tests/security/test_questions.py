@@ -43,7 +43,7 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Accept("s1", HEX, HEX, 1, 1, VIEW), Question(Operation.OTHER, "s1")),
     (m.Look("s1", HEX, 1), Question(Operation.OTHER, "s1")),
     (m.Admit("s1", HEX, 1, HEX, 1, 1, VIEW), Question(Operation.OTHER, "s1")),
-    (m.Vote("p1", HEX, VoteOutcome.TOLD, 1, HEX), Question(Operation.OTHER, "p1")),
+    (m.Vote("p1", HEX, VoteOutcome.REPORTED, 1, HEX), Question(Operation.OTHER, "p1")),
     (m.Forget("s1", HEX, HEX, HEX), Question(Operation.OTHER, "s1")),
     (m.Entries("s1", HEX, HEX, 1, 1, ROOT, ROOT), Question(Operation.OTHER, "s1")),
     (m.Follow("s1", HEX, HEX, 1, 1), Question(Operation.OTHER, "s1")),

@@ -96,7 +96,7 @@ def admitted_at_once(self: AcceptorRecovery, proxy: str, identity: str, now: flo
 
 
 def told_is_promised(self: Proposer, attempt: Any, proxy: str, vote: Vote, now: float) -> Any:
-    if vote.outcome is VoteOutcome.TOLD:
+    if vote.outcome is VoteOutcome.REPORTED:
         vote = replace(vote, outcome=VoteOutcome.PROMISED)
     return promised(self, attempt, proxy, vote, now)
 

@@ -24,7 +24,7 @@ def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_prim
     old = duo.b.member.view
     assert old is not None
     new = View(old.term + 9, C, "tcp://c:1", (B, C), (C,))
-    duo.b.member.vote(1, Vote("p1", STORE, VoteOutcome.TOLD, 1, "i1", new.term, new.term, new, 0), duo.now)
+    duo.b.member.vote(1, Vote("p1", STORE, VoteOutcome.REPORTED, 1, "i1", new.term, new.term, new, 0), duo.now)
     assert duo.b.member.primary == (A, "tcp://a:1")
     duo.b.member.vote(0, Vote("p0", STORE, VoteOutcome.NEW, 1, "i9", 0, 0, None, -1), duo.now)
     assert duo.b.member.primary == (C, "tcp://c:1")

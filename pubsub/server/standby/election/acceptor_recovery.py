@@ -60,7 +60,7 @@ class AcceptorRecovery:
         self._token = -1
         self._lost: dict[str, _Lost] = {}
         self.standing: dict[str, VoteOutcome] = {}
-        """Each proxy's answer to the last look: with TOLD it has a vote, with NEW it has none. A silent proxy is
+        """Each proxy's answer to the last look: with REPORTED it has a vote, with NEW it has none. A silent proxy is
         missing."""
 
     @property
@@ -91,9 +91,9 @@ class AcceptorRecovery:
             self.standing[proxy] = vote.outcome
             if vote.outcome is VoteOutcome.NEW:
                 self._new(proxy, vote.identity, now)
-            elif vote.outcome is VoteOutcome.TOLD:
+            elif vote.outcome is VoteOutcome.REPORTED:
                 self._lost.pop(proxy, None)
-        elif vote.outcome is VoteOutcome.TOLD:
+        elif vote.outcome is VoteOutcome.REPORTED:
             for lost_proxy, lost in self._lost.items():
                 if vote.token == lost.token and proxy != lost_proxy and not accepted_elsewhere(lost.told, proxy, vote):
                     lost.told[proxy] = vote
@@ -121,7 +121,7 @@ class AcceptorRecovery:
         if len(self._proxies) != 1:
             return "other_proxies_tell_what_it_has_promised"
         (proxy,) = self._proxies
-        if self.standing.get(proxy) is VoteOutcome.TOLD:
+        if self.standing.get(proxy) is VoteOutcome.REPORTED:
             return ""
         lost, view, me = self._lost.get(proxy), self._proposer.view, self._me
         if lost is None or view is None:

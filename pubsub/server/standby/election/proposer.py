@@ -169,7 +169,7 @@ class Attempt:
 
         A proxy that answers a look promises nothing, so its answer does not count once there is a ballot.
         """
-        counts = VoteOutcome.PROMISED if self.ballot else VoteOutcome.TOLD
+        counts = VoteOutcome.PROMISED if self.ballot else VoteOutcome.REPORTED
         votes = [vote for vote in self.answers.values() if vote.outcome is counts]
         return [None if vote.view is None else (vote.ballot, vote.view) for vote in votes]
 
@@ -343,7 +343,7 @@ class Proposer:
 
     def _told(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
         """Go on to the ballot if the register names this member and enough proxies would promise."""
-        if vote.outcome not in {VoteOutcome.TOLD, VoteOutcome.NEW}:
+        if vote.outcome not in {VoteOutcome.REPORTED, VoteOutcome.NEW}:
             return None
         attempt.answers[proxy] = vote
         said = attempt.said()
@@ -368,7 +368,9 @@ class Proposer:
         self._send_all(Prepare(me.server, me.store, me.member, attempt.ballot, attempt.token, kind, sticky_ms))
 
     def _promised(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
-        if vote.outcome is VoteOutcome.TOLD or (vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers):
+        if vote.outcome is VoteOutcome.REPORTED or (
+            vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers
+        ):
             return None  # A late answer to the look, or the refusal of a repeated PREPARE that was promised before.
         attempt.answers[proxy] = vote
         said, me = attempt.said(), self.identity.member
