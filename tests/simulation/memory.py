@@ -31,7 +31,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "reads": "ranges that are asked for; clients repeat it",
         "sinks": "has nothing but what it was given",
         "admission": "has nothing but what it was given",
-        "unheard": "answers that wait; clients repeat what they asked",
+        "unconfirmed": "answers that wait; clients repeat what they asked",
         "reports": "the last report, and when it was made",
         "moves": "transfers begin again with an offer; what of them is stored is compared by `_stored_for_moves`",
     },
@@ -62,7 +62,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     "Topic": {
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
-        "noted": "what is not committed yet",
+        "dirty": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
     "Cursor": {
@@ -70,7 +70,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     },
     "Contested": {
         "_started": "a time of this process",
-        "_noted": "since when what proxies say may settle a dispute: after a start, since the start",
+        "_dirty": "since when what proxies say may settle a dispute: after a start, since the start",
     },
     "Publishers": {"_uncommitted": "what is not committed yet"},
     "Operations": {
