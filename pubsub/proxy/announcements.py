@@ -228,7 +228,7 @@ class Announcements:
         if verdict is Verdict.LATE:
             return
         if verdict is Verdict.ASK:
-            self._replies.tell(link, prefix, Outcome.ANNOUNCE, "say_all_first")
+            self._replies.tell(link, prefix, Outcome.ANNOUNCE, "announce_all_topics_first")
             return
         if verdict is Verdict.TAKEN:
             for rival in judgement.rivals:

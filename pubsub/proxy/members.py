@@ -66,7 +66,7 @@ class Members:
         if self.keyed and row is not None and row.server != said.sender:
             return Judgement(Verdict.REFUSED, f"the_register_of_this_store_is_of_server_{row.server}")
         if said.member and not self.registers.heard(said.store, said.member, said.incarnation, now):
-            return Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_was_heard")
+            return Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_is_known")
         return None
 
     def _is_of(self, said: Asked) -> bool:

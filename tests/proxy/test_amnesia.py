@@ -142,6 +142,6 @@ def test_the_only_proxy_stays_without_a_vote_until_an_operator_gives_it_one(clus
 @pytest.mark.parametrize("cluster", [2, 3], indirect=True)
 def test_an_operator_gives_no_vote_where_others_can_tell(cluster: Cluster) -> None:
     cluster.lose()
-    assert cluster.acceptor_recovery.reset(2000) == "other_proxies_tell_what_it_has_promised"
+    assert cluster.acceptor_recovery.reset(2000) == "other_proxies_report_its_promises"
     cluster.pump()
     assert cluster.row() is None

@@ -225,7 +225,7 @@ def test_that_another_member_is_primary_is_said_in_the_log_and_warns_nobody() ->
     lines = pair.core.notices.take()
     assert [line for line in lines if "member" in line or "deposed" in line] == [
         f"server s1 is member {B} now, under term 200",
-        f"announcement of server s1 (store {STORE}) is deposed: a_primary_of_term_200_was_heard",
+        f"announcement of server s1 (store {STORE}) is deposed: a_primary_of_term_200_is_known",
     ]
     assert all(isinstance(line, Routine) for line in lines)
 

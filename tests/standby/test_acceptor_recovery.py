@@ -280,7 +280,7 @@ def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_an
 
 def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_else() -> None:
     stage = Stage(proxies=1)
-    assert stage.acceptor_recovery.reset(5000) == "the_proxy_was_not_heard_to_have_no_vote"
+    assert stage.acceptor_recovery.reset(5000) == "the_proxy_has_not_reported_a_missing_vote"
     stage.look()
     stage.look()
     assert stage.row() is None
@@ -319,6 +319,6 @@ def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) ->
 def test_where_other_proxies_can_tell_nobody_takes_a_members_word() -> None:
     stage = Stage()
     stage.look("p1", "p2")
-    assert stage.acceptor_recovery.reset(5000) == "other_proxies_tell_what_it_has_promised"
+    assert stage.acceptor_recovery.reset(5000) == "other_proxies_report_its_promises"
     stage.pump()
     assert stage.row() is None

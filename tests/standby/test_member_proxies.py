@@ -36,7 +36,7 @@ def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_prim
 def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word() -> None:
     duo = Duo(proxies=1).started()
     duo.forget(0, 7)
-    assert duo.b.member.acceptor_recovery.reset(duo.wall_ms) == "the_proxy_was_not_heard_to_have_no_vote"
+    assert duo.b.member.acceptor_recovery.reset(duo.wall_ms) == "the_proxy_has_not_reported_a_missing_vote"
     duo.run(5.0)
     assert STORE not in duo.proxies[0].rows
     assert duo.a.member.acceptor_recovery.reset(duo.wall_ms) == ""

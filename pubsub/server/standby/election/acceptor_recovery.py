@@ -119,13 +119,13 @@ class AcceptorRecovery:
             The reason against it at present, as one word. "" if the row is there or on its way; a repeat finds it done.
         """
         if len(self._proxies) != 1:
-            return "other_proxies_tell_what_it_has_promised"
+            return "other_proxies_report_its_promises"
         (proxy,) = self._proxies
         if self.standing.get(proxy) is VoteOutcome.REPORTED:
             return ""
         lost, view, me = self._lost.get(proxy), self._proposer.view, self._me
         if lost is None or view is None:
-            return "the_proxy_was_not_heard_to_have_no_vote"
+            return "the_proxy_has_not_reported_a_missing_vote"
         if missing := [member for member in view.members if member not in lost.forgotten]:
             return f"member_{missing[0]}_has_not_answered"
         promised = max(wall_ms, self._proposer.highest + 1)
