@@ -30,6 +30,8 @@ fields in the order of the table, and then fields as `name=value`, separated by 
 `{VERSION}`. A field with its default value is not sent. A receiver ignores an unknown `name=value`, and refuses a
 message with an unknown `!name=value`.
 
+*X or Y* is a renamed message, field or value: this release sends X and reads both, and the next release sends Y.
+
 | value | form |
 |---|---|
 """
@@ -62,10 +64,15 @@ def meanings(cls: type[Any]) -> dict[str, str]:
     return found
 
 
+def names(*texts: str) -> str:
+    """Return the name that this release sends, and those that it reads as well, as the page shows them."""
+    return " or ".join(f"`{text}`" for text in texts)
+
+
 def value(kind: Kind) -> str:
     """Return the valid values of a field, as the table shows them."""
     if kind.values:
-        return ", ".join(f"`{text}`" for text in kind.values)
+        return ", ".join(names(text, *(new for old, new in kind.also if old == text)) for text in kind.values)
     return kind.title if kind.title in FORMS else kind.title.removeprefix("a number from ")
 
 
@@ -81,10 +88,12 @@ def section(codec: Codec) -> Iterator[str]:
     said = meanings(codec.cls)
     yield f"\n## {codec.name}\n"
     yield f"{inspect.getdoc(codec.cls)}\n"
+    if codec.also:
+        yield f"Its name: {names(codec.name, codec.also)}.\n"
     yield "| field | value | default | meaning |\n|---|---|---|---|"
     for field in codec.header:
-        name = field.prefix or field.attribute
-        yield f"| `{name}` | {value(field.kind)} | {default(field)} | {said.get(field.attribute, '')} |"
+        name = names(field.prefix or field.attribute, *(f"{name}=" for name in field.also))
+        yield f"| {name} | {value(field.kind)} | {default(field)} | {said.get(field.attribute, '')} |"
     if codec.body is not None:
         attribute, body = codec.body
         yield f"| body | {body.title} | | {said.get(attribute, '')} |"

@@ -30,7 +30,7 @@ def status(
     """Show the cluster: processes, topics and backlogs.
 
     The tables list the proxies, the servers, the topics, and the subscribers with a backlog. In the table of topics,
-    "whole" is yes if one server holds all of the topic. "oldest" is the age of the oldest message that a subscriber has
+    "one owner" is yes if one server holds all of the topic. "oldest" is the age of the oldest message that a subscriber has
     not acknowledged. "held by" is the subscriber with the largest backlog.
 
     If the server of a topic does not answer, its figures are question marks (null in JSON), and another table has the
@@ -151,7 +151,7 @@ def _moves(found: dict[str, Any]) -> Any:
 
 def _topics(found: dict[str, Any]) -> Any:
     table = console.table(
-        "topic", "owner", "whole", "records", "bytes", "subscribers", "backlog", "oldest", "held by", title="Topics"
+        "topic", "owner", "one owner", "records", "bytes", "subscribers", "backlog", "oldest", "held by", title="Topics"
     )
     for topic in found["topics"]:
         if topic["unknown_seconds"] is not None:

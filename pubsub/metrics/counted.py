@@ -66,8 +66,10 @@ PROXY: Final[Mapping[str, str]] = {
     "votes_withheld": "Ballots not answered because the vote cannot be stored at present.",
     **{
         f"votes_{outcome}": f"Ballots answered `{outcome}`."
-        for outcome in ("promised", "accepted", "refused", "heard", "told", "new", "full")
+        for outcome in ("promised", "accepted", "refused", "new", "full")
     },
+    "votes_primary_alive": "Takeovers that got no promise because the primary is alive.",
+    "votes_reported": "Requests about a register answered with its value.",
     "owners_answered": "Questions of servers whether they own a topic alone, answered.",
     "owners_unavailable": "Questions of servers whether they own a topic alone, without an answer yet.",
 }
@@ -119,7 +121,12 @@ SERVER: Final[Mapping[str, str]] = {
 """Counters of a server."""
 
 RENAMED: Final[Mapping[str, Mapping[str, str]]] = {
-    "proxy": {"owners_answered": "whole_answered", "owners_unavailable": "whole_unavailable"},
+    "proxy": {
+        "owners_answered": "whole_answered",
+        "owners_unavailable": "whole_unavailable",
+        "votes_primary_alive": "votes_heard",
+        "votes_reported": "votes_told",
+    },
     "server": {
         "abandonments_sent": "proxies_told_of_abandoned",
         "reads_rejected": "reads_turned_away",

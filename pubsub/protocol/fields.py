@@ -10,7 +10,7 @@ The metadata of an annotation is a `Kind` (or a `Body`), and the name on the wir
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Final, NamedTuple
 
 from pubsub.base.limits import TRAIN_ROWS_MAX
@@ -37,13 +37,15 @@ class Kind(NamedTuple):
         title: names a valid value, in error messages and in the reference.
         parse: returns the value of a text, or raises ValueError.
         format: returns the text of a value.
-        values: all valid texts, if there are few.
+        values: all texts that this release writes, if there are few.
+        also: pairs of such a text and the one that the next release writes instead. `parse` reads both.
     """
 
     title: str
     parse: Callable[[str], Any]
     format: Callable[[Any], str] = str
     values: tuple[str, ...] = ()
+    also: tuple[tuple[str, str], ...] = ()
 
 
 class Body(NamedTuple):
@@ -65,16 +67,26 @@ def matching(title: str, test: Callable[[str], object]) -> Kind:
     return Kind(title, parse)
 
 
-def one_of(title: str, values: Iterable[Any]) -> Kind:
-    """Describe one of these values by their texts."""
-    known = {str(value): value for value in values}
+def one_of(title: str, values: Iterable[Any], written: Mapping[Any, str] | None = None) -> Kind:
+    """Describe one of these values by their texts.
+
+    Args:
+        title: names a valid value, in error messages and in the reference.
+        values: the valid values.
+        written: renamed values, each with its text of the earlier release. For one release that text is written, and
+            both are read.
+    """
+    old = dict(written or {})
+    texts = {value: old.get(value, str(value)) for value in values}
+    known = {text: value for value, text in texts.items()} | {str(value): value for value in texts}
 
     def parse(text: str) -> Any:
         if text not in known:
             raise ValueError(f"not {title}: {text[:60]!r}")
         return known[text]
 
-    return Kind(title, parse, values=tuple(known))
+    also = tuple((text, str(value)) for value, text in old.items())
+    return Kind(title, parse, texts.__getitem__ if old else str, tuple(texts.values()), also)
 
 
 def within(least: int, most: int) -> Kind:

@@ -16,8 +16,17 @@ from pubsub.protocol.wire import message
 MEMBERS_MAX: Final = 2
 """Limit of members of a store."""
 
-KINDS: Final = ("take", "resume", "hand", "drop", "add", "remove", "found")
+KINDS: Final = ("takeover", "resume", "handover", "remove_from_sync", "add_to_sync", "remove", "bootstrap")
 """The purposes of an attempt; see `server.standby.election.proposer`."""
+
+WRITTEN_KINDS: Final = {
+    "takeover": "take",
+    "handover": "hand",
+    "remove_from_sync": "drop",
+    "add_to_sync": "add",
+    "bootstrap": "found",
+}
+"""The texts that this release writes for renamed kinds."""
 
 
 class View(NamedTuple):
@@ -75,11 +84,14 @@ class VoteOutcome(StrEnum):
     PROMISED = "promised"  # to PREPARE: no lower ballot will be accepted here
     ACCEPTED = "accepted"  # to ACCEPT
     REFUSED = "refused"  # a higher ballot was promised
-    HEARD = "heard"  # to PREPARE: the primary is alive here, so a take-over gets no promise
-    TOLD = "told"  # to LOOK and ADMIT: the contents of the row
+    PRIMARY_ALIVE = "primary-alive"  # to PREPARE: the primary is alive here, so a takeover gets no promise
+    REPORTED = "reported"  # to LOOK and ADMIT: the contents of the row
     NEW = "new"  # there is no row for this store, so this proxy has no vote
     FULL = "full"  # to ADMIT: there is no room for another row
 
+
+WRITTEN_OUTCOMES: Final = {VoteOutcome.PRIMARY_ALIVE: "heard", VoteOutcome.REPORTED: "told"}
+"""The texts that this release writes for renamed outcomes, in a VOTE and in reports."""
 
 _VIEW: Final = Kind("a view", parse_view, format_view)
 
@@ -99,11 +111,11 @@ class Prepare:
     """The ballot of the attempt."""
     token: Number
     """Random, new with each attempt. An answer counts only for the attempt that asked."""
-    kind: Annotated[str, one_of("a kind of attempt", KINDS)]
+    kind: Annotated[str, one_of("a kind of attempt", KINDS, WRITTEN_KINDS)]
     """The purpose of the attempt."""
     sticky_ms: Annotated[Number, "sticky"] = 0
-    """For `take`: a proxy that received a message of the primary within this time does not promise. 0, or more than the
-    proxy's liveness: within that liveness."""
+    """For a takeover: a proxy that received a message of the primary within this time does not promise. 0, or more than
+    the proxy's liveness: within that liveness."""
 
 
 @message("ACCEPT", positional=2)
@@ -156,7 +168,7 @@ class Vote:
     sender: Id
     """The proxy's ID."""
     store: Hex
-    outcome: Annotated[VoteOutcome, one_of("a vote", VoteOutcome)]
+    outcome: Annotated[VoteOutcome, one_of("a vote", VoteOutcome, WRITTEN_OUTCOMES)]
     token: Number
     """The token of the message that is answered."""
     identity: Hex

@@ -28,6 +28,7 @@ class Field(NamedTuple):
         attribute: its name in the class.
         prefix: the text in front of the value: `name=`, or "" for a positional field.
         default: MISSING for a required field.
+        also: further names that are read; the next release writes the first of them.
     """
 
     attribute: str
@@ -38,8 +39,14 @@ class Field(NamedTuple):
 
 
 class Codec:
-    def __init__(self, name: str, cls: type[Any], positional: int) -> None:
-        self.name, self.cls = name, cls
+    """How one message is written and read.
+
+    Args:
+        name, also: its name on the wire, and the one that the next release writes instead; "": there is none.
+    """
+
+    def __init__(self, name: str, cls: type[Any], positional: int, also: str = "") -> None:
+        self.name, self.cls, self.also = name, cls, also
         self.header: list[Field] = []
         self.body: tuple[str, Body] | None = None
         for field in fields(cls):
@@ -124,10 +131,16 @@ BY_CLASS: Final[dict[type[Any], Codec]] = {}
 
 
 def message(name: str, *, positional: int, also: str = "") -> Callable[[_Class], _Class]:
-    """Declare a dataclass as a message with this name. Its first `positional` fields have no name in the header."""
+    """Declare a dataclass as a message.
+
+    Args:
+        name: its name on the wire.
+        positional: so many of its first fields have no name in the header.
+        also: a second name that is read; the next release writes it.
+    """
 
     def declare(cls: _Class) -> _Class:
-        BY_NAME[name] = BY_CLASS[cls] = Codec(name, cls, positional)
+        BY_NAME[name] = BY_CLASS[cls] = Codec(name, cls, positional, also)
         if also:
             BY_NAME[also] = BY_CLASS[cls]
         return cls

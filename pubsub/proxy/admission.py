@@ -75,7 +75,7 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
     )
     if rivals:
         which = "ID" if rivals[0].id == said.sender else "store"
-        return Judgement(Verdict.TAKEN, f"server_{rivals[0].id}_with_this_{which}_is_still_heard", rivals)
+        return Judgement(Verdict.TAKEN, f"server_{rivals[0].id}_with_this_{which}_still_sends_heartbeats", rivals)
     # If this store never announced itself here, its incarnation is the one that other servers reported. It does not
     # count then.
     if known is not None and known.heard:
@@ -83,10 +83,10 @@ def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judge
             if known is here:
                 return Judgement(Verdict.LATE)
             if said.member:
-                return Judgement(Verdict.DEPOSED, f"a_primary_of_term_{known.incarnation}_was_heard")
+                return Judgement(Verdict.DEPOSED, f"a_primary_of_term_{known.incarnation}_is_known")
             return Judgement(Verdict.STALE, f"store_was_started_again_since_as_incarnation_{known.incarnation}")
         if same_process and said.member and known.member not in {"", said.member}:
-            return Judgement(Verdict.DEPOSED, f"member_{known.member}_was_heard_under_this_term")
+            return Judgement(Verdict.DEPOSED, f"member_{known.member}_announced_itself_under_this_term")
         if said.change < known.change:
             if same_process:
                 return Judgement(Verdict.LATE)

@@ -142,7 +142,7 @@ class Announcements:
         for other in self._table.links.values():
             if other is not of and (of is None or not self._store_directory.is_known_to(other, of.store)):
                 assert other.link is not None
-                self._replies.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_roster_changed")
+                self._replies.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_store_directory_changed")
 
     def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
         """Make the sender of an announcement the server of its store."""
@@ -228,7 +228,7 @@ class Announcements:
         if verdict is Verdict.LATE:
             return
         if verdict is Verdict.ASK:
-            self._replies.tell(link, prefix, Outcome.ANNOUNCE, "say_all_first")
+            self._replies.tell(link, prefix, Outcome.ANNOUNCE, "announce_all_topics_first")
             return
         if verdict is Verdict.TAKEN:
             for rival in judgement.rivals:

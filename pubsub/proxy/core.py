@@ -52,7 +52,7 @@ REPORT_SECONDS: Final = 0.25
 SENTENCE_BYTES_MAX: Final = 300
 """Limit of the sentence that tells a client which right it lacks."""
 
-NOBODY: Final = "no_server_is_heard"
+NOBODY: Final = "no_server_sends_heartbeats"
 DRAINING: Final = "every_server_is_draining"
 WITNESS: Final = "this_proxy_is_a_witness"
 
@@ -249,7 +249,7 @@ class ProxyCore:
             self.replies.forward(server, client, frames, now)
         elif server is not None or any(known.id == asked.target for known in self.table.servers.values()):
             self.replies.answer(
-                client, prefix, Outcome.UNAVAILABLE, f"server_{asked.target}_is_not_heard", asked.target
+                client, prefix, Outcome.UNAVAILABLE, f"server_{asked.target}_sends_no_heartbeats", asked.target
             )
         else:
             self.replies.answer(client, prefix, Outcome.UNKNOWN, f"server_{asked.target}_is_not_known")
@@ -283,8 +283,8 @@ class ProxyCore:
         It names the store if another server has the same ID.
         """
         if self.table.named(server.id) in {None, server}:
-            return f"server_{server.id}_is_not_heard"
-        return f"server_{server.id}_with_store_{server.store}_is_not_heard"
+            return f"server_{server.id}_sends_no_heartbeats"
+        return f"server_{server.id}_with_store_{server.store}_sends_no_heartbeats"
 
     def reject(self, client: bytes, head: bytes, outcome: Outcome, reason: str, text: str = "") -> None:
         """Answer a request that the proxy rejects.
@@ -337,7 +337,7 @@ class ProxyCore:
                 return
             outcome = Outcome.UNAVAILABLE if gone else Outcome.BUSY
             name = server.id if server is not None else ""
-            reason = f"server_{name}_is_not_heard" if gone else f"the_queue_to_server_{name}_is_full"
+            reason = f"server_{name}_sends_no_heartbeats" if gone else f"the_queue_to_server_{name}_is_full"
             self.replies.answer(bytes(send.frames[0][1:]), prefix, outcome, reason, name)
 
     def suspend(self, reason: str, now: float) -> None:

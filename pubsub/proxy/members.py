@@ -53,11 +53,11 @@ class Members:
             self._replies.tell(link, prefix, Outcome.REFUSED, "the_store_is_of_another_server")
             return
         server = self._table.servers.get(said.store)
-        if server is not None and isinstance(said, Prepare) and said.kind == "hand":
+        if server is not None and isinstance(said, Prepare) and said.kind == "handover":
             server.handing = now
         self._look_up(said.store, link, now)
         vote = self.registers.handle(said, now)
-        self._counters[f"votes_{vote.outcome.value}"] += 1
+        self._counters[f"votes_{vote.outcome.name.lower()}"] += 1
         self._replies.vote(link, prefix, vote)
 
     def announced(self, said: Periodic, now: float) -> Judgement | None:
@@ -66,7 +66,7 @@ class Members:
         if self.keyed and row is not None and row.server != said.sender:
             return Judgement(Verdict.REFUSED, f"the_register_of_this_store_is_of_server_{row.server}")
         if said.member and not self.registers.heard(said.store, said.member, said.incarnation, now):
-            return Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_was_heard")
+            return Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_is_known")
         return None
 
     def _is_of(self, said: Asked) -> bool:

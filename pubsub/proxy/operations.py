@@ -75,7 +75,7 @@ class Operations:
             else server.topics.get(asked.topic) == asked.log
             for server in self._table.alive(now)
         ):
-            return Answer(Outcome.BUSY, f"server_{asked.server}_is_heard", asked.server)
+            return Answer(Outcome.BUSY, f"server_{asked.server}_sends_heartbeats", asked.server)
         lost = AbandonedLog(asked.topic, asked.log, asked.server, asked.store, asked.address)
         if not self._table.abandon(lost):
             return Answer(Outcome.FULL, "too_many_logs_were_given_up")
@@ -94,7 +94,7 @@ class Operations:
             known = asked.store in self._table.gone
             return Answer(Outcome.SUCCESS) if known else Answer(Outcome.UNKNOWN, "store_is_not_known")
         if server.alive(now):
-            return Answer(Outcome.BUSY, f"server_{server.id}_is_heard", server.id)
+            return Answer(Outcome.BUSY, f"server_{server.id}_sends_heartbeats", server.id)
         # Topics that it held beyond topics_max are unknown here, and can be given up in no other way.
         if server.topics or server.assigned:
             return Answer(Outcome.BUSY, f"it_holds_{len(server.topics)}_topics", server.id)

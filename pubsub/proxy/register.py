@@ -9,7 +9,7 @@ it (CASPaxos). A proxy decides nothing. It keeps four rules, so that two members
                     it sends the vote, like every change of the routing table
     amnesia         without a row for the store there is no vote, because an earlier promise may be lost. ADMIT brings
                     a row, and counts only for the routes file whose identity it names
-    stickiness      while the primary is alive here, no take-over gets a promise; a member that asks gets this answer
+    stickiness      while the primary is alive here, no takeover gets a promise; a member that asks gets this answer
 
 The first member brings the rows of a new register by ADMIT too, to all proxies.
 """
@@ -73,7 +73,7 @@ class Registers:
             case Accept():
                 outcome = self._accept(message)
             case Look():
-                outcome = VoteOutcome.TOLD if message.store in self.rows else VoteOutcome.NEW
+                outcome = VoteOutcome.REPORTED if message.store in self.rows else VoteOutcome.NEW
             case Admit():
                 outcome = self._admit(message)
         vote = Vote(self._proxy, message.store, outcome, message.token, self._identity)
@@ -113,8 +113,8 @@ class Registers:
         row = self.rows.get(asked.store)
         if row is None:
             return VoteOutcome.NEW
-        if asked.kind == "take" and self._hears_another(asked, now):
-            return VoteOutcome.HEARD
+        if asked.kind == "takeover" and self._hears_another(asked, now):
+            return VoteOutcome.PRIMARY_ALIVE
         if asked.ballot <= row.promised:
             return VoteOutcome.REFUSED
         self._keep(replace(row, promised=asked.ballot))
@@ -131,14 +131,14 @@ class Registers:
 
     def _admit(self, asked: Admit) -> VoteOutcome:
         if asked.store in self.rows:
-            return VoteOutcome.TOLD
+            return VoteOutcome.REPORTED
         if asked.identity != self._identity:
             return VoteOutcome.NEW
         if len(self.rows) >= REGISTERS_MAX:
             return VoteOutcome.FULL
         promised = max(asked.promised, asked.ballot)
         self._keep(RegisterRow(asked.store, promised, asked.ballot, asked.view, asked.sender))
-        return VoteOutcome.TOLD
+        return VoteOutcome.REPORTED
 
     def _hears_another(self, asked: Prepare, now: float) -> bool:
         heard = self._heard.get(asked.store)

@@ -29,7 +29,7 @@ class Server:
             came back without a restart.
         newcomer: the link of a server that waits for this one to be silent.
         was_alive: the result of the last liveness check.
-        handing: the monotonic time at which its other member announced a planned take-over; None if there is none.
+        handing: the monotonic time at which its other member announced a planned takeover; None if there is none.
         gone: the monotonic time since which it is silent; None while it is alive, or if that is unknown.
         heard: whether its full announcement was ever accepted.
         back: whether it has sent a full announcement since this proxy started and since a log of it was given up.

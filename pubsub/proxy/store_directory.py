@@ -62,7 +62,7 @@ class StoreDirectory:
     def awaits(self) -> str:
         """Return why this proxy cannot vouch for unknown topics yet, in a few words; "" if it can."""
         for server in self._table.awaited.values():
-            return f"server_{server.id or 'unknown'}_with_store_{server.store}_was_never_heard_here"
+            return f"server_{server.id or 'unknown'}_with_store_{server.store}_never_announced_itself_here"
         return "more_stores_than_AWAITED_MAX" if self._left_out else ""
 
     # Reports from servers

@@ -111,7 +111,8 @@ def _queues(loop: Loop, core: ServerCore) -> Iterator[Gauge]:
     state, text = core.state, "Requests that wait."
     yield Gauge("waiting", text, len(state.long_polls), {"for": "messages"})
     yield Gauge("waiting", text, len(core.reads), {"for": "range_reads"})
-    yield Gauge("waiting", text, len(core.sole_owner), {"for": "whole_topics"})
+    yield Gauge("waiting", text, len(core.sole_owner), {"for": "sole_owner"})
+    yield Gauge("waiting", text, len(core.sole_owner), {"for": "whole_topics"})  # The old value, for one release.
     yield Gauge("unsent_bytes", "Bytes of large answers that wait to be sent.", loop.unsent_bytes)
 
 

@@ -43,7 +43,7 @@ def primary(proxy: Running) -> ServerPeer:
 def admit(server: ServerPeer) -> None:
     """Give the proxy its row."""
     identity = server.vote(Look("s1", STORE, 5)).identity
-    assert server.vote(Admit("s1", STORE, 6, identity, 150, 100, VIEW)).outcome is VoteOutcome.TOLD
+    assert server.vote(Admit("s1", STORE, 6, identity, 150, 100, VIEW)).outcome is VoteOutcome.REPORTED
 
 
 def reset(proxy: Running, *options: str) -> int:
@@ -74,10 +74,10 @@ def test_what_the_primary_will_not_do_is_said_and_nothing_is_changed(
 ) -> None:
     server = primary(proxy)
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(answer, server, Outcome.REFUSED, "other_proxies_tell_what_it_has_promised")
+        done = pool.submit(answer, server, Outcome.REFUSED, "other_proxies_report_its_promises")
         assert reset(proxy, "--yes") == 15
         done.result(30)
-    assert "other proxies tell what it has promised" in capsys.readouterr().err
+    assert "other proxies report its promises" in capsys.readouterr().err
     assert not proxy.process.core.members.registers.rows
 
 

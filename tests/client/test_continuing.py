@@ -140,12 +140,22 @@ def test_an_intent_that_is_not_confirmed_stays_of_its_kind_until_the_user_wants_
             client.subscribe("b", fresh=1)  # type: ignore[arg-type]
 
 
-def test_a_first_subscribe_that_waits_says_what_may_be_and_what_does_not_wait(nowhere: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("trouble", ["topic is not known to be whole", "topic has no known sole owner"])
+def test_a_first_subscribe_that_waits_says_what_may_be_and_what_does_not_wait(
+    nowhere: str, tmp_path: Path, trouble: str
+) -> None:
     with Client("c", proxies=[nowhere], directory=tmp_path) as client:
-        client._session.core.subscription("t").trouble = "topic is not known to be whole"
+        client._session.core.subscription("t").trouble = trouble
         with pytest.raises(Unavailable) as told:
             client.subscribe("t", timeout=0.01)
-        for fact in ("most proxies", "down or have just started", "split", "fresh=True", "--fresh"):
+        for fact in (
+            "topic has no known sole owner",
+            "most proxies",
+            "down or have just started",
+            "split",
+            "fresh=True",
+            "--fresh",
+        ):
             assert fact in str(told.value)
         with pytest.raises(Unavailable) as told:
             client.subscribe("u", timeout=0.01)

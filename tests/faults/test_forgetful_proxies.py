@@ -62,7 +62,7 @@ def test_nothing_is_lost_when_every_proxy_has_forgotten_and_an_owner_is_away(
     forget(cluster, owner)
     with pytest.raises(InDoubt):
         alice.put("t", b"13", timeout=1.5)
-    with pytest.raises(Unavailable, match=f"server {name} with store .* was never heard here"):
+    with pytest.raises(Unavailable, match=f"server {name} with store .* never announced itself here"):
         bob.get_many("t", 100, timeout=0.5)
     shown = operator("status", "--wait", "5", "--json")[1]["warnings"]
     waiting = [line for line in shown if f"waiting for server {name} (store " in line]

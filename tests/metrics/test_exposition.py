@@ -77,7 +77,7 @@ def test_no_counter_that_the_code_names_lacks_its_sentence(role: str, rooms: tup
 
 
 def test_no_outcome_by_which_a_proxy_counts_lacks_its_sentence() -> None:
-    votes = {f"votes_{outcome.value}" for outcome in VoteOutcome}
+    votes = {f"votes_{outcome.name.lower()}" for outcome in VoteOutcome}
     announcements = {f"announcements_{verdict.value}" for verdict in Verdict if verdict is not Verdict.ACCEPT}
     assert votes | announcements <= COUNTERS["proxy"].keys()
 

@@ -21,7 +21,7 @@ VIEW = View(7, HEX, "tcp://h:1", (HEX,), (HEX,))
 SAMPLES: dict[Any, Any] = {
     View: VIEW,
     View | None: VIEW,
-    VoteOutcome: VoteOutcome.TOLD,
+    VoteOutcome: VoteOutcome.REPORTED,
     EntryId: EntryId(4, 7),
     str: HEX,
     Outcome: Outcome.LOST,
@@ -31,7 +31,7 @@ SAMPLES: dict[Any, Any] = {
     dict[str, str] | None: {"t": HEX},
     dict[str, int] | None: {HEX: 4},
 }
-NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "take"}
+NAMED = {"start": "earliest", "stores": f"{HEX}.1.s1", "gone": f"{HEX}.1.", "kind": "takeover"}
 STEPS = {"Copy": "begin", "Repair": "batch"}
 KINDS = get_args(Message)
 

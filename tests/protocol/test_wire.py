@@ -11,6 +11,7 @@ from pubsub.errors import DecodeError
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.fields import Contents, Number, Place, Word, matching, one_of, within
 from pubsub.protocol.messages import Message, Outcome, Owners, Subscribe
+from pubsub.protocol.register import Prepare, Vote, VoteOutcome
 from pubsub.protocol.wire import BY_CLASS, BY_NAME, Codec
 
 HEX = "0123456789abcdef"
@@ -85,6 +86,16 @@ def test_the_next_release_names_are_read_and_the_present_ones_are_sent() -> None
     asked, table = encode(Owners("s1", {"t": ""}))
     assert asked.startswith(b"WHOLE ")
     assert decode(asked.replace(b"WHOLE ", b"OWNERS "), table) == Owners("s1", {"t": ""})
+    for kind, old in (("takeover", b"take"), ("resume", b"resume"), ("handover", b"hand"), ("bootstrap", b"found")):
+        ballot = Prepare("s1", "5" * 16, "a" * 16, 7, 3, kind)
+        sent, _ = encode(ballot)
+        assert b" kind=" + old + b" " in sent
+        assert decode(sent) == decode(sent.replace(b"kind=" + old, b"kind=" + kind.encode())) == ballot
+    for outcome, old in ((VoteOutcome.PRIMARY_ALIVE, b" heard "), (VoteOutcome.REPORTED, b" told ")):
+        vote = Vote("p1", "5" * 16, outcome, 3, "a" * 16)
+        sent, _ = encode(vote)
+        assert old in sent
+        assert decode(sent) == decode(sent.replace(old, f" {outcome.value} ".encode())) == vote
     both = present.replace(b"opening=2", b"opening=2 epoch=2")
     with pytest.raises(DecodeError, match="twice"):
         decode(both)
@@ -103,6 +114,29 @@ def test_one_of_a_few_values_comes_back_as_that_value() -> None:
     assert kind.values[:2] == ("success", "duplicate")
     with pytest.raises(ValueError, match="not a status: 'EMPTY'"):
         kind.parse("EMPTY")
+
+
+def test_a_renamed_value_is_written_by_its_old_text_and_read_by_both() -> None:
+    kind = one_of("a color", ("red", "green"), {"green": "verdant"})
+    assert (kind.format("red"), kind.format("green")) == ("red", "verdant")
+    assert [kind.parse(text) for text in ("red", "verdant", "green")] == ["red", "green", "green"]
+    assert (kind.values, kind.also) == (("red", "verdant"), (("verdant", "green"),))
+    with pytest.raises(ValueError, match="not a color: 'blue'"):
+        kind.parse("blue")
+
+
+def test_each_renamed_value_of_a_message_has_its_pair_of_texts() -> None:
+    kinds = {field.kind for codec in BY_CLASS.values() for field in codec.header if field.kind.also}
+    assert {kind.title: kind.also for kind in kinds} == {
+        "a kind of attempt": (
+            ("take", "takeover"),
+            ("hand", "handover"),
+            ("drop", "remove_from_sync"),
+            ("add", "add_to_sync"),
+            ("found", "bootstrap"),
+        ),
+        "a vote": (("heard", "primary-alive"), ("told", "reported")),
+    }
 
 
 def test_a_number_is_within_its_bounds() -> None:

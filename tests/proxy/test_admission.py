@@ -50,7 +50,7 @@ def test_a_second_server_with_the_same_id_waits_until_the_first_is_silent() -> N
     stage.sleep(1.0)
     assert outcome(stage.announce("s1", {"u": "y"}, store="other", link=b"new")) == "success"
     assert stage.get("u") == "-> new"
-    expected = f"unavailable server_s1_with_store_{log_id('s1')}_is_not_heard"
+    expected = f"unavailable server_s1_with_store_{log_id('s1')}_sends_no_heartbeats"
     assert stage.get("t") == expected, "the other store's topics are not inherited"
 
 
@@ -114,7 +114,7 @@ def test_a_store_restored_from_an_older_copy_is_stale() -> None:
     answer = stage.announce("s1", {}, incarnation=2, change=8, link=b"new")
     assert answer is not None
     assert (answer.outcome, answer.change) == (Outcome.STALE, 9)
-    assert stage.get("t") == "unavailable server_s1_is_not_heard"
+    assert stage.get("t") == "unavailable server_s1_sends_no_heartbeats"
 
 
 def test_an_older_incarnation_that_goes_on_is_taken_first_and_stale_once_it_is_alone() -> None:

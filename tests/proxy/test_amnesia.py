@@ -40,7 +40,7 @@ class Cluster:
         self.now = 0.0
         for peer in self.peers:
             identity = peer.vote(Look("s1", STORE, 1)).identity
-            assert peer.vote(Admit("s1", STORE, 2, identity, 100, 100, FIRST)).outcome is VoteOutcome.TOLD
+            assert peer.vote(Admit("s1", STORE, 2, identity, 100, 100, FIRST)).outcome is VoteOutcome.REPORTED
             assert peer.vote(Prepare("s1", STORE, B, PROMISED, 3, "resume")).outcome is VoteOutcome.PROMISED
 
     def _proxy(self, directory: Path, name: str) -> Running:
@@ -86,7 +86,7 @@ class Cluster:
     def drop(self) -> bool:
         """Try to go on without the other member; whether that is chosen."""
         self.now += 100.0
-        self.a.begin("drop", self.now, wall_ms=1000, term=100)
+        self.a.begin("remove_from_sync", self.now, wall_ms=1000, term=100)
         chosen = isinstance(self.pump(), Chosen)
         self.a.cancel(self.now)
         return chosen
@@ -121,7 +121,7 @@ def test_a_proxy_gets_its_vote_back_through_the_others_and_binds_as_it_did(clust
     assert row.view == (ALONE if at_once else FIRST)
     assert cluster.drop()
     cluster.look()
-    assert [*cluster.acceptor_recovery.standing.values()] == [VoteOutcome.TOLD] * len(cluster.names)
+    assert [*cluster.acceptor_recovery.standing.values()] == [VoteOutcome.REPORTED] * len(cluster.names)
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
@@ -142,6 +142,6 @@ def test_the_only_proxy_stays_without_a_vote_until_an_operator_gives_it_one(clus
 @pytest.mark.parametrize("cluster", [2, 3], indirect=True)
 def test_an_operator_gives_no_vote_where_others_can_tell(cluster: Cluster) -> None:
     cluster.lose()
-    assert cluster.acceptor_recovery.reset(2000) == "other_proxies_tell_what_it_has_promised"
+    assert cluster.acceptor_recovery.reset(2000) == "other_proxies_report_its_promises"
     cluster.pump()
     assert cluster.row() is None

@@ -63,7 +63,7 @@ def test_an_assignment_that_nobody_uses_is_forgotten() -> None:
 
 
 def test_nobody_to_give_a_topic_to_is_said_at_once() -> None:
-    assert Stage().put("t") == "unavailable no_server_is_heard"
+    assert Stage().put("t") == "unavailable no_server_sends_heartbeats"
 
 
 def test_a_topic_beyond_the_limit_is_answered_full() -> None:
@@ -107,14 +107,14 @@ def test_a_topic_of_a_dead_server_is_unavailable_at_once_and_never_given_to_anot
     stage.announce("s2")
     stage.sleep(3.5, "s2")
     for ask in (stage.put, stage.subscribe, stage.get):
-        assert ask("t") == "unavailable server_s1_is_not_heard"
+        assert ask("t") == "unavailable server_s1_sends_no_heartbeats"
     assert "server s1 is not heard; topics that it alone holds are unavailable: 1" in stage.log()
 
 
 def test_a_dead_holder_is_remembered_over_a_restart_of_the_proxy() -> None:
     stage = Stage(remembered=REMEMBERED)
     stage.announce("s2")
-    assert stage.put("t") == "unavailable server_s1_is_not_heard"
+    assert stage.put("t") == "unavailable server_s1_sends_no_heartbeats"
     assert stage.put("u") == "-> s2"
 
 
@@ -142,7 +142,7 @@ def test_a_server_that_leaves_is_dead_at_once() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     assert stage.heartbeat("s1", leaving=1) is None
-    assert stage.put("t") == "unavailable server_s1_is_not_heard"
+    assert stage.put("t") == "unavailable server_s1_sends_no_heartbeats"
 
 
 def test_a_closed_link_is_a_dead_server() -> None:
@@ -153,7 +153,7 @@ def test_a_closed_link_is_a_dead_server() -> None:
     (said,) = stage.said()
     assert isinstance(said.message, Status)
     assert (said.link, said.destination, said.message.outcome) == (b"C", 40, Outcome.UNAVAILABLE)
-    assert stage.put("t") == "unavailable server_s1_is_not_heard"
+    assert stage.put("t") == "unavailable server_s1_sends_no_heartbeats"
 
 
 def test_a_full_queue_is_busy_and_the_server_stays_alive() -> None:

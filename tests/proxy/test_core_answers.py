@@ -60,7 +60,7 @@ def test_a_report_of_a_server_is_asked_of_that_server() -> None:
     assert stage.outcome(Report("ann", "s1")) == "-> s1"
     assert stage.outcome(Report("ann", "s2")) == "unknown server_s2_is_not_known"
     stage.sleep(4.0)
-    assert stage.outcome(Report("ann", "s1")) == "unavailable server_s1_is_not_heard"
+    assert stage.outcome(Report("ann", "s1")) == "unavailable server_s1_sends_no_heartbeats"
 
 
 # Answers on their way back

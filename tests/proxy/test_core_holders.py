@@ -65,7 +65,7 @@ def test_a_contested_topic_goes_to_the_holder_that_is_alive() -> None:
     stage.sleep(4.0, "s2")
     assert stage.put("t", log=log_id("one")) == "-> s2"
     stage.sleep(4.0)
-    assert stage.put("t") == "unavailable server_s1_is_not_heard"
+    assert stage.put("t") == "unavailable server_s1_sends_no_heartbeats"
 
 
 def test_a_contest_ends_when_one_holder_gives_the_topic_up() -> None:
@@ -244,4 +244,4 @@ def test_a_receiver_whose_own_word_was_lost_before_it_died_is_a_holder_on_the_gi
     word = {"t": f"s2.{log_id('one')},{log_id('s2')},9"}
     stage.from_server(b"s1", b"", Periodic("s1", log_id("s1"), 1, 6, "tcp://s1", PROXIES, 0, 1, word, 5))
     stage.said()
-    assert stage.put("t") == "unavailable server_s2_is_not_heard"
+    assert stage.put("t") == "unavailable server_s2_sends_no_heartbeats"

@@ -43,12 +43,12 @@ STORE, IDENTITY, A, B = log_id("s1"), "f" * 16, "a" * 16, "b" * 16
 VIEW = View(100, A, "tcp://a:1", (A, B), (A, B))
 ROW = RegisterRow(STORE, 100, 100, VIEW, "s1")
 MEMBERS = (
-    Prepare("s1", STORE, B, 200, 7, "take"),
+    Prepare("s1", STORE, B, 200, 7, "takeover"),
     Prepare("s2", log_id("s2"), B, 200, 7, "resume"),
     Accept("s1", STORE, B, 200, 7, View(200, B, "tcp://b:1", (A, B), (B,))),
     Look("s1", STORE, 7),
     Admit("s2", log_id("s2"), 7, IDENTITY, 200, 100, VIEW),
-    Vote("p2", STORE, VoteOutcome.TOLD, 7, IDENTITY, 200, 100, VIEW, 0),
+    Vote("p2", STORE, VoteOutcome.REPORTED, 7, IDENTITY, 200, 100, VIEW, 0),
     Forget("s1", STORE, B, IDENTITY),
     Periodic("s1", STORE, 200, 4, "tcp://s1", "p", 5, 0, {"t": log_id("z")}, member=B),
     Periodic("s2", log_id("s2"), 200, 4, "tcp://s2", "p", 5, 0, {"t": log_id("z")}, member=A),
@@ -133,14 +133,14 @@ def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_re
             assert said.message == decode(*encode(said.message))
     stage.from_server(b"b", b"", Look("s1", STORE, 3))
     (vote,) = [said.message for said in stage.said() if isinstance(said.message, Vote)]
-    assert (vote.outcome, vote.promised) == (VoteOutcome.TOLD, promised)
+    assert (vote.outcome, vote.promised) == (VoteOutcome.REPORTED, promised)
 
 
 def test_a_flood_of_questions_about_registers_fills_nothing() -> None:
     """Of stores that nobody has: each is answered, and none is kept."""
     stage = Stage(remembered=Remembered(registers=[ROW], identity=IDENTITY))
     for k in range(1, 3_000):
-        for asked in (Look("s1", f"{k:016x}", k), Prepare("s1", f"{k:016x}", A, k, k, "take")):
+        for asked in (Look("s1", f"{k:016x}", k), Prepare("s1", f"{k:016x}", A, k, k, "takeover")):
             stage.from_server(b"%d" % k, b"", asked)
             (said,) = stage.said()
             assert isinstance(said.message, Vote)

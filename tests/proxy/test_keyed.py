@@ -263,7 +263,7 @@ def test_a_server_whose_key_was_taken_out_gets_nothing_more(tmp_path: Path) -> N
         client.send(get())
         origin = server.request()[0]
         proxy.authorize(*(one for one in USUAL if " s1 " not in one))
-        assert client.ask(put()).reason == "server_s1_is_not_heard"
+        assert client.ask(put()).reason == "server_s1_sends_no_heartbeats"
         server.send(SERVES, origin=origin, destination=40, source=0)
         server.send(periodic({"t": log_id("t")}, change=2), origin=b"")
         wait_until(lambda: proxy.count("servers_under_a_wrong_name") == 2)
@@ -288,7 +288,7 @@ def test_a_server_with_a_second_key_stays_when_the_first_one_is_taken_out(tmp_pa
         assert serves(proxy, server, client)
         assert not server.socket.poll(0)
         proxy.authorize(*USUAL)
-        assert client.ask(get()).reason == "server_s1_is_not_heard"
+        assert client.ask(get()).reason == "server_s1_sends_no_heartbeats"
 
 
 def test_a_server_that_comes_again_and_again_fills_no_table(tmp_path: Path) -> None:
@@ -299,7 +299,7 @@ def test_a_server_that_comes_again_and_again_fills_no_table(tmp_path: Path) -> N
         client = proxy.peer("ann")
         assert serves(proxy, server, client)
         proxy.authorize(*(one for one in USUAL if " s1 " not in one))
-        assert client.ask(get()).reason == "server_s1_is_not_heard"
+        assert client.ask(get()).reason == "server_s1_sends_no_heartbeats"
 
 
 # Other ways to have keys

@@ -79,14 +79,14 @@ def test_sighup_reads_the_file_again_begins_the_audit_anew_and_ends_nothing(
 ) -> None:
     with program(keyed(tmp_path)) as (process, address):
         ann = client(context, address, "ann")
-        assert ann.ask(Subscribe("ann", "t", 1, 1)).reason == "no_server_is_heard"
+        assert ann.ask(Subscribe("ann", "t", 1, 1)).reason == "no_server_sends_heartbeats"
         (tmp_path / "audit").rename(tmp_path / "audit.1")
         write(tmp_path / "authorized", *USUAL[:3], line("client", "bob", "get=t"))
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: (tmp_path / "audit").exists() and len(noted(tmp_path, "line_came")) == 1)
         assert ann.ask(Subscribe("ann", "t", 1, 1)).outcome is Outcome.DENIED
         bob = client(context, address, "bob")
-        assert bob.ask(Subscribe("bob", "t", 1, 1)).reason == "no_server_is_heard"
+        assert bob.ask(Subscribe("bob", "t", 1, 1)).reason == "no_server_sends_heartbeats"
         assert process.poll() is None
         process.send_signal(signal.SIGTERM)
         assert process.wait(5.0) == 0

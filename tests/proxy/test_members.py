@@ -63,7 +63,7 @@ class Pair(Stage):
         return dict(self.core.table.changes.registers)
 
 
-def prepare(ballot: int = 200, member: str = B, kind: str = "take", sender: str = "s1") -> Prepare:
+def prepare(ballot: int = 200, member: str = B, kind: str = "takeover", sender: str = "s1") -> Prepare:
     return Prepare(sender, STORE, member, ballot, 7, kind)
 
 
@@ -102,7 +102,7 @@ def test_a_member_that_never_announced_itself_gets_votes_and_what_they_say_is_to
 def test_a_proxy_without_the_row_gets_it_by_admit_and_votes_from_then_on() -> None:
     pair = Pair()
     assert pair.vote(prepare()).outcome is VoteOutcome.NEW
-    assert pair.vote(admit()).outcome is VoteOutcome.TOLD
+    assert pair.vote(admit()).outcome is VoteOutcome.REPORTED
     assert pair.registers() == {STORE: replace(ROW, promised=150)}
     assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
 
@@ -142,7 +142,7 @@ def test_who_is_not_primary_gets_no_promise_until_the_primary_was_silent_for_one
     pair.serve(A, 100)
     pair.now += 2.5
     vote = pair.vote(prepare())
-    assert (vote.outcome, vote.silence_ms) == (VoteOutcome.HEARD, 2500)
+    assert (vote.outcome, vote.silence_ms) == (VoteOutcome.PRIMARY_ALIVE, 2500)
     pair.now += 0.5
     assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
 
@@ -153,7 +153,7 @@ def test_whatever_the_primary_says_is_a_sign_of_life() -> None:
     pair.now += 2.5
     pair.from_server(b"a", b"cC", Status("s1", Outcome.SUCCESS))
     pair.now += 2.5
-    assert pair.vote(prepare()).outcome is VoteOutcome.HEARD
+    assert pair.vote(prepare()).outcome is VoteOutcome.PRIMARY_ALIVE
 
 
 def test_a_primary_whose_connection_ended_is_not_waited_for() -> None:
@@ -177,7 +177,7 @@ def test_a_primary_that_is_heard_again_hinders_the_other_member_again() -> None:
     pair.core.servers.presence.unreachable(b"a", pair.now)
     pair.vote(look())
     pair.serve(A, 100, at=b"again")
-    assert pair.vote(prepare()).outcome is VoteOutcome.HEARD
+    assert pair.vote(prepare()).outcome is VoteOutcome.PRIMARY_ALIVE
 
 
 def test_the_primarys_link_is_tried_when_another_member_asks_and_not_when_it_asks_itself() -> None:
@@ -225,7 +225,7 @@ def test_that_another_member_is_primary_is_said_in_the_log_and_warns_nobody() ->
     lines = pair.core.notices.take()
     assert [line for line in lines if "member" in line or "deposed" in line] == [
         f"server s1 is member {B} now, under term 200",
-        f"announcement of server s1 (store {STORE}) is deposed: a_primary_of_term_200_was_heard",
+        f"announcement of server s1 (store {STORE}) is deposed: a_primary_of_term_200_is_known",
     ]
     assert all(isinstance(line, Routine) for line in lines)
 
@@ -355,7 +355,7 @@ def test_with_keys_nobody_gives_a_row_for_a_store_that_was_never_heard() -> None
     assert refused(pair, admit())
     pair.serve(A, 100)
     assert refused(pair, admit("s2"))
-    assert pair.vote(admit()).outcome is VoteOutcome.TOLD
+    assert pair.vote(admit()).outcome is VoteOutcome.REPORTED
 
 
 def test_with_keys_a_server_gets_no_votes_on_a_store_that_it_has_announced_as_its_own() -> None:
@@ -403,7 +403,7 @@ def test_without_keys_a_pair_may_be_started_under_another_server_id() -> None:
 def test_a_report_says_what_was_accepted_here_last() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
-    pair.vote(prepare(150, kind="drop"))
+    pair.vote(prepare(150, kind="remove_from_sync"))
     assert report(pair)["registers"] == [
         {
             "store": STORE, "server": "s1", "votes": True, "primary": A, "term": 100, "address": "tcp://a:1",

@@ -48,7 +48,7 @@ def admitted(member: ServerPeer) -> str:
     """Give the proxy its row; returns the identity of its routes file."""
     identity = member.vote(look()).identity
     vote = member.vote(Admit("s1", STORE, 6, identity, 100, 100, FIRST))
-    assert (vote.outcome, vote.view) == (VoteOutcome.TOLD, FIRST)
+    assert (vote.outcome, vote.view) == (VoteOutcome.REPORTED, FIRST)
     return identity
 
 
@@ -157,7 +157,7 @@ def test_requests_go_to_the_new_primary_at_once_and_the_old_one_is_told(
         assert old.announce(topics, incarnation=100, member=A).outcome is Outcome.SUCCESS
         client.send(get())
         assert b"GET" in old.request()[1]
-        assert new.vote(prepare(200, 1, kind="take")).outcome is VoteOutcome.HEARD
+        assert new.vote(prepare(200, 1, kind="takeover")).outcome is VoteOutcome.PRIMARY_ALIVE
         assert new.announce(topics, incarnation=200, member=B).outcome is Outcome.SUCCESS
         client.send(get())
         assert b"GET" in new.request()[1]
@@ -177,7 +177,7 @@ def test_a_primary_whose_process_has_ended_is_found_out_by_the_question_of_the_o
         assert new.vote(look(1)).silence_ms >= 0
         old.socket.close(0)
         wait_until(lambda: new.vote(look(2)).silence_ms == -1)
-        assert new.vote(prepare(200, 3, kind="take")).outcome is VoteOutcome.PROMISED
+        assert new.vote(prepare(200, 3, kind="takeover")).outcome is VoteOutcome.PROMISED
 
 
 def test_with_keys_only_the_server_whose_store_it_is_asks(tmp_path: Path) -> None:

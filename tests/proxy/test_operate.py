@@ -30,7 +30,7 @@ def test_an_operation_is_passed_on_to_its_server() -> None:
     assert stage.outcome(Operate("op", "s1", "drain")) == "-> s1"
     assert stage.outcome(Operate("op", "s2", "drain")) == "unknown server_s2_is_not_known"
     stage.sleep(4.0)
-    assert stage.outcome(Operate("op", "s1", "drain")) == "unavailable server_s1_is_not_heard"
+    assert stage.outcome(Operate("op", "s1", "drain")) == "unavailable server_s1_sends_no_heartbeats"
 
 
 def test_an_action_that_no_proxy_knows_is_refused() -> None:
@@ -96,9 +96,11 @@ def split(**changed: object) -> Stage:
 def test_a_holder_that_is_heard_is_not_given_up() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"})
-    assert abandon(stage, server="s1", log="one") == "busy server_s1_is_heard"
-    assert abandon(stage, server="s2", log="one") == "busy server_s2_is_heard", "its log is announced by another"
-    assert abandon(stage, server="s2", store="s1") == "busy server_s2_is_heard"
+    assert abandon(stage, server="s1", log="one") == "busy server_s1_sends_heartbeats"
+    assert abandon(stage, server="s2", log="one") == "busy server_s2_sends_heartbeats", (
+        "its log is announced by another"
+    )
+    assert abandon(stage, server="s2", store="s1") == "busy server_s2_sends_heartbeats"
 
 
 def test_what_a_server_that_is_heard_has_lost_can_be_given_up() -> None:
@@ -106,7 +108,7 @@ def test_what_a_server_that_is_heard_has_lost_can_be_given_up() -> None:
     stage.announce("s1", {"u": "u"})
     assert abandon(stage, server="s1", log="one") == "success "
     assert stage.put("new") == "-> s1"
-    assert abandon(stage, "new", server="s1", log="one") == "busy server_s1_is_heard", "it may be making it"
+    assert abandon(stage, "new", server="s1", log="one") == "busy server_s1_sends_heartbeats", "it may be making it"
 
 
 def test_a_proxy_that_only_just_started_cannot_tell_who_is_heard() -> None:
@@ -151,7 +153,7 @@ def test_a_holder_that_was_given_up_is_forgotten_and_what_else_it_holds_is_not()
         assert abandon(stage) == "success "
     assert stage.put("t") == "-> s1"
     assert stage.whole("s1", "t").body == b"t="
-    assert stage.put("u") == "unavailable server_s2_is_not_heard"
+    assert stage.put("u") == "unavailable server_s2_sends_no_heartbeats"
     assert report(stage)["abandoned"] == [{"topic": "t", "log": log_id("two"), "server": "s2", "store": log_id("s2")}]
 
 

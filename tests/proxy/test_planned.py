@@ -22,7 +22,7 @@ def switched() -> Pair:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.core.notices.take()
-    pair.hear(Prepare("s1", STORE, B, 150, 7, "hand"))
+    pair.hear(Prepare("s1", STORE, B, 150, 7, "handover"))
     pair.core.servers.presence.unreachable(b"a", pair.now)
     return pair
 
@@ -55,7 +55,7 @@ def test_an_unplanned_one_is_warned_of_at_once() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.core.notices.take()
-    pair.hear(Prepare("s1", STORE, B, 150, 7, "take"))
+    pair.hear(Prepare("s1", STORE, B, 150, 7, "takeover"))
     pair.core.servers.presence.unreachable(b"a", pair.now)
     assert not isinstance(pair.core.notices.take()[0], Routine)
     assert len(warnings(pair)) == 1

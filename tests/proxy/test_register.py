@@ -24,7 +24,7 @@ def acceptor(*rows: RegisterRow) -> tuple[Registers, RouteChanges]:
     return Registers("p1", IDENTITY, rows, changes, patience=3.0), changes
 
 
-def prepare(ballot: int, member: str = B, kind: str = "take") -> Prepare:
+def prepare(ballot: int, member: str = B, kind: str = "takeover") -> Prepare:
     return Prepare("s1", STORE, member, ballot, ballot * 7, kind)
 
 
@@ -72,7 +72,7 @@ def test_who_accepted_a_ballot_promises_none_below_it() -> None:
 def test_a_look_tells_and_promises_nothing() -> None:
     registers, changes = acceptor(replace(ROW, promised=200))
     vote = registers.handle(Look("s1", STORE, 5), 0.0)
-    assert vote == Vote("p1", STORE, VoteOutcome.TOLD, 5, IDENTITY, promised=200, ballot=100, view=FIRST)
+    assert vote == Vote("p1", STORE, VoteOutcome.REPORTED, 5, IDENTITY, promised=200, ballot=100, view=FIRST)
     assert not changes
 
 
@@ -116,7 +116,7 @@ def admit(identity: str = IDENTITY, promised: int = 250, store: str = STORE) -> 
 def test_a_proxy_without_its_row_gets_one_and_votes_from_then_on() -> None:
     registers, changes = acceptor()
     vote = registers.handle(admit(), 0.0)
-    assert vote == Vote("p1", STORE, VoteOutcome.TOLD, 9, IDENTITY, promised=250, ballot=200, view=NEXT)
+    assert vote == Vote("p1", STORE, VoteOutcome.REPORTED, 9, IDENTITY, promised=250, ballot=200, view=NEXT)
     assert changes.registers == {STORE: RegisterRow(STORE, 250, 200, NEXT, "s1")}
     assert registers.handle(prepare(250), 0.0).outcome is VoteOutcome.REFUSED
     assert registers.handle(prepare(251), 0.0).outcome is VoteOutcome.PROMISED
@@ -136,14 +136,14 @@ def test_a_row_for_another_routes_file_is_not_taken() -> None:
 def test_a_proxy_that_has_its_row_keeps_it() -> None:
     registers, changes = acceptor(ROW)
     vote = registers.handle(admit(), 0.0)
-    assert (vote.outcome, vote.promised, vote.ballot) == (VoteOutcome.TOLD, 100, 100)
+    assert (vote.outcome, vote.promised, vote.ballot) == (VoteOutcome.REPORTED, 100, 100)
     assert not changes
 
 
 def test_there_is_room_for_so_many_registers_and_no_more() -> None:
     rows = [replace(ROW, store=f"{number:016x}") for number in range(1, REGISTERS_MAX)]
     registers, _ = acceptor(*rows)
-    assert registers.handle(admit(), 0.0).outcome is VoteOutcome.TOLD
+    assert registers.handle(admit(), 0.0).outcome is VoteOutcome.REPORTED
     assert registers.handle(admit(store="c" * 16), 0.0).outcome is VoteOutcome.FULL
     assert len(registers.rows) == REGISTERS_MAX
 
@@ -155,12 +155,12 @@ def test_a_proxy_that_hears_the_primary_does_not_help_to_replace_it() -> None:
     registers, changes = acceptor(ROW)
     assert registers.heard(STORE, A, 100, 10.0)
     vote = registers.handle(prepare(200), 12.9)
-    assert (vote.outcome, vote.silence_ms) == (VoteOutcome.HEARD, 2900)
+    assert (vote.outcome, vote.silence_ms) == (VoteOutcome.PRIMARY_ALIVE, 2900)
     assert not changes
     assert registers.handle(prepare(200), 13.0).outcome is VoteOutcome.PROMISED
 
 
-@pytest.mark.parametrize("kind", ["resume", "drop", "add", "remove", "hand"])
+@pytest.mark.parametrize("kind", ["resume", "remove_from_sync", "add_to_sync", "remove", "handover"])
 def test_whatever_does_not_replace_a_silent_primary_is_helped(kind: str) -> None:
     registers, _ = acceptor(ROW)
     registers.heard(STORE, A, 100, 10.0)
@@ -177,7 +177,7 @@ def test_a_primary_whose_connection_ended_is_not_heard() -> None:
     registers, _ = acceptor(ROW)
     registers.heard(STORE, A, 100, 10.0)
     registers.disconnected(STORE, B)
-    assert registers.handle(prepare(150), 10.0).outcome is VoteOutcome.HEARD
+    assert registers.handle(prepare(150), 10.0).outcome is VoteOutcome.PRIMARY_ALIVE
     registers.disconnected(STORE, A)
     vote = registers.handle(prepare(200), 10.0)
     assert (vote.outcome, vote.silence_ms) == (VoteOutcome.PROMISED, -1)

@@ -61,7 +61,7 @@ def put(topic: str = "t", sender: str = "ann") -> Put:
         ("ann", Operate("ops", "-", "forget", store="0" * 16), Course.DENY, Why.RIGHT),
         ("ann", Heartbeat("s1"), Course.DENY, Why.RIGHT),
         ("ann", Status("s1", Outcome.SUCCESS), Course.DROP, Why.RIGHT),
-        ("ann", Vote("p1", "0" * 16, VoteOutcome.TOLD, 1, "f" * 16), Course.DROP, Why.RIGHT),
+        ("ann", Vote("p1", "0" * 16, VoteOutcome.REPORTED, 1, "f" * 16), Course.DROP, Why.RIGHT),
         *[("ann", asked, Course.DENY, Why.RIGHT) for asked in MEMBERS if not isinstance(asked, Vote)],
         ("s1", put(), Course.DENY, Why.ROLE),
     ],

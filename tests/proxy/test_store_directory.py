@@ -43,7 +43,10 @@ def warnings(stage: Stage) -> list[str]:
 def test_no_topic_is_whole_while_a_store_is_awaited() -> None:
     stage = forgetful()
     answer = stage.whole("s1", "own")
-    assert (answer.outcome, answer.reason) == (Outcome.UNAVAILABLE, f"server_s2_with_store_{S2}_was_never_heard_here")
+    assert (answer.outcome, answer.reason) == (
+        Outcome.UNAVAILABLE,
+        f"server_s2_with_store_{S2}_never_announced_itself_here",
+    )
 
 
 @pytest.mark.parametrize("ask", ["put", "subscribe", "get"])
@@ -68,7 +71,7 @@ def test_once_the_store_was_heard_the_proxy_speaks_for_all_also_when_it_is_away_
     assert stage.put("t") == "-> s2"
     stage.heartbeat("s2", leaving=1)
     assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
-    assert stage.put("t") == "unavailable server_s2_is_not_heard"
+    assert stage.put("t") == "unavailable server_s2_sends_no_heartbeats"
 
 
 def test_a_part_of_what_a_store_holds_is_not_enough() -> None:

@@ -151,7 +151,7 @@ def check_bound(told: list[Vote]) -> None:
     proxy = Proxy("f" * 16)
     (now,) = proxy.votes(look())
     for vote in told:
-        assert now.outcome is VoteOutcome.TOLD
+        assert now.outcome is VoteOutcome.REPORTED
         assert now.identity == vote.identity == IDENTITY
         assert now.promised >= vote.promised
         assert now.ballot >= vote.ballot
@@ -177,7 +177,14 @@ def test_what_was_told_binds_whoever_is_killed_at_any_access_of_the_disk(power: 
         if ended:
             break
         kills += 1
-    assert [vote.outcome.value for vote in told] == ["told", "promised", "accepted", "promised", "accepted", "promised"]
+    assert [vote.outcome.value for vote in told] == [
+        "reported",
+        "promised",
+        "accepted",
+        "promised",
+        "accepted",
+        "promised",
+    ]
     assert kills > len(SCRIPT)
 
 
@@ -210,7 +217,7 @@ def test_on_a_full_disk_no_vote_leaves_and_what_was_promised_is_told_when_there_
     proxy.clock.now += traffic.RETRY_SECONDS
     proxy.votes(look())
     (vote,) = proxy.votes(look())
-    assert vote.outcome is VoteOutcome.TOLD
+    assert vote.outcome is VoteOutcome.REPORTED
     assert vote.promised == max(150, SCRIPT[place].promised if place == 0 else SCRIPT[place].ballot)  # type: ignore[union-attr]
     disk.end_process()
     check_bound([vote])

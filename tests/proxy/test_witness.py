@@ -11,7 +11,7 @@ from tests.proxy.test_members import ROW, A, Pair, prepare, report
 def test_a_witness_votes_and_routes_nothing() -> None:
     pair = Pair(ROW, witness=True)
     pair.serve(A, 100)
-    assert pair.vote(prepare()).outcome is VoteOutcome.HEARD
+    assert pair.vote(prepare()).outcome is VoteOutcome.PRIMARY_ALIVE
     for topic in ("t", "new"):
         assert pair.put(topic) == "unavailable this_proxy_is_a_witness"
     assert pair.core.table.assignments.assigned("new", pair.now) is None

@@ -19,7 +19,14 @@ def test_the_page_has_each_message_and_field_with_its_name_on_the_wire() -> None
     for cls in get_args(Message):
         section = said.partition(f"## {BY_CLASS[cls].name}\n")[2].partition("\n## ")[0]
         for field in BY_CLASS[cls].header:
-            assert f"| `{field.prefix or field.attribute}` |" in section
+            assert f"\n| `{field.prefix or field.attribute}` " in section
+
+
+def test_the_page_has_the_name_that_the_next_release_sends() -> None:
+    said = page()
+    assert "| `opening=` or `epoch=` | 0 to 2^63-1 |" in said
+    assert "\nIts name: `WHOLE` or `OWNERS`.\n" in said
+    assert "| `kind=` | `take` or `takeover`, `resume`, `hand` or `handover`, " in said
 
 
 def test_a_meaning_is_the_docstring_behind_the_field() -> None:

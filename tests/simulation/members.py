@@ -129,7 +129,7 @@ class Member(ServerProcess):
     def __init__(self, node: MemberNode) -> None:
         self._node = node
         self.settings, self._clock = node.settings, node.host
-        self._keys = self._refusing = None
+        self._keys = self._access = None
         self.address = self._told = node.address
         self._random = Random(node.world.random.getrandbits(64))
         self._stopping = self._serving = self._asked_to_pair = self._unpaired = False

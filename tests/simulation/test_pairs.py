@@ -101,7 +101,7 @@ def test_two_members_serve_one_after_the_other_and_have_the_same() -> None:
     result = run(4, faults={"kill primary": 1.0})
     assert result.violations == []
     assert result.counters["failovers"]
-    assert {"chosen: found", "chosen: add", "members copied"} <= result.counters.keys()
+    assert {"chosen: bootstrap", "chosen: add_to_sync", "members copied"} <= result.counters.keys()
 
 
 def test_a_primary_that_knows_less_than_was_told_is_objected_to() -> None:

@@ -26,7 +26,7 @@ init, wanted, promised = Proposer.__init__, Proposer._wanted, Proposer._promised
 
 def anybody_takes(self: Proposer, attempt: Any, current: Any, ballot: int) -> Any:
     me = self.identity.member
-    anyhow = attempt.kind == "take" and me in current.members
+    anyhow = attempt.kind == "takeover" and me in current.members
     return wanted(self, attempt, current._replace(in_sync=(me,)) if anyhow else current, ballot)
 
 
@@ -96,7 +96,7 @@ def admitted_at_once(self: AcceptorRecovery, proxy: str, identity: str, now: flo
 
 
 def told_is_promised(self: Proposer, attempt: Any, proxy: str, vote: Vote, now: float) -> Any:
-    if vote.outcome is VoteOutcome.TOLD:
+    if vote.outcome is VoteOutcome.REPORTED:
         vote = replace(vote, outcome=VoteOutcome.PROMISED)
     return promised(self, attempt, proxy, vote, now)
 

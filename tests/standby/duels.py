@@ -109,9 +109,9 @@ class Duel:
         elif self.proposers[member].attempt is not None and self.random.random() < self.patient:
             return
         elif not self.terms[member]:
-            self.begin(member, self.random.choice(("take", "resume", "hand")))
+            self.begin(member, self.random.choice(("takeover", "resume", "handover")))
         else:
-            self.begin(member, self.random.choice(("drop", "add")))
+            self.begin(member, self.random.choice(("remove_from_sync", "add_to_sync")))
 
     def begin(self, member: str, kind: str) -> None:
         other = MEMBERS[1 - MEMBERS.index(member)]
@@ -183,7 +183,7 @@ class Duel:
         ballot = attempt.ballot
         if self.views.setdefault(ballot, view) != view:
             self.objections.append("two views under one ballot")
-        if attempt.kind in ("take", "hand") and view.primary not in current.in_sync:
+        if attempt.kind in ("takeover", "handover") and view.primary not in current.in_sync:
             self.objections.append("not eligible")
         said = [one for one in attempt.said() if one is not None]
         self.parents[ballot] = [other for other, accepted in said if accepted == current]

@@ -36,7 +36,7 @@ class Register:
 
     def on_prepare(self, source: str, token: int, kind: str) -> None:
         primary = self.world.members[self.value[1]]
-        if kind == "take" and primary.name != source and self.world.now - primary.seen < TAKE:
+        if kind == "takeover" and primary.name != source and self.world.now - primary.seen < TAKE:
             return
         self.ballot += 1
         self.world.send("R", source, "promised", token, self.ballot, self.value)

@@ -114,7 +114,7 @@ class Member:
         elif self.following is not None:
             heard = max(self.following.heard, self.since)
             if not self.attempt and world.now >= self.quiet and world.now - heard > TAKE + 5 * (self.name == "B"):
-                self.begin("take")
+                self.begin("takeover")
             self.flush()
 
     # The register
@@ -137,11 +137,11 @@ class Member:
         kind, (term, primary, in_sync) = attempt["kind"], value
         new = None
         if self.following is not None:
-            if kind == "take" and self.name in in_sync:
+            if kind == "takeover" and self.name in in_sync:
                 new = (term + 1, self.name, frozenset(self.name))
             elif kind == "resume" and primary == self.name:
                 new = (term + 1, self.name, in_sync)
-            elif kind == "hand" and self.name in in_sync and self.following.handed:
+            elif kind == "handover" and self.name in in_sync and self.following.handed:
                 new = (term + 1, self.name, frozenset("AB"))
         elif self.leading is not None and kind == "set":
             if (term, primary) != (self.leading.term, self.name):
@@ -160,7 +160,7 @@ class Member:
         self.attempt = None
         term, _, in_sync = value
         if attempt["kind"] != "set":
-            self.world.stats["handed over"] += attempt["kind"] == "hand"
+            self.world.stats["handed over"] += attempt["kind"] == "handover"
             self.activate(term, in_sync)
         elif self.leading is not None and self.leading.term == term:
             self.world.stats["joined" if len(in_sync) > 1 else "dropped"] += 1
@@ -314,7 +314,7 @@ class Member:
         following.entries(message, entries, world.now)
         self.flush()
         if following.handed and not self.attempt:
-            self.begin("hand")
+            self.begin("handover")
 
     def flush(self) -> None:
         """What is to be written, and a while later is synced; what is to be applied; what is to be sent."""

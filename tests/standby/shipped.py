@@ -167,7 +167,7 @@ class ShippedMember(Member):
         if self.founding is not None:
             self.founding.look()
             if self.founding.done and not self.attempt:
-                self.begin("found")
+                self.begin("bootstrap")
         else:
             self.acceptor_recovery.look()
         if removed and view is not None and removed not in view.members:
@@ -199,7 +199,7 @@ class ShippedMember(Member):
 
     def on_vote(self, source: str, message: Vote) -> None:
         vote, attempt = travelled(message), self.attempt
-        if attempt and attempt.kind == "hand" and attempt.view is None and self.tail() != self.handed:
+        if attempt and attempt.kind == "handover" and attempt.view is None and self.tail() != self.handed:
             self.proposer.cancel(self.world.now)
         self.hear(self.proposer.receive(source, vote, self.world.now))
         if self.founding is not None:
@@ -226,7 +226,7 @@ class ShippedMember(Member):
                 self.chosen(kind, view)
             case Deposed():
                 self.step_down()
-            case Ended("add", _):
+            case Ended("add_to_sync", _):
                 # Whom it proposed is required as long as that may have been chosen; whom it did not joins anew.
                 self.joiners.clear()
                 self.catch_up = None
@@ -234,7 +234,7 @@ class ShippedMember(Member):
     def chosen(self, kind: str, view: View) -> None:
         in_sync = self.world.names(*view.in_sync)
         self.world.say(self.name, "has chosen", kind, view.term, in_sync)
-        if kind in ("take", "resume", "hand"):
+        if kind in ("takeover", "resume", "handover"):
             self.registered = True
             if self.role != "primary":
                 self.activate(view.term, in_sync)

@@ -70,13 +70,13 @@ def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told(
     assert list(stage.acceptor_recovery.lost) == ["p0"]
     stage.look()
     assert not list(stage.acceptor_recovery.lost)
-    assert stage.acceptor_recovery.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.TOLD)
+    assert stage.acceptor_recovery.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.REPORTED)
 
 
 def test_until_then_it_is_seen_to_have_no_vote_and_a_silent_one_not_at_all() -> None:
     stage = Stage()
     stage.look(B, "p2")
-    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.TOLD}
+    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.REPORTED}
 
 
 def test_no_vote_comes_back_before_the_other_member_has_forgotten() -> None:
@@ -95,7 +95,7 @@ def test_what_the_other_member_counts_on_the_lost_promise_ends() -> None:
     stage = Stage()
     stage.lose("p0", "d" * 16)
     stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
-    stage.begin(stage.b, "hand", wall_ms=700)
+    stage.begin(stage.b, "handover", wall_ms=700)
     promised = stage.answers(stage.b, "p0", "p1")
     stage.lose("p0")
     stage.look()
@@ -110,13 +110,13 @@ def passed_over() -> bool:
     stage = Stage()
     stage.lose("p0", "d" * 16)
     stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
-    stage.begin(stage.b, "hand", wall_ms=700)
+    stage.begin(stage.b, "handover", wall_ms=700)
     late = dict(stage.b.outgoing)["p1"]
     votes = stage.answers(stage.b, "p0")  # What goes to p1 is late, what goes to p2 lost.
     stage.lose("p0")
     stage.look()
     assert stage.row() is not None
-    assert isinstance(stage.attempt(stage.a, "drop", "p0", "p2", term=TERM, wall_ms=600), Chosen)
+    assert isinstance(stage.attempt(stage.a, "remove_from_sync", "p0", "p2", term=TERM, wall_ms=600), Chosen)
     votes.append(("p1", stage.proxies["p1"].handle(late, stage.now)))
     for name, vote in votes:
         stage.b.receive(name, vote, stage.now)
@@ -131,11 +131,11 @@ def test_what_was_chosen_since_is_not_passed_over_by_a_promise_that_was_lost() -
 
 def test_the_primary_s_own_attempt_ends_too_and_only_once() -> None:
     stage = Stage()
-    stage.begin(stage.a, "drop", term=TERM, wall_ms=700)
+    stage.begin(stage.a, "remove_from_sync", term=TERM, wall_ms=700)
     stage.a.outgoing.clear()
     stage.look(B)
     assert stage.a.attempt is None
-    stage.begin(stage.a, "drop", term=TERM, wall_ms=800)
+    stage.begin(stage.a, "remove_from_sync", term=TERM, wall_ms=800)
     stage.look(B)
     assert stage.a.view is not None
     assert stage.a.view.in_sync == (A,)
@@ -230,9 +230,9 @@ def test_a_register_is_founded_when_every_proxy_has_a_row_and_a_member_can_be_ad
     cast = Cast(None)
     member, founding = founded(cast)
     assert founding.done
-    assert cast.attempt(member, "found", term=TERM) == Chosen("found", View(TERM, A, "tcp://a:1", (A,), (A,)))
-    outcome = cast.attempt(member, "add", term=TERM, other=B)  # type: ignore[arg-type]
-    assert outcome == Chosen("add", View(TERM, A, "tcp://a:1", (A, B), (A, B)))
+    assert cast.attempt(member, "bootstrap", term=TERM) == Chosen("bootstrap", View(TERM, A, "tcp://a:1", (A,), (A,)))
+    outcome = cast.attempt(member, "add_to_sync", term=TERM, other=B)  # type: ignore[arg-type]
+    assert outcome == Chosen("add_to_sync", View(TERM, A, "tcp://a:1", (A, B), (A, B)))
 
 
 def test_it_is_not_founded_while_a_proxy_is_silent() -> None:
@@ -245,8 +245,8 @@ def test_a_founding_that_was_broken_off_is_ended_by_the_next_start_under_its_own
     del cast.proxies["p1"].rows[STORE]
     member, founding = founded(cast, term=TERM + 1)
     assert founding.done
-    outcome = cast.attempt(member, "found", term=TERM + 1)
-    assert outcome == Chosen("found", View(TERM + 1, A, "tcp://a:1", (A,), (A,)))
+    outcome = cast.attempt(member, "bootstrap", term=TERM + 1)
+    assert outcome == Chosen("bootstrap", View(TERM + 1, A, "tcp://a:1", (A,), (A,)))
 
 
 @pytest.mark.parametrize("view", [BOTH, ALONE, TAKEN])
@@ -272,7 +272,7 @@ def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_an
     cast.proxies["p1"] = Registers("p1", NEW_LIFE, [], RouteChanges(), patience=3.0)
     drive(cast, member, founding)
     assert founding.done
-    assert isinstance(cast.attempt(member, "found", term=TERM), Chosen)
+    assert isinstance(cast.attempt(member, "bootstrap", term=TERM), Chosen)
 
 
 # The only proxy
@@ -280,7 +280,7 @@ def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_an
 
 def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_else() -> None:
     stage = Stage(proxies=1)
-    assert stage.acceptor_recovery.reset(5000) == "the_proxy_was_not_heard_to_have_no_vote"
+    assert stage.acceptor_recovery.reset(5000) == "the_proxy_has_not_reported_a_missing_vote"
     stage.look()
     stage.look()
     assert stage.row() is None
@@ -289,10 +289,10 @@ def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_e
     assert stage.a.view is not None
     assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view, "s1")
     stage.look()
-    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.TOLD}
+    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.REPORTED}
     assert stage.acceptor_recovery.reset(6000) == "", "a repeat finds it done"
     assert not stage.a.outgoing
-    assert isinstance(stage.attempt(stage.a, "drop", term=TERM, wall_ms=1), Chosen)
+    assert isinstance(stage.attempt(stage.a, "remove_from_sync", term=TERM, wall_ms=1), Chosen)
 
 
 def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> None:
@@ -308,7 +308,7 @@ def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> Non
 @pytest.mark.parametrize("wall_ms", [1, 5000])
 def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) -> None:
     stage = Stage(proxies=1)
-    stage.begin(stage.b, "hand", wall_ms=TERM)  # Still under way while the proxy loses its data.
+    stage.begin(stage.b, "handover", wall_ms=TERM)  # Still under way while the proxy loses its data.
     stage.look()
     assert stage.acceptor_recovery.reset(wall_ms) == ""
     stage.pump()
@@ -319,6 +319,6 @@ def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) ->
 def test_where_other_proxies_can_tell_nobody_takes_a_members_word() -> None:
     stage = Stage()
     stage.look("p1", "p2")
-    assert stage.acceptor_recovery.reset(5000) == "other_proxies_tell_what_it_has_promised"
+    assert stage.acceptor_recovery.reset(5000) == "other_proxies_report_its_promises"
     stage.pump()
     assert stage.row() is None

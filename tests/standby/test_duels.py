@@ -29,7 +29,7 @@ def test_no_chosen_view_is_passed_over() -> None:
         duel = Duel(seed).run()
         counts.update(duel.counts)
         assert not duel.objections, seed
-    kinds = ("take", "resume", "hand", "drop", "add", "lost", "readmitted")
+    kinds = ("takeover", "resume", "handover", "remove_from_sync", "add_to_sync", "lost", "readmitted")
     assert min(counts[kind] for kind in kinds) > 100, counts
 
 

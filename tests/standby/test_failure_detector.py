@@ -21,7 +21,7 @@ def watch() -> FailureDetector:
 
 
 def vote(token: int, silence_ms: int) -> Vote:
-    return Vote("p", STORE, VoteOutcome.TOLD, token, "0" * 16, silence_ms=silence_ms)
+    return Vote("p", STORE, VoteOutcome.REPORTED, token, "0" * 16, silence_ms=silence_ms)
 
 
 def test_who_hears_its_primary_and_knows_it_asks_nobody() -> None:

@@ -253,7 +253,7 @@ def test_a_ballot_tells_a_primary_that_it_is_replaced() -> None:
 def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
-    duo.b.member.proposer.begin("take", duo.now, duo.wall_ms)
+    duo.b.member.proposer.begin("takeover", duo.now, duo.wall_ms)
     duo.b.member.hear(Entries("s1", STORE, A, term, 1, end, end), [], duo.now)
     assert duo.b.member.proposer.attempt is not None
     duo.b.member.hear(Entries("s1", STORE, A, term + 1, 1, end, end), [], duo.now)
@@ -267,7 +267,7 @@ def test_a_switch_that_goes_on_from_another_entry_is_not_taken() -> None:
     duo.b.member.tick(duo.now + 60.0, duo.wall_ms)
     attempt = duo.b.member.proposer.attempt
     assert attempt is not None
-    assert attempt.kind == "hand"
+    assert attempt.kind == "handover"
     duo.b.member.hear(Entries("s1", STORE, A, term, 10, end, end), [], duo.now + 60.0)
     assert duo.b.member.proposer.attempt is None
 

@@ -24,7 +24,7 @@ def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_prim
     old = duo.b.member.view
     assert old is not None
     new = View(old.term + 9, C, "tcp://c:1", (B, C), (C,))
-    duo.b.member.vote(1, Vote("p1", STORE, VoteOutcome.TOLD, 1, "i1", new.term, new.term, new, 0), duo.now)
+    duo.b.member.vote(1, Vote("p1", STORE, VoteOutcome.REPORTED, 1, "i1", new.term, new.term, new, 0), duo.now)
     assert duo.b.member.primary == (A, "tcp://a:1")
     duo.b.member.vote(0, Vote("p0", STORE, VoteOutcome.NEW, 1, "i9", 0, 0, None, -1), duo.now)
     assert duo.b.member.primary == (C, "tcp://c:1")
@@ -36,7 +36,7 @@ def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_prim
 def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word() -> None:
     duo = Duo(proxies=1).started()
     duo.forget(0, 7)
-    assert duo.b.member.acceptor_recovery.reset(duo.wall_ms) == "the_proxy_was_not_heard_to_have_no_vote"
+    assert duo.b.member.acceptor_recovery.reset(duo.wall_ms) == "the_proxy_has_not_reported_a_missing_vote"
     duo.run(5.0)
     assert STORE not in duo.proxies[0].rows
     assert duo.a.member.acceptor_recovery.reset(duo.wall_ms) == ""

@@ -39,7 +39,7 @@ def test_a_member_is_removed_and_a_repeat_finds_it_done() -> None:
 
 def test_a_vote_is_not_reset_where_other_proxies_tell_what_was_promised() -> None:
     duo = Duo().started()
-    assert ask(duo.a, "reset") == (Outcome.REFUSED, "other_proxies_tell_what_it_has_promised")
+    assert ask(duo.a, "reset") == (Outcome.REFUSED, "other_proxies_report_its_promises")
 
 
 def test_a_member_that_is_in_sync_after_all_is_not_removed_when_it_is_next_away() -> None:

@@ -38,15 +38,15 @@ class Attempt:
 def test_a_member_that_was_dropped_is_the_only_one_then_and_whatever_was_under_way_comes_too_late() -> None:
     cast = Cast(ALONE)
     old = cast.member(A, term=100)
-    assert isinstance(cast.attempt(old, "drop"), Chosen)
+    assert isinstance(cast.attempt(old, "remove_from_sync"), Chosen)
     attempt = Attempt(cast)
     assert attempt.complete() == ""
     assert attempt.core.done
     assert attempt.core.in_sync == (NEW,)
     assert set(cast.views()) == {View(attempt.core.ballot, NEW, "tcp://c:1", (NEW,), (NEW,))}
     assert attempt.core.ballot >= WALL + GENERATION
-    assert not isinstance(cast.attempt(old, "drop"), Chosen)
-    assert isinstance(cast.attempt(old, "drop"), Deposed)
+    assert not isinstance(cast.attempt(old, "remove_from_sync"), Chosen)
+    assert isinstance(cast.attempt(old, "remove_from_sync"), Deposed)
 
 
 def test_it_serves_after_its_next_start() -> None:

@@ -25,15 +25,15 @@ from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, WALL, A, B, Cast
 @pytest.mark.parametrize(
     ("kind", "member", "before", "after"),
     [
-        ("take", B, BOTH, View(WALL, B, "tcp://b:1", (A, B), (B,))),
-        ("hand", B, BOTH, View(WALL, B, "tcp://b:1", (A, B), (A, B))),
+        ("takeover", B, BOTH, View(WALL, B, "tcp://b:1", (A, B), (B,))),
+        ("handover", B, BOTH, View(WALL, B, "tcp://b:1", (A, B), (A, B))),
         ("resume", A, BOTH, View(WALL, A, "tcp://a:1", (A, B), (A, B))),
         ("resume", A, ALONE, View(WALL, A, "tcp://a:1", (A, B), (A,))),
-        ("drop", A, BOTH, ALONE),
-        ("add", A, ALONE, BOTH),
-        ("add", A, ALONE._replace(members=(A,)), BOTH),
+        ("remove_from_sync", A, BOTH, ALONE),
+        ("add_to_sync", A, ALONE, BOTH),
+        ("add_to_sync", A, ALONE._replace(members=(A,)), BOTH),
         ("remove", A, BOTH, ALONE._replace(members=(A,))),
-        ("found", A, View(7, A, "tcp://old:1", (A,), (A,)), ALONE._replace(members=(A,))),
+        ("bootstrap", A, View(7, A, "tcp://old:1", (A,), (A,)), ALONE._replace(members=(A,))),
     ],
 )
 def test_an_attempt_makes_of_the_view_what_it_is_for(kind: str, member: str, before: View, after: View) -> None:
@@ -47,11 +47,11 @@ def test_an_attempt_makes_of_the_view_what_it_is_for(kind: str, member: str, bef
 @pytest.mark.parametrize(
     ("kind", "member", "before"),
     [
-        ("take", B, ALONE),
-        ("hand", B, ALONE),
+        ("takeover", B, ALONE),
+        ("handover", B, ALONE),
         ("resume", B, BOTH),
-        ("add", A, BOTH._replace(members=(A, "c" * 16), in_sync=(A,))),
-        ("found", A, BOTH),
+        ("add_to_sync", A, BOTH._replace(members=(A, "c" * 16), in_sync=(A,))),
+        ("bootstrap", A, BOTH),
     ],
 )
 def test_what_the_view_does_not_allow_is_not_proposed(kind: str, member: str, before: View) -> None:
@@ -60,7 +60,7 @@ def test_what_the_view_does_not_allow_is_not_proposed(kind: str, member: str, be
     assert cast.views() == [before] * 3
 
 
-@pytest.mark.parametrize("kind", ["drop", "add", "remove"])
+@pytest.mark.parametrize("kind", ["remove_from_sync", "add_to_sync", "remove"])
 @pytest.mark.parametrize("view", [TAKEN, BOTH._replace(term=101)], ids=["another primary", "a later term"])
 def test_a_primary_that_was_replaced_is_told_so_when_it_wants_to_change_who_is_in_sync(kind: str, view: View) -> None:
     cast = Cast(view)
@@ -71,8 +71,8 @@ def test_a_primary_that_was_replaced_is_told_so_when_it_wants_to_change_who_is_i
 def test_a_majority_is_enough_and_less_is_not() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    assert cast.attempt(proposer, "drop", "p0") is None
-    assert cast.attempt(proposer, "drop", "p0", "p2") == Chosen("drop", ALONE)
+    assert cast.attempt(proposer, "remove_from_sync", "p0") is None
+    assert cast.attempt(proposer, "remove_from_sync", "p0", "p2") == Chosen("remove_from_sync", ALONE)
     assert cast.views() == [ALONE, BOTH, ALONE]
 
 
@@ -82,7 +82,7 @@ def test_a_proxy_that_is_named_twice_is_one_vote(phase: str) -> None:
     cast = Cast()
     cast.proxies["p1"] = cast.proxies["p0"]
     proposer = cast.member(A)
-    cast.begin(proposer, "drop" if phase != "look" else "resume")
+    cast.begin(proposer, "remove_from_sync" if phase != "look" else "resume")
     if phase == "accept":
         for name, vote in cast.answers(proposer, "p0", "p2"):
             proposer.receive(name, vote, cast.now)
@@ -95,8 +95,8 @@ def test_a_proxy_that_is_named_twice_is_one_vote(phase: str) -> None:
 def test_of_two_proxies_both_are_needed() -> None:
     cast = Cast(proxies=2)
     proposer = cast.member(A)
-    assert cast.attempt(proposer, "drop", "p0") is None
-    assert cast.attempt(proposer, "drop") == Chosen("drop", ALONE)
+    assert cast.attempt(proposer, "remove_from_sync", "p0") is None
+    assert cast.attempt(proposer, "remove_from_sync") == Chosen("remove_from_sync", ALONE)
 
 
 # Ballots
@@ -105,21 +105,21 @@ def test_of_two_proxies_both_are_needed() -> None:
 def test_a_ballot_begins_at_the_wall_clock_and_lies_above_whatever_was_seen() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    cast.begin(proposer, "drop", wall_ms=5000)
+    cast.begin(proposer, "remove_from_sync", wall_ms=5000)
     cast.carry(proposer)
     assert [proxy.rows[STORE].ballot for proxy in cast.proxies.values()] == [5000] * 3
-    cast.begin(proposer, "add", wall_ms=4000)  # The clock was set back.
+    cast.begin(proposer, "add_to_sync", wall_ms=4000)  # The clock was set back.
     cast.carry(proposer)
     assert [proxy.rows[STORE].ballot for proxy in cast.proxies.values()] == [5001] * 3
 
 
 def test_a_refused_attempt_ends_and_the_next_ballot_is_above_what_refused_it() -> None:
     cast = Cast()
-    cast.attempt(cast.member(B), "hand", "p0", wall_ms=9000)
+    cast.attempt(cast.member(B), "handover", "p0", wall_ms=9000)
     proposer = cast.member(A)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     assert isinstance(cast.round(proposer, "p0"), Ended)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     (_, first), *_ = proposer.outgoing
     assert isinstance(first, Prepare)
     assert first.ballot == 9001
@@ -128,9 +128,9 @@ def test_a_refused_attempt_ends_and_the_next_ballot_is_above_what_refused_it() -
 def test_an_answer_counts_only_for_the_attempt_that_asked() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     stale = cast.answers(proposer)
-    cast.begin(proposer, "add")
+    cast.begin(proposer, "add_to_sync")
     proposer.outgoing.clear()
     assert [proposer.receive(name, vote, cast.now) for name, vote in stale] == [None] * 3
     assert not proposer.outgoing
@@ -139,10 +139,10 @@ def test_an_answer_counts_only_for_the_attempt_that_asked() -> None:
 def test_a_member_s_next_life_counts_no_answer_to_its_last_one_though_its_clock_was_set_back() -> None:
     cast = Cast()
     first = cast.member(A)
-    cast.begin(first, "drop")
+    cast.begin(first, "remove_from_sync")
     stale = cast.answers(first, "p0", "p1")
     again = Proposer(first.identity, cast.names, 1.0, 3.0, Random("another life"))
-    cast.begin(again, "drop")
+    cast.begin(again, "remove_from_sync")
     assert all(again.receive(name, vote, cast.now) is None for name, vote in stale)
     assert not any(isinstance(message, Accept) for _, message in again.outgoing)
 
@@ -150,18 +150,18 @@ def test_a_member_s_next_life_counts_no_answer_to_its_last_one_though_its_clock_
 def test_a_repeated_message_changes_nothing() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     outcome = None
     for _ in range(2):
         proposer.outgoing += proposer.outgoing  # Each goes out twice; a proxy refuses the ballot that it has promised.
         outcome = cast.round(proposer)
-    assert outcome == Chosen("drop", ALONE)
+    assert outcome == Chosen("remove_from_sync", ALONE)
 
 
 def test_what_strangers_say_does_nothing() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     vote = cast.answers(proposer)[0][1]
     for stranger in ("p8", "p9"):
         assert proposer.receive(stranger, vote, cast.now) is None
@@ -174,21 +174,21 @@ def test_what_strangers_say_does_nothing() -> None:
 def test_a_view_that_a_few_took_from_a_dying_member_does_not_block_the_others() -> None:
     cast = Cast()
     dying = cast.member(B)
-    cast.begin(dying, "take", wall_ms=500)
+    cast.begin(dying, "takeover", wall_ms=500)
     cast.round(dying)
     cast.round(dying)
     cast.round(dying, "p2")
     assert cast.views() == [BOTH, BOTH, TAKEN._replace(term=500)]
-    assert cast.attempt(cast.member(A), "drop") == Chosen("drop", ALONE)
+    assert cast.attempt(cast.member(A), "remove_from_sync") == Chosen("remove_from_sync", ALONE)
 
 
 def test_while_a_silent_proxy_may_have_accepted_it_too_it_counts() -> None:
     cast = Cast()
     dying = cast.member(B)
-    cast.begin(dying, "take", wall_ms=500)
+    cast.begin(dying, "takeover", wall_ms=500)
     for asked in ((), (), ("p2",)):
         cast.round(dying, *asked)
-    assert cast.attempt(cast.member(A), "drop", "p1", "p2") == Deposed(TAKEN._replace(term=500))
+    assert cast.attempt(cast.member(A), "remove_from_sync", "p1", "p2") == Deposed(TAKEN._replace(term=500))
 
 
 def test_the_highest_ballot_that_may_have_been_chosen_counts() -> None:
@@ -219,7 +219,7 @@ def test_whether_a_view_may_name_a_member() -> None:
 # The look
 
 
-@pytest.mark.parametrize("kind", ["take", "resume"])
+@pytest.mark.parametrize("kind", ["takeover", "resume"])
 def test_a_look_comes_before_a_ballot_and_promises_nothing(kind: str) -> None:
     cast = Cast()
     proposer = cast.member(A)
@@ -234,29 +234,29 @@ def test_whose_primary_is_heard_by_too_many_proxies_asks_for_no_ballot() -> None
     for name in ("p0", "p1"):
         cast.proxies[name].heard(STORE, A, 100, cast.now - 1)
     proposer = cast.member(B)
-    assert cast.attempt(proposer, "take") == Ended("take", BOTH)
+    assert cast.attempt(proposer, "takeover") == Ended("takeover", BOTH)
     assert [proxy.rows[STORE].promised for proxy in cast.proxies.values()] == [100] * 3
 
 
 def test_a_primary_that_one_proxy_hears_is_replaced_through_the_others() -> None:
     cast = Cast()
     cast.proxies["p0"].heard(STORE, A, 100, cast.now - 1)
-    assert isinstance(cast.attempt(cast.member(B), "take"), Chosen)
+    assert isinstance(cast.attempt(cast.member(B), "takeover"), Chosen)
 
 
 def test_a_primary_that_was_heard_too_long_ago_is_replaced() -> None:
     cast = Cast()
     for proxy in cast.proxies.values():
         proxy.heard(STORE, A, 100, cast.now - 3)
-    assert isinstance(cast.attempt(cast.member(B), "take"), Chosen)
+    assert isinstance(cast.attempt(cast.member(B), "takeover"), Chosen)
 
 
 def test_a_proxy_without_its_row_is_no_vote_for_anything() -> None:
     cast = Cast()
     del cast.proxies["p0"].rows[STORE]
     proposer = cast.member(A)
-    assert cast.attempt(proposer, "drop", "p0", "p1") is None
-    assert isinstance(cast.attempt(proposer, "drop"), Chosen)
+    assert cast.attempt(proposer, "remove_from_sync", "p0", "p1") is None
+    assert isinstance(cast.attempt(proposer, "remove_from_sync"), Chosen)
 
 
 @pytest.mark.parametrize("late", [Look, Prepare])
@@ -264,7 +264,7 @@ def test_what_a_proxy_told_before_the_ballot_is_no_promise(late: type) -> None:
     """The third proxy's answer to the look comes when the ballot is prepared already: it promises nothing."""
     cast = Cast()
     proposer = cast.member(B)
-    cast.begin(proposer, "take")
+    cast.begin(proposer, "takeover")
     told = dict(cast.answers(proposer))
     for name in ("p0", "p1"):
         assert proposer.receive(name, told[name], cast.now) is None
@@ -283,10 +283,10 @@ def test_what_a_proxy_told_before_the_ballot_is_no_promise(late: type) -> None:
 def test_an_attempt_that_nobody_answers_comes_to_nothing_in_time() -> None:
     cast = Cast()
     proposer = cast.member(B)
-    cast.begin(proposer, "take")
+    cast.begin(proposer, "takeover")
     assert proposer.deadline() == cast.now + ATTEMPT_BEATS
     assert proposer.poll(cast.now + ATTEMPT_BEATS - 0.01) is None
-    assert proposer.poll(proposer.deadline()) == Ended("take", None)
+    assert proposer.poll(proposer.deadline()) == Ended("takeover", None)
     assert (proposer.attempt, proposer.deadline()) == (None, float("inf"))
 
 
@@ -306,13 +306,13 @@ def test_whoever_may_be_in_sync_is_required_until_a_view_is_known_to_be_chosen()
     proposer = cast.member(A)
     cast.attempt(proposer, "resume", wall_ms=200)
     assert proposer.required == (A,)
-    cast.begin(proposer, "add", term=200, wall_ms=300)
+    cast.begin(proposer, "add_to_sync", term=200, wall_ms=300)
     cast.round(proposer)
     assert proposer.required == (A, B)
     cast.answers(proposer)  # All have accepted it, and it never learns.
     assert isinstance(proposer.poll(proposer.deadline()), Ended)
     assert (proposer.required, proposer.unsettled) == ((A, B), True)
-    assert isinstance(cast.attempt(proposer, "drop", term=200), Chosen)
+    assert isinstance(cast.attempt(proposer, "remove_from_sync", term=200), Chosen)
     assert (proposer.required, proposer.unsettled) == ((A,), False)
 
 
@@ -320,7 +320,7 @@ def test_while_a_drop_may_not_have_been_chosen_both_are_required() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.attempt(proposer, "resume", wall_ms=200)
-    cast.begin(proposer, "drop", term=200, wall_ms=300)
+    cast.begin(proposer, "remove_from_sync", term=200, wall_ms=300)
     cast.round(proposer)
     cast.answers(proposer, "p0")
     proposer.poll(proposer.deadline())
@@ -331,7 +331,7 @@ def test_an_attempt_that_proposed_nothing_leaves_nothing_open() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.attempt(proposer, "resume")
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     cast.answers(proposer)
     proposer.poll(proposer.deadline())
     assert not proposer.unsettled
@@ -339,7 +339,7 @@ def test_an_attempt_that_proposed_nothing_leaves_nothing_open() -> None:
 
 def test_a_member_that_starts_looks_whether_an_earlier_life_s_proposal_was_chosen() -> None:
     cast = Cast()
-    begun(cast, cast.member(B), "hand")
+    begun(cast, cast.member(B), "handover")
     again = cast.member(B)
     assert again.unsettled
     outcome = cast.attempt(again, "resume", wall_ms=2000)
@@ -360,7 +360,7 @@ def test_what_is_still_under_way_comes_too_late_for_a_member_that_knows_what_the
     """Its view may reach the proxies after it has looked: so it asks for a ballot once, above that of the view."""
     cast = Cast()
     proposer = cast.member(B)
-    cast.begin(proposer, "take")
+    cast.begin(proposer, "takeover")
     cast.round(proposer)
     cast.round(proposer)
     late = list(proposer.outgoing)
@@ -376,7 +376,7 @@ def test_what_is_still_under_way_comes_too_late_for_a_member_that_knows_what_the
 def test_a_member_that_may_be_named_by_a_silent_proxy_goes_on_looking() -> None:
     """Its hand-over may be chosen by p0 and p1; p2 took a later view of the other member."""
     cast = Cast()
-    begun(cast, cast.member(B), "hand", "p0", "p1")
+    begun(cast, cast.member(B), "handover", "p0", "p1")
     cast.proxies["p2"].rows[STORE] = RegisterRow(STORE, 5000, 5000, BOTH._replace(term=5000))
     again = cast.member(B)
     for _ in range(3):
@@ -388,12 +388,12 @@ def test_a_member_that_may_be_named_by_a_silent_proxy_goes_on_looking() -> None:
 def test_a_member_that_is_told_to_forget_a_proxy_s_life_ends_what_may_count_on_it_once() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     votes = cast.answers(proposer)
     proposer.forget("e" * 16, cast.now)
     assert proposer.attempt is None
     assert [proposer.receive(name, vote, cast.now) for name, vote in votes] == [None] * 3
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     proposer.forget("e" * 16, cast.now)
     assert isinstance(cast.carry(proposer), Chosen)
 
@@ -401,7 +401,7 @@ def test_a_member_that_is_told_to_forget_a_proxy_s_life_ends_what_may_count_on_i
 def test_a_vote_without_a_view_counts_as_one_that_accepted_nothing() -> None:
     cast = Cast()
     proposer = cast.member(A)
-    cast.begin(proposer, "drop")
+    cast.begin(proposer, "remove_from_sync")
     token = proposer.attempt.token if proposer.attempt is not None else 0
     for name in cast.names:
         proposer.receive(name, Vote(name, STORE, VoteOutcome.PROMISED, token, name[1] * 16), cast.now)

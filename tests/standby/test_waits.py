@@ -20,7 +20,7 @@ from pubsub.server.standby.election.proposer import (
 from tests.standby.cast import ALONE, BOTH, STORE, A, B, Cast
 
 
-@pytest.mark.parametrize(("kind", "least"), [("take", WAIT_BEATS), ("resume", NAMELESS_WAIT_BEATS)])
+@pytest.mark.parametrize(("kind", "least"), [("takeover", WAIT_BEATS), ("resume", NAMELESS_WAIT_BEATS)])
 def test_the_wait_after_a_ballot_is_random_and_longer_for_whom_the_register_does_not_name(
     kind: str, least: float
 ) -> None:
@@ -50,8 +50,8 @@ def test_who_only_looked_to_take_over_looks_again_soon_since_that_hinders_nobody
     for proxy in cast.proxies.values():
         proxy.heard(STORE, A, 100, cast.now)
     proposer = cast.member(B)
-    assert cast.attempt(proposer, "take") == Ended("take", view)
-    assert wait_of(cast, proposer, "take") == WAIT_BEATS
+    assert cast.attempt(proposer, "takeover") == Ended("takeover", view)
+    assert wait_of(cast, proposer, "takeover") == WAIT_BEATS
     assert {row.promised for proxy in cast.proxies.values() for row in proxy.rows.values()} == {100}
 
 
@@ -63,8 +63,8 @@ def test_a_member_that_asked_whether_it_is_named_may_take_over_at_once(times: in
         assert cast.attempt(proposer, "resume") == Ended("resume", BOTH)
     assert proposer.unsettled is (times == 1)
     assert not proposer.may_begin("resume", cast.now)
-    assert proposer.may_begin("take", cast.now)
-    assert isinstance(cast.attempt(proposer, "take"), Chosen)
+    assert proposer.may_begin("takeover", cast.now)
+    assert isinstance(cast.attempt(proposer, "takeover"), Chosen)
 
 
 def test_who_is_primary_no_more_takes_over_again_without_a_wait_for_what_it_asked_for_before() -> None:
@@ -72,6 +72,6 @@ def test_who_is_primary_no_more_takes_over_again_without_a_wait_for_what_it_aske
     cast = Cast()
     proposer = Proposer(Identity("s1", STORE, B, "tcp://b:1"), cast.names, 1.0, 3.0, Random(1))
     for end, waits in ((proposer.cancel, True), (proposer.depose, False)):
-        proposer.begin("drop", 10.0, 1, term=5)
+        proposer.begin("remove_from_sync", 10.0, 1, term=5)
         end(10.0)
-        assert proposer.may_begin("hand", 10.0) is not waits
+        assert proposer.may_begin("handover", 10.0) is not waits

@@ -24,8 +24,11 @@ from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, S
 from pubsub.protocol import check_new_topic, check_topic, format_position
 from pubsub.protocol.names import LATEST, Start, is_reply_topic, service_topic
 
-NOT_WHOLE: Final = "topic is not known to be whole"
+NO_SOLE_OWNER: Final = "topic has no known sole owner"
 """A server's reason for rejecting a request that only the sole owner of a topic may accept."""
+
+NO_SOLE_OWNER_SENT: Final = frozenset({"topic is not known to be whole", NO_SOLE_OWNER})
+"""The texts of that reason: servers send the first one for one release."""
 
 NOT_CONTINUED: Final = (
     "a first subscribe from a state directory needs answers from most proxies: too many are down or have just started,"
@@ -187,8 +190,8 @@ class Subscribing:
         if not sub.intent.settled or sub.intent.unchecked:
             seconds = session.settings.timeout_seconds if timeout is None else timeout
             reason = sub.trouble or session.silence
-            if on and not sub.intent.settled and sub.trouble == NOT_WHOLE:
-                reason = f"{reason}; {NOT_CONTINUED}"
+            if on and not sub.intent.settled and sub.trouble in NO_SOLE_OWNER_SENT:
+                reason = f"{NO_SOLE_OWNER}; {NOT_CONTINUED}"
             raise Unavailable("subscribe" if on else "unsubscribe", sub.topic, seconds, reason)
 
     def subscriptions(self) -> dict[str, dict[str, Any]]:

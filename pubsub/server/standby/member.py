@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 NO_STORE: Final = "0" * 16
 """Store ID of a member that has no store yet: it follows, and has no part in ballots."""
 
-_NEW_TERM: Final = frozenset({"take", "resume", "hand"})
+_NEW_TERM: Final = frozenset({"takeover", "resume", "handover"})
 
 ToProxy = Prepare | Accept | Look | Admit
 ToMember = Entries | Follow | Ack | Forget
@@ -222,7 +222,7 @@ class Member:
             self.proposer.cancel(now)  # A primary with a later term serves. This attempt would replace an earlier one.
         following.entries(message, entries, now)
         attempt = self.proposer.attempt
-        if attempt is not None and attempt.kind == "hand" and attempt.view is None and not following.handed:
+        if attempt is not None and attempt.kind == "handover" and attempt.view is None and not following.handed:
             self.proposer.cancel(now)
 
     def _followed(self, leading: Leading, message: Follow, now: float) -> None:
@@ -311,7 +311,7 @@ class Member:
             return
         silent = now - following.heard > self._times.patience + self._times.heartbeat / 2
         silent = silent or self._failure_detector.lost(following.heard, now)
-        kind = "hand" if following.handed else "take" if silent else "resume" if self.proposer.unsettled else ""
+        kind = "handover" if following.handed else "takeover" if silent else "resume" if self.proposer.unsettled else ""
         if kind and self.proposer.may_begin(kind, now):
             self.proposer.begin(kind, now, wall_ms)
 
@@ -336,7 +336,7 @@ class Member:
             if existing is not None:
                 self.view, leading.deposed = existing, True
             elif founding.done:
-                self._propose("found", now, wall_ms)
+                self._propose("bootstrap", now, wall_ms)
             return
         wanted = leading.proposal(now)
         gone = view is not None and self._removing not in view.members
@@ -349,7 +349,7 @@ class Member:
         elif wanted is not None:
             other = next((member for member in sorted(wanted) if member != self.identity.member), "")
             if self.kept or not other:
-                self._propose("add" if other else "drop", now, wall_ms, other)
+                self._propose("add_to_sync" if other else "remove_from_sync", now, wall_ms, other)
 
     def _propose(self, kind: str, now: float, wall_ms: int, other: str = "") -> None:
         if self.proposer.may_begin(kind, now):

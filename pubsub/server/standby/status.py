@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from pubsub.protocol.register import WRITTEN_OUTCOMES
 from pubsub.server.standby.member import Member
 
 CHANGES: Final = {
@@ -62,6 +63,7 @@ class StandbyStatus:
         view, leading = member.proposer.view or member.view, member.leading
         in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
         other = {leading.standby: leading.address} if leading is not None and leading.address else {}
+        votes = member.acceptor_recovery.standing
         return {
             "member": member.identity.member,
             "role": member.role.value,
@@ -71,7 +73,7 @@ class StandbyStatus:
             "in_sync": sorted(in_sync),
             "addresses": {member.identity.member: address} | other,
             "held": 0 if leading is None else leading.held,
-            "votes": {proxy: outcome.value for proxy, outcome in sorted(member.acceptor_recovery.standing.items())},
+            "votes": {proxy: WRITTEN_OUTCOMES.get(outcome, outcome.value) for proxy, outcome in sorted(votes.items())},
             **self.facts(member, copied, now),
         }
 

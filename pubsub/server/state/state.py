@@ -126,7 +126,7 @@ class State:
 
     def why_held_back(self, topic: str) -> str:
         """Return the reason, for a person, as one word of a header."""
-        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "quarantined_here"
+        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "the_topic_is_quarantined"
         return f"{what}:_{(self.stale or self.held[topic]).replace(' ', '_')}"[:300]
 
     def is_contested(self, topic: str) -> bool:

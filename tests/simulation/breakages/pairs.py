@@ -212,7 +212,7 @@ def _(stack: contextlib.ExitStack) -> None:
     original = Proposer._wanted
 
     def wanted(self: Any, attempt: Any, current: Any, ballot: int) -> Any:
-        if attempt.kind == "take":
+        if attempt.kind == "takeover":
             me = self.identity
             return current._replace(term=ballot, primary=me.member, address=me.address, in_sync=(me.member,))
         return original(self, attempt, current, ballot)
@@ -226,7 +226,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
     def wanted(self: Any, attempt: Any, current: Any, ballot: int) -> Any:
         view = original(self, attempt, current, ballot)
-        return view._replace(term=current.term) if view is not None and attempt.kind in {"take", "resume"} else view
+        return view._replace(term=current.term) if view is not None and attempt.kind in {"takeover", "resume"} else view
 
     substitute(stack, Proposer, "_wanted", wanted)
 

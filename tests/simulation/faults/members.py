@@ -158,7 +158,7 @@ class Members:
         if self.world.over or primary.pair is None or not looks:
             return
         attempt = primary.pair.member.proposer.attempt
-        if attempt is None or attempt.kind != "drop" or attempt.view is not None:
+        if attempt is None or attempt.kind != "remove_from_sync" or attempt.view is not None:
             self.world.after(MOMENT_SECONDS, self._until_prepared, primary, looks - 1)
             return
         self.world.note(f"what {primary.name} says to proxies is long on its way")

@@ -89,7 +89,12 @@ class Ballots(Node):
         """Two who try again at once would hinder each other for ever, and who may not be primary the one who may."""
         attempt, self.attempt = self.attempt, None
         self.quiet = self.world.now + (60 if attempt["out"] else 5) + self.world.random.randrange(40)
-        if attempt["kind"] == "add" and not self.world.rules["unsure"] and self.role == "primary" and attempt["value"]:
+        if (
+            attempt["kind"] == "add_to_sync"
+            and not self.world.rules["unsure"]
+            and self.role == "primary"
+            and attempt["value"]
+        ):
             self.required = set(self.in_sync)
 
     def on_refused(self, source: str, ballot: tuple[int, int], promised: int) -> None:
@@ -116,15 +121,15 @@ class Ballots(Node):
             return
         _, term, primary, in_sync = value
         new = None
-        if kind == "take" and (self.name in in_sync or not world.rules["eligible"]):
+        if kind == "takeover" and (self.name in in_sync or not world.rules["eligible"]):
             new = (ballot, ballot, self.name, (self.name,))
-        elif kind == "hand" and self.name in in_sync and self.tail() == self.handed:
+        elif kind == "handover" and self.name in in_sync and self.tail() == self.handed:
             new = (ballot, ballot, self.name, ("A", "B"))
         elif kind == "resume" and primary == self.name:
             new = (ballot, ballot if world.rules["new_term"] else term, self.name, in_sync)
-        elif kind in ("drop", "add") and self.role == "primary":
+        elif kind in ("remove_from_sync", "add_to_sync") and self.role == "primary":
             if primary == self.name and term == self.term:
-                new = (ballot, term, self.name, (self.name,) if kind == "drop" else ("A", "B"))
+                new = (ballot, term, self.name, (self.name,) if kind == "remove_from_sync" else ("A", "B"))
             elif len(said) >= world.majority:
                 self.step_down()
                 return
@@ -154,7 +159,7 @@ class Ballots(Node):
         kind, (_, term, _, in_sync) = attempt["kind"], attempt["value"]
         self.attempt, self.unsettled = None, False
         self.world.say(self.name, "has chosen", kind, attempt["value"])
-        if kind in ("take", "resume", "hand"):
+        if kind in ("takeover", "resume", "handover"):
             if self.role != "primary":
                 self.activate(term, in_sync)
         elif self.role == "primary" and term == self.term:

@@ -137,4 +137,4 @@ class Following(Ballots):
     def on_handover(self, source: str, term: int, tail: ID) -> None:
         if self.role == "standby" and term >= self.floor() and tail == self.tail() and not self.attempt:
             self.handed = tail
-            self.begin("hand")
+            self.begin("handover")

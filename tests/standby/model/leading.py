@@ -184,7 +184,7 @@ class Leading(Ballots):
                     self.unrequire(name)
                     self.release()
                 elif not self.attempt:
-                    self.begin("drop")
+                    self.begin("remove_from_sync")
             elif (
                 (not joined or (self.unsettled and world.rules["settle"]))
                 and not self.attempt
@@ -192,7 +192,7 @@ class Leading(Ballots):
             ):
                 if self.catch_up:
                     self.catch_up["proposed"] = True
-                self.begin("add")
+                self.begin("add_to_sync")
         elif (
             well
             and not mate.get("copy")
@@ -206,7 +206,7 @@ class Leading(Ballots):
                 self.require(name)
             if not world.rules["join_first"] or not world.rules["join_all"] or mate["loop"] >= self.loop:
                 self.catch_up["proposed"] = True
-                self.begin("add")
+                self.begin("add_to_sync")
         if not self.busy:
             if self.announce_due() or self.held or (self.state.frozen and not self.state.given):
                 self.announced = -99
@@ -236,7 +236,7 @@ class Leading(Ballots):
             and source in self.required
         ):
             catch_up["proposed"] = True
-            self.begin("add")
+            self.begin("add_to_sync")
         self.release()
 
     def on_full(self, source: str, term: int) -> None:

@@ -92,7 +92,7 @@ class Member(Leading, Following):
         else:
             self.ask_sync()
             if world.now - self.heard > PATIENCE + 5 * (self.name == "B"):
-                if self.may_begin("take"):
-                    self.begin("take")
+                if self.may_begin("takeover"):
+                    self.begin("takeover")
             elif self.unsettled and world.rules["settle"] and self.may_begin("resume"):
                 self.begin("resume")  # The register may name it, without its knowing.

@@ -56,7 +56,7 @@ class Proxy(Node):
             self.send(source, "new", self.identity)
             return
         if (
-            kind == "take"
+            kind == "takeover"
             and self.world.rules["sticky"]
             and self.link != source
             and self.world.now - self.heard < PATIENCE

@@ -60,7 +60,7 @@ class AcceptorRecovery:
         self._token = -1
         self._lost: dict[str, _Lost] = {}
         self.standing: dict[str, VoteOutcome] = {}
-        """Each proxy's answer to the last look: with TOLD it has a vote, with NEW it has none. A silent proxy is
+        """Each proxy's answer to the last look: with REPORTED it has a vote, with NEW it has none. A silent proxy is
         missing."""
 
     @property
@@ -91,9 +91,9 @@ class AcceptorRecovery:
             self.standing[proxy] = vote.outcome
             if vote.outcome is VoteOutcome.NEW:
                 self._new(proxy, vote.identity, now)
-            elif vote.outcome is VoteOutcome.TOLD:
+            elif vote.outcome is VoteOutcome.REPORTED:
                 self._lost.pop(proxy, None)
-        elif vote.outcome is VoteOutcome.TOLD:
+        elif vote.outcome is VoteOutcome.REPORTED:
             for lost_proxy, lost in self._lost.items():
                 if vote.token == lost.token and proxy != lost_proxy and not accepted_elsewhere(lost.told, proxy, vote):
                     lost.told[proxy] = vote
@@ -119,13 +119,13 @@ class AcceptorRecovery:
             The reason against it at present, as one word. "" if the row is there or on its way; a repeat finds it done.
         """
         if len(self._proxies) != 1:
-            return "other_proxies_tell_what_it_has_promised"
+            return "other_proxies_report_its_promises"
         (proxy,) = self._proxies
-        if self.standing.get(proxy) is VoteOutcome.TOLD:
+        if self.standing.get(proxy) is VoteOutcome.REPORTED:
             return ""
         lost, view, me = self._lost.get(proxy), self._proposer.view, self._me
         if lost is None or view is None:
-            return "the_proxy_was_not_heard_to_have_no_vote"
+            return "the_proxy_has_not_reported_a_missing_vote"
         if missing := [member for member in view.members if member not in lost.forgotten]:
             return f"member_{missing[0]}_has_not_answered"
         promised = max(wall_ms, self._proposer.highest + 1)
@@ -189,7 +189,7 @@ class Founding:
 
     @property
     def done(self) -> bool:
-        """True if all proxies have their rows. An attempt "found" can then be chosen."""
+        """True if all proxies have their rows. An attempt "bootstrap" can then be chosen."""
         having = [proxy for proxy, vote in self._votes.items() if vote.view is not None]
         return len(having) == len(self._proxies) and self.existing is None
 

@@ -63,12 +63,12 @@ class Promotion:
         me, highest = self._me, max((max(one.promised, one.ballot) for one in self._votes.values()), default=0)
         self.ballot = max(self._wall_ms, highest) + GENERATION
         self._token += 1
-        asked = [proxy for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.TOLD]
+        asked = [proxy for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.REPORTED]
         # An answer to the look is no promise, so it is dropped here. Without a majority of promises the store must stay
         # unchanged. Otherwise its last entry would have a term that a serving primary need not exceed, and that
         # primary would be deposed when it hears of the term.
         self._votes = {proxy: vote for proxy, vote in self._votes.items() if vote.outcome is VoteOutcome.NEW}
-        return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "take") for proxy in asked}
+        return {proxy: Prepare(me.server, me.store, me.member, self.ballot, self._token, "takeover") for proxy in asked}
 
     def accept(self) -> dict[str, Message]:
         """Third step: ask for acceptance, and give a row to each proxy without a vote."""
@@ -108,7 +108,7 @@ class Promotion:
     def problem(self) -> str:
         """Return the reason against the next step, as a sentence without its subject; "" if there is none."""
         for proxy, vote in self._votes.items():
-            if vote.outcome is VoteOutcome.HEARD or 0 <= vote.silence_ms < self._patience * 1000:
+            if vote.outcome is VoteOutcome.PRIMARY_ALIVE or 0 <= vote.silence_ms < self._patience * 1000:
                 return f"proxy {proxy} hears its primary: it serves, or has just ended"
             if vote.outcome is VoteOutcome.REFUSED:
                 return f"proxy {proxy} has just promised something else: repeat this"
@@ -118,7 +118,7 @@ class Promotion:
         told: list[AcceptedView] = [
             None if vote.view is None else (vote.ballot, vote.view)
             for vote in self._votes.values()
-            if vote.outcome is VoteOutcome.TOLD and not self.ballot
+            if vote.outcome is VoteOutcome.REPORTED and not self.ballot
         ]
         if len(told) >= self._majority:
             view = possibly_chosen(told, len(self._proxies), self._majority)

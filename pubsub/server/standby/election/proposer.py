@@ -3,22 +3,24 @@
 The proxies keep the register; a majority of them decides. This module is one member's side of a ballot (CASPaxos). An
 *attempt* changes the view:
 
-    take      a member in sync replaces a silent primary under a new term, and is then alone in sync
-    resume    a primary that has started again serves under a new term; the in-sync set stays the same
-    hand      planned switch: the other member has everything, and becomes primary under a new term; both are in sync
-    drop      the primary goes on without the other member
-    add       the other member has all answered data, and the primary waits for it again
-    remove    the other member is gone permanently
-    found     the first view of a register whose rows were just made (see `standby.election.acceptor_recovery`)
+    takeover            a member in sync replaces a silent primary under a new term, and is then alone in sync
+    resume              a primary that has started again serves under a new term; the in-sync set stays the same
+    handover            planned switch: the other member has everything, and becomes primary under a new term; both
+                        are in sync
+    remove_from_sync    the primary goes on without the other member
+    add_to_sync         the other member has all answered data, and the primary waits for it again
+    remove              the other member is gone permanently
+    bootstrap           the first view of a register whose rows were just made (see
+                        `standby.election.acceptor_recovery`)
 
-A take or a resume begins with a look, which binds no proxy. A member asks for no ballot, and so hinders nobody, if the
-register does not name it or if a proxy hears its primary. After the look the member prepares a ballot, computes the
+A takeover or a resume begins with a look, which binds no proxy. A member asks for no ballot, and so hinders nobody, if
+the register does not name it or if a proxy hears its primary. After the look the member prepares a ballot, computes the
 view from the views that the proxies accepted, and asks them to accept it. A view that a majority has accepted is
 chosen.
 
 After a failed ballot the member waits for a random time, because two members that retry at once would block each other
-permanently. The wait is long for a member that the register does not name. A take does not wait for the result of a
-resume: the register may name the member by then, and a look comes first in any case.
+permanently. The wait is long for a member that the register does not name. A takeover does not wait for the result of
+a resume: the register may name the member by then, and a look comes first in any case.
 
 A view that was sent to be accepted may be chosen, even if the attempt fails. `required` names all members that may be
 in sync, and the primary waits for all of them until one of its proposals is known to be chosen. Any other member must
@@ -45,13 +47,14 @@ WAIT_BEATS: Final = 0.5
 """Minimum wait before the next attempt, in heartbeats."""
 
 NAMELESS_WAIT_BEATS: Final = 6.0
-"""Minimum wait of a member that the register does not name, in heartbeats. A take keeps the short wait: it asks for no
-ballot if the member is not named."""
+"""Minimum wait of a member that the register does not name, in heartbeats. A takeover keeps the short wait: it asks for
+no ballot if the member is not named."""
 
 SPREAD_BEATS: Final = 4.0
-"""Maximum of the random part of either wait, in heartbeats. A take that only looked has no random part."""
+"""Maximum of the random part of either wait, in heartbeats. A takeover that only looked has no random part."""
 
-_LOOKS_FIRST: Final = frozenset({"take", "resume"})
+_LOOKS_FIRST: Final = frozenset({"takeover", "resume"})
+_OF_A_PRIMARY: Final = frozenset({"remove_from_sync", "add_to_sync", "remove"})
 _FORGOTTEN_MAX: Final = PROXIES_MAX
 
 
@@ -140,7 +143,7 @@ class Attempt:
         until: monotonic seconds at which the attempt fails.
         wall_ms: the wall clock when the attempt began, in milliseconds since 1970.
         term: term of the primary that asks; 0 for a member that is to become primary.
-        other: the member that "add" adds.
+        other: the member that "add_to_sync" adds.
         ballot: 0 while the attempt only looks.
         answers: the last answer of each proxy in the current phase.
         view: the proposed view; None before the accept phase.
@@ -166,7 +169,7 @@ class Attempt:
 
         A proxy that answers a look promises nothing, so its answer does not count once there is a ballot.
         """
-        counts = VoteOutcome.PROMISED if self.ballot else VoteOutcome.TOLD
+        counts = VoteOutcome.PROMISED if self.ballot else VoteOutcome.REPORTED
         votes = [vote for vote in self.answers.values() if vote.outcome is counts]
         return [None if vote.view is None else (vote.ballot, vote.view) for vote in votes]
 
@@ -235,8 +238,9 @@ class Proposer:
             kind: one of the kinds in the module's table.
             now: the monotonic clock, in seconds.
             wall_ms: the wall clock, in milliseconds since 1970. Ballots begin there and never go back.
-            term: for "drop", "add", "remove" and "found": the term under which this member is primary.
-            other: for "add": the member to add.
+            term: for "remove_from_sync", "add_to_sync", "remove" and "bootstrap": the term under which this member is
+                primary.
+            other: for "add_to_sync": the member to add.
         """
         until = now + ATTEMPT_BEATS * self._heartbeat
         token = self._random.getrandbits(63)
@@ -288,15 +292,20 @@ class Proposer:
     def is_busy(self, required: Collection[str], now: float) -> bool:
         """Return True if an attempt is under way.
 
-        An "add" ends here if the primary no longer waits for its member. The primary gave that member up while the
-        ballot was prepared, and may have answered without it since. The member may therefore lack answered data.
+        An "add_to_sync" ends here if the primary no longer waits for its member. The primary gave that member up while
+        the ballot was prepared, and may have answered without it since. The member may therefore lack answered data.
 
         Args:
             required: the members for which the primary waits.
             now: the monotonic clock, in seconds.
         """
         attempt = self.attempt
-        if attempt is not None and attempt.kind == "add" and attempt.view is None and attempt.other not in required:
+        if (
+            attempt is not None
+            and attempt.kind == "add_to_sync"
+            and attempt.view is None
+            and attempt.other not in required
+        ):
             self.cancel(now)
         return attempt is not None
 
@@ -334,13 +343,13 @@ class Proposer:
 
     def _told(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
         """Go on to the ballot if the register names this member and enough proxies would promise."""
-        if vote.outcome not in {VoteOutcome.TOLD, VoteOutcome.NEW}:
+        if vote.outcome not in {VoteOutcome.REPORTED, VoteOutcome.NEW}:
             return None
         attempt.answers[proxy] = vote
         said = attempt.said()
         if len(said) >= self.majority:
             current = possibly_chosen(said, len(self.proxies), self.majority)
-            hearing = sum(self._hears(one) for one in attempt.answers.values()) if attempt.kind == "take" else 0
+            hearing = sum(self._hears(one) for one in attempt.answers.values()) if attempt.kind == "takeover" else 0
             attempt.nameless = current is None or self._wanted(attempt, current, 1) is None
             settling = attempt.kind == "resume" and attempt.settles
             if (settling or not attempt.nameless) and len(said) - hearing >= self.majority:
@@ -355,11 +364,13 @@ class Proposer:
     def _prepare(self, attempt: Attempt) -> None:
         self._highest = attempt.ballot = max(attempt.wall_ms, self._highest + 1)
         me, kind = self.identity, attempt.kind
-        sticky_ms = self._sticky_ms if kind == "take" else 0
+        sticky_ms = self._sticky_ms if kind == "takeover" else 0
         self._send_all(Prepare(me.server, me.store, me.member, attempt.ballot, attempt.token, kind, sticky_ms))
 
     def _promised(self, attempt: Attempt, proxy: str, vote: Vote, now: float) -> Outcome | None:
-        if vote.outcome is VoteOutcome.TOLD or (vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers):
+        if vote.outcome is VoteOutcome.REPORTED or (
+            vote.outcome is not VoteOutcome.PROMISED and proxy in attempt.answers
+        ):
             return None  # A late answer to the look, or the refusal of a repeated PREPARE that was promised before.
         attempt.answers[proxy] = vote
         said, me = attempt.said(), self.identity.member
@@ -369,7 +380,7 @@ class Proposer:
             if view is not None:
                 self._accept(attempt, view)
                 return None
-            if current is not None and attempt.kind in {"drop", "add", "remove"} and self._deposes(attempt, current):
+            if current is not None and attempt.kind in _OF_A_PRIMARY and self._deposes(attempt, current):
                 self._end(attempt, now)
                 return Deposed(current)
             if attempt.kind == "resume" and not may_name(me, said, len(self.proxies), self.majority):
@@ -388,19 +399,19 @@ class Proposer:
         new_term = current._replace(term=ballot, primary=me.member, address=me.address)
         mine = not self._deposes(attempt, current)
         match attempt.kind:
-            case "take" if me.member in current.in_sync:
+            case "takeover" if me.member in current.in_sync:
                 return new_term._replace(in_sync=(me.member,))
-            case "hand" if me.member in current.in_sync:
+            case "handover" if me.member in current.in_sync:
                 return new_term
             case "resume" if current.primary == me.member:
                 return new_term
-            case "found" if current.members == (me.member,):
+            case "bootstrap" if current.members == (me.member,):
                 return new_term._replace(term=attempt.term)
-            case "drop" if mine:
+            case "remove_from_sync" if mine:
                 return current._replace(in_sync=(me.member,))
             case "remove" if mine:
                 return current._replace(members=(me.member,), in_sync=(me.member,))
-            case "add" if mine:
+            case "add_to_sync" if mine:
                 both = tuple(sorted((me.member, attempt.other)))
                 return current._replace(members=both, in_sync=both) if set(current.members) <= set(both) else None
         return None
@@ -423,14 +434,14 @@ class Proposer:
 
     def _end(self, attempt: Attempt, now: float) -> Ended:
         self.attempt = None
-        takes, resumes = attempt.kind == "take", attempt.kind == "resume"
+        takes, resumes = attempt.kind == "takeover", attempt.kind == "resume"
         beats = NAMELESS_WAIT_BEATS if attempt.nameless and not takes else WAIT_BEATS
         spread = self._random.random() * SPREAD_BEATS
         until = now + (beats + (spread if attempt.ballot or not takes else 0)) * self._heartbeat
         self._resume_from = max(self._resume_from, until)
         self._looked = self._looked or (resumes and attempt.nameless)
         if not resumes or (attempt.ballot and not attempt.nameless):
-            self._quiet_until = until  # A resume that only found no name delays no take: the name may come soon.
+            self._quiet_until = until  # A resume that only found no name delays no takeover: the name may come soon.
         return Ended(attempt.kind, possibly_chosen(attempt.said(), len(self.proxies), self.majority))
 
     def _send_all(self, message: Prepare | Accept | Look) -> None:
