@@ -30,8 +30,8 @@ def status(
     """Show the cluster: processes, topics and backlogs.
 
     The tables list the proxies, the servers, the topics, and the subscribers with a backlog. In the table of topics,
-    "one owner" is yes if one server holds all of the topic. "oldest" is the age of the oldest message that a subscriber has
-    not acknowledged. "held by" is the subscriber with the largest backlog.
+    "one owner" is yes if one server holds all of the topic. "oldest" is the age of the oldest message that a
+    subscriber has not acknowledged. "held by" is the subscriber with the largest backlog.
 
     If the server of a topic does not answer, its figures are question marks (null in JSON), and another table has the
     last known ones. Merges and moves under way are listed.
