@@ -239,9 +239,7 @@ def up(
         int | None, typer.Option(min=1, max=COUNT_MAX, help="Number of proxies; default 2, or 3 with --standby.")
     ] = None,
     servers: Annotated[int, typer.Option(min=1, max=COUNT_MAX, help="Number of servers.")] = 2,
-    standby: Annotated[
-        bool, typer.Option("--standby", help="Give each server a standby, in DIR/s1b, DIR/s2b …")
-    ] = False,
+    standby: Annotated[bool, typer.Option("--standby", help="Give each server a standby, in DIR/s1b …")] = False,
     with_keys: Annotated[bool, typer.Option("--keys", help="Make keys, and reject clients without one.")] = False,
     metrics: Metrics = None,
     again: Annotated[bool, typer.Option("--restart", help="Report a process that died, and start it again.")] = False,
@@ -254,10 +252,9 @@ def up(
     It runs until Ctrl-C, SIGTERM, SIGHUP or pubsub down --dir DIR. Example: pubsub up --dir cluster --detach.
 
     The addresses of the proxies are in the file DIR/proxies. Clients need that file: set PUBSUB_PROXIES_FILE to its
-    path, or name it by --proxies-file.
-
-    With --keys, DIR/proxies also has the public keys of the proxies. DIR/authorized lists the keys that may connect.
-    The key in DIR/client.key may do everything; set PUBSUB_CLIENT_KEY_FILE to that path to use it.
+    path, or name it by --proxies-file. With --keys, DIR/proxies also has the public keys of the proxies. DIR/authorized
+    lists the keys that may connect. The key in DIR/client.key may do everything; set PUBSUB_CLIENT_KEY_FILE to that
+    path to use it.
 
     State stays in DIR, and the next pubsub up continues there, with the same keys and standbys. If a process dies, the
     command reports it, and its exit code is 1.

@@ -121,8 +121,7 @@ def archive(
     default = pipelines.default_name("archive", target)
     pipelines.check_names(topics, name or default)
     checkpoint = pipelines.complete_path(checkpoint) if checkpoint else f"{target}/_checkpoint"
-    local = is_local(checkpoint) and is_local(target)
-    whose = {"pipeline": "archive"}
+    local, whose = is_local(checkpoint) and is_local(target), {"pipeline": "archive"}
     if local:
         name = pipelines.identify(None, checkpoint, name, default, whose, target)
         pipelines.hold(place, topics, name)

@@ -138,6 +138,16 @@ Out = Annotated[
 ]
 
 
+Together = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help=f"Messages written before they are acknowledged together; default {BATCH}, with --out {FILE_BATCH:,}.",
+    ),
+]
+
+
 @app.command()
 @takes_settings(ClientSettings)
 def get(
@@ -149,14 +159,7 @@ def get(
         float, typer.Option(min=0, max=1e9, metavar="SECONDS", help="Longest time to wait for the messages of --count.")
     ] = 1.0,
     out: Out = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            metavar="N",
-            help=f"Messages written before they are acknowledged together; default {BATCH}, with --out {FILE_BATCH:,}.",
-        ),
-    ] = None,
+    batch: Together = None,
     as_json: AsJson = False,
 ) -> None:
     """Take messages of TOPIC and print them.
