@@ -34,7 +34,7 @@ def test_a_call_is_made_served_asked_for_again_and_forgotten(
     assert main(["c", "replies", "c1", "--forget", *place]) == 0
     assert main(["c", "replies", "c1", *place]) == 33
     assert main(["w", "serve", name, "--withdraw", *place]) == 0
-    assert f"w serves {name} no more" in capfd.readouterr().out
+    assert f"w no longer serves {name}" in capfd.readouterr().out
 
 
 def test_a_command_that_reads_late_gets_all_of_a_large_call(service: str, tmp_path: Path) -> None:

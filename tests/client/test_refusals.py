@@ -46,4 +46,4 @@ def test_a_command_and_a_query_name_their_own_remedies() -> None:
     assert said.endswith(f"{KEY[:11]}…: pubsub keys authorize client ID {KEY} --status --operate")
     with Identity(client="etl").connect([PROXY], 1.0) as query:
         assert "option keyFile" in query.asker.sentence(Refusal.KEY_WANTED, PROXY)
-        assert str(query.asker.key_refused(["a", "b"])).startswith("a; b; then start it again")
+        assert str(query.asker.key_refused(["a", "b"])).startswith("a; b; then start the query again")

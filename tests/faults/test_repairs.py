@@ -66,4 +66,4 @@ def test_a_flipped_bit_is_a_loss_only_where_it_is_on_both_disks(tmp_path: Path, 
         assert (counters["batches_damaged"], counters.get("batches_repaired", 0)) == (1, 1 - both)
         said = first.errors.read_text()
         assert ("repaired from the other member" in said) == (not both)
-        assert ("not whole at the other member either" in said) == both
+        assert ("the other member has no intact copy" in said) == both
