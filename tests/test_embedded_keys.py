@@ -88,7 +88,7 @@ def test_another_process_comes_in_with_a_key_file(tmp_path: Path) -> None:
         message = client.get("orders", timeout=10.0)
         assert message is not None
         assert message.body == b"from another process"
-        with pytest.raises(ConfigurationError, match="is there already"):
+        with pytest.raises(ConfigurationError, match="exists already"):
             cluster.key_file("other")
 
 
