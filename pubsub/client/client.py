@@ -190,7 +190,7 @@ class Client(ServiceCalls):
             topic: as for `put`.
             fresh: begin at the end, and drop the backlog.
             timeout: in seconds; None: the client's. A first subscribe from a directory waits while the topic is split,
-                or a proxy is down or has just started, unless `fresh` is set.
+                or no majority of the proxies is up and past its start, unless `fresh` is set.
 
         Raises:
             InvalidName: the topic is not allowed.
