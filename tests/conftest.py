@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import os
 import signal
 import sys
 import threading
@@ -31,6 +32,8 @@ settings.load_profile("same")
 def pytest_configure() -> None:
     """Have SIGINT interrupt, here and in what tests start: whoever is started in the background has it ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for name in [name for name in os.environ if name.startswith("PUBSUB_") and not name.endswith("_TESTS")]:
+        del os.environ[name]  # A developer may have a cluster of their own, as the README's session sets it.
 
 
 _opened: dict[threading.Thread, str] = {}
