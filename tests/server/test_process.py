@@ -333,7 +333,7 @@ def test_an_unwritable_directory_is_one_clear_error(tmp_path: Path, proxy: Proxy
 
 
 def test_no_space_for_a_new_store_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(self: Store) -> NoReturn:
+    def full(self: Store, *, read_only: bool) -> NoReturn:
         raise StoreFull(str(tmp_path), "no space for a new store")
 
     monkeypatch.setattr(Store, "_open_format", full)
