@@ -75,6 +75,8 @@ class Writing:
         self.put()
 
     def check(self) -> None:
+        self.client.close()  # This writes the open batches of publishers that an interruption left open.
+        self.client = self.cluster.client(self.name)
         self.client.flush(timeout=PATIENCE)
         self.client.put(self.topic, END.encode(), timeout=PATIENCE)
         got = Counter(until_end(self.reader, self.topic, END))
