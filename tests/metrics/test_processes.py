@@ -57,6 +57,8 @@ def test_what_happens_is_measured_and_told() -> None:
         assert found["pubsub_server_disk_free_bytes", ()] > 0
         assert found["pubsub_server_proxies_alive", ()] == 1
         assert found["pubsub_server_topics", ()] == 1
+        waiting = {labels for name, labels in found if name == "pubsub_server_waiting"}
+        assert {("sole_owner",), ("whole_topics",)} <= waiting, "both values of a renamed label, for one release"
         until(lambda: total(server, "pubsub_server_checkpoint_seconds_count") >= 1)
         found = samples(read(proxy)[1])
         assert 1 <= found["pubsub_proxy_put_seconds_count", ()] <= 20
