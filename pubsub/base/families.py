@@ -7,6 +7,7 @@ import threading
 from typing import Final
 
 from pubsub.base.addresses import is_ipv6, is_name, split_place
+from pubsub.base.threads import start_thread
 
 LOOKUP_SECONDS: Final = 0.5
 """Time limit for the look-up of a name. A slower name counts as IPv4 until the next look-up."""
@@ -52,9 +53,7 @@ def _only_ipv6(host: str) -> bool:
             _pending.discard(host)
 
     _pending.add(host)
-    try:
-        threading.Thread(target=look_up, name=f"look-up of {host}"[:64], daemon=True).start()
-    except RuntimeError:  # No more threads.
+    if not start_thread(threading.Thread(target=look_up, name=f"look-up of {host}"[:64], daemon=True)):
         _pending.discard(host)
         return False
     return done.wait(LOOKUP_SECONDS) and socket.AF_INET not in found and socket.AF_INET6 in found

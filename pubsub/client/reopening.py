@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from threading import Lock, Thread
 from typing import Any, Final, Protocol, runtime_checkable
 
+from pubsub.base.threads import start_thread
 from pubsub.client import leaving
 from pubsub.client.core.chain import UNFINISHED, Row
 from pubsub.client.flows.calls import Calls
@@ -105,10 +106,8 @@ class Reopening:
 
         name = self.calls.session.name
         thread = Thread(target=work, name=f"reopen {name}", daemon=True)
-        try:
-            thread.start()
-        except RuntimeError:  # No thread can be started: the next call tries again.
-            raise Interrupted(f"client {name}") from None
+        if not start_thread(thread):  # The next call tries again.
+            raise Interrupted(f"client {name}")
         thread.join()
         if failed:
             raise failed[0]
