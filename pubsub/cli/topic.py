@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from pubsub import console
+from pubsub.cli import topic_settings
 from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
 from pubsub.client.requests import reason_of
 from pubsub.config.loading import Loaded
@@ -40,7 +41,11 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.callback()
 def topic() -> None:
-    """Move or give up topics, and end subscriptions of lost clients."""
+    """Set how much of a topic is kept, move or give up topics, and end subscriptions of lost clients."""
+
+
+app.command("set")(topic_settings.set_settings)
+app.command("show")(topic_settings.show)
 
 
 @app.command()

@@ -35,6 +35,8 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"UNSUBSCRIBE": Operation.GET,
     b"GET": Operation.GET,
     b"READ": Operation.GET,
+    b"SETTINGS": Operation.GET,
+    b"CONFIGURE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
 }
@@ -61,7 +63,7 @@ def question(contents: Buffer) -> Question | None:
             return Question(operation, words[1].decode("ascii"), words[2].decode("ascii"))
         if operation is not _GET:
             return Question(operation, words[1].decode("ascii"))
-        name = _name(words[3])
+        name = "" if words[0] == b"SETTINGS" else _name(words[3])
         return None if name is None else Question(operation, words[1].decode("ascii"), words[2].decode("ascii"), name)
     except UnicodeDecodeError:
         return None
@@ -83,8 +85,10 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.PUT, message.sender, message.topic)
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
         return Question(Operation.GET, message.sender, message.topic, message.name)
+    if isinstance(message, m.Settings):
+        return Question(Operation.GET, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
-    if isinstance(message, m.Operate):
+    if isinstance(message, m.Operate | m.Configure):
         return Question(Operation.OPERATE, message.sender)
     return Question(Operation.OTHER, message.sender)

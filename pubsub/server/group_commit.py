@@ -28,7 +28,8 @@ from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Put, Transfer
+from pubsub.protocol.messages import Outcome, Put
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.core import ServerCore
 from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.state.measures import Measures

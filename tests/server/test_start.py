@@ -11,8 +11,8 @@ import pytest
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Get, Outcome, Position, Status, Subscribe
-from pubsub.protocol.messages import Owners
 from pubsub.protocol.names import Start
+from pubsub.protocol.transfers import Owners
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.start import cursor_at

@@ -42,8 +42,9 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
-from pubsub.protocol.messages import Outcome, Status, Transfer
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import may_be_one_server, parse_endpoint
+from pubsub.protocol.transfers import Transfer
 
 if TYPE_CHECKING:
     from random import Random

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from msgspec.structs import astuple
 
 from pubsub.messenger.framing import FIRST_CALLBACK
-from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
+from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.chunks import Batches, Staged, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving

@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.errors import DecodeError
-from pubsub.protocol.messages import Outcome, Transfer
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.moves.chunks import FORM, Batches, Moving, Staged, read
 from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX

@@ -151,6 +151,7 @@ class Reads:
             answer.outcome,
             message=answer.last or _passed(answer, spans, after),
             first=answer.first,
+            reason=answer.reason,
             records=answer.records,
             checksum=answer.checksum,
             log=topic.open.id,

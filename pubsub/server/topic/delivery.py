@@ -23,6 +23,9 @@ from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
+DROPPED: Final = "dropped"
+"""Reason of a loss: the topic's setting `drop` let the records go."""
+
 BATCHES_MAX: Final = 4096
 """Most stored batches read for one answer, so that one reader cannot delay the loop."""
 
@@ -84,6 +87,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost position.
         stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
+        reason: with LOST, DROPPED if the topic's settings let the records go; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
         mendable: with LOST, the damaged batch that the other member may repair; None if there is none.
@@ -102,6 +106,7 @@ class Answer:
     mendable: tuple[int, int] | None = None
     stamp: int = 0
     doubtful: bool = False
+    reason: str = ""
 
 
 class _Full(Exception):
@@ -122,6 +127,7 @@ class _Walk:
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
         self.mendable: tuple[int, int] | None = None
+        self.reason = ""
         self.rest: tuple[Span, ...] | None = None
         self.doubtful = False
 
@@ -182,6 +188,7 @@ class _Walk:
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
+            self.reason = DROPPED if self.mendable is None and self._topic.settings.drops else ""
             self._lose(span.log, first, stop)
         assert body is not None  # `_lose` has ended the pass.
         self._goes_with(span)
@@ -259,7 +266,9 @@ def collect(
     walk.run(spans)
     if walk.lost is not None:
         first, last = walk.lost
-        return Answer(Outcome.LOST, first=first, last=last, damaged=walk.damaged, mendable=walk.mendable)
+        return Answer(
+            Outcome.LOST, first=first, last=last, damaged=walk.damaged, mendable=walk.mendable, reason=walk.reason
+        )
     if not walk.builder.records:
         return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)
     body = walk.builder.build()
@@ -273,3 +282,25 @@ def collect(
         stamp=walk.stamp,
         doubtful=walk.doubtful,
     )
+
+
+def first_with_body(reader: BatchReader, log: Log) -> int:
+    """Return the offset of the first batch that has its bytes or was found damaged; the log's end if there is none.
+
+    Batches lose their bytes from the log's begin on, on purpose. Readers that begin in the log begin there.
+    """
+    low, high = log.low, log.end - log.unknown
+    if not _bare_at(reader, log, low):
+        return low
+    while low < high:
+        middle = (low + high) // 2
+        if _bare_at(reader, log, middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _bare_at(reader: BatchReader, log: Log, offset: int) -> bool:
+    batch = next(iter(reader.batches(log.number, offset, offset + 1)), None)
+    return batch is not None and batch.body is None and not batch.damaged

@@ -33,6 +33,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from pubsub.server.topic.consumers import Consumer, Readers, Session
+from pubsub.server.topic.settings import merged
 from pubsub.server.topic.spans import ALWAYS, Span, cut
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -129,6 +130,9 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
     _take_over(topic, other, known)
+    settings = merged(topic.settings, other.settings)
+    if settings != topic.settings:
+        topic.configure(settings)
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
