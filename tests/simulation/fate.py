@@ -47,6 +47,7 @@ class Fate:
         attempts: that a client's handler has at a message.
         callers: clients that call a service, which has a worker then.
         bursts: how many of a client's puts are followed by others at once, so that they wait together.
+        configurers: operators that change settings of topics; drops: whether unacknowledged messages may be dropped.
         iterates: clients take by iterations, in the midst of which another thread subscribes again.
         older: servers of a release that knows neither trains nor the second form of chunks and entries; older_members:
             as many of the members of each pair; upgrades: whether one is upgraded when it is started again.
@@ -85,6 +86,8 @@ class Fate:
     older: int = 0
     older_members: int = 0
     upgrades: bool = False
+    configurers: int = 0
+    drops: bool = False
     iterates: bool = False
 
 

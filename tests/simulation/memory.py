@@ -65,6 +65,9 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "dirty": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
+    "Log": {
+        "bare": "found again",
+    },
     "Cursor": {
         "handed": "what was handed out since the start: a new process takes all that is there for handed out",
     },
@@ -81,7 +84,6 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_due": "the same as a heap",
         "_allowed": "asked for again",
         "_over": "found again",
-        "_bare": "found again",
         "_generation": "of this process's questions",
         "_new_batches": "of this loop",
         "_new_bytes": "of this loop",

@@ -58,6 +58,11 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         return Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,))
 
     @property
+    def counts(self) -> bool:
+        """True if an append may let an earlier record go."""
+        return any(amount.counts for amount in (*self.keep, *self.drop))
+
+    @property
     def drops(self) -> bool:
         """True if a record may go that a subscriber has not acknowledged."""
         return EVER not in self.drop

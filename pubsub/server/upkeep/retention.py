@@ -37,6 +37,7 @@ from pubsub.server.topic.changes import (
 )
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.keeping import cut, released
 
@@ -80,8 +81,6 @@ class Retention:
         self._allowed: deque[tuple[str, str, int]] = deque()
         self._over: deque[tuple[str, str, int, bool]] = deque()
         """Topic, log, the offset below which its batches are to lose their bytes, and True if subscribers lose them."""
-        self._counting: set[str] = set()
-        """Topics that keep a number of bytes or records, so that an append may let earlier ones go."""
         self._discarded = deque(discarded)
         self._discarded_low = 0
         """End of the deletion in the first of these logs. Damaged batches below it stay, and must not be met again."""
@@ -94,9 +93,10 @@ class Retention:
         """Record that a topic has a new batch of `size` bytes."""
         self._new_batches += 1
         self._new_bytes += size
+        topic = self._state.topics[name]
         if name not in self._at:
-            self._push(name, now + self._state.topics[name].policy.keep_seconds)
-        elif name in self._counting:
+            self._push(name, now + topic.policy.keep_seconds)
+        elif topic.settings is not DEFAULTS and topic.settings.counts:
             self._push(name, now + ROUND_SECONDS)
 
     def look_at(self, name: str) -> None:
@@ -207,7 +207,6 @@ class Retention:
         floors, stored = topic.floors(), self._stored(topic)
         kept = None if settings.keep == (NONE,) else released(topic, settings.keep, stamp, self._state.reader)
         limits = stored if kept is None else {log: min(kept[log], end) for log, end in stored.items()}
-        self._note_counting(topic)
         cuts: dict[str, int] = {}
         again: list[float] = []
         for log in topic.logs.values():
@@ -241,12 +240,6 @@ class Retention:
             if isinstance(row, BatchAppended | BatchPublished) and row.log in ends:
                 ends[row.log] = min(ends[row.log], row.offset)
         return {log.id: ends[log.number] for log in topic.logs.values()}
-
-    def _note_counting(self, topic: Topic) -> None:
-        if any(amount.counts for amount in (*topic.settings.keep, *topic.settings.drop)):
-            self._counting.add(topic.name)
-        else:
-            self._counting.discard(topic.name)
 
     def _drops(self, topic: Topic, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
         """Return for each log with unacknowledged batches to drop the offset below which they go."""
