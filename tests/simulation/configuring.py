@@ -25,6 +25,7 @@ from pubsub.protocol import Configure, Outcome, Records, Status
 from pubsub.protocol.messages import Settings as Ask
 from pubsub.protocol.names import EARLIEST
 from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_keep
+from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.topic.changes import BodiesDropped
 from pubsub.server.topic.delivery import collect
 from pubsub.server.topic.settings import Settings
@@ -82,10 +83,14 @@ class Change:
 class Configured:
     """The changes of one run, by version, and the versions of rows that merges made."""
 
+    world: World
     changes: dict[str, Change] = field(default_factory=dict)
     lineage: dict[str, frozenset[str]] = field(default_factory=lambda: {"": frozenset()})
     found: list[str] = field(default_factory=list)
-    released: int = 0
+    asked_at: dict[int, tuple[object, float]] = field(default_factory=dict)
+    """When a server asked whether it is the sole owner, by the ID of what it wants to let go."""
+    allowed: dict[tuple[int, str], float] = field(default_factory=dict)
+    """When the question was asked that allows a server to let go of a topic's batches."""
 
     def row(self, settings: Settings) -> None:
         """Settings are in force at some server."""
@@ -94,8 +99,18 @@ class Configured:
         for version in made_from & self.changes.keys():
             self.changes[version].done = True
 
-    def in_force(self, topic: str) -> list[Change]:
-        """Answered changes that no other one has replaced."""
+    def in_force(self, topic: Topic, asked_at: float) -> list[Change]:
+        """Answered changes that no other one has replaced, and that this holder has, or that were answered in time.
+
+        A holder that was the sole owner when it asked may let go a little later of what it had then.
+        """
+        return [
+            change
+            for change in self._in_force(topic.name)
+            if change.answered_at < asked_at or topic.settings.made_from(change.version)
+        ]
+
+    def _in_force(self, topic: str) -> list[Change]:
         mine = [change for change in self.changes.values() if change.topic == topic]
         replaced = frozenset().union(*(change.seen for change in mine if change.done))
         return [change for change in mine if change.answered and change.version not in replaced]
@@ -145,7 +160,7 @@ class Configurer(Task):
             self.world.note(f"{self.name} has set {change.topic} to {change.keep} {change.drop}")
         elif status.outcome is not Outcome.SUPERSEDED:
             self.history.violate(f"{self.name} cannot change settings: {status.outcome} {status.reason}")
-        self.soon(self.world.random.expovariate(1 / 0.8), self.go)
+        self.soon(self.world.random.expovariate(1 / 0.5), self.go)
 
     def settled(self) -> str:
         """What is still open, "" where nothing is."""
@@ -156,7 +171,18 @@ class Configurer(Task):
 def watched(known: Configured) -> Iterator[None]:
     """See each row of settings, and look at each batch that goes."""
     configure, trimmed, strip, tick = Topic.configure, Retention._trimmed, Retention._strip, Retention.tick
+    decided, ask = Retention.decided, SoleOwner.ask
     now = 0.0
+
+    def seen_ask(sole_owner: SoleOwner, name: str, operation: Any, *more: Any) -> bool:
+        if isinstance(operation, Trimming):
+            known.asked_at[id(operation)] = operation, known.world.now
+        return ask(sole_owner, name, operation, *more)
+
+    def seen_decided(retention: Retention, asked: Trimming, sole_owner: bool, at: float) -> None:
+        if sole_owner:
+            known.allowed[id(retention), asked.topic] = known.asked_at[id(asked)][1]
+        decided(retention, asked, sole_owner, at)
 
     def seen_configure(topic: Topic, settings: Settings) -> None:
         known.row(settings)
@@ -185,6 +211,7 @@ def watched(known: Configured) -> Iterator[None]:
         for target, name, value in (
             (Topic, "configure", seen_configure), (Retention, "tick", seen_tick),
             (Retention, "_trimmed", seen_trimmed), (Retention, "_strip", seen_strip),
+            (Retention, "decided", seen_decided), (SoleOwner, "ask", seen_ask),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(target, name, value))
         yield
@@ -194,8 +221,8 @@ def _check(
     known: Configured, retention: Retention, topic: Topic, log: Log, low: int, high: int, now: float, *, dropped: bool
 ) -> None:
     """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go."""
-    changes = known.in_force(topic.name)
     state = retention._state
+    changes = known.in_force(topic, known.allowed.get((id(retention), topic.name), float("inf")))
     if not changes:
         return
     stamp = state.stamps.reading(now)
@@ -205,7 +232,6 @@ def _check(
     except StoreDamaged:
         return
     for offset, count, put_at, _ in rows:
-        known.released += 1
         # The last record of a batch has least after it.
         records, size = after.get((log.id, offset + count - 1), (10**9, 10**9))
         for change in changes:
