@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pubsub.protocol import Configure, Outcome, Status, Subscribe
+from pubsub.protocol import Configure, Outcome, Read, Status, Subscribe
 from pubsub.protocol.messages import Settings as Ask
 from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_keep
 from pubsub.server.topic.settings import ALTERNATIVES_MAX, DEFAULTS, LINEAGE_MAX, Settings, merged
@@ -247,6 +247,8 @@ def test_bodies_beyond_the_limit_go_during_a_split_and_a_new_reader_is_told_noth
             stage.ask(Subscribe(f"late{again}", "t", number, number, start="earliest"))
             assert bodies(stage.get(f"late{again}", "t", None, number)) == [KILO, KILO, b"new"]
             stage.restart()
+            plan = json.loads(bytes(stage.ask(Read("peek", "t", None)).body))
+            assert [(low, stop) for _, low, stop, _ in plan["legs"]] == [(5, 8)]
     finally:
         stage.close()
 

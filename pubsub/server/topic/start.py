@@ -33,10 +33,10 @@ def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchRe
     if start == LATEST:
         return Cursor(max(0, stamp - skew), (topic.open.id, topic.open.end - 1), (Span(topic.open.id, topic.open.end),))
     if start == EARLIEST:
-        return _cursor(_with_bodies(topic, reader), ALWAYS)
+        return _cursor(with_bodies(topic, reader), ALWAYS)
     if isinstance(start, int):
         since = max(0, start - 1)
-        spans = _with_bodies(topic, reader)
+        spans = with_bodies(topic, reader)
         return _cursor(tuple(replace(span, since=max(span.since, since)) for span in spans), since)
     assert not isinstance(start, str)
     return _at_record(topic, start, skew, reader)
@@ -46,7 +46,7 @@ def _cursor(spans: tuple[Span, ...], since: int) -> Cursor:
     return Cursor(since, start_of(spans), spans)
 
 
-def _with_bodies(topic: Topic, reader: BatchReader) -> tuple[Span, ...]:
+def with_bodies(topic: Topic, reader: BatchReader) -> tuple[Span, ...]:
     """Return the history without the batches that were let go at the begin of each log.
 
     Their rows are left for subscribers that were subscribed before. A new reader gets no report of their loss.
