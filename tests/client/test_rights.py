@@ -123,12 +123,13 @@ def test_whatever_is_denied_when_each_put_is_taken_once_and_in_order(steps: list
                 rig.answer(out, status(outcome, last=log[-1] if log else 0, log=LOG))
 
     rows = []
-    # At the end nothing is denied or lost; each round handles one answer, or retries a lost request.
+    # At the end nothing is denied or lost; each round handles one answer, or retries a lost request. A call's time-out
+    # ends the retries, so the flush has time for all rounds of 6 s.
     for step in [*steps, "flush", *["take", "wait"] * (len(steps) + 3)]:
         if step == "put":
             rows += rig.put(1)
         elif step == "flush":
-            rig.core.finish("t", rig.now + 30.0)
+            rig.core.finish("t", rig.now + 30.0 + 6.0 * (len(steps) + 3))
         elif step == "wait":
             rig.later(6.0)
         else:
