@@ -158,7 +158,7 @@ def spoil(directory: Path, random: Random) -> str:
 
 
 @pytest.mark.parametrize("first", [0, SEEDS])
-def test_a_damaged_store_is_told_in_one_line_or_serves(
+def test_a_damaged_store_serves_or_ends_with_one_line(
     made: tuple[Callable[[Path], None], Path], tmp_path: Path, first: int
 ) -> None:
     store, sound = made

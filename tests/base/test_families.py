@@ -27,7 +27,9 @@ from pubsub.base.families import speaks_ipv6
         ("tcp://nonsense", False),
     ],
 )
-def test_an_address_says_it_itself(endpoint: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_family_of_a_literal_address_needs_no_lookup(
+    endpoint: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", None)  # Nothing is looked up.
     assert speaks_ipv6(endpoint) is expected
 

@@ -94,7 +94,7 @@ def the_server_dies(cluster: Cluster, begin: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("broken", [True, False], ids=["broken", "right"])
-def test_the_checker_objects_to_a_server_that(
+def test_the_checker_finds_a_faulty_server(
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -45,7 +45,7 @@ class Cluster(Pair):
 
 @pytest.mark.parametrize(("lost", "left"), [("s2", "s1"), ("s1", "s2")])
 @pytest.mark.parametrize("freeze", [False, True])
-def test_a_copy_that_comes_back_is_set_aside_though_no_proxy_remembers_that_it_was_given_up(
+def test_a_returned_copy_is_set_aside_though_no_proxy_remembers_its_abandonment(
     tmp_path: Path, lost: str, left: str, freeze: bool
 ) -> None:
     cluster = Cluster(tmp_path)

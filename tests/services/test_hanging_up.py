@@ -31,7 +31,7 @@ class Moody(BaseCore):
             self._sends.append(HangUp("friend"))
 
 
-def test_what_waits_behind_the_word_that_ends_a_connection_is_left_unread() -> None:
+def test_messages_behind_the_one_that_ends_a_connection_stay_unread() -> None:
     at = address()
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)

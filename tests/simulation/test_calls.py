@@ -50,7 +50,7 @@ def test_nothing_is_found() -> None:
     assert outcomes == {"calls: done", "calls: failed", "calls: expired"}
 
 
-def test_some_of_all_runs_have_calls_and_the_others_stay_what_they_were() -> None:
+def test_some_runs_have_calls_and_the_other_runs_are_unchanged() -> None:
     drawn = [(draw(Random(seed)), seed) for seed in range(200)]
     with_calls = [calling(fate, seed) for fate, seed in drawn]
     share = sum(bool(fate.callers) for fate in with_calls) / len(drawn)

@@ -88,7 +88,7 @@ def test_a_seed_is_one_history_in_every_process(hash_seeds: tuple[int, ...]) -> 
     assert [sorted(history) for history in histories] == [sorted(histories[0])] * len(hash_seeds)
 
 
-def test_each_fault_that_a_run_may_have_is_in_the_table_and_no_other() -> None:
+def test_the_table_has_exactly_the_faults_that_a_run_may_have() -> None:
     drawn = {fault for seed in range(400) for fault in complete(draw(Random(seed)), seed).faults}
     focused = {fault for made in FOCUSED.values() for seed in range(20) for fault in made(seed).faults}
     assert drawn | focused == Simulation(1, Fate()).faults.by_name.keys()

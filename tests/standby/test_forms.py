@@ -10,11 +10,11 @@ from pubsub.server.standby.replication.follower import Following
 from tests.standby.test_primary import NAMES, PUT, Primary
 
 
-def test_a_follow_says_which_form_of_entries_is_read() -> None:
+def test_a_follow_names_the_form_of_entries_that_the_standby_reads() -> None:
     assert Following(*NAMES, "B", ROOT, [], Random(1), 0.0, 1.0).follow().form == 2
 
 
-def test_entries_are_of_the_first_form_until_the_standby_says_that_it_reads_another_one() -> None:
+def test_entries_have_the_first_form_until_the_standby_reports_another() -> None:
     one = Primary("A", EntryId(4, 7))
 
     def form() -> int:

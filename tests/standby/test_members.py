@@ -274,7 +274,9 @@ class Pair:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_random_lives_of_a_pair(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_lives_of_a_pair_lose_no_answered_put(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 100_000)
     random = Random(seed)
     pair = Pair(tmp_path, random)
@@ -300,7 +302,7 @@ def test_random_lives_of_a_pair(tmp_path: Path, seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_those_lives_have_everything_in_them(tmp_path: Path) -> None:
+def test_the_random_lives_of_members_contain_every_event(tmp_path: Path) -> None:
     counts: dict[str, int] = {}
     for seed in range(3):
         (tmp_path / f"{seed}").mkdir()

@@ -21,7 +21,7 @@ def test_nothing_is_found(part: int) -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - BY_SCENE))
-def test_a_rule_left_out_is_seen(rule: str) -> None:
+def test_an_omitted_rule_is_seen(rule: str) -> None:
     assert any(run(seed, rule).objections for seed in range(FIRST, FIRST + TRIES_MAX)), RULES[rule]
 
 

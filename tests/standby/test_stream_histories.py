@@ -114,7 +114,9 @@ class Modelled:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_random_histories(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_histories_of_streams_keep_confirmed_entries(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 4000)
     random = Random(seed)
     one = Modelled(tmp_path, random)
