@@ -15,7 +15,7 @@ from tests.simulation.simulation import Result, simulate
 SEEDS = 24
 TRIES_MAX = 60
 FIRST = {f"{CALL}reply sent before its commit": 103, f"{CALL}correlation forgotten on restart": 16}
-"""Where to begin with what chance rarely meets."""
+"""First seeds for situations that chance rarely meets."""
 
 CAUGHT = [title for title in BREAKAGES if title.startswith(CALL)]
 

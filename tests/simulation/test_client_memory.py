@@ -1,4 +1,4 @@
-"""What a client has in memory, against what its store says, as the simulator compares them."""
+"""A client's memory against the content of its store, as the simulator compares them."""
 
 from __future__ import annotations
 

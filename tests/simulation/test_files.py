@@ -1,4 +1,4 @@
-"""Plain files on the virtual disk: what a power cut leaves of them, and what the code that writes them is told."""
+"""Plain files on the virtual disk: their state after a power cut, and the errors that the writing code gets."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class _AnsweredDuplicate(Sink):
 
 
 def test_a_sink_with_a_published_batch_still_names_all_its_rows() -> None:
-    """Who publishes may be another server, which would take what is named for the whole batch."""
+    """The publisher may be another server, which would take the named stages for the complete batch."""
     stages = set()
     for seed in range(30):
         sink = _AnsweredDuplicate(seed)
@@ -199,7 +199,7 @@ def test_a_sink_with_a_published_batch_still_names_all_its_rows() -> None:
 
 
 class _AnsweredGap(Sink):
-    """Writes a batch; whoever had the beginning of its first stage has lost it."""
+    """Writes a batch; the server with the beginning of its first stage has lost it."""
 
     def __init__(self, seed: int) -> None:
         world = World(seed, Fate(), Random(seed))
@@ -222,7 +222,7 @@ class _AnsweredGap(Sink):
 
 
 def test_a_sink_whose_stage_is_gone_writes_its_batch_anew_under_other_names() -> None:
-    """It would ask for the rest of that stage for ever."""
+    """Otherwise it would ask for the rest of that stage permanently."""
     lost = 0
     for seed in range(30):
         sink = _AnsweredGap(seed)
@@ -239,7 +239,7 @@ def test_a_sink_whose_stage_is_gone_writes_its_batch_anew_under_other_names() ->
 
 
 class _Answering(ClientNode):
-    """A client whose calls end when the test says so, and with what."""
+    """A client whose calls end at a time and with a result that the test sets."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, world.host("c1", 0.0), ("p1",), power_safe=False)
@@ -378,7 +378,7 @@ def test_a_drain_that_a_server_reads_after_the_faults_is_ended_too(arrives: floa
 
 
 def test_operators_end_the_subscription_of_a_client_that_lost_its_directory() -> None:
-    """Its backlog fills the topic, and nobody who knows of it is there any more."""
+    """Its backlog fills the topic, and no process that knows of the backlog is left."""
     simulation = Simulation(4, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
     (server,), last = simulation.cast.servers, simulation.cast.applications[-1]
 
@@ -395,7 +395,7 @@ def test_operators_end_the_subscription_of_a_client_that_lost_its_directory() ->
 
 @pytest.mark.parametrize(("since", "losses"), [((), 1), (("b" * 16,), 2)], ids=["one log", "another one merged since"])
 def test_readers_learn_of_each_log_that_lost_messages_in_a_restored_store(since: tuple[str, ...], losses: int) -> None:
-    """Who had come to a log that was merged since the copy is told of that one, and of the end of the copy's own."""
+    """A reader in a log merged since the copy learns of the loss in that log, and of the end of the copy's own."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=1, seconds=3.0))
     (server,) = simulation.cast.servers
     own = "a" * 16

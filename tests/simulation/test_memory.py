@@ -1,4 +1,4 @@
-"""The comparison of a server's memory with its store: it finds what is different, whatever it is."""
+"""The comparison of a server's memory with its store: it finds every difference."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Faults that wait for their moment: that they come about, and that each finds what it was made for.
+"""Faults that wait for their moment: they occur, and each finds the mistake that it was made for.
 
-What it finds is a mend that is taken out of the shipped code for the test: the fault of ours that somebody found by
-reading before the simulation had that moment (docs/reference/simulation-runs.md, *Gaps of the simulated world*).
+The mistake is a repair taken out of the shipped code for the test. A reader found the fault before the simulation had
+that moment (docs/reference/simulation-runs.md, *Gaps of the simulated world*).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REOPENED = replace(CLOSED, iterates=True, faults={"reopen": 4.0})
 
 
 def found(fate: Fate, seeds: Iterable[int]) -> list[str]:
-    """What the first of these runs that objects to anything says."""
+    """The violations of the first of these runs that has some."""
     for seed in seeds:
         violations = simulate(seed, replace(fate, faults=dict(fate.faults))).violations
         if violations:

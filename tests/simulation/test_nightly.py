@@ -1,4 +1,4 @@
-"""Long runs: what was done of a commit is kept, goes on, and is told with what never came about."""
+"""Long runs: the progress of a commit is kept, continues, and is shown with the situations that never occurred."""
 
 from __future__ import annotations
 

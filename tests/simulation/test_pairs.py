@@ -1,4 +1,4 @@
-"""Servers of two members in the simulation: that they are there, what is objected to, and breakages that are caught."""
+"""Servers of two members in the simulation: their share of runs, the violations, and the caught breakages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = {
 
 
 def struck(**facts: Any) -> Fate:
-    """One server of two members and three proxies, struck by all that strikes pairs."""
+    """One server of two members and three proxies, under all faults of pairs."""
     known = {"servers": 1, "proxies": 3, "topics": 2, "seconds": 5.0, "think": 0.02, "heartbeat": 0.2, "pairs": 1}
     fate = Fate(**{**known, "faults": FAULTS, **facts})
     return replace(fate, faults=dict(fate.faults))
@@ -260,7 +260,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "a promise is not kept": {"faults": {"hold accepts": 1.5}},
     "a member is removed without the register": {"faults": {"replace": 4.0}},
 }
-"""What strikes in runs that are to show one; all that strikes pairs for those that are not named."""
+"""The faults of runs that must show one rule; all faults of pairs for rules not named here."""
 
 TRIES_MAX = 12
 """Seeds from the named one on, since every change of the product makes another history of each."""
@@ -291,7 +291,7 @@ def test_a_breakage_is_caught(name: str) -> None:
 
 
 def is_caught(title: str, seed: int) -> bool:
-    """Whether a seed objects to a breakage, and to nothing without it."""
+    """Whether a seed finds a violation with a breakage, and none without it."""
     facts = FACTS.get(title.removeprefix(PAIR), {})
     try:
         with broken(title):
@@ -305,7 +305,7 @@ def is_caught(title: str, seed: int) -> bool:
 
 @pytest.mark.parametrize("title", BREAKAGES)
 def test_each_breakage_fits_the_code(title: str) -> None:
-    with broken(title):  # Raises where what it takes out has another name now.
+    with broken(title):  # Raises if the name that it takes out has changed.
         pass
 
 

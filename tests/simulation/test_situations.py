@@ -1,4 +1,4 @@
-"""Faults that are rare in a whole run, one at a time: that they happen, and that what comes of them is judged."""
+"""Faults that are rare in a complete run, one at a time: they happen, and their results are judged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEDS_MAX = 40
 
 
 def missing(fate: Fate, *situations: str) -> tuple[set[str], list[str]]:
-    """Run seeds until each situation came about; those that did not, and what was objected to."""
+    """Run seeds until each situation occurred; returns the missing ones, and the violations."""
     counters: Counter[str] = Counter()
     found: list[str] = []
     for seed in range(SEEDS_MAX):

@@ -33,7 +33,7 @@ class Stage(Cast):
         self.proxies[proxy] = Registers(proxy, identity, [], RouteChanges(), patience=3.0)
 
     def pump(self, *silent: str) -> list[object]:
-        """Deliver everything until nothing is sent; returns what A has sent."""
+        """Deliver everything until no message is sent; returns the messages of A."""
         seen: list[object] = []
         while self.a.outgoing:
             sent, self.a.outgoing[:] = list(self.a.outgoing), []
@@ -91,7 +91,7 @@ def test_no_vote_is_given_back_before_the_other_member_has_forgotten() -> None:
 
 
 def test_the_other_member_stops_counting_a_lost_promise() -> None:
-    """B has a promise of p0's last life and one of p1: without p0's row it would be heard by nobody."""
+    """B has a promise of p0's last life and one of p1: without p0's row no primary would hear of B."""
     stage = Stage()
     stage.lose("p0", "d" * 16)
     stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
@@ -112,7 +112,7 @@ def passed_over() -> bool:
     stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
     stage.begin(stage.b, "handover", wall_ms=700)
     late = dict(stage.b.outgoing)["p1"]
-    votes = stage.answers(stage.b, "p0")  # What goes to p1 is late, what goes to p2 lost.
+    votes = stage.answers(stage.b, "p0")  # The message to p1 is late, the one to p2 lost.
     stage.lose("p0")
     stage.look()
     assert stage.row() is not None
@@ -153,7 +153,7 @@ def test_two_of_five_proxies_may_lose_their_data_at_once() -> None:
     stage = Stage(proxies=5)
     stage.lose("p1", "d" * 16)
     stage.look("p4")
-    assert (stage.row("p0"), stage.row("p1")) == (None, None)  # Only two others told: one too few.
+    assert (stage.row("p0"), stage.row("p1")) == (None, None)  # Only two others reported: one too few.
     stage.look()
     assert stage.row("p0") == stage.row("p1") == stage.row("p2")
 

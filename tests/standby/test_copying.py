@@ -1,4 +1,4 @@
-"""Copies between members, step by step: what is sent when, and that a copy does not wait for heartbeats."""
+"""Copies between members, step by step: the time of each message, and that a copy does not wait for heartbeats."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_pages_are_sent_at_once_and_a_question_waits_for_its_answer(disk: Member
 
 
 def getting(disk: MemberDisk) -> tuple[Getting, Following, Copy]:
-    """The standby's side, and what a primary begins a copy with."""
+    """The standby's side, and the first message of a primary's copy."""
     following = Following("s1", STORE, B, disk.end, (), Random(1), 100.0, 1.0)
     begin = Copy("s1", STORE, A, "begin", following.follow().token, 7, EntryId(7, 1), 0, 400, 16384)
     return Getting(replace(ME, member=B), disk, 1.0), following, begin

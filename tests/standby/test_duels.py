@@ -1,4 +1,4 @@
-"""Ballots alone, many of them: whatever is chosen, no chosen view is passed over; and each rule left out is caught."""
+"""Ballots alone, many of them: no chosen view is overlooked; and each omitted rule is caught."""
 
 from __future__ import annotations
 

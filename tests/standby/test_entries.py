@@ -26,7 +26,7 @@ from tests.standby.twins import RecordingStore, check_memory, follow, rows
 
 FIRST = 7_000_000
 STRAYS = ("put back", "flip")
-"""Faults after which a store is not what its own entries made of it."""
+"""Faults after which a store differs from the sum of its own entries."""
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The standby's side, message by message: what is attached, acknowledged, applied and asked for."""
+"""The standby's side, message by message: entries that it appends, acknowledges, applies and requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chain(*ids: tuple[int, int]) -> list[Entry]:
 
 ONE, TWO, THREE = chain((5, 1), (5, 2), (5, 3))
 INSTEAD = entry(5, 4, ONE)
-"""TWO and what follows it were taken back."""
+"""An entry after TWO and its successors were dropped."""
 
 
 class Standby:
@@ -48,7 +48,7 @@ class Standby:
         self.core.entries(message, entries, self.now)
 
     def write(self) -> EntryId | None:
-        """Write what is to be written; up to where it is to be synced."""
+        """Write the entries; returns the end that must be synced."""
         write = self.core.to_write()
         if write is None:
             return None

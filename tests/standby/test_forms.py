@@ -25,7 +25,7 @@ def test_entries_have_the_first_form_until_the_standby_reports_another() -> None
 
     assert form() == 1  # There is no standby.
     one.follow(one.core.end)
-    assert form() == 1  # It is of a release that does not say what it reads.
+    assert form() == 1  # It is of a release that does not report the forms it reads.
     one.follow(one.core.end, form=2)
     assert form() == 2
     one.follow(one.core.end, form=3)

@@ -1,4 +1,4 @@
-"""GroupCommit of a store with two members: each commit is an entry, and what is said waits for the other member."""
+"""GroupCommit of a store with two members: each commit is an entry, and answers wait for the other member."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B, TERM = "a" * 16, "b" * 16, 1 << 42
 
 
 class Led(Stage):
-    """A primary whose standby says what the test has it say."""
+    """A primary with a standby whose messages the test sets."""
 
     in_sync: tuple[str, ...] = (A, B)
 

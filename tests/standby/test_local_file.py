@@ -1,4 +1,4 @@
-"""What is one member's own, beside its store."""
+"""The local file of one member, beside its store."""
 
 from __future__ import annotations
 

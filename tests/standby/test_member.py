@@ -1,6 +1,6 @@
-"""A member as it is composed: who serves, who follows, and how soon.
+"""A member as composed: the roles of both, and the time of their changes.
 
-What a client was answered is on the disk of whoever serves later.
+The answered changes are on the disk of the later primary.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ def test_a_member_that_lost_confirmed_entries_takes_over_only_after_it_confirms_
 
 
 def test_a_member_that_lost_confirmed_entries_takes_no_part_while_it_has_only_some() -> None:
-    """What is on its disk it tells, so that more is sent; it has all with the first loop that it confirms."""
+    """It reports the entries on its disk, so that more are sent; it has all with its first confirmed loop."""
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
     first = make_entry(EntryId(term, 900), end, [NoteKept("n", 900)])
@@ -161,7 +161,7 @@ def test_a_store_gets_its_register_and_then_its_second_member() -> None:
 
 
 def test_no_member_is_added_before_the_disk_knows_of_the_register() -> None:
-    """Else the first member would serve alone after its next start, and the other one as what the register says."""
+    """Otherwise the first member would serve alone after its next start, and the other one by the register."""
     duo = Duo(view=None)
     duo.a.start()
     duo.a.member.found(100, BASE, duo.a.disk, duo.now)
@@ -221,7 +221,7 @@ def test_a_change_of_the_members_in_sync_is_proposed_until_its_outcome_is_known(
 
 
 def test_a_member_lost_just_before_its_proposal_is_not_in_sync() -> None:
-    """It is required no more from then on, and lacks what is answered without it."""
+    """It is not required from then on, and lacks the changes answered without it."""
     duo = Duo().started()
     duo.b.crash()
     duo.run(5.0)
@@ -434,7 +434,7 @@ def test_a_standby_catches_up_by_more_than_its_limit_of_unapplied_entries(
 
 
 def test_a_view_that_one_proxy_accepted_from_a_dying_member_hides_no_primary() -> None:
-    """Its clock was ahead, so that its ballot is above that of the one who replaced it, which the proxy missed."""
+    """Its clock was fast, so that its ballot is above that of its successor, which the proxy missed."""
     duo = Duo(TAKEN)
     ahead = BOTH._replace(term=900_000)
     duo.proxies[2].rows[STORE] = RegisterRow(STORE, 900_000, 900_000, ahead)

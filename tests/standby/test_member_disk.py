@@ -1,4 +1,4 @@
-"""One member's disk through its roles: what was confirmed is there, what was taken back is not."""
+"""One member's disk through its roles: confirmed entries are there, dropped ones are not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entries(count: int, previous: EntryId = ROOT, form: int = 2) -> list[Entry]:
 
 
 class Home:
-    """A member's directory and what follows in it."""
+    """A member's directory and its follower."""
 
     def __init__(self, directory: Path, **more: int) -> None:
         self.directory, self.more = directory, more
@@ -244,7 +244,7 @@ def test_a_change_by_another_process_before_it_ended_counts(tmp_path: Path) -> N
     directory.mkdir()
     LocalFile(directory).make(A)
     late = LocalFile(directory)
-    LocalFile(directory).keep(registered=True)  # By whoever had the directory until a moment ago.
+    LocalFile(directory).keep(registered=True)  # By the process that had the directory until a moment ago.
     disk = open_disk(ServerSettings(id="s1", proxies=("tcp://127.0.0.1:9",), directory=directory), late)
     assert disk is not None
     disk.close()
@@ -277,7 +277,7 @@ def test_the_history_of_a_store_with_one_member_cannot_be_followed_from_its_root
 
 
 def test_a_store_that_was_served_alone_since_its_last_entry_has_a_new_history(home: Home) -> None:
-    """Somebody ran it without the file of its member: whoever ends with that entry lacks what was put meanwhile."""
+    """It ran without the file of its member: a member that ends with that entry lacks the later puts."""
     new = entries(1)
     home.hear(new, committed=new[0].id)
     assert home.disk.apply(home.following)

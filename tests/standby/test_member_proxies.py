@@ -1,4 +1,4 @@
-"""What members make of proxies that have lost their data."""
+"""The reaction of members to proxies that have lost their data."""
 
 from __future__ import annotations
 

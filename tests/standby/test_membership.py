@@ -1,4 +1,4 @@
-"""Who may follow a server, and what is said to whom may not."""
+"""The members that may follow a server, and the reasons for the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators have a primary do with its members, as it answers them."""
+"""The requests of operators to a primary about its members, and its answers."""
 
 from __future__ import annotations
 

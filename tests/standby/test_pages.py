@@ -1,4 +1,4 @@
-"""A copy by pages of a store that goes on being written: it is the snapshot, whatever interrupts it."""
+"""A copy by pages of a store under writes: it equals the snapshot after any interruption."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Primary:
         self.other = open_database(self.store.path, (("wal_autocheckpoint", 0),))
 
     def write(self, count: int = 1, size: int = 4000) -> None:
-        """Some commits: batches are appended, others deleted, and what the store says of itself moves."""
+        """Some commits: batches are appended, others deleted, and the store's own facts change."""
         for _ in range(count):
             self.number += 1
             body = self.random.randbytes(self.random.randrange(size))
@@ -56,7 +56,7 @@ class Primary:
                 keep_entry(self.store, EntryId(1, self.number))
 
     def live(self) -> None:
-        """Whatever may happen meanwhile."""
+        """Random acts meanwhile."""
         self.write(self.random.choice((0, 1, 5)))
         if self.random.random() < 0.4:
             assert self.checkpointer.attempt(self.other)
@@ -157,7 +157,7 @@ def test_a_copy_of_a_store_under_load_equals_the_snapshot(
     assert [(directory / "server.db").stat().st_size] == [snapshot.pages * snapshot.page_bytes]
     snapshot.close()
     log = primary.store.sizes()["log"]
-    for _ in range(30):  # The log begins anew when nobody needs it.
+    for _ in range(30):  # The log begins anew when no reader needs it.
         primary.write(30)
         assert primary.checkpointer.attempt(primary.other)
     assert primary.store.sizes()["log"] <= max(log, 1 << 21) + (1 << 22)
@@ -200,7 +200,7 @@ def test_a_copy_interrupted_at_any_step_continues_and_is_never_half_installed(tm
         assert state(directory) == expected
         stop += 1
     assert stop > 10
-    assert max(received) <= min(received) + 4 * 16384  # What has arrived does not travel again.
+    assert max(received) <= min(received) + 4 * 16384  # Arrived pages are not sent again.
     snapshot.close()
 
 
@@ -223,7 +223,7 @@ def test_a_store_is_the_old_or_the_new_one_after_an_end_at_any_last_step(
         copy = PageCopy(directory, begin, own.store.db)
         for _ in steps(copy, snapshot, lambda: None):
             pass
-        own.store.keep_log()  # As after a crash: what was committed last is in the log only.
+        own.store.keep_log()  # As after a crash: the last commits are in the log only.
         own.close()
         assert (directory / "server.db-wal").stat().st_size
         calls = 0

@@ -1,4 +1,4 @@
-"""The primary's side, message by message: what is held, what is sent, who is required and proposed."""
+"""The primary's side, message by message: held answers, sent entries, required and proposed members."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Primary:
         return entry
 
     def ack(self, durable: EntryId | None = None, loop: int | None = None, **more: Any) -> list[Any]:
-        """B acknowledges, all if nothing else is said; what is released."""
+        """B acknowledges, everything by default; returns the released answers."""
         loop = self.core.loop if loop is None else loop
         term = more.pop("term", 5)
         ack = Ack(*NAMES, more.pop("member", "B"), term, loop, self.core.end if durable is None else durable, **more)
@@ -381,7 +381,7 @@ def test_a_second_standby_waits_until_the_first_is_given_up() -> None:
     one.core.chosen("A")
     one.follow(ROOT, member="C")
     one.loop(changes=PUT)
-    one.ack()  # B is still heard.
+    one.ack()  # B is still alive.
     one.sleep(3.0)
     one.follow(ROOT, member="C", gap=1)
     assert one.sent()[0][1] == [EntryId(5, 1), EntryId(5, 2)]

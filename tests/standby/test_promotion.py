@@ -20,7 +20,7 @@ class Attempt:
         self.core = Promotion(identity, before, cast.names, 3.0, 7, WALL)
 
     def ask(self, messages: dict[str, Message], *silent: str) -> str:
-        """Carry messages to all proxies but the silent ones; what stands against going on."""
+        """Carry messages to all proxies except the silent ones; returns the obstacle to the next step."""
         for name, message in messages.items():
             if name not in silent:
                 vote = self.cast.proxies[name].handle(decode(*encode(message)), self.cast.now)
@@ -116,7 +116,7 @@ def test_an_answer_to_an_earlier_step_does_not_count() -> None:
 
 
 def test_promotion_changes_nothing_before_a_majority_has_promised() -> None:
-    """The store would end with an entry of a ballot that the others need not know of, and depose them for ever."""
+    """The store would end with an entry of a ballot that the others need not know, and depose them permanently."""
     attempt = Attempt(Cast(ALONE))
     assert attempt.ask(attempt.core.look()) == ""
     assert attempt.ask(attempt.core.prepare(), "p0", "p1") == "2 of 3 proxies must answer, and these do not: p0, p1"

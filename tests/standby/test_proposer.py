@@ -1,4 +1,4 @@
-"""One member's ballots, against real acceptors: what an attempt proposes, when it waits, and what stays open."""
+"""One member's ballots, against real acceptors: the proposals of an attempt, its waits, and its open results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pubsub.server.standby.election.proposer import (
 )
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, WALL, A, B, Cast
 
-# What is proposed
+# Proposals
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_votes_of_unknown_proxies_are_ignored() -> None:
     assert not proposer.outgoing
 
 
-# What may have been chosen
+# Possibly chosen views
 
 
 def test_a_view_that_few_proxies_accepted_from_a_dying_member_does_not_block_the_others() -> None:
@@ -196,7 +196,7 @@ def test_the_highest_ballot_that_may_have_been_chosen_counts() -> None:
     assert possibly_chosen([old, old, new], 3, 2) == BOTH
     assert possibly_chosen([old, new], 3, 2) == TAKEN
     assert possibly_chosen([old, new, new], 3, 2) == TAKEN
-    assert possibly_chosen([None, None, new], 3, 2) == TAKEN  # Who says nothing may have accepted anything.
+    assert possibly_chosen([None, None, new], 3, 2) == TAKEN  # A silent proxy may have accepted any view.
     assert possibly_chosen([None, None, None], 3, 2) is None
 
 
@@ -290,7 +290,7 @@ def test_an_attempt_without_answers_ends_in_time() -> None:
     assert (proposer.attempt, proposer.deadline()) == (None, float("inf"))
 
 
-# What stays open
+# Open results
 
 
 def begun(cast: Cast, proposer: Proposer, kind: str, *accepting: str) -> None:

@@ -1,4 +1,4 @@
-"""A damaged batch comes from the other member: what is asked, what counts, what is stored; what is lost for good."""
+"""A damaged batch comes from the other member: the requests, the valid answers, the stored repairs, and the losses."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def repairs() -> Repairs:
     return made
 
 
-# What a primary asks
+# Requests of a primary
 
 
 def test_a_member_alone_asks_nobody_and_damaged_batches_are_lost() -> None:
@@ -126,7 +126,7 @@ def test_requests_beyond_the_limits_wait_and_the_oldest_is_asked_again(
     assert [repairs.mends(1, offset) for offset in (1, 2, 3)] == [True, False, False]
 
 
-# What a standby answers
+# Answers of a standby
 
 
 def test_a_standby_answers_after_it_applied_the_primarys_entries_and_under_no_old_term() -> None:
@@ -156,7 +156,7 @@ def test_a_standby_remembers_a_few_questions() -> None:
 
 
 class Two:
-    """A server with what a client put, and a member with a copy of its store; the link between them is a call."""
+    """A server with a client's puts, and a member with a copy of its store; the link between them is a call."""
 
     def __init__(self, directory: Path) -> None:
         self.primary = Stage(directory / A, retention_hold_seconds=13.0)
@@ -195,7 +195,7 @@ class Two:
         self.serve()
 
     def exchange(self) -> None:
-        """What the members say to each other, as bytes; the server's loop goes on."""
+        """The messages of the members to each other, as bytes; the server's loop turns."""
         now = self.primary.now
         for said in self.ours.outgoing(self.leads, now):
             if self.up:
@@ -205,7 +205,7 @@ class Two:
         self.primary.loop()
 
     def get(self, last: int) -> Any:
-        """What bob is answered; the members speak while he waits."""
+        """The answer to bob; the members exchange messages while he waits."""
         position = (self.log, last)
         callback = self.primary.say(Get("bob", "t", position, 5, 5, records_max=1000, wait_ms=1000))
         self.primary.loop()

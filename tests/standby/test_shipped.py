@@ -1,4 +1,4 @@
-"""The shipped register in the model's world: clean, and objected to without any of its rules."""
+"""The shipped register in the model's world: no violation with all rules, and some without any one of them."""
 
 from __future__ import annotations
 
@@ -43,5 +43,5 @@ def test_a_scene_catches_a_breakage_that_random_runs_miss(name: str) -> None:
 
 
 def test_every_breakage_is_tested() -> None:
-    """That of "forget" by `test_readmission`, since chance does not find it, and that of "told" by `test_duels`."""
+    """`test_acceptor_recovery` tests "forget", which chance does not find, and `test_duels` tests "told"."""
     assert RULES.keys() == {*CAUGHT, *SCENES, "forget", "told"}

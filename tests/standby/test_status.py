@@ -7,7 +7,7 @@ from tests.standby.duo import STEP, Duo
 
 
 class Watched:
-    """Two members, the first one of which is primary and told of."""
+    """Two members, the first of which is the primary, and its status."""
 
     def __init__(self) -> None:
         self.duo = Duo().started()

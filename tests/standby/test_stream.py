@@ -1,4 +1,4 @@
-"""The stream: what was synced is found again whatever the end looks like, and what is damaged is never handed on."""
+"""The stream: synced entries are found again for any end of the file, and damaged ones are never handed on."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_an_entry_with_a_flipped_bit_is_never_read_and_a_lost_confirmed_entry_is
                     assert stream.staged == missing[: len(stream.staged)]
                     assert stream.end == (stream.staged[-1].id if stream.staged else store_end)
                 continue
-            # Of the last entry nobody can tell a flipped bit from a power cut.
+            # A flipped bit of the last entry looks like a power cut.
             assert staged == (missing[:-1] if place >= last else missing), place
             assert place >= 36, "without its head nothing of a file can be read"
 
@@ -150,7 +150,7 @@ def test_damage_to_entries_that_the_store_has_does_not_stop_a_member(tmp_path: P
 
 
 def test_an_entry_with_another_predecessor_is_not_read(tmp_path: Path) -> None:
-    """What stands behind an entry may be of the time before something was taken back."""
+    """The entries behind it may be from before a drop."""
     one, two, three = (tiny(n) for n in range(1, 4))
     instead = make_entry(EntryId(1, 7), one.id, [c.LogUsedUp(7)])
     assert instead.size == two.size
@@ -258,7 +258,7 @@ def test_a_stream_stays_within_its_limit_except_for_pinned_entries(
             assert stream.size <= 42_000
         assert not stream.holds(entries[80].id)
         assert sum(path.stat().st_size for path in files(tmp_path)) <= 45_000
-        stream.pin(entries[-1].id)  # What follows a late one is kept by far less.
+        stream.pin(entries[-1].id)  # The entries after a late one are kept by far less.
         stream.append([entry(400, entries[-1].id)], own=True)
         assert stream.size <= 20_000
 
@@ -315,7 +315,7 @@ def test_a_file_without_its_head_reveals_the_confirmed_entries_behind_it(
     end = entries[applied - 1].id if applied else ROOT
     path = files(tmp_path)[number]
     path.write_bytes(bytes(36) + path.read_bytes()[36:])
-    for _ in range(2):  # Whoever ends before this was written down finds it again.
+    for _ in range(2):  # A process that ended before this was written finds it again.
         with pytest.raises(StoreDamaged), opened(tmp_path, end, bytes_max=80_000):
             pass
     with opened(tmp_path, end, bytes_max=80_000, forget=True) as stream:

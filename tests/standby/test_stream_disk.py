@@ -20,7 +20,7 @@ from tests.standby.test_stream import ALL, chain, entry, files, opened
 
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """No file can be larger: the kernel writes what fits, and then refuses."""
+    """No file can be larger: the kernel writes the fitting bytes, and then refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -144,7 +144,7 @@ def test_old_entries_make_room_for_new_ones_on_a_full_disk(tmp_path: Path, monke
         for one in entries[:40]:
             stream.append([one], own=True)
         assert stream.read(entries[30].id, ALL, 99) == entries[31:40]
-        stream.pin(entries[35].id)  # A copy under way is followed by what comes then.
+        stream.pin(entries[35].id)  # A copy under way needs the later entries.
         with suppress(StoreFull):
             for one in entries[40:]:
                 stream.append([one], own=True)

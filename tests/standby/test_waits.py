@@ -1,4 +1,4 @@
-"""How long a member waits after an attempt that came to nothing, and that nobody waits who hindered nobody."""
+"""The wait of a member after a failed attempt; an attempt that blocked nobody causes no wait."""
 
 from __future__ import annotations
 
