@@ -1,4 +1,4 @@
-"""What the package offers by name: all of it found by completion, every error that a docstring names, its version."""
+"""The names that the package exports: completion finds all of them, and every error in a docstring, and its version."""
 
 from __future__ import annotations
 

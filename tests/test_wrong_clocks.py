@@ -1,4 +1,4 @@
-"""A clock that is beyond all numbers: one line, nothing written, and with the clock set all goes on."""
+"""A clock beyond all numbers: one line, nothing written, and all continues once the clock is set."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starting a command: signals that come while it is started, and what cannot be started."""
+"""The start of a command: signals during the start, and commands that cannot be started."""
 
 from __future__ import annotations
 

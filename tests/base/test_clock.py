@@ -1,4 +1,4 @@
-"""Stamps never run backwards, whatever the wall clock or a peer says."""
+"""Stamps never run backwards, for any wall clock and any stamps of peers."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Which of IPv4 and IPv6 a socket is to speak: by the address, or by what a name has."""
+"""The choice of IPv4 or IPv6 for a socket: by the address, or by the addresses of a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A fork: the child's use of what it inherited raises at once, and the parent goes on as if nothing had been."""
+"""A fork: the child's use of inherited objects raises at once, and the parent continues without harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of limits names what there is, with its value where it is one that a reader would look up."""
+"""The page of limits names existing limits, with the values that a reader would look up."""
 
 from __future__ import annotations
 

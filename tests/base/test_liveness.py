@@ -1,4 +1,4 @@
-"""Heartbeats both ways: who counts as dead, and when one is due."""
+"""Heartbeats both ways: the time after which a peer counts as dead, and the time of the next heartbeat."""
 
 import pytest
 

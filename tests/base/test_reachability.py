@@ -1,4 +1,4 @@
-"""What an attempt to connect says of an address."""
+"""The facts that an attempt to connect reveals of an address."""
 
 from __future__ import annotations
 

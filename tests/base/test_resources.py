@@ -1,4 +1,4 @@
-"""What a process uses of its machine."""
+"""The use of the machine by a process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose requests are answered, by what a browser says of where they come from."""
+"""The requests that are answered, by their origin in a browser's headers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What systemd is told: when a process is ready, that its own loop turns, and that it stops."""
+"""Reports to systemd: that a process is ready, that its own loop turns, and that it stops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a URL: neither its user and password nor its query."""
+"""The shown part of a URL: neither its user and password nor its query."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The write-ahead log as our code reads it: where it lies, what a file lacks, and what failed commits leave in it."""
+"""The write-ahead log as read by the package: its place, the missing pages of a file, the rest of failed commits."""
 
 from __future__ import annotations
 

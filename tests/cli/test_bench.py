@@ -1,4 +1,4 @@
-"""`pubsub bench`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
+"""`pubsub bench`: every measure for a moment, and the form of its output. No test asks for speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys that `pubsub up --keys` makes: what is made once, kept, and never given back."""
+"""The keys that `pubsub up --keys` makes: each is made once, kept, and never authorized again after a revocation."""
 
 from __future__ import annotations
 

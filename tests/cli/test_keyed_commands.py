@@ -1,4 +1,4 @@
-"""Operators' commands on a cluster that lets nobody in without a key."""
+"""Operators' commands on a cluster that requires keys."""
 
 from __future__ import annotations
 

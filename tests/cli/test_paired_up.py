@@ -1,4 +1,4 @@
-"""`pubsub up --standby`: each server has a second member, kills are noticed by nobody, and a restart keeps both."""
+"""`pubsub up --standby`: each server has a second member, kills have no effect on clients, and a restart keeps both."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a pipeline's command line refuses before Spark is started."""
+"""Mistakes on a pipeline's command line are refused before Spark is started."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pubsub server promote`: the member in sync is gone for good, and the one that was dropped goes on alone."""
+"""`pubsub server promote`: the member in sync is lost, and the dropped member continues alone."""
 
 from __future__ import annotations
 

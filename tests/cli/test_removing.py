@@ -1,4 +1,4 @@
-"""`pubsub server remove`: who is removed, and who is not."""
+"""`pubsub server remove`: members that are removed, and members that are not."""
 
 from __future__ import annotations
 

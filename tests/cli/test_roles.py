@@ -1,4 +1,4 @@
-"""Proxies and servers as a person starts and stops them: one clear line where they cannot run, 0 where told to stop."""
+"""Proxies and servers as started and stopped by a person: one clear line for a failed start, 0 for an ordered stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members that were started wrongly: one line, an exit code, and the cluster goes on as if nothing had been."""
+"""Members that were started wrongly: one line, an exit code, and the cluster continues without harm."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What status says of servers with a standby."""
+"""The status of servers with a standby."""
 
 from __future__ import annotations
 

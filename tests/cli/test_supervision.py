@@ -1,4 +1,4 @@
-"""Each process that stays in the foreground tells systemd when it is ready, that it works, and that it stops."""
+"""Each foreground process notifies systemd when it is ready, that it works, and that it stops."""
 
 from __future__ import annotations
 

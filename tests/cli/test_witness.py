@@ -1,4 +1,4 @@
-"""`pubsub witness reset`: the primary is told, and the command sees that the proxy has its vote."""
+"""`pubsub witness reset`: the primary gets the request, and the command sees the proxy's vote."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of examples/ do what their first lines say: killed, started again, and through other languages.
+"""The programs of examples/ keep the promises of their first lines under kills, restarts and in other languages.
 
 Those that need Spark are in tests/spark/test_examples.py.
 """

@@ -1,4 +1,4 @@
-"""A member that was away: from the stream file, or by a copy of pages while puts go on; a kill only interrupts it."""
+"""A returned member: it catches up from the stream file, or by a copy of pages during puts; a kill interrupts it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker by itself: it is silent about what may happen, and objects to each thing that must not."""
+"""The checker by itself: it accepts every allowed event, and finds each violation."""
 
 from __future__ import annotations
 

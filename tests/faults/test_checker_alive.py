@@ -1,4 +1,4 @@
-"""The checker objects to a server that is broken, and to nothing in the same run with one that is right."""
+"""The checker finds the violations of a broken server, and none in the same run with a right one."""
 
 from __future__ import annotations
 

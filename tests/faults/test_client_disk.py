@@ -1,4 +1,4 @@
-"""The disk of a client: what is on it before a request leaves, and what happens when it fails."""
+"""The disk of a client: its content before a request is sent, and the results of its failures."""
 
 from __future__ import annotations
 

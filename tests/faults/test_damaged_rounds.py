@@ -1,4 +1,4 @@
-"""Damaged stores by the commands: what `pubsub server check` says is what processes do, beside a sound topic."""
+"""Damaged stores by the commands: processes do as `pubsub server check` predicts, beside a sound topic."""
 
 from __future__ import annotations
 

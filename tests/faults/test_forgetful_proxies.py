@@ -1,4 +1,4 @@
-"""Every proxy starts with an empty directory while a server is away: what waits there is waited for, not begun anew."""
+"""Every proxy starts with an empty directory while a server is away: its topics are waited for, not begun anew."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a peer sends to a port: no process ends, none grows beyond a limit, others are served, and it is counted.
+"""Hostile messages to a port: no process ends, none grows beyond a limit, others are served, and the counters rise.
 
 A proxy and two servers, real processes, are shared by the tests of this file; a client that behaves well puts and gets
 through them all the time.

@@ -1,4 +1,4 @@
-"""Connections that are not what they should be: half open, not ZeroMQ, too many, many identities."""
+"""Invalid connections: half open, not ZeroMQ, too many, many identities."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who sends more than can be taken, reads nothing of what he asked for, or announces more than there is room for."""
+"""Peers that send more than a process can take, read no answers, or announce more topics than there is room for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains that lie about themselves: each is refused whole and counted, nobody is harmed, and no memory is taken.
+"""False trains: each is refused completely and counted, does no harm, and takes no memory.
 
 A proxy and a server, real processes with keys and without; a client that behaves well puts and gets all the time.
 """

@@ -1,4 +1,4 @@
-"""Reliable HTTP on disks that refuse: nothing is sent or done that is not stored, and all goes on with space."""
+"""Reliable HTTP on failing disks: no unstored request is sent or done, and all continues with space."""
 
 from __future__ import annotations
 

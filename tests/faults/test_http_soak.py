@@ -1,4 +1,4 @@
-"""Reliable HTTP under random kills and a network that fails; and that what judges it can object."""
+"""Reliable HTTP under random kills and a failing network; and its judge finds violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics on their way that take a while: larger than what servers may take into memory, and killed in the midst."""
+"""Topics that move for a while: larger than the memory limit of servers, and interrupted by kills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators do to a running cluster, as they do it: by commands, while clients go on."""
+"""The acts of operators on a running cluster: by commands, while clients run."""
 
 from __future__ import annotations
 

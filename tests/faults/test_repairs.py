@@ -1,4 +1,4 @@
-"""A batch that is damaged on a member's disk comes from the other member; what is damaged on both is lost, and told."""
+"""A batch damaged on one member's disk comes from the other member; one damaged on both is reported as lost."""
 
 from __future__ import annotations
 

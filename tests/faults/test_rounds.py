@@ -1,4 +1,4 @@
-"""Some rounds of faults on a server with a standby, from a fixed seed; and that what judges them can object."""
+"""Some rounds of faults on a server with a standby, from a fixed seed; and their judge finds violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The soak itself, for seconds: everybody is started, disturbed and healed, and what it tells can be read."""
+"""The soak itself, for seconds: all processes are started, disturbed and healed, and its output is readable."""
 
 from __future__ import annotations
 

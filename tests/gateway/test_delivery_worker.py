@@ -1,4 +1,4 @@
-"""One webhook at work, of which each try counts: whatever a message holds, and whatever breaks."""
+"""One webhook at work: each try counts, for any message and any failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A gateway whose disk takes no more: it says so, what it answered stays true, and it goes on when there is room."""
+"""A gateway with a full disk: it refuses, its earlier answers stay true, and it continues when there is room."""
 
 from __future__ import annotations
 

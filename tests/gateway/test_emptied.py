@@ -1,4 +1,4 @@
-"""A gateway whose directory is gone goes on with what the service has under its subscribers' names."""
+"""A gateway with a lost directory continues the subscriptions of its subscribers at the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether bytes are JSON: as `json.loads` says, at any depth, and without holding other threads up."""
+"""The check for JSON: it agrees with `json.loads`, at any depth, and delays no other thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters of HTTP subscribers: what they were never handed, by the gateway, on the page, and no other's."""
+"""Dead letters of HTTP subscribers: their undelivered messages, in the gateway and on the page, and no other's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A subscriber's mailbox, on a real client: what is taken, confirmed, lost and numbered."""
+"""A subscriber's mailbox, on a real client: taken, confirmed and lost messages, and their numbers."""
 
 from __future__ import annotations
 

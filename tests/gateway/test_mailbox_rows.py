@@ -1,4 +1,4 @@
-"""What a mailbox keeps of its batch, of confirmations and of dead letters, in its tables alone."""
+"""The rows of a mailbox for its batch, its confirmations and its dead letters, in its tables alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and headers as HTTP and JSON have them: nothing is changed on the way, and what is not allowed is refused."""
+"""Keys and headers in HTTP and JSON: they are unchanged on the way, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The document: it is whole, it is what the gateway serves, and every operation was answered as it says."""
+"""The document: it is complete, it describes the served operations, and every operation is answered accordingly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What operators have done over HTTP, on a cluster of two servers."""
+"""The requests of operators over HTTP, on a cluster of two servers."""
 
 from __future__ import annotations
 

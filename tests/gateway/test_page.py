@@ -1,4 +1,4 @@
-"""The page in a real browser, where there is one; and what it is made of, everywhere."""
+"""The page in a real browser, if there is one; and its files, everywhere."""
 
 from __future__ import annotations
 

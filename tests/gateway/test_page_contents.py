@@ -1,4 +1,4 @@
-"""What the page makes of what others have written, and of who may do how much, in a real browser."""
+"""The page with foreign content, and with users of different rights, in a real browser."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages are looked at, and nobody's position moves."""
+"""Messages are shown, and no subscriber's position moves."""
 
 from __future__ import annotations
 

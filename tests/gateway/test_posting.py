@@ -1,4 +1,4 @@
-"""One delivery: its time, its media type, and what an answer means, against receivers that write raw bytes."""
+"""One delivery: its time, its media type, and the meaning of an answer, against receivers that write raw bytes."""
 
 from __future__ import annotations
 

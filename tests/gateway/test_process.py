@@ -1,4 +1,4 @@
-"""The process: where it listens, who is let in, TLS, its end, and what it finds again."""
+"""The process: its address, its accepted users, TLS, its end, and its state after a restart."""
 
 from __future__ import annotations
 

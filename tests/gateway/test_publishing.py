@@ -1,4 +1,4 @@
-"""Puts of one user: which share a commit, and what one of them can do to the others."""
+"""Puts of one user: the ones that share a commit, and the effects of one put on the others."""
 
 from __future__ import annotations
 

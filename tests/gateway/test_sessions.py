@@ -1,4 +1,4 @@
-"""What lasts ends when its token is revoked: streams, long polls, the page's events, a body that comes slowly."""
+"""Lasting requests end when their token is revoked: streams, long polls, the page's events, a slow body."""
 
 from __future__ import annotations
 

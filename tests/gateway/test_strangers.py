@@ -1,4 +1,4 @@
-"""Commands at an address that is no gateway: one line, whatever answers there."""
+"""Commands at an address without a gateway: one line for any answer there."""
 
 from __future__ import annotations
 

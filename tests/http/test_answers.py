@@ -1,4 +1,4 @@
-"""What an answer means, and what an error says."""
+"""The meaning of an answer, and the text of an error."""
 
 from __future__ import annotations
 

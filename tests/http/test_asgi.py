@@ -1,4 +1,4 @@
-"""What of a request is read, and how much of it at most."""
+"""The parts of a request that are read, and their limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller may ask for, and what an end means."""
+"""The allowed requests of a caller, and the meaning of an end."""
 
 from __future__ import annotations
 

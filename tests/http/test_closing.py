@@ -1,4 +1,4 @@
-"""A close, a cancellation, a start that fails, while somebody waits: nobody waits for ever, nothing stays open."""
+"""A close, a cancellation or a failed start during a wait: no caller waits permanently, nothing stays open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pubsub http …` as a person calls it, and the receiver that files what arrives."""
+"""`pubsub http …` as used by a person, and the receiver that files the arriving requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The store's own time goes on over restarts, and follows no wall clock that is set."""
+"""The store's own time continues over restarts, and does not follow changes of the wall clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handlers: on threads and on the loop; what they do, send and raise."""
+"""Handlers: on threads and on the loop; their effects, their requests and their exceptions."""
 
 from __future__ import annotations
 

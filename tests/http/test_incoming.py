@@ -1,4 +1,4 @@
-"""A request that arrives: what is done with it, from everything that may be known of it."""
+"""An arriving request: the decision about it, from all possible states of knowledge."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Message IDs, and what a repeat has in common with its first."""
+"""Message IDs, and the common parts of a request and its repeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Seeds of the model, and that it objects to each deliberate mistake."""
+"""Seeds of the model; the model finds each deliberate mistake."""
 
 from __future__ import annotations
 

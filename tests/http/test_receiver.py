@@ -1,4 +1,4 @@
-"""The receiver over real HTTP: what a client that knows nothing of us is answered."""
+"""The receiver over real HTTP: its answers to an ordinary client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The receiver's side without a network: what is stored when, and what becomes of a handler's work."""
+"""The receiver's side without a network: the time of each stored change, and the results of a handler's work."""
 
 from __future__ import annotations
 

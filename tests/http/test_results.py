@@ -1,4 +1,4 @@
-"""Where the results of jobs arrive: once, for jobs that are known, from whoever knows the URL."""
+"""The arrival of the results of jobs: once, for known jobs, from any sender that knows the URL."""
 
 from __future__ import annotations
 

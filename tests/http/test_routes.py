@@ -1,4 +1,4 @@
-"""Which handler a request is for, what it gets, and what its return value becomes."""
+"""The handler of a request, its arguments, and the answer made of its return value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sender over real HTTP: what its callers get, whatever the other side does."""
+"""The sender over real HTTP: the results for its callers, for any acts of the other side."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sender's side without a network: what is stored when, and what goes into the headers."""
+"""The sender's side without a network: the time of each stored change, and the content of the headers."""
 
 from __future__ import annotations
 

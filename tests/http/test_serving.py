@@ -1,4 +1,4 @@
-"""uvicorn on a socket of ours: where it may listen, and what is said where it cannot."""
+"""uvicorn on a socket of the package: the allowed addresses, and the errors for others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings of reliable HTTP: what cannot be is refused by name."""
+"""Settings of reliable HTTP: impossible values are refused by name."""
 
 from __future__ import annotations
 

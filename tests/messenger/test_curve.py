@@ -1,4 +1,4 @@
-"""Messengers with keys: who is let in, who is not, and what is refused before anything is open."""
+"""Messengers with keys: accepted and refused peers, and the settings refused before any socket is open."""
 
 from __future__ import annotations
 

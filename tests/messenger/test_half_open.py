@@ -1,4 +1,4 @@
-"""A link that was cut on one side only: who comes back through it is heard again at once, and each message once."""
+"""A link cut on one side only: a peer that returns through it is heard at once, and each message once."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""`Messenger.look`: what is there is taken, nobody waits, and the sockets are given back."""
+"""`Messenger.look`: waiting messages are taken, no caller waits, and the sockets are given back."""
 
 import threading
 import time

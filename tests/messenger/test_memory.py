@@ -1,4 +1,4 @@
-"""When a process is too large, and binding again what was just given up."""
+"""A process that is too large, and binding again an address that was just released."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""A connection that ZeroMQ gives up for good, because what answered it was no ZeroMQ of ours, is made anew."""
+"""A connection that ZeroMQ abandons, because another kind of peer answered, is made anew."""
 
 import struct
 import time

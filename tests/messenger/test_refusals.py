@@ -1,4 +1,4 @@
-"""Who is refused is told why, is not forgotten, and does not hammer: every case with real sockets."""
+"""A refused peer learns the reason, is not forgotten, and retries rarely: every case with real sockets."""
 
 from __future__ import annotations
 

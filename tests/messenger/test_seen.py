@@ -1,4 +1,4 @@
-"""Repeats are recognised per Messenger, in memory that grows with the gaps, whatever IDs are forged."""
+"""Repeats are recognised per Messenger, in memory that grows with the gaps, with any forged IDs."""
 
 import random
 

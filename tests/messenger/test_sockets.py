@@ -1,4 +1,4 @@
-"""The sockets: options that the service depends on, frames copied or shared, and what cannot be sent."""
+"""The sockets: options that the service depends on, frames copied or shared, and unsendable messages."""
 
 import re
 import socket

@@ -1,4 +1,4 @@
-"""The doorkeeper: ZeroMQ's questions are answered by whoever polls it, and without an answer nobody enters."""
+"""The ZAP handler: any polling thread answers ZeroMQ's questions, and without an answer no peer is accepted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The hand-over between a loop and who asks."""
+"""The hand-over between a loop and a request for a snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/monitoring.md, the alert rules and the dashboard name what real processes tell, and all of it."""
+"""docs/monitoring.md, the alert rules and the dashboard name the metrics of real processes, and all of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic whose server tells nothing is unknown, and neither empty nor whole."""
+"""A topic of a silent server is unknown, and neither empty nor whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps in the bodies of messages: they round-trip; of anything else `DecodeError` is said and nothing more."""
+"""Maps in the bodies of messages: they round-trip; anything else raises only `DecodeError`."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-"""Every message round-trips; of anything else, whatever it is, `decode` says DecodeError and nothing more."""
+"""Every message round-trips; for anything else, `decode` raises only DecodeError."""
 
 import tracemalloc
 from dataclasses import fields

@@ -1,4 +1,4 @@
-"""Headers of a message: round trip, limits, and bytes that nobody wrote."""
+"""Headers of a message: round trip, limits, and arbitrary bytes."""
 
 import contextlib
 

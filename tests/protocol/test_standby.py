@@ -1,4 +1,4 @@
-"""What two members say to each other: lists of entries come back as they were, and others are refused."""
+"""The messages between two members: lists of entries round-trip, and invalid ones are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains: their bytes, and that whatever lies about itself is refused whole."""
+"""Trains: their bytes; every false train is refused completely."""
 
 from __future__ import annotations
 

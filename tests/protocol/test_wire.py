@@ -1,4 +1,4 @@
-"""A codec is derived from a dataclass's annotations; kinds of fields take what they say and nothing more."""
+"""A codec is derived from a dataclass's annotations; kinds of fields accept only their own values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of 1, 2, 3 or 5 proxies has lost its directory: who can still change the register, how the vote comes back."""
+"""One of 1, 2, 3 or 5 proxies has lost its directory: possible changes of the register, and the return of the vote."""
 
 from __future__ import annotations
 

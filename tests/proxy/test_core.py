@@ -1,4 +1,4 @@
-"""The proxy's behaviour as its peers see it, with time as an argument: where requests go, and who is heard."""
+"""The proxy's behaviour as its peers see it, with time as an argument: routes of requests, and live servers."""
 
 from __future__ import annotations
 

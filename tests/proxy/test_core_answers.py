@@ -1,4 +1,4 @@
-"""What the proxy reports, sends back and refuses, and what it does without a disk, as its peers see it."""
+"""The proxy's reports, answers and refusals, also without a disk, as its peers see them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A proxy with keys over real sockets: who gets in, and what each may do there."""
+"""A proxy with keys over real sockets: accepted peers, and the allowed requests of each."""
 
 from __future__ import annotations
 

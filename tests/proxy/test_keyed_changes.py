@@ -1,4 +1,4 @@
-"""A proxy with keys over real sockets: what follows when the file of who is authorized changes."""
+"""A proxy with keys over real sockets: the effects of a changed access list."""
 
 from __future__ import annotations
 

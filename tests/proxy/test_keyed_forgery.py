@@ -1,4 +1,4 @@
-"""A server whose key is authorized and that means harm: what it can make a client believe of another server's topic."""
+"""A malicious server with an authorized key: its false statements about another server's topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A keyed proxy as a process: what it refuses to start with, what SIGHUP does, and what it never shows."""
+"""A keyed proxy as a process: refused settings, the effect of SIGHUP, and hidden secrets."""
 
 from __future__ import annotations
 

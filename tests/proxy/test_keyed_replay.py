@@ -1,4 +1,4 @@
-"""What was recorded on the way to a keyed proxy is of no use to who plays it again."""
+"""Bytes recorded on the way to a keyed proxy have no effect when they are replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Members of a store with a register, at the proxy's core: who gets a vote, who is primary, what a takeover changes."""
+"""Members of a registered store, at the proxy's core: their votes, the primary, and the effects of a takeover."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MERGE: who is asked to give a contested topic to whom, how often, and when no longer."""
+"""MERGE: the giver and the receiver of a contested topic, the rate of requests, and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""OPERATE at a proxy: passed on to a server, or done; and what a draining server is spared."""
+"""OPERATE at a proxy: forwarded to a server, or done; and the topics that a draining server does not get."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The register at one proxy: what it promises, accepts, refuses, and when it has no vote."""
+"""The register at one proxy: its promises, its accepted views, its refusals, and the lack of a vote."""
 
 from __future__ import annotations
 

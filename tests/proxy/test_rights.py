@@ -1,4 +1,4 @@
-"""What a keyed proxy decides of each message, and that it is what the server's reading of the message would decide."""
+"""The decisions of a keyed proxy agree with the server's reading of each message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The routes file on a full disk: it goes on with the space that it took ahead."""
+"""The routes file on a full disk: it continues in its reserved space."""
 
 from __future__ import annotations
 

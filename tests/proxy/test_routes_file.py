@@ -1,4 +1,4 @@
-"""The routes file: what it survives, and what stops a proxy."""
+"""The routes file: the faults that it survives, and the ones that stop a proxy."""
 
 from __future__ import annotations
 

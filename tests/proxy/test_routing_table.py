@@ -1,4 +1,4 @@
-"""The routing table by itself: holders, counts, assignment, and what it wants remembered."""
+"""The routing table by itself: holders, counts, assignment, and its changes for the routes file."""
 
 from __future__ import annotations
 

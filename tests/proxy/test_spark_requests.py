@@ -1,4 +1,4 @@
-"""What range readers and sinks send is routed by topic like puts and gets; only a read makes no topic."""
+"""Requests of range readers and sinks are routed by topic like puts and gets; only a read makes no topic."""
 
 from __future__ import annotations
 

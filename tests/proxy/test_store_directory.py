@@ -1,4 +1,4 @@
-"""A proxy that has forgotten who is there speaks for all only when it has heard every store of the roster once."""
+"""A proxy with a lost directory speaks for all only after it has heard every store of the directory once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Votes and the disk under them: a proxy that is killed, loses power, or whose disk fails or is full, at any access.
+"""Votes and the disk under them: a proxy under a kill, a power cut, a failing or full disk, at any access.
 
 The proxy's whole turn is as it ships, on sockets of a few lines and the simulation's virtual disk. What was told
 binds the next life; what could not be written is told to nobody.

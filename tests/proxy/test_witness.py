@@ -1,4 +1,4 @@
-"""A witness at the proxy's core: it votes, says whether a topic is whole, and routes nothing."""
+"""A witness at the proxy's core: it votes, answers whether a topic is whole, and routes nothing."""
 
 from __future__ import annotations
 

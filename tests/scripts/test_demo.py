@@ -1,4 +1,4 @@
-"""The demo itself, on a short input: processes are killed, and what it says of the outcome is true."""
+"""The demo itself, on a short input: processes are killed, and its statement of the outcome is true."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of the demo is alive: it objects to every way in which the outcome can be wrong."""
+"""The checker of the demo finds every way in which the outcome can be wrong."""
 
 from __future__ import annotations
 

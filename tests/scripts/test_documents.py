@@ -1,4 +1,4 @@
-"""What the documents and docstrings point to is there."""
+"""The targets of references in documents and docstrings exist."""
 
 from __future__ import annotations
 

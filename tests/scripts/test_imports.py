@@ -1,4 +1,4 @@
-"""What imports what, type-checking imports included: which modules are pure is complete, and circles only get fewer."""
+"""The graph of imports, for type checks too: the list of pure modules is complete, and circles only get fewer."""
 
 from __future__ import annotations
 

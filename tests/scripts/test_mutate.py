@@ -1,4 +1,4 @@
-"""The list of mistakes fits the code, and `scripts/mutate` tells what catches one."""
+"""The list of mistakes fits the code, and `scripts/mutate` names the test that catches one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is uploaded is what was meant: built as a user's tools build it, installed where nothing else is, and used."""
+"""The uploaded files are the intended ones: built by a user's tools, installed in an empty environment, and used."""
 
 from __future__ import annotations
 

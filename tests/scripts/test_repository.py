@@ -1,4 +1,4 @@
-"""What a person who has only Python, git and pip relies on."""
+"""The assumptions of a person who has only Python, git and pip."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/tutorial.md, typed from top to bottom: its files are saved, its commands run, and print what it shows."""
+"""docs/tutorial.md, typed from top to bottom: its files are saved, its commands run, and print the shown output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access: every decision, what a change of the rules does to it, and that a slow, plain reading of the rules agrees."""
+"""Access: every decision, the effects of changed rules, and the agreement with a slow, plain reading of the rules."""
 
 from __future__ import annotations
 

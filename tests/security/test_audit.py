@@ -1,4 +1,4 @@
-"""The audit file: what is in it, how much of it strangers can cause, and what happens when it cannot be written."""
+"""The audit file: its content, the share that strangers can cause, and the handling of a failing disk."""
 
 from __future__ import annotations
 

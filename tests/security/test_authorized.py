@@ -1,4 +1,4 @@
-"""The file of who is authorized: what it may say, where it is refused, and what two versions differ in."""
+"""The access list: its valid and invalid lines, and the differences of two versions."""
 
 from __future__ import annotations
 

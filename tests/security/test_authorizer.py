@@ -1,4 +1,4 @@
-"""The gate: the file is looked at once a second, a bad one changes nothing, and what happens is written down."""
+"""The authorizer: it checks the file once a second, ignores a bad one, and writes the audit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key files and the file of who is authorized, on a real file system: modes, owners, links, two writers."""
+"""Key files and the access list, on a real file system: modes, owners, links, two writers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Patterns: a star is any run of characters, whatever else they hold stands for itself."""
+"""Patterns: a star is any run of characters, and any other character is itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process needs of keys before it opens a socket: nothing half set up, and each refusal says what to do."""
+"""The keys of a process before it opens a socket: no incomplete set, and each refusal names the remedy."""
 
 from __future__ import annotations
 

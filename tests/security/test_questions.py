@@ -1,4 +1,4 @@
-"""What the proxy thinks that a message asks for is what the server will read in it."""
+"""The proxy's reading of a message's question is the server's reading of it."""
 
 from __future__ import annotations
 

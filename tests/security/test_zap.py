@@ -1,4 +1,4 @@
-"""ZAP frames: who is let in at which door, and that no request, however broken, is left without an answer or raises."""
+"""ZAP frames: the accepted peers at each address; every broken request gets an answer and raises nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Access answers a real ZeroMQ: who is let in, by what name its messages come, and who is not."""
+"""Access answers a real ZeroMQ: accepted peers, the names on their messages, and refused peers."""
 
 from __future__ import annotations
 

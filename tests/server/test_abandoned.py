@@ -1,4 +1,4 @@
-"""Who had history at a holder that was given up goes on; the holder that comes back is set aside."""
+"""Clients with history at an abandoned holder continue; a holder that comes back is set aside."""
 
 from __future__ import annotations
 

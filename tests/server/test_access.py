@@ -1,4 +1,4 @@
-"""Who is let in at a server's own address, whom a server speaks to, and what it lets a lying proxy have it do."""
+"""Accepted peers at a server's own address, the server's own targets, and the limits of a false proxy."""
 
 from __future__ import annotations
 

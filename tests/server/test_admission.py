@@ -1,4 +1,4 @@
-"""What is turned away before it is looked at, and which limit is named first."""
+"""The requests refused before any work, and the limit that is named first."""
 
 from __future__ import annotations
 

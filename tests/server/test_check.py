@@ -1,4 +1,4 @@
-"""`pubsub server check`: what is intact is said to be, what is not is named, and nothing is ever written."""
+"""`pubsub server check`: it recognizes intact parts, names damaged ones, and never writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chunk as bytes, in both forms: what it holds comes back, and what is no chunk is refused."""
+"""A chunk as bytes, in both forms: its content round-trips, and invalid bytes are refused."""
 
 from __future__ import annotations
 

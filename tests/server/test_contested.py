@@ -1,4 +1,4 @@
-"""A server that was once told of another holder remembers it until that one is joined or given up."""
+"""A server that learned of another holder remembers that holder until it is joined or abandoned."""
 
 from __future__ import annotations
 

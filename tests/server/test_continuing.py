@@ -1,4 +1,4 @@
-"""A client goes on, from another state directory, with the subscription that is here under its ID."""
+"""A client continues, from another state directory, the present subscription under its ID."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server answers to each message in each state."""
+"""The answers of a server to each message in each state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server answers on a full disk and of a damaged store, and what survives both."""
+"""The answers of a server on a full disk and about a damaged store, and the state after both."""
 
 from __future__ import annotations
 

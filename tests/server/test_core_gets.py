@@ -1,4 +1,4 @@
-"""What a server answers to a GET in each state."""
+"""The answers of a server to a GET in each state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A cursor alone: what is behind a position, what an acknowledgement drops, and how far was handed out."""
+"""A cursor alone: the rest behind a position, the effect of an acknowledgement, and the delivered end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Damaged stores: what `pubsub server check` says is what a server does, and one topic's damage is its alone."""
+"""Damaged stores: a server does as `pubsub server check` predicts, and damage stays within one topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a subscriber's spans goes into one answer."""
+"""The part of a subscriber's spans in one answer."""
 
 from __future__ import annotations
 

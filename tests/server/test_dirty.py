@@ -1,4 +1,4 @@
-"""Nothing durable of a topic changes without a note: its methods note what they change, and nobody else changes it."""
+"""No durable part of a topic changes without a note: its methods note their changes, and no other code changes it."""
 
 from __future__ import annotations
 

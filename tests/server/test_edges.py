@@ -1,4 +1,4 @@
-"""Where a join's guarantees end: clocks. Two servers apart, one of whose clocks is wrong, then joined."""
+"""The limits of a join's guarantees: clocks. Two servers apart, one with a wrong clock, then joined."""
 
 from __future__ import annotations
 

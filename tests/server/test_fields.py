@@ -1,4 +1,4 @@
-"""No field of what a server keeps can be forgotten: a change's leaves its mark in the store, a topic's is found again
+"""No field of a server's state can be forgotten: a change's alters the store, and a topic's is loaded again
 there, travels when the topic moves, and comes back from an export."""
 
 from __future__ import annotations

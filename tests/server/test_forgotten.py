@@ -1,4 +1,4 @@
-"""What was given up is found out again where every proxy has lost its directory: cores on real stores, one proxy."""
+"""An abandonment is known again after every proxy lost its directory: cores on real stores, one proxy."""
 
 from __future__ import annotations
 

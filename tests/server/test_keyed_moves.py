@@ -1,4 +1,4 @@
-"""Topics on their way while servers have keys, get keys or lose them; and who may say what to another server."""
+"""Topics on their way while servers have, get or lose keys; and the allowed statements to another server."""
 
 from __future__ import annotations
 

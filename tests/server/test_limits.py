@@ -1,4 +1,4 @@
-"""What peers can make a server hold has limits; each is a name, an answer and, where nobody is answered, a counter."""
+"""The state of a server caused by peers has limits; each is a name, an answer and, without an answer, a counter."""
 
 from __future__ import annotations
 

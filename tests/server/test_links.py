@@ -1,4 +1,4 @@
-"""A server's links: that the end of one to the other member is seen at once, and told once."""
+"""A server's links: the end of a link to the other member is seen at once, and reported once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store has of this machine alone: its incarnations rise, its port is remembered where there is space."""
+"""The local facts of a store on this machine: its incarnations rise, and its port is kept if there is space."""
 
 from __future__ import annotations
 

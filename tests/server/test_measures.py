@@ -1,4 +1,4 @@
-"""What a server measures: commits, puts and deliveries, by a clock that the test moves."""
+"""The measures of a server: commits, puts and deliveries, by a clock that the test moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores with parts of another moment: `pubsub server check` and a server say the same; no number is given twice."""
+"""Stores with parts of another moment: `pubsub server check` and a server agree; no number is given twice."""
 
 from __future__ import annotations
 

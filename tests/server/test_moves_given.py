@@ -1,4 +1,4 @@
-"""What a server keeps, says and deletes of a topic that it has given away."""
+"""A topic that a server has given away: its remaining notes, the answers about it, and its deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A topic that moves, or is joined, and what there may be much of: bytes that wait, subscriptions, staged rows."""
+"""The large parts of a moving or joined topic: waiting bytes, subscriptions, staged rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a merge stores of what either side had taken."""
+"""The records that a merge stores of each side's taken messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server does when an operator says so, and what is left of it after a crash or on a full disk."""
+"""The requests of operators to a server, and their effects after a crash or on a full disk."""
 
 from __future__ import annotations
 

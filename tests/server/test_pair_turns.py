@@ -1,4 +1,4 @@
-"""Turns of a member, one by one: what a standby applies when and says after that, and whom a primary believes."""
+"""Turns of a member, one by one: the order of a standby's acts and messages, and a primary's trust in members."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Publishers by number: given once, taken back with the loop that gave them."""
+"""Publishers by number: given once, and reverted with the loop that gave them."""
 
 from __future__ import annotations
 

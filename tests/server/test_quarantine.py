@@ -1,4 +1,4 @@
-"""What shows that a copy is an older one, what stops then, and what must not show it."""
+"""The evidence of an older copy, its consequences, and the facts that are no evidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The answers of one loop: each request gets one, and a loop that is undone tells its requests to try again."""
+"""The answers of one loop: each request gets one, and an undone loop makes its answers retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server tells operators."""
+"""The report of a server to operators."""
 
 from __future__ import annotations
 

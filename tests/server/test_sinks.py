@@ -1,4 +1,4 @@
-"""Sinks: a batch appears as a whole, once, whatever is replayed, killed, moved or joined between its steps."""
+"""Sinks: a batch appears completely and once, after any replay, kill, move or join between its steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ranges of logs: what is found in them, and what is left behind a position."""
+"""Ranges of logs: positions found in them, and the rest behind a position."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Staged rows that nobody will publish are dropped, and deleted in pieces; what is being written stays."""
+"""Staged rows without a later publish are dropped, and deleted in pieces; rows in use stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server has in memory: what a failed commit takes back, and what it asks itself of a topic."""
+"""The memory of a server: the revert of a failed commit, and its questions about a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One file, one writer, one transaction: what is opened, refused, kept and found again."""
+"""One file, one writer, one transaction: opened, refused and kept files, and the reloaded state."""
 
 from __future__ import annotations
 

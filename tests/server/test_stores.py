@@ -1,4 +1,4 @@
-"""A server keeps the roster of stores that proxies tell it, and tells it to those that have forgotten."""
+"""A server keeps the directory of stores that proxies report, and sends it to proxies that have forgotten it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is decided about one topic: batches, subscriptions, positions."""
+"""The decisions about one topic: batches, subscriptions, positions."""
 
 from __future__ import annotations
 

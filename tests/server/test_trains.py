@@ -1,4 +1,4 @@
-"""Trains at a server: each row is judged as if it came alone, and one answer says how far it went."""
+"""Trains at a server: each row is judged as a single put, and one answer names the last taken row."""
 
 from __future__ import annotations
 

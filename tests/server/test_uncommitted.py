@@ -1,4 +1,4 @@
-"""What a loop changed becomes values once, and acknowledgements wait for company."""
+"""The changes of a loop become values once, and acknowledgements wait for other changes."""
 
 from __future__ import annotations
 

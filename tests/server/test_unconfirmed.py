@@ -1,4 +1,4 @@
-"""What is answered about a topic that no proxy has confirmed to have heard of: nothing."""
+"""No answer about a topic is sent before a proxy has confirmed the topic."""
 
 from __future__ import annotations
 

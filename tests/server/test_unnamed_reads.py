@@ -1,4 +1,4 @@
-"""Range reads of a topic itself, without a name, across a move and a merge: a plan says what is left out."""
+"""Range reads of a topic itself, without a name, across a move and a merge: a plan names the omissions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How old the oldest message is that a subscriber has not acknowledged, and what is on its way, in the report."""
+"""The report: the age of the oldest unacknowledged message of a subscriber, and topics on their way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locked services: who is let in, who may call and serve, and what who is not is told."""
+"""Services with keys: accepted peers, the rights to call and to serve, and the answers to refused peers."""
 
 from __future__ import annotations
 

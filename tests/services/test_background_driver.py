@@ -1,4 +1,4 @@
-"""Who drives a worker's sockets while its handler runs."""
+"""The thread that drives a worker's sockets while its handler runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a caller is told of a call without a reply, where a broker knows more."""
+"""The error of a call without a reply, if a broker knows the reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls by a thread: what comes back, what is said where nothing does, and what people do to it."""
+"""Calls by a thread: replies, errors without a reply, and misuse."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A command as a handler: what it is given, what it gives, and signals while it runs."""
+"""A command as a handler: its input, its output, and signals while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one shell: what a core asks for is done at the sockets, and what comes is handed to it."""
+"""The one shell: it does a core's acts at the sockets, and hands arriving messages to the core."""
 
 from __future__ import annotations
 

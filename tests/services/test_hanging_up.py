@@ -1,4 +1,4 @@
-"""A core that hangs up, or dials anew, for what came by the very socket that is being read."""
+"""A core that hangs up, or dials anew, because of a message on the socket that is being read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a worker gets along with a queue or broker whose heartbeats have another interval."""
+"""A worker with a queue or broker of another heartbeat interval."""
 
 from __future__ import annotations
 

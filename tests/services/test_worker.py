@@ -1,4 +1,4 @@
-"""Workers: what handlers may do, and what people give as one."""
+"""Workers: the allowed acts of handlers, and the objects that people pass as one."""
 
 from __future__ import annotations
 

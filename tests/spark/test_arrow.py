@@ -1,4 +1,4 @@
-"""Answers become Arrow batches and Arrow columns become put batches: the same records, whatever runs they came in."""
+"""Answers become Arrow batches and Arrow columns become put batches: the same records, in any runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The audit of what clients of a real service recorded, by its command."""
+"""The audit of records by clients of a real service, by its command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A subscription belongs to one query's checkpoint: what another one is told, and when; without an engine."""
+"""A subscription belongs to one query's checkpoint: the errors of another query, and their time; without an engine."""
 
 from __future__ import annotations
 

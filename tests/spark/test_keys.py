@@ -1,4 +1,4 @@
-"""Source and sink in a cluster that nobody enters without a key, without an engine; proxy and server are real."""
+"""Source and sink in a cluster that requires keys, without an engine; proxy and server are real."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries of a Spark in a cluster that nobody enters without a key: what they show, and what ends them."""
+"""Queries of a Spark in a cluster that requires keys: their shown facts, and their ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a query would lose without a word it is told: two with one subscription, a batch number that is used again."""
+"""A query gets an error for silent losses: two with one subscription, a batch number that is used again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an option is said in one sentence, where the query is built."""
+"""A wrong option is named in one sentence when the query is built."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people run on Spark, as they run it: by the command line, beside a real broker."""
+"""Pipelines on Spark as people run them: by the command line, beside a real broker."""
 
 from __future__ import annotations
 

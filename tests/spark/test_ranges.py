@@ -1,4 +1,4 @@
-"""What of each topic a batch takes, and how it is cut for tasks."""
+"""The share of each topic in a batch, and its split into tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An archive put back: the same messages, in the same order, once, whatever ended a run before."""
+"""An archive put back: the same messages, in the same order, once, after any interrupted run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a task or a driver is told when it asks the proxies; one that answers as it is told to stands in for them."""
+"""The answers of the proxies to a task or a driver; a proxy with answers set by a test replaces them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the sink does with rows, task by task and commit by commit, without an engine; the broker is real."""
+"""The sink's treatment of rows, task by task and commit by commit, without an engine; the broker is real."""
 
 from __future__ import annotations
 

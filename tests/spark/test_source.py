@@ -1,4 +1,4 @@
-"""What the source answers the engine, rule by rule, without an engine; the broker is real."""
+"""The source's answers to the engine, rule by rule, without an engine; the broker is real."""
 
 from __future__ import annotations
 

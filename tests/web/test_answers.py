@@ -1,4 +1,4 @@
-"""Answers of peers that send more than they say, and of peers that do not."""
+"""Answers of peers that send more bytes than announced, and of peers that do not."""
 
 from __future__ import annotations
 

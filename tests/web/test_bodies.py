@@ -1,4 +1,4 @@
-"""A body is read whole and decoded, or it is said why not."""
+"""A body is read completely and decoded, or the reason is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies in a content coding: every way to cut them gives the same, and what is not in its coding is noticed."""
+"""Bodies in a content coding: every split gives the same, and foreign bytes are noticed."""
 
 from __future__ import annotations
 

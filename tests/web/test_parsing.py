@@ -1,4 +1,4 @@
-"""Requests in raw bytes: offers of an upgrade change nothing, and what two servers read differently is refused."""
+"""Requests in raw bytes: offers of an upgrade change nothing, and ambiguous requests are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The loop that does what is due: at once, never twice at one time, and on when something fails."""
+"""The loop that does due work: at once, never twice at one time, and further on after a failure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is due when: as many at once as are allowed, and a place that is crowded holds up no other."""
+"""The schedule of due work: as much at once as allowed, and a crowded destination delays no other."""
 
 from __future__ import annotations
 

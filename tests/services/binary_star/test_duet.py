@@ -1,4 +1,4 @@
-"""Two servers, their link and their clients in a simulation; and that the rule is broken by whatever breaks it."""
+"""Two servers, their link and their clients in a simulation; and each breakage breaks the rule."""
 
 from __future__ import annotations
 

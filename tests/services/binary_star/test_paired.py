@@ -1,4 +1,4 @@
-"""A service as one of a pair: what reaches its core and when, and what of it leaves."""
+"""A service as one of a pair: the messages that reach its core, their times, and its sent messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One server's part in its pair: when a word counts, when a request is taken, when something is said."""
+"""One server's part in its pair: the time at which a state counts, a request is taken, a state is sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a server of a pair becomes: each state against each event, and the words on the wire."""
+"""The states of a server of a pair: each state against each event, and the states on the wire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the servers of models 2 and 3 hand out, and how they answer."""
+"""The requests that the servers of models 2 and 3 deliver, and their answers."""
 
 from __future__ import annotations
 

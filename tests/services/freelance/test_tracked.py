@@ -1,4 +1,4 @@
-"""Model 3: which servers are there, and whom a call goes to."""
+"""Model 3: the present servers, and the target of a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Majordomo broker: each state of a worker with each event, and what the clients get."""
+"""The Majordomo broker: each state of a worker with each event, and the replies to the clients."""
 
 from __future__ import annotations
 

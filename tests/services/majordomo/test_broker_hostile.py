@@ -1,4 +1,4 @@
-"""Whatever arrives, a broker keeps to its limits and to its rules; nothing raises."""
+"""A broker keeps its limits and its rules for any messages; nothing raises."""
 
 from __future__ import annotations
 

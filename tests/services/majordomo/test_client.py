@@ -1,4 +1,4 @@
-"""The Majordomo client: what it sends, what it takes for a reply, and what it does where none comes."""
+"""The Majordomo client: its requests, valid replies, and its acts without a reply."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a broker tells of itself (RFC 8)."""
+"""The management answers of a broker (RFC 8)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Golden frames of every message of MDP 0.1 and 0.2, and what is wrong with those that are none."""
+"""Golden frames of every message of MDP 0.1 and 0.2, and the mistakes in invalid ones."""
 
 from __future__ import annotations
 

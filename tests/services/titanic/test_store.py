@@ -1,4 +1,4 @@
-"""Titanic's store: what is written is there after a start, a full one recovers, damage is told."""
+"""Titanic's store: written requests are there after a start, a full store recovers, damage is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Titanic: what is on the disk before what is answered, what is run, kept, closed and forgotten."""
+"""Titanic: the order of disk and answers, and the run, kept, closed and forgotten requests."""
 
 from __future__ import annotations
 
