@@ -96,7 +96,7 @@ def test_the_choice_of_moments_leaves_the_rest_of_a_run_unchanged() -> None:
     assert same > 40
 
 
-def test_a_reached_limit_is_one_of_the_code() -> None:
+def test_every_reduced_limit_is_below_that_of_the_code() -> None:
     assert all(0 < small < getattr(module, name) for module, name, small in SCARCE)
 
 

@@ -57,7 +57,7 @@ def test_a_delivered_flipped_bit_is_a_violation() -> None:
     assert found
 
 
-def test_an_undelivered_loss_on_the_disk_is_a_violation() -> None:
+def test_a_loss_that_the_stored_position_does_not_pass_is_a_violation() -> None:
     dead_letter = Subscription.dead_letter
 
     def first_only(self: Subscription, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:

@@ -206,7 +206,7 @@ def test_a_proxy_that_accepted_a_later_ballot_may_have_accepted_the_one_before()
     assert possibly_chosen([(5, BOTH), (7, TAKEN), (9, latest)], 3, 2) == TAKEN
 
 
-def test_a_view_may_or_may_not_name_a_member() -> None:
+def test_accepted_ballots_decide_whether_a_view_may_name_a_member() -> None:
     mine, other = (5, BOTH), (7, TAKEN)
     assert may_name(A, [mine, mine, other], 3, 2)
     assert may_name(A, [mine, other], 3, 2)
