@@ -1,4 +1,4 @@
-"""What environments do to files of SQLite: copies of another moment, parts of two of them, and blocks of other files.
+"""The acts of environments on files of SQLite: copies of another moment, parts of two, and blocks of other files.
 
 Unlike a flipped bit, each of these leaves pages that SQLite wrote, in the wrong place or of the wrong time. Servers'
 stores and clients' state files are damaged so by `tests.server.damages --mishaps` and `tests.client.damages --mishaps`.

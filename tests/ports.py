@@ -1,4 +1,4 @@
-"""Ports for processes that are killed and started again: nobody else may take one while its process is dead."""
+"""Ports for processes that are killed and restarted: no other process may take one while its process is dead."""
 
 from __future__ import annotations
 

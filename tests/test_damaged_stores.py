@@ -1,4 +1,4 @@
-"""Damaged stores of every process: what is opened and read ends in one clear line with the disk's exit code, or works.
+"""Damaged stores of every process: an opening or a read ends in one clear line with the disk's exit code, or works.
 
 Each store is made once, with rows in it. Each seed damages one place of a copy: the head of a page, a whole page, some
 bytes, a text, the file's end. What is read then is all that its process reads at its start.
@@ -158,7 +158,7 @@ def spoil(directory: Path, random: Random) -> str:
 
 
 @pytest.mark.parametrize("first", [0, SEEDS])
-def test_a_damaged_store_is_told_in_one_line_or_serves(
+def test_a_damaged_store_serves_or_ends_with_one_line(
     made: tuple[Callable[[Path], None], Path], tmp_path: Path, first: int
 ) -> None:
     store, sound = made

@@ -54,9 +54,7 @@ def test_two_clusters_in_one_process_do_not_meet(tmp_path: Path) -> None:
         assert one.get("t", timeout=5.0) is not None
 
 
-def test_a_close_that_ctrl_c_strikes_ends_the_cluster_all_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_close_interrupted_by_ctrl_c_still_ends_the_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     destroy, closed, clients = zmq.Context.destroy, [], []
 
     def destroyed(context: zmq.Context[Any], linger: int | None = None) -> None:
@@ -92,7 +90,7 @@ def test_importing_the_package_or_the_plugin_imports_nothing_heavy() -> None:
         assert not imports(module) & {"zmq", "apsw", "asyncio", "typer"}, module
 
 
-def test_every_name_that_the_package_offers_is_there() -> None:
+def test_every_exported_name_exists() -> None:
     import pubsub
     import pubsub.client
 
@@ -102,7 +100,7 @@ def test_every_name_that_the_package_offers_is_there() -> None:
 
 
 @pytest.mark.slow
-def test_the_function_stays_the_function_whatever_is_imported_from_its_module() -> None:
+def test_the_function_embedded_stays_callable_after_every_import_order() -> None:
     programs = [
         "from pubsub.embedded import Embedded; from pubsub import embedded; import pubsub",
         "import pubsub.embedded; import pubsub; from pubsub import embedded; from pubsub.embedded import Embedded",

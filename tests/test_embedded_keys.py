@@ -56,7 +56,7 @@ def finished(client: Client) -> bool:
     return True
 
 
-def test_clients_of_this_process_have_a_key_of_their_own_each() -> None:
+def test_each_client_of_this_process_has_its_own_key() -> None:
     with embedded(bind=LOOPBACK) as cluster:
         assert cluster.proxies[0].startswith("tcp://127.0.0.1:")
         assert len(cluster.proxy_keys) == 1
@@ -75,7 +75,7 @@ def test_clients_of_this_process_have_a_key_of_their_own_each() -> None:
             again.put("orders", b"y")
 
 
-def test_another_process_comes_in_with_a_key_file(tmp_path: Path) -> None:
+def test_another_process_connects_with_a_key_file(tmp_path: Path) -> None:
     with embedded(bind=LOOPBACK) as cluster, cluster.client("here") as client:
         client.subscribe("orders")
         file = cluster.key_file("other", "put=orders")
@@ -92,7 +92,7 @@ def test_another_process_comes_in_with_a_key_file(tmp_path: Path) -> None:
             cluster.key_file("other")
 
 
-def test_a_key_comes_in_when_it_is_authorized_and_does_what_it_may(tmp_path: Path) -> None:
+def test_an_authorized_key_connects_and_is_limited_to_its_rights(tmp_path: Path) -> None:
     pair = new_pair()
     with embedded(bind=LOOPBACK) as cluster, stranger(cluster, "eve", pair, tmp_path) as eve:
         with pytest.raises(KeyRefused, match="pubsub keys authorize client eve"):
@@ -114,7 +114,7 @@ def test_a_key_is_revoked_while_it_is_connected(tmp_path: Path) -> None:
                 eve.put("orders", b"y", timeout=20)
 
 
-def test_a_client_of_this_process_has_its_own_id_only(tmp_path: Path) -> None:
+def test_a_client_of_this_process_cannot_use_another_id(tmp_path: Path) -> None:
     with embedded(bind=LOOPBACK) as cluster:
         with cluster.client("alice") as alice:
             keys = alice._session.keys
@@ -125,7 +125,7 @@ def test_a_client_of_this_process_has_its_own_id_only(tmp_path: Path) -> None:
             bob.put("orders", b"x", timeout=20)
 
 
-def test_a_client_for_asyncio_has_a_key_too() -> None:
+def test_an_async_client_has_a_key_too() -> None:
     async def put() -> None:
         async with cluster.async_client("alice") as alice:
             await alice.put("orders", b"x", timeout=20)
@@ -134,7 +134,7 @@ def test_a_client_for_asyncio_has_a_key_too() -> None:
         asyncio.run(put())
 
 
-def test_nobody_is_another_by_saying_so(tmp_path: Path) -> None:
+def test_a_client_cannot_pose_as_another_id(tmp_path: Path) -> None:
     pair = new_pair()
     with embedded(bind=LOOPBACK) as cluster:
         cluster.authorize("eve", format_public(pair.public))
@@ -145,13 +145,13 @@ def test_nobody_is_another_by_saying_so(tmp_path: Path) -> None:
             client.put("orders", b"x", timeout=20)
 
 
-def test_it_may_listen_on_every_interface_since_it_has_keys() -> None:
+def test_a_cluster_with_keys_may_listen_on_every_interface() -> None:
     with embedded(bind="tcp://0.0.0.0:0") as cluster, cluster.client("a") as client:
         assert cluster.proxies[0].startswith("tcp://127.0.0.1:")
         client.put("orders", b"x", timeout=20)
 
 
-def test_within_one_process_there_are_no_keys() -> None:
+def test_a_cluster_within_one_process_has_no_keys() -> None:
     with embedded() as cluster:
         assert cluster.proxy_keys == ()
         assert cluster.proxies[0].startswith("inproc://")
@@ -160,12 +160,12 @@ def test_within_one_process_there_are_no_keys() -> None:
 
 
 @pytest.mark.parametrize("bind", ["inproc://here", "", 5601])
-def test_an_address_that_nobody_else_reaches_is_refused(bind: object) -> None:
+def test_a_bind_address_for_one_process_only_is_refused(bind: object) -> None:
     with pytest.raises(CallerError, match="bind is tcp://HOST:PORT or ipc://PATH"):
         embedded(bind=bind)  # type: ignore[arg-type]
 
 
-def test_what_is_no_key_or_no_right_is_the_callers_mistake() -> None:
+def test_an_invalid_key_or_right_is_a_caller_error() -> None:
     with embedded(bind=LOOPBACK) as cluster:
         public = format_public(new_pair().public)
         with pytest.raises(InvalidKey):

@@ -107,13 +107,13 @@ def test_every_error_of_the_tree_has_an_example_here():
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
-def test_its_text_is_one_line(error):
+def test_the_text_of_an_error_is_one_line(error):
     assert str(error)
     assert "\n" not in str(error)
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
-def test_it_survives_a_process_boundary(error):
+def test_an_error_survives_a_process_boundary(error):
     copy = pickle.loads(pickle.dumps(error))
     assert type(copy) is type(error)
     assert str(copy) == str(error)
@@ -121,17 +121,17 @@ def test_it_survives_a_process_boundary(error):
 
 
 @pytest.mark.parametrize("error", EXAMPLES, ids=lambda e: type(e).__name__)
-def test_it_ends_a_command_with_a_code_that_is_not_success(error):
+def test_an_error_ends_a_command_with_a_nonzero_exit_code(error):
     assert 0 < error.exit_code < 126
 
 
-def test_what_a_script_must_tell_apart_has_different_exit_codes():
+def test_errors_that_scripts_distinguish_have_different_exit_codes():
     kinds = [CallerError, Unavailable, InDoubt, NotSubscribed, StorageError, ConfigurationError]
     kinds += [NotKnown, ServerSilent, NotNow]
     assert len({kind.exit_code for kind in kinds}) == len(kinds)
 
 
-def test_a_put_in_doubt_says_what_to_run_next():
+def test_a_put_in_doubt_names_the_next_command():
     text = str(InDoubt("billing", "orders", 30.0, "no proxy answers", 2))
     assert "pubsub client billing flush" in text
     assert "pubsub client billing discard orders" in text
@@ -158,5 +158,5 @@ def test_a_limit_is_named():
     ],
     ids=range(3),
 )
-def test_a_command_that_is_advised_can_be_pasted_into_a_shell(error):
+def test_a_suggested_command_can_be_pasted_into_a_shell(error):
     assert " 'a;b&c'" in str(error)

@@ -85,7 +85,7 @@ def unspecified(call: ast.Call) -> bool:
     return "b" not in mode.value
 
 
-def test_every_text_file_and_pipe_of_the_package_says_its_encoding() -> None:
+def test_every_text_file_and_pipe_of_the_package_names_its_encoding() -> None:
     found = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in PACKAGE.rglob("*.py")

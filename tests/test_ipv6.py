@@ -31,7 +31,7 @@ from tests.services.running import Running
 ANY = "tcp://[::1]:0"
 
 
-def test_proxy_server_and_client_meet_at_ipv6_addresses_alone(tmp_path: Path) -> None:
+def test_proxy_server_and_client_meet_at_ipv6_addresses_only(tmp_path: Path) -> None:
     with ExitStack() as stack:
         proxy = ProxyProcess(ProxySettings(id="p", bind=ANY, directory=tmp_path / "p", startup_wait_seconds=0.0))
         _run(stack, proxy)
@@ -66,14 +66,16 @@ def _run(stack: ExitStack, process: ProxyProcess | ServerProcess) -> None:
         ({}, "tcp://127.0.0.1:5611"),
     ],
 )
-def test_a_promoted_member_is_where_it_listens(settings: dict[str, Any], address: str, tmp_path: Path) -> None:
+def test_a_promoted_member_gets_the_address_it_listens_at(
+    settings: dict[str, Any], address: str, tmp_path: Path
+) -> None:
     assert (
         address_of(ServerSettings(id="s", proxies=("tcp://[::1]:5601",), directory=tmp_path, **settings), 5611)
         == address
     )
 
 
-def test_an_embedded_cluster_listens_there_with_keys(tmp_path: Path) -> None:
+def test_an_embedded_cluster_listens_at_ipv6_with_keys(tmp_path: Path) -> None:
     for bind in (ANY, "tcp://[::]:0"):
         with embedded(bind=bind) as cluster, cluster.client("a") as client:
             assert cluster.proxies[0].startswith("tcp://[::1]:")
@@ -95,7 +97,7 @@ def test_a_socket_that_listens_on_all_of_ipv6_takes_ipv4_too() -> None:
         router.close(0)
 
 
-def test_services_meet_there() -> None:
+def test_services_meet_at_ipv6() -> None:
     with Running() as running:
         worker = running.worker(Worker("shout", bind=ANY, handler=lambda request: request.body.upper()))
         assert worker.address.startswith("tcp://[::1]:")
@@ -103,7 +105,7 @@ def test_services_meet_there() -> None:
             assert client.call("", b"hello").body == b"HELLO"
 
 
-def test_http_is_served_there(tmp_path: Path) -> None:
+def test_http_is_served_at_ipv6(tmp_path: Path) -> None:
     for listening in (
         gateway_listen(GatewaySettings("[::1]:0", tmp_path)),
         metrics_listen("[::1]:0", insecure=False),
@@ -125,7 +127,7 @@ def test_an_address_in_brackets_is_checked(check: object) -> None:
             check(text)
 
 
-def test_files_and_options_take_them(tmp_path: Path) -> None:
+def test_files_and_options_accept_ipv6_addresses(tmp_path: Path) -> None:
     file = tmp_path / "proxies"
     file.write_text("tcp://[::1]:5601 tcp://[::1]:5602\n[fd00::2]:5601\n")
     assert [proxy.clients for proxy in read_proxies(file)] == ["tcp://[::1]:5601", "tcp://[fd00::2]:5601"]
@@ -136,7 +138,7 @@ def test_files_and_options_take_them(tmp_path: Path) -> None:
     assert sink_options({"sink": "s", "topic": "t", "proxies": "tcp://[::1]:5601"}).proxies == ("tcp://[::1]:5601",)
 
 
-def test_why_nobody_answers_is_found_out_there() -> None:
+def test_the_reason_of_a_silent_ipv6_address_is_found() -> None:
     with zmq.Context() as context:
         router, address = open_router(context, ANY)
         assert rejection(address, 10.0) == ""

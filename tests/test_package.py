@@ -1,4 +1,4 @@
-"""What the package offers by name: all of it found by completion, every error that a docstring names, its version."""
+"""The names that the package exports: completion finds all of them, and every error in a docstring, and its version."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_every_error_that_a_public_docstring_names_is_exported(package: str) -> 
     assert not missing
 
 
-def test_the_whole_tree_of_errors_is_exported() -> None:
+def test_all_errors_are_exported() -> None:
     for module in (pubsub.errors, pubsub.client.errors, pubsub.services.errors):
         own = {name for name, thing in vars(module).items() if getattr(thing, "__module__", "") == module.__name__}
         assert own & KNOWN - {"NoSuchClient"} <= set(pubsub.__all__)
@@ -55,12 +55,12 @@ def test_the_whole_tree_of_errors_is_exported() -> None:
 @pytest.mark.parametrize(
     "module", [pubsub, importlib.import_module("pubsub.client"), importlib.import_module("pubsub.http")]
 )
-def test_all_that_is_offered_is_found_by_completion(module: ModuleType) -> None:
+def test_all_exported_names_are_found_by_completion(module: ModuleType) -> None:
     assert {*module.__all__, "__all__"} <= set(dir(module))
 
 
 @pytest.mark.parametrize("package", ["pubsub", "pubsub.client", "pubsub.http"])
-def test_a_type_checker_finds_the_names_that_are_offered_and_no_other(package: str) -> None:
+def test_a_type_checker_finds_exactly_the_exported_names(package: str) -> None:
     module = importlib.import_module(package)
     tree = ast.parse(inspect.getsource(module))
     block = next(node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")

@@ -29,7 +29,7 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.slow
-def test_the_lines_that_install_it_do_so_from_a_clone(tmp_path: Path) -> None:
+def test_the_install_lines_work_from_a_clone(tmp_path: Path) -> None:
     """Nothing is fetched: packages that it needs, and its build backend, are those of this environment."""
     (block,) = blocks("sh")
     environment = {
@@ -48,7 +48,7 @@ def test_the_lines_that_install_it_do_so_from_a_clone(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_session_on_the_command_line_runs_as_pasted_and_prints_what_it_shows(tmp_path: Path) -> None:
+def test_the_shell_session_runs_as_pasted_and_prints_the_shown_output(tmp_path: Path) -> None:
     (session,) = [block for block in blocks("") if "pubsub up" in block]
     steps = re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", session, re.MULTILINE)
     script = f'set -e\npubsub() {{ "{sys.executable}" -m pubsub "$@"; }}\n' + "\n".join(command for command, _ in steps)
@@ -76,7 +76,7 @@ def test_the_session_on_the_command_line_runs_as_pasted_and_prints_what_it_shows
 
 
 @pytest.mark.slow
-def test_the_two_commands_that_let_a_client_in_do_so(tmp_path: Path) -> None:
+def test_the_two_commands_for_a_new_client_authorize_it(tmp_path: Path) -> None:
     (session,) = [block for block in blocks("", COMMANDS) if "pubsub keys new" in block]
     new, authorize = re.findall(r"^\$ pubsub (.*)$", session, re.MULTILINE)
     (tmp_path / "cluster").mkdir()  # As `pubsub up --dir cluster` leaves it.

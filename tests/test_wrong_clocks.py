@@ -1,4 +1,4 @@
-"""A clock that is beyond all numbers: one line, nothing written, and with the clock set all goes on."""
+"""A clock beyond all numbers: one line, nothing written, and all continues once the clock is set."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_last_moment_is_in_2089() -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_numbers_go_on_when_the_clock_is_right_again() -> None:
+def test_numbers_continue_when_the_clock_is_right_again() -> None:
     wall, saved = [YEAR_9999], list[int]()
     with pytest.raises(ConfigurationError, match=WRONG):
         Numbers(0, lambda: wall[0], Random(1), saved.append)
@@ -91,7 +91,9 @@ def test_a_client_writes_nothing_and_opens_once_the_clock_is_right(tmp_path: Pat
     ],
     ids=["proxy", "server"],
 )
-def test_a_process_does_not_start(make: Callable[[Path], ProxyProcess | ServerProcess], tmp_path: Path) -> None:
+def test_a_process_with_a_wrong_clock_does_not_start(
+    make: Callable[[Path], ProxyProcess | ServerProcess], tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match=WRONG):
         make(tmp_path / "place").start()
 
@@ -104,7 +106,9 @@ def test_a_process_does_not_start(make: Callable[[Path], ProxyProcess | ServerPr
     ],
     ids=["proxy", "server"],
 )
-def test_a_command_writes_nothing(run: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_command_with_a_wrong_clock_writes_nothing(
+    run: Callable[[Path], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(time, "time", lambda: YEAR_9999)
     with pytest.raises(ConfigurationError, match=WRONG):
         run(tmp_path / "place")
@@ -131,7 +135,7 @@ def words(pattern: tuple[str, ...], place: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PLACES)
-def test_a_service_does_not_start(
+def test_a_service_with_a_wrong_clock_does_not_start(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: YEAR_9999)
@@ -157,7 +161,7 @@ def test_a_service_with_keys_writes_no_audit(tmp_path: Path, monkeypatch: pytest
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_service_goes_on_once_the_clock_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_service_continues_once_the_clock_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with Running() as running:
         at = f"tcp://127.0.0.1:{free_port()}"
         with monkeypatch.context() as patch:
@@ -173,7 +177,7 @@ def test_a_service_goes_on_once_the_clock_is_right(tmp_path: Path, monkeypatch: 
             assert client.call("", b"x", timeout=60).body == b"x"
 
 
-def test_a_gateway_does_not_start(
+def test_a_gateway_with_a_wrong_clock_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(time, "time", lambda: YEAR_9999)
@@ -186,7 +190,7 @@ def test_a_gateway_does_not_start(
         socket.create_connection(("127.0.0.1", port))
 
 
-def test_a_member_is_not_promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_with_a_wrong_clock_is_not_promoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(time, "time", lambda: YEAR_9999)
         with pytest.raises(ConfigurationError, match=WRONG):
@@ -200,7 +204,7 @@ def agreed(members: tuple[str, ...]) -> None:
     """The operator agrees."""
 
 
-def test_a_cluster_goes_on_in_its_directories_once_the_clock_is_right(
+def test_a_cluster_continues_in_its_directories_once_the_clock_is_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with embedded(tmp_path) as cluster, cluster.client("c") as client:

@@ -1,4 +1,4 @@
-"""Starting a command: signals that come while it is started, and what cannot be started."""
+"""The start of a command: signals during the start, and commands that cannot be started."""
 
 from __future__ import annotations
 
@@ -47,7 +47,9 @@ def striking(monkeypatch: pytest.MonkeyPatch) -> list[subprocess.Popen[bytes]]:
     return running
 
 
-def test_a_signal_that_raises_while_a_command_is_started_ends_it(striking: list[subprocess.Popen[bytes]]) -> None:
+def test_a_raising_signal_during_the_start_of_a_command_ends_the_command(
+    striking: list[subprocess.Popen[bytes]],
+) -> None:
     with handled(signal.SIGTERM, strike):
         with pytest.raises(Strike):
             started(["sleep", "600"])
@@ -55,14 +57,16 @@ def test_a_signal_that_raises_while_a_command_is_started_ends_it(striking: list[
     assert [child.returncode for child in striking] == [-signal.SIGKILL]
 
 
-def test_a_signal_that_raises_nothing_is_handled_once_it_runs(striking: list[subprocess.Popen[bytes]]) -> None:
+def test_a_signal_without_an_exception_is_handled_once_the_command_runs(
+    striking: list[subprocess.Popen[bytes]],
+) -> None:
     seen: list[list[int]] = []
     with handled(signal.SIGTERM, lambda number, _: seen.append([number, len(striking)])), started(["true"]) as child:
         assert child.wait() == 0
     assert seen == [[signal.SIGTERM, 1]]
 
 
-def test_it_gives_what_popen_gives_and_raises_what_popen_raises() -> None:
+def test_started_returns_and_raises_the_same_as_popen() -> None:
     for _ in range(2):
         with started(["cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
             assert child.communicate(b"x") == (b"x", None)

@@ -1,4 +1,4 @@
-"""Stamps never run backwards, whatever the wall clock or a peer says."""
+"""Stamps never run backwards, for any wall clock and any stamps of peers."""
 
 import time
 
@@ -29,7 +29,7 @@ def test_a_restart_with_a_wall_clock_set_back_goes_on_above_the_last_stamp():
     assert after.next(0.0) == last + 1
 
 
-def test_a_higher_stamp_heard_of_is_followed():
+def test_a_higher_received_stamp_is_followed():
     stamps = Stamps(WALL, now=0.0)
     heard = int(WALL * MICROSECONDS) + STAMP_LEAD_MAX
     assert stamps.hear(heard, now=0.0)
@@ -42,7 +42,7 @@ def test_a_stamp_more_than_an_hour_ahead_is_reported_and_not_followed():
     assert stamps.next(0.0) == int(WALL * MICROSECONDS)
 
 
-def test_a_lower_stamp_heard_of_changes_nothing():
+def test_a_lower_received_stamp_changes_nothing():
     stamps = Stamps(WALL, now=0.0)
     last = stamps.next(1.0)
     assert stamps.hear(5, now=1.0)
@@ -55,7 +55,7 @@ def test_a_reading_gives_no_stamp_out():
 
 
 @given(st.lists(st.tuples(st.sampled_from(["next", "hear"]), st.floats(-10, 10), st.integers(-5, 5))))
-def test_what_is_given_out_rises_and_is_above_what_was_heard(steps):
+def test_stamps_rise_and_exceed_every_accepted_stamp(steps):
     stamps, highest = Stamps(WALL, now=0.0), 0
     for action, now, lead in steps:
         if action == "next":

@@ -58,7 +58,7 @@ def test_a_file_gets_its_name_and_its_first_page_at_once(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), OSError(errno.EIO, "Input/output error")])
 @pytest.mark.parametrize("call", ["fsync", "link"])
-def test_a_file_that_could_not_be_made_is_not_there(
+def test_a_file_that_could_not_be_made_does_not_exist(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, error: BaseException
 ) -> None:
     monkeypatch.setattr(os, call, mock.Mock(side_effect=error))
@@ -69,7 +69,7 @@ def test_a_file_that_could_not_be_made_is_not_there(
     open_database(tmp_path / "x.db", ()).close()
 
 
-def test_a_disk_that_is_full_as_a_file_is_made_leaves_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_during_the_creation_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", mock.Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
     with pytest.raises(StoreFull, match="no space to make it"):
         open_database(tmp_path / "x.db", ())
@@ -86,7 +86,7 @@ def test_a_file_system_without_hard_links_has_sqlite_make_the_file(
     assert [path.name for path in tmp_path.iterdir()] == ["x.db"]
 
 
-def test_a_file_that_another_process_made_meanwhile_is_left_to_it(
+def test_a_file_that_another_process_made_meanwhile_stays_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link = os.link
@@ -112,9 +112,7 @@ def test_a_file_that_another_process_made_meanwhile_is_left_to_it(
         (None, True, "is gone, and its write-ahead log is not; put a backup back"),
     ],
 )
-def test_a_file_that_was_cut_to_its_begin_is_not_taken_for_a_new_one(
-    tmp_path: Path, size: int | None, logged: bool, says: str
-) -> None:
+def test_a_truncated_file_does_not_count_as_new(tmp_path: Path, size: int | None, logged: bool, says: str) -> None:
     path = tmp_path / "x.db"
     if size is not None:
         path.write_bytes(b"S" * size)
@@ -127,7 +125,7 @@ def test_a_file_that_was_cut_to_its_begin_is_not_taken_for_a_new_one(
     assert {file.name: file.read_bytes() for file in tmp_path.iterdir()} == before
 
 
-def test_what_sqlite_says_becomes_ours() -> None:
+def test_errors_of_sqlite_become_errors_of_the_package() -> None:
     path = Path("x")
     assert type(translate(apsw.FullError("f"), path)) is StoreFull
     assert type(translate(apsw.CorruptError("f"), path)) is StoreDamaged
@@ -135,7 +133,7 @@ def test_what_sqlite_says_becomes_ours() -> None:
     assert type(translate(apsw.IOError("f"), path)) is StorageError
 
 
-def test_a_lock_goes_with_whoever_holds_it(tmp_path: Path) -> None:
+def test_a_lock_ends_with_its_holder(tmp_path: Path) -> None:
     held = lock_directory(tmp_path / "new" / "one")
     with pytest.raises(StorageError, match="in use by this very process"):
         lock_directory(tmp_path / "new" / "one")
@@ -143,7 +141,7 @@ def test_a_lock_goes_with_whoever_holds_it(tmp_path: Path) -> None:
     lock_directory(tmp_path / "new" / "one").close()
 
 
-def test_on_a_full_disk_a_directory_is_locked_all_the_same(tmp_path: Path) -> None:
+def test_a_directory_is_locked_on_a_full_disk(tmp_path: Path) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
     try:
@@ -155,7 +153,7 @@ def test_on_a_full_disk_a_directory_is_locked_all_the_same(tmp_path: Path) -> No
     held.close()
 
 
-def test_who_asked_first_gets_its_turn_before_one_that_never_stops_asking() -> None:
+def test_the_first_waiting_thread_gets_its_turn_before_a_greedy_one() -> None:
     turns, waiting, got = Turns(), threading.Event(), threading.Event()
 
     def other() -> None:

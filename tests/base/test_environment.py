@@ -25,12 +25,14 @@ def nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     ("http://[::1]:1", True), ("http://u:p@127.0.0.9", True), ("http://a.example", False),
     ("http://127.0.0.1.a.example", False), ("http://[", False), ("", False), ("http://10.0.0.1", False),
 ])  # fmt: skip
-def test_what_is_on_this_host_is_reached_without_a_proxy(url: str, direct: bool) -> None:
+def test_hosts_of_this_machine_are_reached_without_a_proxy(url: str, direct: bool) -> None:
     assert is_direct(url) == direct
 
 
 @pytest.mark.parametrize("name", ["SSL_CERT_FILE", "SSL_CERT_DIR"])
-def test_certificates_that_lead_nowhere_are_named(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_certificate_paths_that_do_not_exist_are_named(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv(name, str(tmp_path / "nowhere"))
     with pytest.raises(ConfigurationError, match=f"^{name}=.*nowhere holds no certificates"):
         trusted()
@@ -59,7 +61,7 @@ def test_certificates_of_the_environment_are_trusted_and_a_log_of_keys_is_never_
     assert isinstance(trusted(), ssl.SSLContext)
 
 
-def test_a_proxy_that_cannot_be_used_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unusable_proxy_is_named_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALL_PROXY", "socks5://me:Passw0rd@127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "foo://x")
     said = str(proxy_refused(ImportError("no\nsocks")))

@@ -1,4 +1,4 @@
-"""Which of IPv4 and IPv6 a socket is to speak: by the address, or by what a name has."""
+"""The choice of IPv4 or IPv6 for a socket: by the address, or by the addresses of a name."""
 
 from __future__ import annotations
 
@@ -27,7 +27,9 @@ from pubsub.base.families import speaks_ipv6
         ("tcp://nonsense", False),
     ],
 )
-def test_an_address_says_it_itself(endpoint: str, expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_family_of_a_literal_address_needs_no_lookup(
+    endpoint: str, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", None)  # Nothing is looked up.
     assert speaks_ipv6(endpoint) is expected
 

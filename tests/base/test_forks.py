@@ -1,4 +1,4 @@
-"""A fork: the child's use of what it inherited raises at once, and the parent goes on as if nothing had been."""
+"""A fork: the child's use of inherited objects raises at once, and the parent continues without harm."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_every_call_of_a_client_raises_in_the_child(cluster: Embedded) -> None:
 
 
 @pytest.mark.slow
-def test_the_parent_loses_nothing_whatever_the_child_does(cluster: Embedded) -> None:
+def test_the_parent_loses_nothing_after_use_in_a_child(cluster: Embedded) -> None:
     with cluster.client("c") as client, cluster.client("other") as other:
         other.subscribe("t")
         for number in range(20):
@@ -132,7 +132,7 @@ def test_the_parent_loses_nothing_whatever_the_child_does(cluster: Embedded) -> 
 
 
 @pytest.mark.slow
-def test_a_fork_while_other_threads_are_in_the_midst_of_calls(cluster: Embedded) -> None:
+def test_a_fork_during_calls_of_other_threads_does_no_harm(cluster: Embedded) -> None:
     from threading import Thread
 
     with cluster.client("c") as client:
@@ -156,7 +156,7 @@ def test_a_fork_while_other_threads_are_in_the_midst_of_calls(cluster: Embedded)
         client.flush()
 
 
-def test_a_fork_while_threads_share_groups(cluster: Embedded) -> None:
+def test_a_fork_while_threads_share_groups_does_no_harm(cluster: Embedded) -> None:
     """What waits in a group when the child is made is the parent's, which writes it once."""
     from threading import Thread
 
@@ -183,7 +183,7 @@ def test_a_fork_while_threads_share_groups(cluster: Embedded) -> None:
         assert sorted(got) == sorted(done)
 
 
-def test_a_fork_inside_a_transaction(cluster: Embedded) -> None:
+def test_a_fork_inside_a_transaction_does_no_harm(cluster: Embedded) -> None:
     with cluster.client("c") as client:
         with client.transaction() as transaction:
             transaction.execute("create table seen (body)")
@@ -220,7 +220,7 @@ with embedded(sys.argv[1]) as cluster:
 
 
 @pytest.mark.slow
-def test_a_child_whose_program_just_ends_harms_nobody(tmp_path: Path) -> None:
+def test_a_child_that_simply_ends_does_no_harm(tmp_path: Path) -> None:
     """The end of its interpreter leaves the blocks and collects everything that there is."""
     words = [sys.executable, "-W", "ignore", "-W", "error::ResourceWarning", "-c", PROGRAM, str(tmp_path)]
     for _ in range(3):
@@ -228,7 +228,7 @@ def test_a_child_whose_program_just_ends_harms_nobody(tmp_path: Path) -> None:
         assert (ended.stdout, ended.stderr, ended.returncode) == ("parent True\n", "", 0)
 
 
-def test_an_embedded_cluster_makes_no_client_in_the_child_and_leaves_its_directory(tmp_path: Path) -> None:
+def test_an_embedded_cluster_makes_no_client_in_the_child_and_keeps_its_directory(tmp_path: Path) -> None:
     with embedded() as cluster, cluster.client("c") as client:
 
         def work() -> None:
@@ -334,7 +334,7 @@ def service(tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_children_of_multiprocessing_open_their_own(service: str, tmp_path: Path, method: str) -> None:
+def test_children_of_multiprocessing_open_their_own_client(service: str, tmp_path: Path, method: str) -> None:
     context: Any = multiprocessing.get_context(method)
     with Client("parent", proxies=[service], directory=tmp_path) as client:
         client.subscribe("t")
@@ -359,7 +359,7 @@ def test_children_of_multiprocessing_open_their_own(service: str, tmp_path: Path
         client.put("t", b"after")
 
 
-def test_nothing_of_it_can_be_pickled(cluster: Embedded) -> None:
+def test_no_client_object_can_be_pickled(cluster: Embedded) -> None:
     async_client: AsyncClient = cluster.async_client("d")
     with cluster.client("c") as client, client.publisher("t") as publisher, Messenger() as messenger:
         for thing in (client, publisher, cluster, messenger, async_client):
@@ -368,7 +368,7 @@ def test_nothing_of_it_can_be_pickled(cluster: Embedded) -> None:
     asyncio.run(async_client.close())
 
 
-def test_the_name_of_a_client_in_use_is_told_in_the_child(cluster: Embedded) -> None:
+def test_the_child_gets_the_name_of_the_process_that_uses_the_client(cluster: Embedded) -> None:
     from pubsub.errors import StoreInUse
 
     with cluster.client("c"):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pubsub.base.histograms import AGES, COUNTS, SECONDS, Histogram
 
 
-def test_a_value_falls_into_the_first_bucket_that_it_is_not_above() -> None:
+def test_a_value_counts_in_the_first_bucket_whose_bound_is_not_below_it() -> None:
     histogram = Histogram((1.0, 2.0))
     for value in (0.0, 1.0, 1.5, 2.0, 2.1):
         histogram.observe(value)
@@ -19,20 +19,20 @@ def test_a_value_falls_into_the_first_bucket_that_it_is_not_above() -> None:
     assert counted.total == 6.6
 
 
-def test_a_value_that_came_often_counts_so_often() -> None:
+def test_a_value_observed_several_times_counts_each_time() -> None:
     histogram = Histogram((1.0,))
     histogram.observe(0.5, 4)
     assert (histogram.counted().counts, histogram.counted().total) == ((4, 0), 2.0)
 
 
-def test_what_was_handed_out_changes_no_more() -> None:
+def test_returned_counts_do_not_change() -> None:
     histogram = Histogram((1.0,))
     before = histogram.counted()
     histogram.observe(0.5)
     assert before.counts == (0, 0)
 
 
-def test_bounds_rise() -> None:
+def test_bounds_must_rise() -> None:
     for bounds in (SECONDS, AGES, COUNTS):
         assert all(low < high for low, high in pairwise(bounds))
 

@@ -14,7 +14,7 @@ def numbers(ranges: IntervalSet) -> set[int]:
 
 
 @given(STEPS)
-def test_it_holds_exactly_what_a_set_would_hold(steps):
+def test_an_interval_set_holds_the_same_numbers_as_a_set(steps):
     ours, model = IntervalSet(), set()
     for action, low, length in steps:
         span = set(range(low, low + length))
@@ -32,7 +32,7 @@ def test_it_holds_exactly_what_a_set_would_hold(steps):
 
 
 @given(STEPS)
-def test_its_ranges_are_sorted_and_never_touch(steps):
+def test_the_ranges_of_an_interval_set_are_sorted_and_never_touch(steps):
     ours = IntervalSet()
     for action, low, length in steps:
         getattr(ours, action)(low, low + length)
@@ -41,7 +41,7 @@ def test_its_ranges_are_sorted_and_never_touch(steps):
 
 
 @given(st.lists(st.tuples(NUMBERS, NUMBERS)))
-def test_the_order_of_its_ranges_does_not_matter(ranges):
+def test_the_order_of_given_ranges_does_not_matter(ranges):
     assert IntervalSet(ranges) == IntervalSet(reversed(ranges))
 
 

@@ -1,4 +1,4 @@
-"""The page of limits names what there is, with its value where it is one that a reader would look up."""
+"""The page of limits names existing limits, with the values that a reader would look up."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ SOURCES = {path: path.read_text() for path in (ROOT / "pubsub").rglob("*.py")}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_limit_that_is_named_is_one(name: str) -> None:
+def test_each_limit_on_the_page_exists(name: str) -> None:
     assert any(re.search(rf"^{name}: Final\b", text, re.MULTILINE) for text in SOURCES.values())
 
 
 @pytest.mark.parametrize("line", [line for line in PAGE.splitlines() if "/" in line and line.startswith("| `")])
-def test_a_limit_stands_in_the_module_that_is_named_with_it(line: str) -> None:
+def test_a_limit_is_defined_in_the_module_that_the_page_names(line: str) -> None:
     for found in re.finditer(r"\(`([a-z_]+/[a-z_]+\.py)`\)", line):
         text = SOURCES[ROOT / "pubsub" / found[1]]
         name = re.findall(r"`(\w+)`", line[: found.start()])[-1]
         assert re.search(rf"^(class )?{name}\b", text, re.MULTILINE), name
 
 
-def test_each_setting_that_is_named_is_one() -> None:
+def test_each_setting_on_the_page_exists() -> None:
     known = {field.name for settings in ROLES.values() for field in fields(settings)}
     for line in PAGE.splitlines():
         if "(setting" in line:
@@ -40,7 +40,7 @@ def test_each_setting_that_is_named_is_one() -> None:
             assert set(named) <= known
 
 
-def test_values_are_those_of_the_code() -> None:
+def test_values_on_the_page_are_those_of_the_code() -> None:
     defaults = {
         (settings, field.name): field.default
         for settings in (ProxySettings, ServerSettings)

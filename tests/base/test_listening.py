@@ -1,4 +1,4 @@
-"""A process that is out of files: it writes a line, closes idle connections, and goes on when there are files again."""
+"""A process without free files: it writes a line, closes idle connections, and continues with free files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Heartbeats both ways: who counts as dead, and when one is due."""
+"""Heartbeats both ways: the time after which a peer counts as dead, and the time of the next heartbeat."""
 
 import pytest
 
@@ -10,7 +10,7 @@ def peer() -> Liveness:
     return Liveness(interval=1.0, liveness=3, now=100.0)
 
 
-def test_a_new_peer_counts_as_heard(peer):
+def test_a_new_peer_counts_as_alive(peer):
     assert peer.alive(100.0)
     assert peer.alive(102.9)
 
@@ -21,19 +21,19 @@ def test_a_peer_is_dead_after_liveness_intervals_of_silence(peer):
     assert peer.silence(104.5) == 4.5
 
 
-def test_any_sign_of_life_starts_its_patience_anew(peer):
+def test_any_sign_of_life_restarts_the_patience(peer):
     peer.heard(102.5)
     assert peer.alive(105.4)
     assert not peer.alive(105.5)
 
 
-def test_a_dead_peer_that_is_heard_lives_again(peer):
+def test_a_dead_peer_lives_again_after_a_message(peer):
     assert not peer.alive(200.0)
     peer.heard(200.0)
     assert peer.alive(200.0)
 
 
-def test_a_peer_known_to_be_gone_is_dead_at_once_until_heard(peer):
+def test_a_forgotten_peer_is_dead_at_once_until_its_next_message(peer):
     peer.forget()
     assert not peer.alive(100.0)
     peer.heard(100.1)
@@ -53,7 +53,7 @@ def test_a_busy_link_carries_no_heartbeat(peer):
     assert peer.deadline() == 103.7
 
 
-def test_what_is_due_at_its_deadline_is_due_whatever_the_rounding() -> None:
+def test_a_link_is_due_at_its_deadline_despite_rounding() -> None:
     for thousandths in range(5000):
         link = Liveness(0.1, 3, thousandths / 1000)
         link.sent(thousandths / 1000)

@@ -18,7 +18,7 @@ from pubsub.base.loopback import reaches_out
         "tcp://[::1]:5601",
     ],
 )
-def test_what_only_this_host_reaches(address):
+def test_loopback_addresses_do_not_reach_out(address):
     assert not reaches_out(address)
 
 
@@ -39,5 +39,5 @@ def test_what_only_this_host_reaches(address):
         "nonsense",
     ],
 )
-def test_what_others_may_reach_and_what_nobody_knows(address):
+def test_public_and_unknown_addresses_reach_out(address):
     assert reaches_out(address)

@@ -61,7 +61,7 @@ for make in (client, messenger, service, server):
 
 
 @pytest.mark.slow
-def test_whatever_opens_sockets_refuses_or_opens_at_every_limit(tmp_path: Path) -> None:
+def test_a_caller_that_opens_sockets_is_refused_or_succeeds_at_every_limit(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
@@ -84,7 +84,7 @@ def limited(more: int) -> Iterator[None]:
             os.close(each)
 
 
-def test_what_is_left_is_told_with_how_to_allow_more() -> None:
+def test_the_error_names_the_free_files_and_how_to_allow_more() -> None:
     with limited(FILES_FREE_MIN - 5), pytest.raises(ConfigurationError, match=r"; [12]\d are left, .* ulimit -n 1024$"):
         check_files()
     with limited(FILES_FREE_MIN + 5):

@@ -49,7 +49,7 @@ print(*where.iterdir())
 
 
 @pytest.mark.parametrize("library", ["gevent", "eventlet"])
-def test_what_waits_refuses_where_threads_and_sockets_are_replaced(library: str, tmp_path: Path) -> None:
+def test_a_blocking_call_is_refused_under_patched_threads_and_sockets(library: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", PROGRAM, library, str(tmp_path)],
         capture_output=True, text=True, timeout=60, check=False,

@@ -1,4 +1,4 @@
-"""What an attempt to connect says of an address."""
+"""The facts that an attempt to connect reveals of an address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import zmq
 from pubsub.base.reachability import mechanism, obstacles, rejection
 
 
-def test_who_listens_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_listening_socket_is_no_obstacle(tmp_path: Path) -> None:
     with zmq.Context() as context:
         for endpoint in ("tcp://127.0.0.1:*", f"ipc://{tmp_path}/s"):
             with context.socket(zmq.ROUTER) as router:
@@ -35,7 +35,7 @@ def test_each_address_is_named_with_its_reason(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("endpoint", ["tcp://127.0.0.1:*", "tcp://[::1]:*", "ipc://{}/s"])
 @pytest.mark.parametrize("name", ["NULL", "PLAIN", "CURVE"])
-def test_zeromq_says_how_it_lets_others_in(tmp_path: Path, endpoint: str, name: str) -> None:
+def test_the_mechanism_of_a_zeromq_socket_is_found(tmp_path: Path, endpoint: str, name: str) -> None:
     context = zmq.Context()
     with context.socket(zmq.ROUTER) as router:
         router.linger = 0
@@ -51,7 +51,7 @@ def test_zeromq_says_how_it_lets_others_in(tmp_path: Path, endpoint: str, name: 
 
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 32, b"\xff" * 9, b"\xff" * 64])
-def test_who_is_not_zeromq_says_nothing(words: bytes) -> None:
+def test_a_socket_other_than_zeromq_has_no_mechanism(words: bytes) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -65,7 +65,7 @@ def test_who_is_not_zeromq_says_nothing(words: bytes) -> None:
         thread.join()
 
 
-def test_who_does_not_answer_in_time_or_is_not_there_says_nothing(tmp_path: Path) -> None:
+def test_a_silent_or_absent_socket_has_no_mechanism(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
         assert mechanism(address, 0.01) == ""
@@ -84,7 +84,7 @@ def test_who_does_not_answer_in_time_or_is_not_there_says_nothing(tmp_path: Path
         (b"", ""),  # A balancer behind which nobody is, or that is full: nothing is known.
     ],
 )
-def test_what_listens_and_is_not_zeromq_is_named(words: bytes, said: str) -> None:
+def test_a_listener_other_than_zeromq_is_named(words: bytes, said: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def serve() -> None:
@@ -99,7 +99,7 @@ def test_what_listens_and_is_not_zeromq_is_named(words: bytes, said: str) -> Non
         thread.join()
 
 
-def test_what_accepts_connections_and_says_nothing_is_named() -> None:
+def test_a_listener_that_sends_nothing_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         address = f"tcp://127.0.0.1:{listening.getsockname()[1]}"
         assert "sends nothing: it is stopped, or is no ZeroMQ socket" in rejection(address, 0.05)

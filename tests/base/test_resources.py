@@ -1,4 +1,4 @@
-"""What a process uses of its machine."""
+"""The use of the machine by a process."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from pathlib import Path
 from pubsub.base.resources import used
 
 
-def test_memory_and_the_disk_under_a_directory_are_told(tmp_path: Path) -> None:
+def test_memory_and_the_disk_under_a_directory_are_reported(tmp_path: Path) -> None:
     found = used(tmp_path)
     assert 1_000_000 < found["memory_bytes"] < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     assert 0 < found["disk_free_bytes"] <= found["disk_size_bytes"] - found["disk_used_bytes"]
 
 
-def test_of_a_directory_that_is_not_there_nothing_is_known(tmp_path: Path) -> None:
+def test_a_missing_directory_has_figures_of_zero(tmp_path: Path) -> None:
     found = used(tmp_path / "gone")
     assert (found["disk_size_bytes"], found["disk_free_bytes"], found["disk_used_bytes"]) == (0, 0, 0)
 
 
-def test_a_process_is_allowed_as_many_files_as_the_machine_lets_it() -> None:
+def test_a_process_may_open_as_many_files_as_the_machine_allows() -> None:
     code = (
         "import resource as r; from pubsub.base import resources as s\n"
         "soft, hard = r.getrlimit(r.RLIMIT_NOFILE); r.setrlimit(r.RLIMIT_NOFILE, (64, hard)); s.allow_connections()\n"

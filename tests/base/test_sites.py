@@ -1,4 +1,4 @@
-"""Whose requests are answered, by what a browser says of where they come from."""
+"""The requests that are answered, by their origin in a browser's headers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def refused(sites: Sites = SITES, reached: str = "10.0.0.7", **said: str) -> boo
     "[::1]:8080", "[0:0:0:0:0:0:0:1]:8080", "pubsub.example", "PubSub.Example:9000", "[2001:db8::1]:8080",
     "[2001:DB8:0::1]", "bound.example:8080", "10.0.0.7:8080", "",
 ])  # fmt: skip
-def test_it_is_known_by_the_loopbacks_names_its_own_and_those_that_were_named(host: str) -> None:
+def test_loopback_names_and_named_hosts_are_accepted(host: str) -> None:
     assert not refused(host=host)
 
 
@@ -35,7 +35,7 @@ def test_it_is_known_by_the_loopbacks_names_its_own_and_those_that_were_named(ho
     "localhost:", "localhost:8080:8080", "localhost/", "localhost evil.example", "::1", "[::1", "127.1", "2130706433",
     "0x7f.0.0.1", "local\xadhost", ",localhost", "localhost,evil.example",
 ])  # fmt: skip
-def test_any_other_name_is_foreign(host: str) -> None:
+def test_any_other_host_is_refused(host: str) -> None:
     assert refused(host=host)
 
 
@@ -45,7 +45,7 @@ def test_any_other_name_is_foreign(host: str) -> None:
     ("LocalHost:8080", "http://localhost:8080"), ("pubsub.example:8080", "http://pubsub.example:8080"),
     (HERE, "https://pubsub.example"), (HERE, "https://app.example"), (HERE, "http://localhost:3000"),
 ])  # fmt: skip
-def test_its_own_pages_and_those_of_sites_that_were_named_may_ask(host: str, origin: str) -> None:
+def test_pages_of_the_process_and_of_named_sites_are_accepted(host: str, origin: str) -> None:
     assert not refused(host=host, origin=origin)
     assert not refused(host=host, origin=origin, sec_fetch_site="same-origin")
 
@@ -57,34 +57,34 @@ def test_its_own_pages_and_those_of_sites_that_were_named_may_ask(host: str, ori
     "https://pubsub.example:8443", "http://bound.example", "chrome-extension://abc", "127.0.0.1:8080", "http://127.0.0.1:8080/",
     "HTTPS://APP.EXAMPLE/", "https://app.example https://app.example",
 ])  # fmt: skip
-def test_pages_of_any_other_site_may_not_ask(origin: str) -> None:
+def test_pages_of_any_other_site_are_refused(origin: str) -> None:
     assert refused(host=HERE, origin=origin)
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "", "Same-Origin", "anything", "none, cross-site"])
-def test_what_a_browser_calls_foreign_is_foreign_unless_its_origin_was_named(site: str) -> None:
+def test_a_cross_site_request_is_refused_unless_its_origin_is_named(site: str) -> None:
     assert refused(host=HERE, sec_fetch_site=site)
     assert refused(host=HERE, origin="http://127.0.0.1:8080", sec_fetch_site=site)
     assert not refused(host=HERE, origin="https://app.example", sec_fetch_site=site)
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])
-def test_what_a_person_opened_or_its_own_page_asks_is_answered(site: str) -> None:
+def test_a_request_of_a_person_or_of_the_same_page_is_answered(site: str) -> None:
     assert not refused(host=HERE, sec_fetch_site=site)
 
 
-def test_a_program_that_says_nothing_of_this_is_answered() -> None:
+def test_a_program_without_these_headers_is_answered() -> None:
     assert not refused()
     assert not refused(Sites())
 
 
-def test_what_is_said_twice_is_foreign() -> None:
+def test_a_repeated_header_is_refused() -> None:
     assert SITES.refusal(Asked(("localhost", "localhost"), (), ()))
     assert SITES.refusal(Asked((HERE,), ("http://127.0.0.1:8080",) * 2, ()))
     assert SITES.refusal(Asked((HERE,), (), ("same-origin", "cross-site")))
 
 
-def test_where_any_host_will_do_pages_of_other_sites_may_not_ask_all_the_same() -> None:
+def test_pages_of_other_sites_are_refused_though_any_host_is_accepted() -> None:
     for sites in (Sites.of(["*"], []), Sites(any_host=True)):
         assert not refused(sites, host="evil.example")
         assert not refused(sites, host="public.example", origin="https://public.example")
@@ -101,7 +101,7 @@ def test_a_host_is_a_name_or_an_address(text: str, host: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "http://a", "a:80", "[::1]:80", "a b", "a/b", "*.example", "a@b"])
-def test_what_is_no_host_is_refused(text: str) -> None:
+def test_an_invalid_host_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="a host is"):
         parse_host(text)
 
@@ -117,12 +117,12 @@ def test_an_origin_is_written_as_browsers_write_it(text: str, origin: str) -> No
 @pytest.mark.parametrize(
     "text", ["", "*", "null", "app.example", "ftp://a", "http://", "http://a/b", "http://a b", "http://u@a"]
 )
-def test_what_is_no_origin_is_refused(text: str) -> None:
+def test_an_invalid_origin_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="an origin is"):
         parse_origin(text)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["host", "origin", "sec-fetch-site"]), st.binary(max_size=30)), max_size=4))
-def test_whatever_is_said_it_is_answered_or_refused_in_one_line(said: list[tuple[str, bytes]]) -> None:
+def test_any_headers_are_accepted_or_refused_in_one_line(said: list[tuple[str, bytes]]) -> None:
     found = SITES.refusal(asked([(name.encode(), value) for name, value in said]))
     assert found.isprintable()

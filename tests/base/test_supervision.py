@@ -1,4 +1,4 @@
-"""What systemd is told: when a process is ready, that its own loop turns, and that it stops."""
+"""Reports to systemd: that a process is ready, that its own loop turns, and that it stops."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_state_arrives_at_a_path_and_at_an_abstract_socket(manager: Manager) -
     assert manager.told() == ["READY=1"]
 
 
-def test_where_there_is_no_manager_nothing_happens_and_a_lost_one_is_logged(
+def test_a_process_without_a_manager_notifies_nobody_and_logs_a_lost_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
@@ -99,7 +99,7 @@ def test_a_turn_is_reported_three_times_in_the_time_of_the_watchdog(manager: Man
     "environment",
     [{}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "soon"}, {"WATCHDOG_USEC": "1000", "WATCHDOG_PID": "1"}],
 )
-def test_a_watchdog_that_is_off_or_of_another_process_is_told_nothing(
+def test_a_watchdog_that_is_off_or_of_another_process_sends_nothing(
     manager: Manager, environment: dict[str, str]
 ) -> None:
     watchdog = Watchdog(manager.environment() | environment)

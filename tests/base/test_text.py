@@ -23,7 +23,7 @@ MARK = b"\xef\xbb\xbf"
 TOKEN = "t" * 43
 
 
-def test_a_mark_is_no_part_of_the_text() -> None:
+def test_a_byte_order_mark_is_no_part_of_the_text() -> None:
     assert without_mark(MARK + b"a") == without_mark(b"a") == b"a"
     assert without_mark(MARK + MARK) == MARK
     assert without_mark(b"") == b""
@@ -59,7 +59,9 @@ FILES: list[tuple[Any, bytes]] = [
 
 
 @pytest.mark.parametrize(("read", "content"), FILES, ids=lambda value: getattr(value, "__name__", ""))
-def test_every_file_that_a_person_writes_may_begin_with_a_mark(read: Any, content: bytes, tmp_path: Path) -> None:
+def test_every_file_written_by_a_person_may_begin_with_a_byte_order_mark(
+    read: Any, content: bytes, tmp_path: Path
+) -> None:
     path = tmp_path / "file"
     path.touch(0o600)
     path.write_bytes(content)
@@ -72,7 +74,7 @@ def test_every_file_that_a_person_writes_may_begin_with_a_mark(read: Any, conten
     assert "\n" not in str(caught.value)
 
 
-def test_lines_that_are_put_begin_behind_a_mark() -> None:
+def test_lines_of_a_put_begin_behind_a_byte_order_mark() -> None:
     for content, lines in (
         (MARK + b"a\n" + MARK + b"b\n", [b"a\n", MARK + b"b\n"]),
         (b"a\nb", [b"a\n", b"b"]),

@@ -1,4 +1,4 @@
-"""A thread starts, or the system refuses it; an exception of a signal handler stays what it is."""
+"""A thread starts, or the system refuses it; an exception of a signal handler is not changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a URL: neither its user and password nor its query."""
+"""The shown part of a URL: neither its user and password nor its query."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ SECRET = st.text(st.characters(codec="ascii", exclude_characters="@/?#*", catego
     ("http://u:p@@a/", "http://***@a/"),
     ("nothing?key=1", "nothing?***"),
 ])  # fmt: skip
-def test_a_url_is_shown_without_what_nobody_else_should_know(url: str, shown: str) -> None:
+def test_a_url_is_shown_without_its_secrets(url: str, shown: str) -> None:
     assert masked(url) == shown
     assert is_masked(shown) == (shown != url and "://" in url)
     assert masked(shown) == shown
 
 
 @given(SECRET, SECRET)
-def test_no_error_shows_it_either(password: str, query: str) -> None:
+def test_an_error_shows_no_secret_of_a_url(password: str, query: str) -> None:
     url = f"https://user:{password}@a.example/hook?{query}"
     for text in (url, f"cannot reach {url} now", f"no such host: user:{password}@a.example", f"bad {query} there"):
         assert password not in scrubbed(text, url).replace("a.example", "")
         assert query not in scrubbed(text, url).replace("a.example", "")
 
 
-def test_what_httpx2_logs_of_a_request_is_masked(caplog: pytest.LogCaptureFixture) -> None:
+def test_urls_in_the_log_of_httpx2_are_masked(caplog: pytest.LogCaptureFixture) -> None:
     mask_logged_urls()
     with caplog.at_level(logging.INFO, "httpx2"):
         logging.getLogger("httpx2").info('HTTP Request: %s %s "%d"', "POST", "https://u:p@a/x?key=1", 200)

@@ -1,4 +1,4 @@
-"""The write-ahead log as our code reads it: where it lies, what a file lacks, and what failed commits leave in it."""
+"""The write-ahead log as read by the package: its place, the missing pages of a file, the rest of failed commits."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def written(path: Path, commits: int) -> apsw.Connection:
     return db
 
 
-def test_the_log_lies_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> None:
+def test_the_log_is_beside_the_target_of_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     link = tmp_path / "x.db"
     link.symlink_to(tmp_path / "elsewhere" / "y.db")
@@ -47,13 +47,13 @@ def test_the_log_lies_beside_the_file_that_a_link_leads_to(tmp_path: Path) -> No
         (1 << 30, LOCKED + 1, (), 1),
     ],
 )
-def test_pages_are_missing_that_neither_the_file_has_nor_the_log(
+def test_pages_in_neither_the_file_nor_the_log_are_missing(
     size: int, pages: int, logged: tuple[int, ...], missing: int
 ) -> None:
     assert missing_pages(size, pages, PAGE, logged) == missing
 
 
-def test_frames_behind_those_that_count_are_blanked(tmp_path: Path) -> None:
+def test_frames_behind_the_last_valid_one_are_blanked(tmp_path: Path) -> None:
     db = written(tmp_path / "x.db", 5)
     log = log_of(tmp_path / "x.db")
     before = list(frames(log, checked=True))
@@ -63,7 +63,7 @@ def test_frames_behind_those_that_count_are_blanked(tmp_path: Path) -> None:
     db.close()
 
 
-def test_an_empty_log_is_left_alone(tmp_path: Path) -> None:
+def test_an_empty_log_is_left_unchanged(tmp_path: Path) -> None:
     (tmp_path / "x.db-wal").write_bytes(b"")
     blank_behind(tmp_path / "x.db-wal", 0)
     assert (tmp_path / "x.db-wal").read_bytes() == b""

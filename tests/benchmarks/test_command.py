@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
+"""`python -m benchmarks`: every measure for a moment, and the form of its output. No test asks for speed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def bench(capsys: pytest.CaptureFixture[str], directory: Path, *options: str) ->
 
 
 @pytest.mark.slow
-def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_measure_gives_every_figure_that_it_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     facts = bench(capsys, tmp_path, "--secs", "0.02", "--reps", "1", "--sizes", "64")
     found = {(one["measure"], one["figure"]): one for one in facts["results"]}
     wanted = {(measure.name, figure): unit for measure in MEASURES for figure, unit in measure.units.items()}
@@ -44,7 +44,7 @@ def test_every_measure_gives_every_figure_it_names(tmp_path: Path, capsys: pytes
 
 
 @pytest.mark.slow
-def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
+def test_repetitions_and_sizes_are_interleaved_and_have_floors(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = bench(
@@ -62,7 +62,7 @@ def test_repetitions_and_sizes_are_interleaved_and_come_with_their_floors(
 
 
 @pytest.mark.slow
-def test_with_keys_each_figure_stands_beside_the_one_without(
+def test_each_figure_with_keys_is_beside_the_one_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", "of another cluster")
@@ -78,7 +78,7 @@ def test_with_keys_each_figure_stands_beside_the_one_without(
 
 
 @pytest.mark.slow
-def test_with_a_standby_each_figure_stands_beside_the_one_without(
+def test_each_figure_with_a_standby_is_beside_the_one_without(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from benchmarks.standby import STANDBY_MEASURES
@@ -105,7 +105,7 @@ def test_with_a_standby_each_figure_stands_beside_the_one_without(
         (["--secs", "0"], "secs"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_line(
+def test_an_impossible_measure_ends_with_one_line(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(options) in {2, ConfigurationError.exit_code}
@@ -114,7 +114,7 @@ def test_what_cannot_be_measured_is_said_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_redis_that_is_not_installed_is_said_before_anything_is_started(
+def test_a_missing_redis_is_reported_before_anything_is_started(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: None)
@@ -123,7 +123,7 @@ def test_redis_that_is_not_installed_is_said_before_anything_is_started(
 
 
 @pytest.mark.parametrize("missing", ["redis", "hiredis"])
-def test_the_library_that_is_not_installed_is_named(
+def test_a_missing_library_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
 ) -> None:
     monkeypatch.setattr(shutil, "which", lambda _: "/bin/redis-server")

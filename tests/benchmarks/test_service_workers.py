@@ -10,7 +10,7 @@ import pytest
 from benchmarks.service_workers import KINDS, SIDES, WARM_REQUESTS, Meter, measure, show
 
 
-def test_only_requests_after_the_first_ones_are_measured() -> None:
+def test_the_first_requests_are_not_measured() -> None:
     meter = Meter(2)
     assert not any(meter.take() for _ in range(WARM_REQUESTS + 1))
     began = time.thread_time()

@@ -11,14 +11,14 @@ from benchmarks.services import cases, measure, show
 from pubsub.errors import ConfigurationError
 
 
-def test_each_case_has_the_broker_beside_what_it_is_compared_with() -> None:
+def test_each_case_has_a_counterpart_through_the_broker() -> None:
     for rival in (False, True):
         found = cases(rival)
         assert all(case._replace(through="broker") in found for case in found)
     assert {case.through for case in cases(rival=False)} == {"broker", "forwarder"}
 
 
-def test_a_rival_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_rival_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"mdbroker\.py"):
         measure(0.1, 1, tmp_path)
 

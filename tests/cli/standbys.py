@@ -1,4 +1,4 @@
-"""A proxy and a server with two members, each a process that a person would start, and what status says of them."""
+"""A proxy and a server with two members, each a process as started by a person, and their status."""
 
 from __future__ import annotations
 

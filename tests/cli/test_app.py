@@ -29,7 +29,7 @@ def test_help_names_every_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"  {name} " in shown for name in LAZY)
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_option_version_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out == f"pubsub {version('pirate-pubsub')}\n"
 
@@ -84,7 +84,7 @@ def test_a_bad_setting_is_one_line_and_exit_code_8(
     assert captured.err.count("\n") == 1
 
 
-def test_help_of_a_client_can_be_asked_for_behind_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_client_works_behind_its_id(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["client", "billing", "--help"]) == 0
     assert "unsubscribe" in capsys.readouterr().out
 
@@ -185,7 +185,7 @@ def test_an_interrupt_while_a_command_starts_prints_nothing(module: str, tmp_pat
     ],
     ids=" ".join,
 )
-def test_a_default_address_at_which_nobody_answers_is_told_as_that(
+def test_an_unanswered_default_address_is_named_as_the_default(
     command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     nobody = "tcp://127.255.255.254:9"
@@ -211,7 +211,7 @@ SECRET = "sk_" + "A" * 43
     ["CLIENT_KEY_FILE", "CLIENT_PROXY_KEYS", "CLIENT_PROXIES", "AUTHORIZED", "SERVER_AUDIT_FILE", f"SERVER_{SECRET}"],
 )
 @pytest.mark.parametrize("words", [["config", "show"], ["config", "show", "--json"], ["client", "alice", "flush"]])
-def test_a_secret_key_in_the_wrong_place_is_shown_by_nobody(
+def test_no_command_shows_a_secret_key_in_the_wrong_setting(
     setting: str,
     words: list[str],
     tmp_path: Path,
@@ -237,7 +237,7 @@ def test_a_secret_key_in_the_wrong_place_is_shown_by_nobody(
         ["up", "--dir", f"/dev/null/{SECRET}", "--keys"],
     ],
 )
-def test_nor_on_the_command_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_command_shows_a_secret_key_among_its_words(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words) != 0
     out, err = capsys.readouterr()
     assert "A" * 16 not in out + err

@@ -1,4 +1,4 @@
-"""`pubsub bench`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
+"""`pubsub bench`: every measure for a moment, and the form of its output. No test asks for speed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOM = Path(measures.__file__).parent
 
 
 @pytest.mark.slow
-def test_every_measure_gives_every_figure_it_names_in_every_repetition_and_size(
+def test_every_measure_gives_every_figure_in_every_repetition_and_size(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--secs", "0.02", "--reps", "2", "--sizes", "10,64", "--json"]
@@ -42,7 +42,7 @@ def test_every_measure_gives_every_figure_it_names_in_every_repetition_and_size(
     assert not list(tmp_path.iterdir()), "nothing stays behind"
 
 
-def test_a_checkout_measures_the_same_by_the_same_names() -> None:
+def test_a_checkout_measures_the_same_figures() -> None:
     more = {measure.name: measure for measure in MORE}
     for measure in MEASURES:
         same = more[measure.name]
@@ -53,7 +53,7 @@ def test_the_room_stays_small() -> None:
     assert sum(len(path.read_text().splitlines()) for path in ROOM.glob("*.py")) <= 600
 
 
-def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_bench_prints_a_table_without_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--only", "put-1000"]) == 0
     out = capsys.readouterr().out
     assert "measure" in out
@@ -71,7 +71,7 @@ def test_without_json_it_is_a_table(tmp_path: Path, capsys: pytest.CaptureFixtur
         (["--spark"], "No such option: --spark"),
     ],
 )
-def test_what_cannot_be_measured_is_said_in_one_line(
+def test_an_impossible_measure_ends_with_one_line(
     options: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["bench", *options]) in {2, ConfigurationError.exit_code}
@@ -80,14 +80,14 @@ def test_what_cannot_be_measured_is_said_in_one_line(
     assert err.count("\n") == 1
 
 
-def test_a_ratio_says_how_many_times_as_good_it_is() -> None:
+def test_a_ratio_counts_how_many_times_as_good_a_figure_is() -> None:
     rate = Series("put", "rate", 1, "records/s", [10.0, 20.0, 90.0], [], [5.0, 5.0, 5.0])
     latency = Series("put", "p50", 1, "µs", [10.0], [5.0], [20.0])
     assert (rate.ratio, rate.share) == (4.0, None)
     assert (latency.ratio, latency.share) == (2.0, 2.0)
 
 
-def test_what_is_nothing_is_not_compared() -> None:
+def test_figures_of_zero_are_not_compared() -> None:
     assert Series("large", "idle", 1, "% CPU", [0.0, 2.0, 1.0], [], [1.0, 1.0, 0.0]).ratio == 0.5
     assert Series("large", "idle", 1, "% CPU", [0.0], [], [1.0]).ratio is None
 

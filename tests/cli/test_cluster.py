@@ -102,7 +102,7 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_cluster_comes_up_is_whole_and_goes_soon(
+def test_a_cluster_starts_completely_and_stops_soon(
     tmp_path: Path, number: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with up(tmp_path) as cluster:
@@ -124,14 +124,14 @@ def test_a_cluster_comes_up_is_whole_and_goes_soon(
 
 
 @pytest.mark.slow
-def test_it_comes_up_again_at_the_same_addresses(tmp_path: Path) -> None:
+def test_a_cluster_starts_again_at_the_same_addresses(tmp_path: Path) -> None:
     with up(tmp_path, "--servers", "1") as cluster:
         before = [one.get("clients") for one in cluster.facts["processes"]]
     with up(tmp_path, "--servers", "1") as cluster:
         assert [one.get("clients") for one in cluster.facts["processes"]] == before
 
 
-def test_with_keys_it_comes_up_again_with_the_same_ones(tmp_path: Path) -> None:
+def test_a_cluster_with_keys_starts_again_with_the_same_keys(tmp_path: Path) -> None:
     def files() -> dict[str, bytes]:
         names = ("proxies", "authorized", "client.key", "p1/key", "s1/key")
         return {name: (tmp_path / name).read_bytes() for name in names}
@@ -147,7 +147,7 @@ def test_with_keys_it_comes_up_again_with_the_same_ones(tmp_path: Path) -> None:
         assert files() == before
 
 
-def test_keys_come_to_a_cluster_that_had_none(tmp_path: Path) -> None:
+def test_a_cluster_without_keys_can_get_keys(tmp_path: Path) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1"):
         (before,) = read_proxies(tmp_path / "proxies")
         assert not before.keys
@@ -166,7 +166,7 @@ def test_a_process_that_dies_is_reported_and_the_exit_code_says_so(tmp_path: Pat
         assert code == 1
 
 
-def test_with_restart_a_process_that_died_is_started_again(tmp_path: Path) -> None:
+def test_a_dead_process_is_started_again_with_the_option_restart(tmp_path: Path) -> None:
     with up(tmp_path, "--proxies", "1", "--servers", "1", "--restart") as cluster:
         os.kill(cluster.pid("p1"), signal.SIGKILL)
         cluster.errors_until(b"was ended by SIGKILL; starting it again")
@@ -190,7 +190,7 @@ def test_a_second_cluster_in_the_same_directory_is_one_line_that_names_the_first
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1])
-def test_whatever_signal_ends_up_ends_its_children(tmp_path: Path, number: int) -> None:
+def test_every_signal_that_ends_up_ends_its_children(tmp_path: Path, number: int) -> None:
     # A shell starts what it runs in the background with some of them ignored, and that would be respected.
     before = signal.signal(number, signal.SIG_DFL)
     try:
@@ -261,7 +261,7 @@ def test_children_end_when_up_was_killed_and_the_next_up_starts(tmp_path: Path, 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
-def test_closed_streams_keep_nobody_from_running(tmp_path: Path, closed: tuple[int, ...]) -> None:
+def test_a_cluster_runs_with_closed_streams(tmp_path: Path, closed: tuple[int, ...]) -> None:
     command = [sys.executable, "-m", "pubsub", "up", "--dir", str(tmp_path), "--proxies", "1", "--servers", "1"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=closing(*closed))
     try:
@@ -291,7 +291,7 @@ def test_roles_run_without_any_standard_stream(tmp_path: Path) -> None:
     assert [process.wait(20) for process in running] == [0, 0]
 
 
-def test_a_server_says_which_proxy_it_cannot_reach(tmp_path: Path) -> None:
+def test_a_server_names_the_proxy_that_it_cannot_reach(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"  # Bound, and nobody listens.
@@ -305,7 +305,7 @@ def test_a_server_says_which_proxy_it_cannot_reach(tmp_path: Path) -> None:
             process.communicate(timeout=20)
 
 
-def test_who_has_said_who_may_enter_gets_no_cluster_without_keys(
+def test_a_cluster_without_keys_is_refused_if_an_access_list_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PUBSUB_AUTHORIZED", "elsewhere/authorized")
@@ -320,7 +320,7 @@ def test_the_number_of_proxies_is_fixed(tmp_path: Path, capsys: pytest.CaptureFi
     assert "names 2, and the proxies of a cluster are fixed" in capsys.readouterr().err
 
 
-def test_a_directory_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_impossible_directory_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").write_text("")
     assert main(["up", "--dir", str(tmp_path / "file" / "x")]) == 8
     assert "Not a directory" in capsys.readouterr().err

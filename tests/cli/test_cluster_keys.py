@@ -1,4 +1,4 @@
-"""The keys that `pubsub up --keys` makes: what is made once, kept, and never given back."""
+"""The keys that `pubsub up --keys` makes: each is made once, kept, and never authorized again after a revocation."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def public(path: Path) -> bytes:
     return pair_of(read_key_file(path)).public
 
 
-def test_one_client_may_do_everything_under_every_id(keys: ClusterKeys) -> None:
+def test_one_client_key_has_every_right_under_every_id(keys: ClusterKeys) -> None:
     (line,) = read_authorized(keys.authorized).lines
     assert (line.role, str(line.id), line.key) == (Role.CLIENT, "*", public(keys.client))
     assert line.rights == ("put=*", "get=*", "names=*", "call=*", "serve=*", "status", "operate")
     assert stat.S_IMODE(keys.client.stat().st_mode) == 0o600
 
 
-def test_a_process_gets_a_key_of_its_own_once(tmp_path: Path, keys: ClusterKeys) -> None:
+def test_a_process_gets_its_own_key_once(tmp_path: Path, keys: ClusterKeys) -> None:
     options = keys.options("server", "s1")
     assert options == ["--key", str(tmp_path / "s1/key"), "--authorized", str(tmp_path / "authorized")]
     before = public(tmp_path / "s1/key")
@@ -49,7 +49,7 @@ def test_a_process_gets_a_key_of_its_own_once(tmp_path: Path, keys: ClusterKeys)
     assert keys.authorized.read_text() == text
 
 
-def test_what_was_revoked_does_not_come_back(tmp_path: Path, keys: ClusterKeys) -> None:
+def test_a_revoked_key_is_not_authorized_again(tmp_path: Path, keys: ClusterKeys) -> None:
     keys.options("server", "s1")
     revoke_lines(keys.authorized, "s1", None, None)
     text = format_public(public(tmp_path / "s1/key"))
@@ -58,7 +58,7 @@ def test_what_was_revoked_does_not_come_back(tmp_path: Path, keys: ClusterKeys) 
     assert read_authorized(keys.authorized).keys_of(Role.SERVER, "s1") == ()
 
 
-def test_it_goes_on_where_it_was_killed_between_key_and_line(tmp_path: Path) -> None:
+def test_a_start_killed_between_key_and_line_is_completed(tmp_path: Path) -> None:
     make_key_file(tmp_path / "client.key", new_pair().secret)
     keys = ClusterKeys(tmp_path)
     assert not keys.there
@@ -67,14 +67,14 @@ def test_it_goes_on_where_it_was_killed_between_key_and_line(tmp_path: Path) -> 
     assert read_authorized(keys.authorized).lines[0].key == public(keys.client)
 
 
-def test_a_file_of_who_is_authorized_that_is_gone_stops_the_cluster(tmp_path: Path, keys: ClusterKeys) -> None:
+def test_a_missing_access_list_stops_the_cluster(tmp_path: Path, keys: ClusterKeys) -> None:
     keys.options("proxy", "p1")
     keys.authorized.unlink()
     with pytest.raises(ConfigurationError, match="No such file"):
         keys.options("proxy", "p1")
 
 
-def test_proxies_are_named_with_their_keys_and_keep_those_of_a_rotation(tmp_path: Path, keys: ClusterKeys) -> None:
+def test_proxies_are_listed_with_their_keys_and_keep_rotated_ones(tmp_path: Path, keys: ClusterKeys) -> None:
     for name in ("p1", "p2", "p3"):
         keys.options("proxy", name)
     own = [public(tmp_path / name / "key") for name in ("p1", "p2", "p3")]

@@ -248,7 +248,7 @@ def test_a_cluster_of_the_containers_serves_is_killed_and_stops_in_order(place: 
         assert place.stop(name, signal.Signals[service["stop_signal"]], seconds) == 0, name
 
 
-def test_each_unit_has_its_example_and_all_are_shut_in_alike() -> None:
+def test_each_unit_has_its_example_and_all_are_confined_alike() -> None:
     examples = {path.stem for path in (DEPLOY / "systemd/etc").glob("*.env")} - {"cluster"}
     assert {name.removeprefix("pubsub-").replace("@", "-") for name in ENABLED} == examples
     own = {"Description", "EnvironmentFile", "StateDirectory", "ExecStart"}
@@ -272,7 +272,7 @@ def test_systemd_takes_the_units(tmp_path: Path) -> None:
     assert (done.returncode, ours) == (0, [])
 
 
-def test_containers_are_shut_in_and_only_the_gateway_is_reached_and_asks_for_a_token() -> None:
+def test_containers_are_confined_and_only_the_gateway_is_reachable_with_a_token() -> None:
     for name, service in SERVICES.items():
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
@@ -284,7 +284,7 @@ def test_containers_are_shut_in_and_only_the_gateway_is_reached_and_asks_for_a_t
     assert SERVICES["gateway"]["ports"] == ["127.0.0.1:8080:8080"]
 
 
-def test_the_image_is_made_of_what_is_there() -> None:
+def test_the_image_is_made_of_existing_files() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     copied = re.findall(r"^COPY (?!--from)(\S+) ", text, re.MULTILINE)

@@ -27,7 +27,7 @@ def place(tmp_path: Path) -> Iterator[Path]:
     assert not (tmp_path / "c").exists() or pubsub("down", "--dir", tmp_path / "c").returncode == 0
 
 
-def test_it_returns_when_the_cluster_is_up_and_down_stops_all_of_it(place: Path) -> None:
+def test_up_detached_returns_when_the_cluster_runs_and_down_stops_it(place: Path) -> None:
     up = pubsub("up", "--dir", place, "--detach", "--keys", "--servers", "1", "--json")
     assert up.returncode == 0, up.stderr
     assert f"pubsub down --dir {place}" in up.stderr
@@ -65,7 +65,7 @@ def test_a_cluster_that_does_not_come_up_is_one_line_that_says_why_and_leaves_no
     assert pubsub("down", "--dir", place).stdout == f"no cluster is running in {place}\n"
 
 
-def test_where_nothing_runs_that_is_said_and_a_directory_that_is_none_is_an_error(
+def test_down_reports_an_idle_directory_and_refuses_a_missing_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["down", "--dir", str(tmp_path / "none")]) == 8
@@ -74,7 +74,7 @@ def test_where_nothing_runs_that_is_said_and_a_directory_that_is_none_is_an_erro
     assert capsys.readouterr().out == f"no cluster is running in {tmp_path}\n"
 
 
-def test_a_process_that_was_given_the_id_of_another_is_left_alone(
+def test_a_process_with_a_reused_process_id_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(down, "WAIT_SECONDS", 0.1)
@@ -91,7 +91,7 @@ def test_a_process_that_was_given_the_id_of_another_is_left_alone(
         assert other.returncode == 0
 
 
-def test_a_line_of_an_earlier_release_counts_without_a_start(tmp_path: Path) -> None:
+def test_a_line_of_an_earlier_release_counts_without_a_start_time(tmp_path: Path) -> None:
     running = Running(tmp_path)
     with (tmp_path / "running").open("a") as file:
         file.write(json.dumps({"role": "proxy", "id": "p1", "pid": os.getpid()}) + "\n")

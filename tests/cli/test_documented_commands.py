@@ -51,7 +51,7 @@ def test_the_commands_of_a_page_exist(page: Path) -> None:
     assert [found for line in lines if (found := problem(line))] == []
 
 
-def test_a_command_or_an_option_that_is_not_there_is_found() -> None:
+def test_a_missing_command_or_option_is_found() -> None:
     assert problem("pubsub topic move TOPIC --to s2") == ""
     assert problem("pubsub client ID put TOPIC - --lines") == ""
     assert "shift" in problem("pubsub topic shift TOPIC")

@@ -34,7 +34,7 @@ def test_a_wrong_command_points_to_the_right_one(
     assert instead in line
 
 
-def test_a_name_that_nobody_can_guess_points_to_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_name_without_a_guess_points_to_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gibberish"]) == 2
     assert capsys.readouterr().err == "pubsub: error: No such command 'gibberish'; see: pubsub --help\n"
     assert hint("pubsub nothing", "put") == ""
@@ -46,7 +46,7 @@ def test_a_client_may_have_the_name_of_a_command(capsys: pytest.CaptureFixture[s
     assert "topic 'a b' is not allowed" in capsys.readouterr().err
 
 
-def test_what_a_hint_names_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_of_a_hint_exists(capsys: pytest.CaptureFixture[str]) -> None:
     named = {text for of in HINTS.values() for texts in of.values() for text in texts if text.startswith("pubsub ")}
     paths = {tuple(re.findall(r"[a-z-]+(?= |$)", text.removeprefix("pubsub ").split(" --")[0])) for text in named}
     for path in sorted(paths):

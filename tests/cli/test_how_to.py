@@ -56,7 +56,7 @@ def test_a_cluster_is_looked_at_and_a_server_is_drained(tmp_path: Path) -> None:
     assert "s1 takes topics again" in found
 
 
-def test_a_client_gets_a_key_another_key_and_none(tmp_path: Path) -> None:
+def test_a_client_gets_a_key_then_another_key_then_none(tmp_path: Path) -> None:
     lines = []
     for line in commands("secure.md"):
         text = re.sub(r"pk_RkB\w+|pk_OLD", "$(awk '{ print $3 }' made)", line)
@@ -82,7 +82,7 @@ def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
     assert "server s1 continues with 1 topics in new logs; start it now" in found
 
 
-def test_the_symptoms_of_the_page_are_what_commands_say(tmp_path: Path) -> None:
+def test_the_symptoms_of_the_page_are_printed_by_the_commands(tmp_path: Path) -> None:
     symptoms = re.findall(r"^\| (.*?) \| .* \| .* \|$", (PAGES / "troubleshoot.md").read_text(), re.MULTILINE)
     away = f"--proxy tcp://127.0.0.1:{free_port()} --timeout-seconds 1"
     lines = [

@@ -1,4 +1,4 @@
-"""Operators' commands on a cluster that lets nobody in without a key."""
+"""Operators' commands on a cluster that requires keys."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def everybody(command: Command) -> dict[str, Any]:
     return dict(until(look, "all processes answer"))
 
 
-def test_status_shows_who_is_authorized_where(command: Command) -> None:
+def test_status_shows_the_access_list_of_each_process(command: Command) -> None:
     found = everybody(command)
     assert {row["authorized"] for row in found["keys"]} == {done(command("keys", "list", "--json"))["digest"]}
     assert {row["id"] for row in found["keys"]} == {"p1", "p2", "s1", "s2"}
@@ -122,7 +122,7 @@ def test_a_topic_is_moved_and_a_server_drained_with_the_right_to_operate(command
         ("server", "forget", "s9", "--yes"),
     ],
 )
-def test_without_a_key_a_command_says_how_to_name_one(
+def test_a_command_without_a_key_names_the_option_for_one(
     command: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     monkeypatch.delenv("PUBSUB_CLIENT_KEY_FILE")
@@ -139,7 +139,7 @@ def test_a_key_without_the_right_is_denied_at_once(command: Command, directory: 
     assert "may not operate" in refused(command("server", "drain", "s1", "--yes", "--key", watcher), 22)
 
 
-def test_a_key_that_nobody_authorized_is_refused_by_every_proxy(command: Command, directory: Path) -> None:
+def test_an_unauthorized_key_is_refused_by_every_proxy(command: Command, directory: Path) -> None:
     key = new_key(directory, "nobody")
     started = time.monotonic()
     said = refused(command("status", "--key", key, "--wait", "60"), 21)
@@ -148,7 +148,7 @@ def test_a_key_that_nobody_authorized_is_refused_by_every_proxy(command: Command
     assert "pubsub keys authorize client" in said
 
 
-def test_a_revocation_says_who_has_followed(command: Command, directory: Path) -> None:
+def test_a_revocation_names_the_processes_that_loaded_the_file(command: Command, directory: Path) -> None:
     everybody(command)
     new_key(directory, "leaver", "put=*")
     code, out, err = command("keys", "revoke", "leaver", "--wait", "20")
@@ -159,7 +159,7 @@ def test_a_revocation_says_who_has_followed(command: Command, directory: Path) -
     assert facts["followed"] == {"proxy": ["p1", "p2"], "server": ["s1", "s2"]}
 
 
-def test_a_revocation_says_who_has_not_followed(command: Command, directory: Path) -> None:
+def test_a_revocation_names_the_processes_that_have_not_loaded_the_file(command: Command, directory: Path) -> None:
     everybody(command)
     (directory / "copy").write_text((directory / "authorized").read_text())  # Which nobody has been brought.
     code, out, err = command("keys", "revoke", "s2", "--authorized", str(directory / "copy"), "--wait", "0")
@@ -167,7 +167,7 @@ def test_a_revocation_says_who_has_not_followed(command: Command, directory: Pat
     assert out.splitlines()[-1] == "loaded by 0 of 2 proxies (not p1, p2) and 0 of 2 servers (not s1, s2)"
 
 
-def test_a_revocation_is_done_also_where_nobody_can_be_asked(
+def test_a_key_is_revoked_though_no_proxy_can_be_asked(
     command: Command, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, setting in (("third", str(directory / "none")), ("fourth", new_key(directory, "unknown"))):
@@ -180,7 +180,7 @@ def test_a_revocation_is_done_also_where_nobody_can_be_asked(
     assert command("keys", "revoke", "third")[0] == 13
 
 
-def test_a_file_that_cannot_be_used_changes_nothing_and_status_names_it(command: Command, directory: Path) -> None:
+def test_an_unusable_file_changes_nothing_and_status_names_it(command: Command, directory: Path) -> None:
     everybody(command)
     file = directory / "authorized"
     before = file.read_bytes()

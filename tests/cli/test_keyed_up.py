@@ -52,7 +52,7 @@ def test_proxies_and_servers_are_killed_and_each_message_comes_once(tmp_path: Pa
     assert taken == list(range(total))
 
 
-def test_from_no_keys_to_keys_is_a_stop_and_a_start_and_nothing_is_lost(tmp_path: Path) -> None:
+def test_a_cluster_gets_keys_by_a_stop_and_a_start_without_loss(tmp_path: Path) -> None:
     with up(tmp_path, *SMALL), client(tmp_path, "alice", key=False) as alice:
         alice.subscribe("orders")
         alice.put("orders", b"taken")

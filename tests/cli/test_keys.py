@@ -58,7 +58,7 @@ def refused(captured: Captured, code: int, *arguments: str) -> str:
 # new ---
 
 
-def test_a_clients_key_lies_beside_its_state_and_its_public_half_is_printed(capsys: Captured, home: Path) -> None:
+def test_a_clients_key_is_beside_its_state_and_its_public_half_is_printed(capsys: Captured, home: Path) -> None:
     role, name, public = done(capsys, "new", "client", "alice").split()
     path = home / "pirate-pubsub" / "client" / "alice" / "alice.key"
     assert (role, name) == ("client", "alice")
@@ -74,7 +74,7 @@ def test_a_clients_key_lies_beside_its_state_and_its_public_half_is_printed(caps
         ("proxy", "p1", "PUBSUB_PROXY_DIRECTORY", "key"),
     ],
 )
-def test_a_key_lies_where_the_settings_say_that_the_state_is(
+def test_a_key_is_in_the_state_directory_of_the_settings(
     capsys: Captured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str, name: str, setting: str, file: str
 ) -> None:
     monkeypatch.setenv(setting, str(tmp_path / "data"))
@@ -82,7 +82,7 @@ def test_a_key_lies_where_the_settings_say_that_the_state_is(
     assert len(read_key_file(tmp_path / "data" / file)) == 32
 
 
-def test_a_key_in_a_file_of_ones_own_and_as_json(capsys: Captured, tmp_path: Path) -> None:
+def test_a_key_is_written_to_a_named_file_and_printed_as_json(capsys: Captured, tmp_path: Path) -> None:
     path = tmp_path / "s1.key"
     facts = json.loads(done(capsys, "new", "server", "s1", "--out", str(path), "--json"))
     public = pair_of(read_key_file(path)).public
@@ -115,21 +115,21 @@ def test_a_key_is_never_overwritten_and_never_printed(capsys: Captured, tmp_path
         (["client", "spark-*"], 8, "client spark-* is a pattern and has no state directory"),
     ],
 )
-def test_a_key_that_cannot_be_made(capsys: Captured, arguments: list[str], code: int, complaint: str) -> None:
+def test_an_impossible_key_file_is_refused(capsys: Captured, arguments: list[str], code: int, complaint: str) -> None:
     assert complaint in refused(capsys, code, "new", *arguments)
 
 
 # authorize ---
 
 
-def test_two_commands_let_a_client_in(capsys: Captured, rules: Path) -> None:
+def test_two_commands_authorize_a_client(capsys: Captured, rules: Path) -> None:
     printed = done(capsys, "new", "client", "alice").split()
     assert done(capsys, "authorize", *printed).split() == [*printed, "put=*", "get=*"]
     (line,) = read_authorized(rules).lines
     assert (line.role, str(line.id), line.rights) == ("client", "alice", ("put=*", "get=*"))
 
 
-def test_rights_are_those_that_are_given(capsys: Captured, rules: Path) -> None:
+def test_the_given_rights_are_written(capsys: Captured, rules: Path) -> None:
     options = ["--put", "orders/*,audit", "--put", "b", "--get", "orders/*", "--names", "n-*", "--status", "--operate"]
     options += ["--call", "billing", "--serve", "stock,b*"]
     facts = json.loads(done(capsys, "authorize", "client", "spark-*", pk("a"), *options, "--json"))
@@ -161,7 +161,7 @@ def test_a_key_that_is_authorized_gets_the_rights_that_are_given_now(capsys: Cap
     assert rules.read_text().endswith("# a remark\n")
 
 
-def test_to_authorize_again_without_rights_changes_none(capsys: Captured, rules: Path) -> None:
+def test_authorizing_again_without_rights_changes_none(capsys: Captured, rules: Path) -> None:
     done(capsys, "authorize", "client", "alice", pk("alice"), "--put", "a")
     before = rules.stat().st_ino
     facts = json.loads(done(capsys, "authorize", "client", "alice", pk("alice"), "--json"))
@@ -192,7 +192,7 @@ def test_a_second_key_gets_the_rights_of_the_first_and_no_more(capsys: Captured,
         (["client", "a/b", pk("bob")], 2, "a character that no client ID has"),
     ],
 )
-def test_a_line_that_cannot_be_is_one_line_and_changes_nothing(
+def test_an_invalid_line_is_refused_in_one_line_and_changes_nothing(
     capsys: Captured, rules: Path, arguments: list[str], code: int, complaint: str
 ) -> None:
     done(capsys, "authorize", "client", "alice", pk("alice"))
@@ -203,14 +203,14 @@ def test_a_line_that_cannot_be_is_one_line_and_changes_nothing(
     assert rules.read_text() == before
 
 
-def test_a_file_that_is_wrong_is_not_made_worse(capsys: Captured, rules: Path) -> None:
+def test_an_invalid_file_is_not_changed(capsys: Captured, rules: Path) -> None:
     rules.write_text("nonsense\n")
     for command in (["authorize", "client", "a", pk("a")], ["revoke", "a"], ["list"]):
         assert "line 1: a line is: role, ID, key" in refused(capsys, 8, *command)
     assert rules.read_text() == "nonsense\n"
 
 
-def test_where_nobody_says_which_file(capsys: Captured) -> None:
+def test_a_command_without_an_access_list_names_the_option(capsys: Captured) -> None:
     for command in (["authorize", "client", "a", pk("a")], ["revoke", "a"], ["list"]):
         assert "no access list is named; give --authorized FILE" in refused(capsys, 8, *command)
 
@@ -227,7 +227,7 @@ def three(rules: Path) -> Path:
     return rules
 
 
-def test_an_id_goes_with_all_its_keys_and_nothing_else_does(capsys: Captured, three: Path) -> None:
+def test_revoking_an_id_removes_all_its_keys_and_no_other(capsys: Captured, three: Path) -> None:
     assert done(capsys, "revoke", "alice").splitlines() == [
         f"revoked: client alice {pk('a')} put=a",
         f"revoked: client alice {pk('b')} put=a",
@@ -235,7 +235,7 @@ def test_an_id_goes_with_all_its_keys_and_nothing_else_does(capsys: Captured, th
     assert three.read_text() == f"# kept\nclient bob {pk('c')}\nserver bob {pk('d')}\n"
 
 
-def test_one_key_goes_alone(capsys: Captured, three: Path) -> None:
+def test_one_key_is_revoked_alone(capsys: Captured, three: Path) -> None:
     facts = json.loads(done(capsys, "revoke", pk("a"), "--json"))
     assert [line["key"] for line in facts["revoked"]] == [pk("a")]
     assert facts["digest"] == read_authorized(three).digest
@@ -248,7 +248,7 @@ def test_an_id_of_two_roles_needs_the_role(capsys: Captured, three: Path) -> Non
     assert [line.key for line in read_authorized(three).lines] == [key("a"), key("b"), key("c")]
 
 
-def test_who_may_still_be_used_by_a_pattern_is_said(capsys: Captured, three: Path) -> None:
+def test_a_revoked_id_that_a_pattern_still_matches_is_named(capsys: Captured, three: Path) -> None:
     three.write_text(three.read_text() + f"client al* {pk('e')}\n")
     code, _, err = keys(capsys, "revoke", "alice")
     assert code == 0
@@ -257,7 +257,7 @@ def test_who_may_still_be_used_by_a_pattern_is_said(capsys: Captured, three: Pat
     assert unknown.startswith("pubsub: the proxies could not be asked whether they have loaded the file: no proxies")
 
 
-def test_when_the_last_line_goes_the_file_stays_and_says_nobody(capsys: Captured, rules: Path) -> None:
+def test_the_file_stays_and_is_empty_after_the_last_line_is_revoked(capsys: Captured, rules: Path) -> None:
     rules.write_text(f"client alice {pk('a')}\n")
     done(capsys, "revoke", "alice")
     assert read_authorized(rules).lines == ()
@@ -275,7 +275,9 @@ def test_when_the_last_line_goes_the_file_stays_and_says_nobody(capsys: Captured
         (["alice", "--authorized", "/none/authorized"], 8, "/none/authorized: No such file"),
     ],
 )
-def test_what_cannot_be_revoked(capsys: Captured, three: Path, arguments: list[str], code: int, complaint: str) -> None:
+def test_an_impossible_revocation_is_refused(
+    capsys: Captured, three: Path, arguments: list[str], code: int, complaint: str
+) -> None:
     before = three.read_text()
     assert complaint in refused(capsys, code, "revoke", *arguments)
     assert three.read_text() == before
@@ -284,7 +286,7 @@ def test_what_cannot_be_revoked(capsys: Captured, three: Path, arguments: list[s
 # list and check ---
 
 
-def test_who_may_what(capsys: Captured, three: Path) -> None:
+def test_the_list_shows_each_key_with_its_rights(capsys: Captured, three: Path) -> None:
     shown = done(capsys, "list")
     assert all(word in shown for word in ("client", "alice", "bob", pk("a"), "put=a", "server"))
     facts = json.loads(done(capsys, "list", "--json"))
@@ -292,13 +294,13 @@ def test_who_may_what(capsys: Captured, three: Path) -> None:
     assert [(each["role"], each["id"], each["put"]) for each in facts["keys"]][:1] == [("client", "alice", ["a"])]
 
 
-def test_a_file_that_can_be_used(capsys: Captured, three: Path) -> None:
+def test_a_valid_file_is_accepted(capsys: Captured, three: Path) -> None:
     digest = read_authorized(three).digest
     assert done(capsys, "check", str(three)) == f"{three}: 4 keys, digest {digest}\n"
     assert json.loads(done(capsys, "check", str(three), "--json")) == {"file": str(three), "keys": 4, "digest": digest}
 
 
-def test_a_file_that_cannot_be_used_is_told_by_its_line(capsys: Captured, three: Path) -> None:
+def test_an_unusable_file_is_reported_with_its_line(capsys: Captured, three: Path) -> None:
     three.write_text(three.read_text() + "client carol\n")
     assert f"authorized file {three}, line 6: a line is: role, ID, key" in refused(capsys, 2, "check", str(three))
     code, out, _ = keys(capsys, "check", str(three), "--json")
@@ -306,7 +308,7 @@ def test_a_file_that_cannot_be_used_is_told_by_its_line(capsys: Captured, three:
     assert json.loads(out)["line"] == 6
 
 
-def test_a_file_that_is_not_there_cannot_be_checked(capsys: Captured, tmp_path: Path) -> None:
+def test_a_missing_file_cannot_be_checked(capsys: Captured, tmp_path: Path) -> None:
     assert "No such file" in refused(capsys, 8, "check", str(tmp_path / "none"))
 
 
@@ -341,7 +343,7 @@ def test_a_server_rotates_a_key_file_that_is_named(capsys: Captured, tmp_path: P
     assert facts["old"] != facts["key"]
 
 
-def test_a_rotation_that_cannot_be(capsys: Captured, home: Path) -> None:
+def test_an_impossible_rotation_is_refused(capsys: Captured, home: Path) -> None:
     assert "alice.key: No such file" in refused(capsys, 8, "rotate", "alice")
     done(capsys, "new", "client", "alice")
     assert "alice.key.next: No such file" in refused(capsys, 8, "rotate", "alice", "--finish")

@@ -93,7 +93,7 @@ def block(page: str, word: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_two_commands_let_a_newcomer_in(machines: tuple[Machine, Machine]) -> None:
+def test_two_commands_authorize_a_new_client(machines: tuple[Machine, Machine]) -> None:
     operator, newcomer = machines
     said = operator.leaves_running("pubsub up --dir cluster --proxies 1 --servers 1 --keys", "proxies file:")
     (line,) = [line for line in said if line.startswith("keys: ")]
@@ -134,7 +134,7 @@ def expect(code: int, done: tuple[int, str, str]) -> str:
 
 
 @pytest.mark.slow
-def test_the_set_up_of_the_page_runs_as_it_is_typed(machines: tuple[Machine, Machine]) -> None:
+def test_the_set_up_on_the_page_runs_as_typed(machines: tuple[Machine, Machine]) -> None:
     operator, newcomer = machines
     address = f"tcp://127.0.0.1:{free_port()}"
     lines = [line.replace("tcp://127.0.0.1:5601", address) for line in block("docs/security.md", "keys new proxy p1")]
@@ -156,7 +156,7 @@ def test_the_set_up_of_the_page_runs_as_it_is_typed(machines: tuple[Machine, Mac
 
 
 @pytest.mark.slow
-def test_a_key_is_rotated_as_the_page_says_and_every_step_leaves_the_client_in(
+def test_a_key_is_rotated_as_on_the_page_and_every_step_keeps_the_client_connected(
     machines: tuple[Machine, Machine],
 ) -> None:
     operator, newcomer = machines

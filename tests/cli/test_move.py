@@ -51,20 +51,20 @@ def proxies(monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxies]:
         yield proxies
 
 
-def test_a_receiver_that_its_standby_has_replaced_is_asked_for_where_it_is_now(proxies: Proxies) -> None:
+def test_a_replaced_receiver_is_looked_up_again(proxies: Proxies) -> None:
     found = Scripted(proxies, [OLD, OLD, OLD, NEW, NEW, None], [Outcome.SUCCESS, Outcome.MOVED, Outcome.MOVED])
     move_topic(found, found.look("t"), "t", "s1", "s2")
     assert found.asked[0] == OLD
     assert NEW in found.asked
 
 
-def test_a_receiver_that_is_not_heard_for_a_while_is_waited_for(proxies: Proxies) -> None:
+def test_a_receiver_that_is_silent_for_a_while_is_waited_for(proxies: Proxies) -> None:
     found = Scripted(proxies, [OLD, OLD, OLD, "", "", "", None], [Outcome.SUCCESS])
     move_topic(found, found.look("t"), "t", "s1", "s2")
     assert found.asked == [OLD]
 
 
-def test_a_topic_that_is_on_its_way_elsewhere_is_said_so_and_nobody_who_is_not_heard_gets_any(proxies: Proxies) -> None:
+def test_a_move_of_a_moving_topic_or_to_a_silent_server_is_refused(proxies: Proxies) -> None:
     found = Scripted(proxies, [NEW], [Outcome.MOVED])
     with pytest.raises(NotNow, match=r"already moving to tcp://127\.0\.0\.1:21"):
         move_topic(found, found.look("t"), "t", "s1", "s2")

@@ -1,4 +1,4 @@
-"""`pubsub up --standby`: each server has a second member, kills are noticed by nobody, and a restart keeps both."""
+"""`pubsub up --standby`: each server has a second member, kills have no effect on clients, and a restart keeps both."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_server_is_killed_for_good_and_each_message_comes_once(tmp_path: Path,
     assert longest < 30
 
 
-def test_who_became_primary_is_primary_after_a_restart_and_no_option_is_needed(tmp_path: Path) -> None:
+def test_a_member_that_became_primary_stays_primary_after_a_restart(tmp_path: Path) -> None:
     """Each server loses a member first: on a machine that is busy both may take over from one another at any time."""
     servers = {"s1": ("s1", "s1b"), "s2": ("s2", "s2b")}
     with up(tmp_path, "--servers", "2", "--standby") as cluster, client(tmp_path, "alice", key=False) as alice:

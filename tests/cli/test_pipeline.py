@@ -1,4 +1,4 @@
-"""What a pipeline's command line refuses before Spark is started."""
+"""Mistakes on a pipeline's command line are refused before Spark is started."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_wrong_command_line_is_one_line(
     assert said.count("\n") == 1
 
 
-def test_without_spark_it_says_what_to_install(
+def test_a_pipeline_without_spark_names_the_package_to_install(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     find = importlib.util.find_spec
@@ -63,7 +63,7 @@ def place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Plac
     return make
 
 
-def test_a_pipeline_takes_the_key_that_is_named_or_that_lies_where_its_client_has_it(
+def test_a_pipeline_takes_a_named_key_or_the_key_in_its_clients_directory(
     place: Callable[..., Place], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert place().options == {"proxies": "tcp://127.0.0.1:1", "timeout": "1"}

@@ -1,4 +1,4 @@
-"""`pubsub server promote`: the member in sync is gone for good, and the one that was dropped goes on alone."""
+"""`pubsub server promote`: the member in sync is lost, and the dropped member continues alone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def promote(cluster: Pair, name: str, *options: str, stdin: str = "", serves: bo
     return done.returncode, done.stdout, done.stderr
 
 
-def test_the_member_that_was_dropped_goes_on_alone_and_what_it_lacks_is_told(cluster: Pair) -> None:
+def test_a_dropped_member_serves_after_a_promotion_that_names_its_losses(cluster: Pair) -> None:
     cluster.end("b")
     cluster.until("alone")
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
@@ -73,7 +73,7 @@ def test_the_member_that_was_dropped_goes_on_alone_and_what_it_lacks_is_told(clu
     cluster.until("in sync")
 
 
-def test_who_is_in_sync_is_started_instead(cluster: Pair) -> None:
+def test_a_member_in_sync_is_not_promoted_but_started(cluster: Pair) -> None:
     cluster.end("a", signal.SIGKILL)
     cluster.until("alone")
     cluster.end("b")
@@ -86,7 +86,7 @@ def test_who_is_in_sync_is_started_instead(cluster: Pair) -> None:
     assert code == 15
 
 
-def test_what_is_no_members_directory_is_refused_and_restored_points_here(cluster: Pair, tmp_path: Path) -> None:
+def test_a_directory_of_no_member_is_refused_and_restored_points_to_promote(cluster: Pair, tmp_path: Path) -> None:
     code, _, error = promote(cluster, "nowhere", "--accept-loss", "--yes")
     assert code == 8
     assert "is not the directory of a member of a server with a standby" in error

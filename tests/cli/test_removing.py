@@ -1,4 +1,4 @@
-"""`pubsub server remove`: who is removed, and who is not."""
+"""`pubsub server remove`: members that are removed, and members that are not."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Served:
         return CliRunner().invoke(server.app, words)
 
 
-def test_a_member_in_sync_is_refused_and_not_left_to_be_removed_when_it_is_dropped_next(
+def test_a_refused_removal_of_a_member_in_sync_has_no_later_effect(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     served = Served(PRIMARY, OTHER)

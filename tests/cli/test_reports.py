@@ -48,25 +48,25 @@ def server_report(waiting: dict[str, int], others: tuple[str, ...] = (), full: b
     }
 
 
-def test_a_topic_of_one_server_is_whole_and_the_slowest_subscriber_holds_the_backlog() -> None:
+def test_a_topic_of_one_server_is_complete_and_names_its_slowest_subscriber() -> None:
     found = picture({"tcp://h:1": proxy_report("p1", s1=True)}, {"s1": server_report({"fast": 0, "slow": 7})})
     (topic,) = found["topics"]
     assert (topic["owners"], topic["whole"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
     assert found["warnings"] == []
 
 
-def test_nobody_holds_a_backlog_that_is_none() -> None:
+def test_an_empty_backlog_is_held_by_no_subscriber() -> None:
     (topic,) = picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({"fast": 0})})["topics"]
     assert (topic["backlog"], topic["held_by"]) == (0, None)
 
 
-def test_a_topic_of_two_servers_is_not_whole_and_counts_both() -> None:
+def test_a_topic_of_two_servers_is_incomplete_and_counts_both() -> None:
     reports = {"s1": server_report({"c": 1}, ("s2",)), "s2": server_report({"c": 2}, ("s1",))}
     (topic,) = picture({"x": proxy_report("p1", s1=True, s2=True)}, reports)["topics"]
     assert (topic["owners"], topic["whole"], topic["records"], topic["backlog"]) == (["s1", "s2"], False, 20, 3)
 
 
-def test_who_is_not_heard_is_shown_and_warned_of() -> None:
+def test_a_silent_process_is_shown_with_a_warning() -> None:
     found = picture({"x": proxy_report("p1", s1=False), "y": NoAnswer("no answer within 2 s")}, {})
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     (server,) = found["servers"]
@@ -90,7 +90,7 @@ def test_a_disk_that_is_nearly_full_is_an_alarm_and_no_warning() -> None:
     assert found["alarms"] == ["server s1: 0.1% of its disk is free, 1,024 MiB; free space or enlarge the disk"]
 
 
-def test_of_keys_it_says_who_came_and_what_was_denied() -> None:
+def test_the_picture_counts_connections_and_denials_by_key() -> None:
     counters = {"handshakes_entered": 9, "handshakes_refused_key": 2, "handshakes_failed": 1, "denied": 5}
     found = picture({"x": keyed(proxy_report("p1", s1=True), "aa", **counters)}, {"s1": keyed(server_report({}), "aa")})
     assert found["keys"] == [
@@ -100,7 +100,7 @@ def test_of_keys_it_says_who_came_and_what_was_denied() -> None:
     assert found["warnings"] == []
 
 
-def test_where_who_is_authorized_is_not_the_same_everywhere_it_says_where() -> None:
+def test_a_warning_names_the_processes_with_differing_access_lists() -> None:
     proxies: dict[str, Any] = {
         name: keyed(proxy_report(name, s1=True), digest) for name, digest in (("p1", "aa"), ("p2", "bb"))
     }
@@ -109,7 +109,7 @@ def test_where_who_is_authorized_is_not_the_same_everywhere_it_says_where() -> N
     assert warning.endswith("copy the same file to all processes: aa: proxy p1, server s1; bb: proxy p2")
 
 
-def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> None:
+def test_an_open_proxy_and_unusable_files_cause_warnings() -> None:
     open_to_all = proxy_report("p1", s1=True) | {"insecure": "tcp://0.0.0.0:5601"}
     broken = server_report({}) | {"problems": ["authorized file /a, line 3: it is not UTF-8"]}
     found = picture({"x": open_to_all}, {"s1": broken})
@@ -120,7 +120,7 @@ def test_who_lets_in_anybody_and_whose_files_cannot_be_used_is_warned_of() -> No
     ]
 
 
-def test_the_tables_say_it_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_tables_show_the_picture_to_a_person(capsys: pytest.CaptureFixture[str]) -> None:
     proxy = proxy_report("p1", s1=True, s2=False)
     proxy["topics"][0]["holders"].pop()
     found = picture({"tcp://h:1": proxy, "tcp://h:2": NoAnswer("no answer")}, {"s1": server_report({"slow": 1234})})
@@ -149,14 +149,14 @@ def answering() -> Iterator[str]:
         yield messenger.listen("tcp://127.0.0.1:0", serve, idempotent=True)
 
 
-def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
+def test_proxies_are_asked_and_servers_through_them(answering: str) -> None:
     found = gather(ClientSettings(proxies=(answering, "tcp://127.0.0.1:9")), 1.0)
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     assert {server["id"]: server["answered"] for server in found["servers"]} == {"s1": True, "s3": False}
     assert "server s3: not heard" in found["warnings"]
 
 
-def test_without_any_proxy_there_is_no_picture() -> None:
+def test_the_picture_needs_a_proxy() -> None:
     started = time.monotonic()
     with pytest.raises(Unavailable, match=r"tcp://127\.0\.0\.1:9: Connection refused"):
         gather(ClientSettings(proxies=("tcp://127.0.0.1:9",)), 0.2)

@@ -1,4 +1,4 @@
-"""Proxies and servers as a person starts and stops them: one clear line where they cannot run, 0 where told to stop."""
+"""Proxies and servers as started and stopped by a person: one clear line for a failed start, 0 for an ordered stop."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def server(directory: Path, *options: str) -> list[str | Path]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("role", [proxy, server])
-def test_a_role_says_when_it_is_ready_and_stops_in_time(role, number: int, tmp_path: Path) -> None:
+def test_a_role_reports_its_readiness_and_stops_in_time(role, number: int, tmp_path: Path) -> None:
     with running(*role(tmp_path)) as (process, ready):
         assert ready.startswith(f"{role.__name__} ")
         assert " ready: " in ready
@@ -91,7 +91,7 @@ EVERYWHERE = {
 
 
 @pytest.mark.parametrize("role", [proxy, server])
-def test_nobody_listens_outside_without_keys_unless_it_is_meant(role, tmp_path: Path) -> None:
+def test_a_role_without_keys_listens_on_all_interfaces_only_with_insecure(role, tmp_path: Path) -> None:
     code, line = refused(*role(tmp_path), *EVERYWHERE[role])
     assert code == 8
     assert "would listen on tcp://0.0.0.0:0 without keys, for anyone who reaches it: pubsub keys new" in line
@@ -100,7 +100,7 @@ def test_nobody_listens_outside_without_keys_unless_it_is_meant(role, tmp_path: 
         assert " ready: " in ready
 
 
-def test_status_names_a_proxy_that_lets_in_anybody(tmp_path: Path) -> None:
+def test_status_names_a_proxy_that_accepts_anybody(tmp_path: Path) -> None:
     with running(*proxy(tmp_path), *EVERYWHERE[proxy], "--insecure") as (_, ready):
         address = ready.split(" clients ")[1].split(",")[0].replace("0.0.0.0", "127.0.0.1")
         done = subprocess.run(command("status", "--proxy", address), capture_output=True, text=True, check=False)
@@ -108,7 +108,7 @@ def test_status_names_a_proxy_that_lets_in_anybody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("role", [proxy, server])
-def test_half_of_the_keys_is_one_line_that_says_what_is_missing(role, tmp_path: Path) -> None:
+def test_an_incomplete_set_of_keys_is_one_line_that_names_the_missing_part(role, tmp_path: Path) -> None:
     made = subprocess.run(
         command("keys", "new", role.__name__, "x", "--out", tmp_path / "key"), capture_output=True, check=False
     )
@@ -134,14 +134,14 @@ def test_a_second_process_on_the_same_directory_is_one_line_and_harms_nothing(ro
 
 
 @pytest.mark.parametrize("role", [proxy, server])
-def test_a_directory_that_cannot_be_is_one_line(role, tmp_path: Path) -> None:
+def test_an_impossible_directory_is_one_line(role, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, line = refused(*role(tmp_path / "file" / "below"))
     assert code in {7, 8}
     assert str(tmp_path / "file") in line
 
 
-def test_a_directory_that_is_no_store_is_one_line_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_directory_without_a_store_is_refused_in_one_line_and_unchanged(tmp_path: Path) -> None:
     with running(*server(tmp_path)) as (process, _):
         process.terminate()
         process.wait(30)
@@ -157,7 +157,7 @@ def test_a_directory_that_is_no_store_is_one_line_and_left_as_it_is(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["s1"])
-def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_path: Path) -> None:
+def test_a_server_with_an_id_in_use_ends_with_one_line(name: str, tmp_path: Path) -> None:
     """It waits for the first to be silent, and gives up after a few livenesses."""
     hasty = ["--heartbeat-seconds", "0.1"]
     with running(*proxy(tmp_path / "p"), "--startup-wait-seconds", "0", *hasty) as (_, ready):
@@ -178,7 +178,7 @@ def test_a_server_under_an_id_that_is_heard_ends_with_one_line(name: str, tmp_pa
     assert f"server {name} is not ready and waits: " in done.stderr
 
 
-def test_who_may_not_write_there_is_told_so(tmp_path: Path) -> None:
+def test_an_unwritable_directory_is_refused_with_its_name(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         directory = Path("/proc/none")  # Nobody may, not even root.
     else:

@@ -1,4 +1,4 @@
-"""Members that were started wrongly: one line, an exit code, and the cluster goes on as if nothing had been."""
+"""Members that were started wrongly: one line, an exit code, and the cluster continues without harm."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def begin(cluster: Pair, directory: Path, address: str, *options: str, server: s
     return refused(*cluster.member(directory, server), "--standby-of", address, *options)
 
 
-def test_a_second_process_on_a_members_directory(cluster: Pair) -> None:
+def test_a_second_process_on_a_members_directory_is_refused(cluster: Pair) -> None:
     code, line = begin(cluster, cluster.directory / "b", cluster.addresses["a"])
     assert code == 9
     assert "in use by another process" in line
 
 
-def test_both_members_given_the_same_directory(cluster: Pair) -> None:
+def test_both_members_with_the_same_directory_are_refused(cluster: Pair) -> None:
     code, line = begin(cluster, cluster.directory / "a", cluster.addresses["a"])
     assert code == 9
     assert "in use by another process" in line
 
 
-def test_a_member_that_has_no_store_yet_started_twice(cluster: Pair, tmp_path: Path) -> None:
+def test_a_member_without_a_store_that_is_started_twice_is_refused(cluster: Pair, tmp_path: Path) -> None:
     nobody = "tcp://127.0.0.1:9"
     with running(*cluster.member(tmp_path / "c"), "--standby-of", nobody):
         member = LocalFile(tmp_path / "c").local
@@ -49,7 +49,7 @@ def test_a_member_that_has_no_store_yet_started_twice(cluster: Pair, tmp_path: P
     assert LocalFile(tmp_path / "c").local == member
 
 
-def test_a_directory_that_holds_another_servers_store(cluster: Pair, tmp_path: Path) -> None:
+def test_a_directory_with_another_servers_store_is_refused(cluster: Pair, tmp_path: Path) -> None:
     with running(*cluster.member(tmp_path, "s3")):
         pass
     code, line = begin(cluster, tmp_path, cluster.addresses["a"])
@@ -57,20 +57,20 @@ def test_a_directory_that_holds_another_servers_store(cluster: Pair, tmp_path: P
     assert "has a store of its own: start the standby with an empty directory" in line
 
 
-def test_the_directory_of_a_member_of_another_server(cluster: Pair) -> None:
+def test_the_directory_of_a_member_of_another_server_is_refused(cluster: Pair) -> None:
     with cluster.stopped("b"):
         code, line = refused(*cluster.member(cluster.directory / "b", "s2"))
     assert code == 8
     assert line.endswith("belongs to a member of server s1, not of s2")
 
 
-def test_a_standby_pointed_at_another_server(cluster: Pair, tmp_path: Path) -> None:
+def test_a_standby_of_another_server_is_refused(cluster: Pair, tmp_path: Path) -> None:
     code, line = begin(cluster, tmp_path / "c", cluster.addresses["a"], server="s2")
     assert code == 8
     assert f"{cluster.addresses['a']} is server s1, not s2: correct --standby-of or --id" in line
 
 
-def test_a_standby_pointed_at_itself(cluster: Pair, tmp_path: Path) -> None:
+def test_a_standby_of_itself_is_refused(cluster: Pair, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         own = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     code, line = begin(cluster, tmp_path / "c", own, "--bind", own)
@@ -78,14 +78,14 @@ def test_a_standby_pointed_at_itself(cluster: Pair, tmp_path: Path) -> None:
     assert f"--standby-of {own} is this process itself: name the other member" in line
 
 
-def test_a_standby_of_another_cluster(cluster: Pair, tmp_path: Path) -> None:
+def test_a_standby_of_another_cluster_is_refused(cluster: Pair, tmp_path: Path) -> None:
     elsewhere = ["server", "start", "--id", "s1", "--proxy", "tcp://127.0.0.1:9", "--dir", tmp_path / "c", *FAST]
     code, line = refused(*elsewhere, "--standby-of", cluster.addresses["a"])
     assert code == 8
     assert "names other proxies: give both members the same proxies" in line
 
 
-def test_a_third_member(cluster: Pair, tmp_path: Path) -> None:
+def test_a_third_member_is_refused(cluster: Pair, tmp_path: Path) -> None:
     code, line = begin(cluster, tmp_path / "c", cluster.addresses["a"])
     assert code == 8
     assert "server s1 has two members already (" in line
@@ -93,13 +93,13 @@ def test_a_third_member(cluster: Pair, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shortened", ["7c02", "7c02…"])
-def test_what_is_no_members_id_is_not_said_to_be_removed(cluster: Pair, shortened: str) -> None:
+def test_a_shortened_member_id_is_refused(cluster: Pair, shortened: str) -> None:
     code, line = refused("server", "remove", "s1", "--member", shortened, "--yes", "--proxy", cluster.proxy)
     assert code == 2
     assert "16 lower-case hex digits" in line
 
 
-def test_a_primary_restarted_as_a_standby_of_the_other_one_is_what_the_register_says(cluster: Pair) -> None:
+def test_a_primary_restarted_as_a_standby_follows_the_register(cluster: Pair) -> None:
     with cluster.stopped("a"):
         cluster.until("alone")
         command = [*cluster.member(cluster.directory / "a"), "--standby-of", cluster.addresses["b"]]
@@ -110,7 +110,7 @@ def test_a_primary_restarted_as_a_standby_of_the_other_one_is_what_the_register_
     assert cluster.until("in sync")["primary"] != primary, "the others of these tests begin with the first member"
 
 
-def test_after_all_that_nothing_is_lost(cluster: Pair) -> None:
+def test_messages_survive_all_those_mistakes(cluster: Pair) -> None:
     with Client("late", proxies=[cluster.proxy], directory=cluster.directory / "late") as client:
         message = client.get("orders", timeout=20)
         client.put("orders", b"more", timeout=20)

@@ -1,4 +1,4 @@
-"""What status says of servers with a standby."""
+"""The status of servers with a standby."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_a_register_that_waits_for_a_proxy_is_an_alarm() -> None:
     assert status(primary("making", since_seconds=1.0))["warnings"] == []
 
 
-def test_where_nobody_serves_it_says_whom_to_start() -> None:
+def test_the_status_without_a_primary_names_the_member_to_start() -> None:
     found = status(None, *(voting(name, alive=False) for name in ("p1", "p2", "p3")))
     (row,) = found["standbys"]
     assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
@@ -80,7 +80,7 @@ def test_where_nobody_serves_it_says_whom_to_start() -> None:
     console.print_table(_standbys(found))
 
 
-def test_both_members_addresses_are_named_where_the_primary_told_them_before() -> None:
+def test_both_members_are_named_with_the_addresses_of_the_last_report() -> None:
     told = {"seconds_ago": 9.0, "topics": {}, "standby": {"addresses": {A: "tcp://old:1", B: "tcp://b:1"}}}
     proxies = [voting(name, alive=False) for name in ("p1", "p2", "p3")]
     for proxy in proxies:
@@ -92,7 +92,7 @@ def test_both_members_addresses_are_named_where_the_primary_told_them_before() -
     assert found["standbys"][0]["since_seconds"] == 72.0
 
 
-def test_the_latest_term_that_a_proxy_knows_is_told() -> None:
+def test_the_latest_term_of_the_proxies_is_shown() -> None:
     found = status(None, voting("p1", term=9), voting("p2", term=7), voting("p3", term=8))
     assert found["standbys"][0]["term"] == 9
 
@@ -113,9 +113,7 @@ FEW = "server s1 cannot change its primary: only "
         ("in sync", (True, None, None), "1 of 3 proxies vote; start the 2 that do not answer"),
     ],
 )
-def test_too_few_votes_are_an_alarm_that_names_what_helps(
-    state: str, votes: tuple[bool | None, ...], help_: str
-) -> None:
+def test_too_few_votes_cause_a_warning_with_the_remedy(state: str, votes: tuple[bool | None, ...], help_: str) -> None:
     reports = [voting(f"p{number}", votes=vote is True) for number, vote in enumerate(votes)]
     found = status(
         primary(state, without_seconds=9.0),
@@ -127,16 +125,16 @@ def test_too_few_votes_are_an_alarm_that_names_what_helps(
     assert ("start the" in said) is (None in votes)
 
 
-def test_proxies_without_votes_and_no_primary_lead_to_what_helps() -> None:
+def test_proxies_without_votes_and_no_primary_cause_a_warning_with_the_remedy() -> None:
     found = status(None, *(voting(name, votes=False, alive=False) for name in ("p1", "p2", "p3")))
     (said,) = [text for text in found["warnings"] if text.startswith(FEW)]
     assert "start both members" in said
     assert "pubsub server promote --id s1" in said
 
 
-def test_a_cluster_without_standbys_says_nothing_of_them() -> None:
+def test_a_cluster_without_standbys_shows_none() -> None:
     assert picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({})})["standbys"] == []
 
 
-def test_a_long_time_is_hours() -> None:
+def test_a_long_time_is_shown_in_hours() -> None:
     assert clock(100 * 3600 + 59.9) == "100:00:59"

@@ -1,4 +1,4 @@
-"""Each process that stays in the foreground tells systemd when it is ready, that it works, and that it stops."""
+"""Each foreground process notifies systemd when it is ready, that it works, and that it stops."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def supervised(tmp_path: Path, *words: str | Path) -> Iterator[str]:
             assert set(manager.told()) <= {"WATCHDOG=1"}
 
 
-def test_a_proxy_a_server_its_standby_and_a_gateway_tell(tmp_path: Path) -> None:
+def test_a_proxy_a_server_a_standby_and_a_gateway_notify_the_manager(tmp_path: Path) -> None:
     fresh = ["--startup-wait-seconds", "0", *FAST[:2]]
     with supervised(tmp_path, *proxy(tmp_path / "p1"), *fresh) as ready:
         reached = ["--proxy", ready.split()[-1]]
@@ -48,7 +48,7 @@ def test_a_proxy_a_server_its_standby_and_a_gateway_tell(tmp_path: Path) -> None
                 pass
 
 
-def test_a_witness_and_a_receiver_of_http_tell(tmp_path: Path) -> None:
+def test_a_witness_and_an_http_receiver_notify_the_manager(tmp_path: Path) -> None:
     with (
         supervised(tmp_path, *proxy(tmp_path / "w"), "--witness"),
         supervised(tmp_path, "http", "serve", "--dir", tmp_path / "h", "--bind", "127.0.0.1:0"),
@@ -56,9 +56,7 @@ def test_a_witness_and_a_receiver_of_http_tell(tmp_path: Path) -> None:
         pass
 
 
-def test_who_shares_a_process_with_others_does_not_report_for_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_embedded_cluster_does_not_notify_the_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     manager = Manager(str(tmp_path / "notify"))
     for name, value in manager.environment(1).items():
         monkeypatch.setenv(name, value)

@@ -45,7 +45,7 @@ def test_once_prints_one_look_with_rates(cluster: Cluster) -> None:
     assert (table.returncode, "put/s" in table.stdout) == (0, True)
 
 
-def test_json_is_a_line_a_look_until_it_is_interrupted(cluster: Cluster, tmp_path: Path) -> None:
+def test_top_prints_one_json_line_for_each_look_until_interrupted(cluster: Cluster, tmp_path: Path) -> None:
     process = Process("top", tmp_path, command(cluster, "--json", "--every", "0.5")).start()
     try:
         lines = until(lambda: len(found := process.lines("{")) >= 3 and found, "three lines")
@@ -57,7 +57,7 @@ def test_json_is_a_line_a_look_until_it_is_interrupted(cluster: Cluster, tmp_pat
         process.end()
 
 
-def test_a_reader_that_is_gone_ends_it_without_a_word(cluster: Cluster) -> None:
+def test_top_ends_in_silence_when_its_reader_is_gone(cluster: Cluster) -> None:
     whole = [sys.executable, *command(cluster, "--json", "--every", "0.5")]
     with subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -69,7 +69,7 @@ def test_a_reader_that_is_gone_ends_it_without_a_word(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("end", ["interrupt", "closed"])
-def test_a_terminal_is_filled_and_left_as_it_was(cluster: Cluster, end: str) -> None:
+def test_top_fills_the_terminal_and_restores_it(cluster: Cluster, end: str) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ["TERM"] = "xterm"
@@ -94,7 +94,7 @@ def test_a_terminal_is_filled_and_left_as_it_was(cluster: Cluster, end: str) -> 
     assert (os.waitstatus_to_exitcode(status), b"\x1b[?1049l" in seen) == (130, True)
 
 
-def test_a_key_sorts_anew_and_q_ends_it_with_the_terminal_as_it_was(cluster: Cluster) -> None:
+def test_a_key_changes_the_order_of_top_and_q_restores_the_terminal(cluster: Cluster) -> None:
     pid, terminal = pty.fork()
     if pid == 0:
         os.environ |= {"TERM": "xterm", "COLUMNS": "150", "LINES": "40"}
@@ -119,7 +119,7 @@ def test_a_key_sorts_anew_and_q_ends_it_with_the_terminal_as_it_was(cluster: Clu
     assert (os.waitstatus_to_exitcode(status), after) == (0, before)
 
 
-def test_without_a_proxy_it_says_so_and_goes_on_but_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_top_without_a_proxy_says_so_and_retries_except_with_once(cluster: Cluster, tmp_path: Path) -> None:
     words = ["-m", "pubsub", "top", "--proxy", "tcp://127.0.0.1:9"]
     done = subprocess.run([sys.executable, *words, "--once"], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (4, "", 1), done.stderr

@@ -1,4 +1,4 @@
-"""`pubsub witness reset`: the primary is told, and the command sees that the proxy has its vote."""
+"""`pubsub witness reset`: the primary gets the request, and the command sees the proxy's vote."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_the_primary_gives_the_proxy_its_vote_back(proxy: Running, capsys: pytes
     assert proxy.process.core.members.registers.rows[STORE].view == VIEW
 
 
-def test_what_the_primary_will_not_do_is_said_and_nothing_is_changed(
+def test_a_refusal_of_the_primary_is_shown_and_changes_nothing(
     proxy: Running, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server = primary(proxy)
@@ -81,16 +81,14 @@ def test_what_the_primary_will_not_do_is_said_and_nothing_is_changed(
     assert not proxy.process.core.members.registers.rows
 
 
-def test_where_every_proxy_has_its_vote_there_is_nothing_to_do(
-    proxy: Running, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_reset_has_no_effect_if_every_proxy_has_its_vote(proxy: Running, capsys: pytest.CaptureFixture[str]) -> None:
     server = primary(proxy)  # It is heard while its socket is there.
     admit(server)
     assert reset(proxy) == 0
     assert "every proxy has a vote on s1" in capsys.readouterr().out
 
 
-def test_an_unknown_server_is_told_apart(proxy: Running) -> None:
+def test_an_unknown_server_has_its_own_exit_code(proxy: Running) -> None:
     primary(proxy)
     assert main(["witness", "reset", "s9", "--proxy", proxy.process.bind, "--yes"]) == 13
 
@@ -124,7 +122,7 @@ def servers() -> Iterator[list[Server]]:
             one.stop()
 
 
-def test_the_only_proxy_that_lost_its_directory_lets_the_standby_take_over_again(
+def test_a_reset_of_the_only_proxys_vote_allows_a_takeover_again(
     tmp_path: Path, context: zmq.Context[Any], servers: list[Server], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def start(name: str, **changed: Any) -> None:

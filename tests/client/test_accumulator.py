@@ -53,7 +53,7 @@ def nobody(nowhere: str, tmp_path: Path, **named: Any) -> ClientSettings:
     return ClientSettings(proxies=(nowhere,), directory=tmp_path, **named)
 
 
-def test_tasks_that_put_at_once_share_a_row_and_each_has_its_own_ticket(
+def test_concurrent_puts_of_tasks_share_a_row_and_have_separate_tickets(
     cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(monkeypatch)
@@ -94,7 +94,7 @@ def fill(client: Client, topic: str) -> list[threading.Thread]:
     return threads
 
 
-def test_who_finds_nobody_else_putting_opens_no_group_and_waits_for_no_other_row(
+def test_a_put_without_concurrent_puts_opens_no_group_and_waits_for_no_row(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # One try that is never over: with the next one all is sent anew.
@@ -115,9 +115,7 @@ PUTS: dict[str, Callable[[Client, str], object]] = {
 
 
 @pytest.mark.parametrize("call", PUTS)
-def test_who_puts_in_the_midst_of_a_call_that_waits_is_refused_with_nothing_written(
-    client: Client, topic: str, call: str
-) -> None:
+def test_a_put_inside_another_waiting_call_is_refused_and_not_written(client: Client, topic: str, call: str) -> None:
     """A signal handler does this: its thread drives the sockets, and cannot wait for an answer."""
     session, refused = client._session, list[CallerError]()
 
@@ -133,7 +131,7 @@ def test_who_puts_in_the_midst_of_a_call_that_waits_is_refused_with_nothing_writ
     PUTS[call](client, topic)
 
 
-def test_threads_share_rows_and_each_has_its_own_in_order(
+def test_threads_share_rows_and_each_keeps_its_order(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.subscribe(topic)
@@ -158,9 +156,7 @@ def test_threads_share_rows_and_each_has_its_own_in_order(
         assert own == [b"%d %d" % (name, number) for number in range(50)]
 
 
-def test_a_put_while_others_are_in_flight_is_kept_though_nobody_answers(
-    nowhere: str, tmp_path: Path, topic: str
-) -> None:
+def test_a_put_while_others_are_in_flight_is_kept_without_an_answer(nowhere: str, tmp_path: Path, topic: str) -> None:
     settings = nobody(nowhere, tmp_path, try_seconds=60.0)
     with Client("c", settings=settings) as client:
         threads = fill(client, topic)
@@ -176,7 +172,7 @@ def test_a_put_while_others_are_in_flight_is_kept_though_nobody_answers(
         assert client.unfinished(topic) == MESSAGES_MAX + 2
 
 
-def test_a_task_that_is_cancelled_before_its_group_is_written_has_not_put(
+def test_a_task_cancelled_before_its_group_is_written_has_not_put(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(monkeypatch)
@@ -222,7 +218,7 @@ def test_a_task_that_is_cancelled_later_is_in_doubt_and_the_others_are_not(
     asyncio.run(work())
 
 
-def test_each_caller_has_its_own_time_out(nowhere: str, tmp_path: Path, topic: str) -> None:
+def test_each_caller_has_its_own_timeout(nowhere: str, tmp_path: Path, topic: str) -> None:
     async def work() -> None:
         async with AsyncClient("c", settings=nobody(nowhere, tmp_path)) as putter:
 
@@ -240,7 +236,7 @@ def test_each_caller_has_its_own_time_out(nowhere: str, tmp_path: Path, topic: s
 
 
 @pytest.mark.parametrize("way", ["put_many", "nowait", "publisher", "transaction"])
-def test_what_is_put_otherwise_comes_behind_the_open_group(
+def test_another_kind_of_put_comes_after_the_open_group(
     cluster: Embedded, client: Client, topic: str, way: str
 ) -> None:
     client.subscribe(topic)
@@ -268,7 +264,7 @@ def test_what_is_put_otherwise_comes_behind_the_open_group(
 
 @pytest.mark.parametrize("way", ["put_many", "nowait"])
 @pytest.mark.parametrize("size", [1, 70_000])
-def test_a_put_that_closes_the_open_batch_shares_its_commit_and_its_own_error_is_nobody_elses(
+def test_a_put_that_closes_the_open_batch_shares_its_commit_but_not_its_error(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch, size: int, way: str
 ) -> None:
     hold(monkeypatch)
@@ -310,9 +306,7 @@ def test_one_callers_too_large_message_fails_no_other(nowhere: str, tmp_path: Pa
     asyncio.run(work())
 
 
-def test_what_a_full_disk_takes_of_a_group_it_takes(
-    cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_disk_refuses_a_part_of_a_group(cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:
     async def work(putter: AsyncClient) -> None:
         store = putter._session.store
         commit = store.commit
@@ -330,7 +324,7 @@ def test_what_a_full_disk_takes_of_a_group_it_takes(
     run(cluster, work)
 
 
-def test_an_argument_that_cannot_be_is_told_to_its_caller_alone(cluster: Embedded, topic: str) -> None:
+def test_an_invalid_argument_fails_only_its_own_call(cluster: Embedded, topic: str) -> None:
     async def work(putter: AsyncClient) -> None:
         puts = [putter.put(topic, body) for body in (b"good", "bad", b"good")]  # type: ignore[arg-type]
         answers = await asyncio.gather(*puts, return_exceptions=True)
@@ -339,7 +333,7 @@ def test_an_argument_that_cannot_be_is_told_to_its_caller_alone(cluster: Embedde
     run(cluster, work)
 
 
-def test_a_close_keeps_what_waits_and_tells_its_callers(nowhere: str, tmp_path: Path, topic: str) -> None:
+def test_a_close_keeps_waiting_puts_and_informs_their_callers(nowhere: str, tmp_path: Path, topic: str) -> None:
     settings = nobody(nowhere, tmp_path)
     told: Counter[type] = Counter()
     with Client("c", settings=settings) as client:
@@ -360,7 +354,7 @@ def test_a_close_keeps_what_waits_and_tells_its_callers(nowhere: str, tmp_path: 
         assert client.unfinished(topic) == 4
 
 
-def test_a_discard_reaches_those_who_wait_in_a_group(
+def test_a_discard_includes_puts_that_wait_in_a_group(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hold(monkeypatch)

@@ -32,7 +32,7 @@ def run(cluster: Embedded, work: Callable[[AsyncClient], Coroutine[Any, Any, Non
     asyncio.run(main())
 
 
-def test_put_and_get(cluster: Embedded, topic: str) -> None:
+def test_an_async_client_puts_and_gets(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         await client.subscribe(topic)
         ticket = await client.put(topic, b"one")
@@ -78,7 +78,7 @@ def test_a_get_that_is_cancelled_has_taken_nothing(cluster: Embedded, topic: str
     run(cluster, work)
 
 
-def test_process_and_transactions(cluster: Embedded, topic: str) -> None:
+def test_an_async_client_processes_and_has_transactions(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         await client.subscribe(topic)
         with client.transaction() as transaction:
@@ -99,7 +99,7 @@ def test_process_and_transactions(cluster: Embedded, topic: str) -> None:
     run(cluster, work)
 
 
-def test_what_a_publisher_has_no_room_for_is_not_put(cluster: Embedded, topic: str) -> None:
+def test_a_message_beyond_the_publishers_room_is_not_put(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         publisher = client.publisher(topic, records=1)
         most = 2 * client.settings.window
@@ -143,7 +143,7 @@ def test_the_rest_of_an_iteration_that_is_left_comes_again(cluster: Embedded, to
     run(cluster, work)
 
 
-def test_a_put_nobody_answers_is_in_doubt_and_discarded(cluster: Embedded, topic: str) -> None:
+def test_an_unanswered_put_is_in_doubt_and_can_be_discarded(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         with pytest.raises(InDoubt):
             await client.put(topic, b"x", timeout=0.05)
@@ -216,7 +216,7 @@ def test_a_put_that_is_cancelled_ends_and_is_kept(cluster: Embedded, topic: str)
     run(cluster, work)
 
 
-def test_a_loop_that_always_finds_something_can_be_cancelled(cluster: Embedded, topic: str) -> None:
+def test_a_loop_with_constant_messages_can_be_cancelled(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         await client.subscribe(topic)
         await client.put_many(topic, [b"x"] * 60_000)
@@ -256,7 +256,7 @@ def test_a_cancelled_close_is_finished_all_the_same(cluster: Embedded, topic: st
     asyncio.run(main())
 
 
-def test_it_has_whatever_the_client_that_blocks_has(cluster: Embedded, tmp_path: Path) -> None:
+def test_the_async_client_has_all_methods_of_the_blocking_one(cluster: Embedded, tmp_path: Path) -> None:
     def public(kind: type) -> set[str]:
         return {name for name in dir(kind) if not name.startswith("_")}
 
@@ -275,7 +275,7 @@ def test_it_has_whatever_the_client_that_blocks_has(cluster: Embedded, tmp_path:
     asyncio.run(main())
 
 
-def test_an_attempt_during_which_the_client_is_closed_does_not_count(cluster: Embedded, topic: str) -> None:
+def test_an_attempt_does_not_count_if_the_client_is_closed_meanwhile(cluster: Embedded, topic: str) -> None:
     name, settings = f"client{next(_names)}", ClientSettings(handler_attempts=1)
     handled: list[bytes] = []
 

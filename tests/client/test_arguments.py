@@ -190,7 +190,7 @@ def test_opening_a_client_names_the_argument(
 
 
 @pytest.mark.parametrize("forever", [float("inf"), 1e300, 10**12])
-def test_a_time_out_may_be_endless(cluster: Embedded, forever: float) -> None:
+def test_a_timeout_may_be_endless(cluster: Embedded, forever: float) -> None:
     async def main() -> None:
         async with cluster.async_client("endless") as client:
             await client.subscribe("endless", timeout=forever)
@@ -281,6 +281,6 @@ class TestProxies:
     @pytest.mark.parametrize(
         "options", [{"proxies": ["nonsense"]}, {"proxies": []}, {"proxies": ["tcp://127.0.0.1:99999"]}, {"timeout": -1}]
     )
-    def test_what_cannot_be_says_so(self, options: dict[str, Any]) -> None:
+    def test_invalid_settings_are_refused(self, options: dict[str, Any]) -> None:
         with pytest.raises(PubsubError, match=r"this program|none is named|timeout is at least 0 s"):
             self.settings(**options)

@@ -50,7 +50,7 @@ async def timers(loop: asyncio.AbstractEventLoop) -> list[asyncio.TimerHandle]:
     return [timer for timer in scheduled if not timer.cancelled()]
 
 
-def test_each_wait_ends_at_its_own_deadline_whichever_began_first() -> None:
+def test_each_wait_ends_at_its_own_deadline_in_any_order() -> None:
     waits, session = awaited()
     ended: list[int] = []
 
@@ -67,7 +67,7 @@ def test_each_wait_ends_at_its_own_deadline_whichever_began_first() -> None:
     assert ended == [0, 1, 2, 3]
 
 
-def test_a_hundred_waits_with_the_same_time_out_have_one_alarm() -> None:
+def test_a_hundred_waits_with_the_same_timeout_have_one_alarm() -> None:
     waits, session = awaited()
     over = False
 
@@ -82,7 +82,7 @@ def test_a_hundred_waits_with_the_same_time_out_have_one_alarm() -> None:
     asyncio.run(main())
 
 
-def test_an_alarm_keeps_nobody_alive_and_a_wait_without_end_sets_none() -> None:
+def test_an_alarm_does_not_keep_a_loop_alive_and_an_endless_wait_sets_none() -> None:
     over = False
 
     async def main() -> None:
@@ -104,7 +104,7 @@ def test_an_alarm_keeps_nobody_alive_and_a_wait_without_end_sets_none() -> None:
     asyncio.run(main())
 
 
-def test_waits_of_two_event_loops_are_each_woken_on_their_own() -> None:
+def test_waits_of_two_event_loops_are_woken_separately() -> None:
     waits, session = awaited()
 
     async def main() -> None:
@@ -129,7 +129,7 @@ def test_short_waits_beside_a_long_one_leave_no_alarms_behind() -> None:
     asyncio.run(main())
 
 
-def test_an_exception_that_strikes_as_an_alarm_is_set_or_rings_leaves_nobody_waiting_for_ever() -> None:
+def test_an_exception_while_an_alarm_is_set_or_rings_leaves_no_endless_wait() -> None:
     waits, session = awaited()
 
     async def main() -> None:
@@ -148,7 +148,7 @@ def test_an_exception_that_strikes_as_an_alarm_is_set_or_rings_leaves_nobody_wai
 
 
 @pytest.mark.parametrize("places", range(1, 12))
-def test_an_exception_that_strikes_anywhere_as_an_alarm_rings_delays_it_by_two_seconds_at_most(places: int) -> None:
+def test_an_exception_anywhere_in_an_alarm_delays_it_by_two_seconds_at_most(places: int) -> None:
     """An event loop logs an exception in a callback, and continues."""
     waits, session = awaited()
 
@@ -167,7 +167,7 @@ def test_an_exception_that_strikes_anywhere_as_an_alarm_rings_delays_it_by_two_s
     asyncio.run(asyncio.wait_for(main(), 30.0))
 
 
-def test_an_exception_that_strikes_as_those_are_woken_who_have_it_leaves_nobody_behind_its_time(
+def test_an_exception_while_waits_are_woken_leaves_no_wait_beyond_its_deadline(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits, session = awaited()
@@ -190,7 +190,7 @@ def test_an_exception_that_strikes_as_those_are_woken_who_have_it_leaves_nobody_
     asyncio.run(asyncio.wait_for(main(), 30.0))
 
 
-def test_an_exception_that_strikes_as_the_first_alarm_is_set_leaves_one_that_rings_in_good_order(
+def test_an_exception_at_the_first_alarm_leaves_a_working_alarm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waits, session = awaited()
@@ -216,7 +216,7 @@ def test_an_exception_that_strikes_as_the_first_alarm_is_set_leaves_one_that_rin
     assert not wrong
 
 
-def test_who_was_woken_had_what_it_waits_for_though_another_one_took_it_since_and_leaves_nothing_behind() -> None:
+def test_a_woken_wait_reports_success_though_another_took_the_result() -> None:
     waits, session = awaited()
     over = False
 
@@ -234,7 +234,7 @@ def test_who_was_woken_had_what_it_waits_for_though_another_one_took_it_since_an
     assert not waits._woken
 
 
-def test_a_wait_that_was_cancelled_as_it_was_woken_leaves_nothing_behind() -> None:
+def test_a_wait_cancelled_while_it_is_woken_leaves_nothing_behind() -> None:
     waits, session = awaited()
 
     async def main() -> None:

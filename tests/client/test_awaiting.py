@@ -115,7 +115,7 @@ def test_effect_puts_and_position_are_one_commit(cluster: Embedded, topic: str) 
     run(cluster, topic, work, b"a", b"b", b"c")
 
 
-def test_what_a_handler_awaits_keeps_nobody_out(cluster: Embedded, topic: str) -> None:
+def test_an_awaiting_handler_does_not_block_other_tasks(cluster: Embedded, topic: str) -> None:
     other = f"{topic}.other"
 
     async def work(client: AsyncClient) -> None:
@@ -166,7 +166,9 @@ def test_many_tasks_process_one_topic_and_each_message_is_handled_once(cluster: 
     run(cluster, topic, work, *[b"%d" % number for number in range(50)])
 
 
-def test_a_handler_that_waits_with_its_transaction_open_is_rolled_back_and_told(cluster: Embedded, topic: str) -> None:
+def test_a_handler_that_waits_with_an_open_transaction_is_rolled_back_with_an_error(
+    cluster: Embedded, topic: str
+) -> None:
     async def work(client: AsyncClient) -> None:
         async def too_late(message: Message, transaction: Transaction) -> None:
             plain(message, transaction)
@@ -219,7 +221,7 @@ def test_a_cancelled_handler_is_rolled_back_and_the_attempt_does_not_count(clust
 
 
 @pytest.mark.parametrize("at_the_commit", [False, True])
-def test_an_attempt_that_the_disk_has_no_room_for_is_said_as_such_and_does_not_count(
+def test_an_attempt_without_disk_space_raises_that_error_and_does_not_count(
     cluster: Embedded, topic: str, at_the_commit: bool
 ) -> None:
     async def work(client: AsyncClient) -> None:
@@ -313,7 +315,7 @@ def test_nothing_happens_where_the_topic_is_subscribed_anew_meanwhile(cluster: E
     run(cluster, topic, work, b"a")
 
 
-def test_a_handler_that_takes_from_its_own_topic_is_told_at_once(cluster: Embedded, topic: str) -> None:
+def test_a_handler_that_takes_from_its_own_topic_is_refused_at_once(cluster: Embedded, topic: str) -> None:
     async def work(client: AsyncClient) -> None:
         async def takes(message: Message, transaction: Transaction) -> None:
             await client.get(topic)
@@ -360,9 +362,7 @@ def test_puts_of_one_handler_go_out_while_the_next_one_awaits(cluster: Embedded,
 
 
 @pytest.mark.parametrize("kind", ["generator", "async generator", "nothing"])
-def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
-    cluster: Embedded, topic: str, kind: str
-) -> None:
+def test_an_unusable_handler_is_refused_before_any_message_is_taken(cluster: Embedded, topic: str, kind: str) -> None:
     def generator(message: Any, transaction: Any) -> Any:
         yield
 
@@ -399,7 +399,7 @@ def test_the_client_asks_and_acknowledges_while_a_handler_awaits(cluster: Embedd
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_message_is_free_again_where_the_event_loop_of_its_handler_is_gone(cluster: Embedded, topic: str) -> None:
+def test_a_message_is_free_again_when_the_event_loop_of_its_handler_is_gone(cluster: Embedded, topic: str) -> None:
     client = cluster.async_client(f"client{next(_names)}")
 
     async def begin() -> None:

@@ -27,7 +27,7 @@ def elsewhere(call: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_what_an_iteration_takes_while_the_client_is_closed_is_given_back(cluster: Embedded, topic: str) -> None:
+def test_messages_of_an_iteration_are_given_back_when_the_client_is_closed(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as client:
         client.subscribe(topic)
@@ -62,7 +62,7 @@ def test_a_publisher_is_made_between_two_steps_and_not_within_one(client: Client
     assert topic in client._session.core.outbox.chains
 
 
-def test_one_subscribe_that_ends_leaves_the_other_its_wish_to_go_above(tmp_path: Path, nowhere: str) -> None:
+def test_one_subscribe_that_ends_keeps_the_other_ones_wish_to_supersede(tmp_path: Path, nowhere: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path)
     with Client("c", settings=settings) as client:
         core, intend = client._session.core, client._calls.subscribing.intend
@@ -79,7 +79,7 @@ def test_one_subscribe_that_ends_leaves_the_other_its_wish_to_go_above(tmp_path:
         long.close()
 
 
-def test_put_many_that_is_too_much_for_a_transaction_leaves_nothing_in_it(tmp_path: Path, nowhere: str) -> None:
+def test_put_many_beyond_the_outbox_limit_leaves_nothing_in_the_transaction(tmp_path: Path, nowhere: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, outbox_bytes_max=1 << 20)
     with Client("c", settings=settings) as client:
         with client.transaction() as transaction:
@@ -102,7 +102,7 @@ def test_a_transaction_that_is_entered_within_itself_is_refused_and_the_client_g
         assert client.unfinished("t") == 1
 
 
-def test_who_puts_and_discards_while_nobody_answers_waits_for_nothing_in_the_end(tmp_path: Path, nowhere: str) -> None:
+def test_unanswered_puts_and_discards_leave_nothing_waiting(tmp_path: Path, nowhere: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, try_seconds=0.02)
     with Client("c", settings=settings) as client:
         for _ in range(3):

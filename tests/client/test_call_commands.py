@@ -49,7 +49,7 @@ def test_a_command_that_reads_late_gets_all_of_a_large_call(service: str, tmp_pa
         assert client.reply("large", timeout=20.0).body == body
 
 
-def test_a_command_that_fails_is_an_error_reply_and_a_late_call_is_told_so(
+def test_a_failed_command_and_a_late_call_get_error_replies(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
@@ -103,7 +103,7 @@ def test_a_worker_that_ends_after_so_many_calls_leaves_no_reply_behind(
         ["serve", "s", "--part", "1"],
     ],
 )
-def test_what_cannot_be_is_one_line_with_exit_code_2_and_makes_no_client(
+def test_an_invalid_argument_is_one_line_with_exit_code_2_and_makes_no_client(
     tmp_path: Path, words: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["c", *words, "--dir", str(tmp_path)]) == 2

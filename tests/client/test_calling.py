@@ -53,7 +53,7 @@ def test_a_reply_round_trips(call: str, outcome: str) -> None:
 
 @given(st.dictionaries(st.sampled_from([calling.ID, calling.REPLY_TO, calling.DEADLINE, calling.OUTCOME]),
                        st.binary(max_size=30) | st.sampled_from([b"c", b"$replies.shop", b"12", b"done"])))  # fmt: skip
-def test_only_decode_error_escapes_whatever_the_headers_say(headers: dict[str, bytes]) -> None:
+def test_headers_raise_only_decode_error(headers: dict[str, bytes]) -> None:
     for read in (calling.read_request, calling.read_reply):
         with suppress(DecodeError):
             read(message(headers))
@@ -73,19 +73,19 @@ def test_only_decode_error_escapes_whatever_the_headers_say(headers: dict[str, b
         {calling.DEADLINE: b"9" * 16},
     ],
 )
-def test_a_request_that_cannot_be_is_refused(wrong: dict[str, bytes]) -> None:
+def test_an_invalid_request_is_refused(wrong: dict[str, bytes]) -> None:
     with pytest.raises(DecodeError):
         calling.read_request(message(calling.request_headers("shop", "c", {}, 5.0) | wrong))
 
 
-def test_a_reply_goes_to_the_sender_and_to_nobody_else() -> None:
+def test_a_reply_goes_to_the_sender_only() -> None:
     """Otherwise a request that names another client's topic would make the worker put a message there."""
     forged = calling.request_headers("victim", "c", {}, None)
     with pytest.raises(DecodeError, match="of another client"):
         calling.read_request(message(forged, sender="mallory"))
 
 
-def test_topics_of_calls_fit_and_are_told_from_others() -> None:
+def test_topics_of_calls_fit_and_differ_from_others() -> None:
     longest = service_topic("x" * 64, SERVICE_PARTS_MAX - 1, SERVICE_PARTS_MAX)
     assert is_topic(longest)
     assert len(longest) <= TOPIC_LENGTH_MAX
@@ -107,12 +107,12 @@ def test_each_key_has_one_part(key: bytes, parts: int) -> None:
 
 
 @pytest.mark.parametrize(("part", "parts"), [(0, 0), (1, 1), (-1, 2), (0, SERVICE_PARTS_MAX + 1), (0.5, 2), (True, 2)])
-def test_a_part_that_there_is_not_is_refused(part: int, parts: int) -> None:
+def test_a_missing_part_is_refused(part: int, parts: int) -> None:
     with pytest.raises(CallerError, match="whole number from"):
         calling.check_service("billing", part, parts)
 
 
-def test_names_that_cannot_be_are_refused() -> None:
+def test_invalid_names_are_refused() -> None:
     for name in ("", "a b", "..", "x" * 65):
         with pytest.raises(InvalidName):
             calling.check_service(name)
@@ -120,7 +120,7 @@ def test_names_that_cannot_be_are_refused() -> None:
         calling.check_own_headers({"pubsub-call": b"forged"})
 
 
-def test_a_request_made_again_is_told_from_another() -> None:
+def test_a_repeated_request_differs_from_another_request() -> None:
     one = calling.fingerprint("$calls.a", b"body", b"k", {"h": b"1"})
     assert one == calling.fingerprint("$calls.a", b"body", b"k", {"h": b"1"})
     others = [("$calls.b", b"body", b"k", {"h": b"1"}), ("$calls.a", b"bodyk", b"", {"h": b"1"}),
@@ -128,7 +128,7 @@ def test_a_request_made_again_is_told_from_another() -> None:
     assert one not in {calling.fingerprint(*other) for other in others}
 
 
-def test_what_an_error_reply_says_is_bounded() -> None:
+def test_the_text_of_an_error_reply_is_bounded() -> None:
     assert len(calling.error_body("é" * 5000)) <= 4 * calling.ERROR_CHARACTERS_MAX
     assert decode_headers(encode_headers(calling.reply_headers("c", FAILED)))[calling.OUTCOME] == b"failed"
 
@@ -171,7 +171,7 @@ def kept(tmp_path: Path) -> Iterator[Kept]:
     made.store.close()
 
 
-def test_a_call_waits_until_it_is_answered_once(kept: Kept) -> None:
+def test_a_call_waits_until_its_first_answer(kept: Kept) -> None:
     kept.add("a", "b")
     found = kept.table.find("a")
     assert found is not None
@@ -199,9 +199,7 @@ def test_the_same_id_is_one_call(kept: Kept) -> None:
         kept.add("a")
 
 
-def test_where_there_is_no_room_the_oldest_that_were_handed_over_go(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_call_table_forgets_the_oldest_delivered_calls(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call_table, "CALLS_MAX", 3)
     monkeypatch.setattr(call_table, "FORGET_ROWS", 1)
     kept.add("a", "b", "c")
@@ -215,7 +213,7 @@ def test_where_there_is_no_room_the_oldest_that_were_handed_over_go(
     assert kept.store.db.execute("select count(*) from pubsub_replies").get == 1
 
 
-def test_a_named_call_that_makes_room_is_known_ever_after_and_one_without_a_name_is_not(
+def test_a_named_call_stays_known_after_it_made_room_and_an_unnamed_one_does_not(
     kept: Kept, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(call_table, "CALLS_MAX", 2)

@@ -18,7 +18,7 @@ def test_batches_are_sent_in_order_a_window_at_a_time() -> None:
     assert sent(chain, 0.01) == rows[4:6]
 
 
-def test_the_window_is_one_of_bytes_too() -> None:
+def test_the_window_is_limited_in_bytes_too() -> None:
     outbox = make()
     draft = Draft(outbox)
     for _ in range(3):
@@ -61,7 +61,7 @@ def test_a_late_success_of_an_earlier_transmission_counts() -> None:
     assert outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), generation, 0, 0.15) == rows
 
 
-def test_a_try_that_is_over_sends_the_oldest_row_alone_until_something_works() -> None:
+def test_a_try_that_is_over_sends_the_oldest_row_alone_until_an_answer_comes() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, 1, 1)
     assert not chain.tick(0.05)
@@ -71,7 +71,7 @@ def test_a_try_that_is_over_sends_the_oldest_row_alone_until_something_works() -
     assert sent(chain, 0.12) == rows[1:]
 
 
-def test_after_three_tries_the_next_proxy_is_asked_and_it_stays_with_what_works() -> None:
+def test_the_next_proxy_is_asked_after_three_tries_and_kept_if_it_answers() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, 1)
     now = 0.0
@@ -102,7 +102,7 @@ def test_moved_names_the_new_log() -> None:
     assert chain.log != OTHER, "only a log with all finished rows is named as ours"
 
 
-def test_nothing_is_sent_after_the_calls_own_time_out_and_the_rows_are_kept() -> None:
+def test_no_row_is_sent_after_the_calls_own_timeout_and_the_rows_are_kept() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, until=0.25)
     chain.tick(0.1)
@@ -113,7 +113,7 @@ def test_nothing_is_sent_after_the_calls_own_time_out_and_the_rows_are_kept() ->
     assert list(chain.rows) == rows
 
 
-def test_an_unfinished_put_goes_first_with_the_next_put_on_its_topic() -> None:
+def test_an_unfinished_put_is_sent_first_with_the_next_put_on_its_topic() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, until=0.25)
     chain.tick(0.25)
@@ -161,7 +161,7 @@ def test_a_gap_that_no_row_can_fill_asks_another_holder() -> None:
     assert chain.avoid == OTHER
 
 
-def test_another_holder_is_not_avoided_once_it_worked() -> None:
+def test_the_avoided_log_is_forgotten_after_a_success() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1)
     chain.avoid = OTHER
@@ -169,7 +169,7 @@ def test_another_holder_is_not_avoided_once_it_worked() -> None:
     assert (chain.avoid, chain.log) == ("", LOG)
 
 
-def test_a_log_that_was_given_up_lets_the_oldest_row_begin_anew_and_the_rest_keep_their_chain() -> None:
+def test_an_abandoned_log_makes_the_oldest_row_begin_anew_and_the_rest_keep_their_chain() -> None:
     outbox = make()
     (done,) = put(outbox, 1)
     chain = outbox.wake("t", 30.0, 0)
@@ -186,7 +186,7 @@ def test_a_log_that_was_given_up_lets_the_oldest_row_begin_anew_and_the_rest_kee
     assert chain.unchain() is None
 
 
-def test_a_late_answer_of_a_log_that_lacks_what_is_done_does_not_make_it_ours() -> None:
+def test_a_late_answer_of_a_log_without_the_finished_puts_does_not_become_the_log() -> None:
     outbox = make()
     chain, (first, second, third) = flying(outbox, 1, 1, 1)
     assert outbox.answered(chain, status(Outcome.SUCCESS, second.last), chain.generation, 0, 0.01) == [first, second]

@@ -20,7 +20,7 @@ from tests.client.opened import bodies, create, eventually, names, nothing, rows
 # The example of the documentation
 
 
-def test_the_example(cluster: Embedded) -> None:
+def test_the_example_of_the_client_runs(cluster: Embedded) -> None:
     with cluster.client("billing") as client:
         create(client, "ledger")
         client.subscribe("orders")
@@ -46,7 +46,7 @@ def test_the_example(cluster: Embedded) -> None:
 # The disk
 
 
-def test_a_client_whose_disk_is_full_makes_no_request(client: Client, topic: str) -> None:
+def test_a_client_with_a_full_disk_sends_no_request(client: Client, topic: str) -> None:
     client.subscribe(topic)
     client.put(topic, b"before")
     db = client._session.store.db
@@ -74,7 +74,7 @@ def test_power_safe_fsyncs_every_commit(cluster: Embedded, topic: str) -> None:
 # Opening and closing
 
 
-def test_a_closed_client_says_so(client: Client, topic: str) -> None:
+def test_a_closed_client_raises_an_error(client: Client, topic: str) -> None:
     client.close()
     client.close()
     with pytest.raises(CallerError, match="closed"):
@@ -110,7 +110,7 @@ def test_a_client_without_proxies_or_with_a_bad_address_is_a_bad_configuration(t
     Client("c", proxies="tcp://127.0.0.1:1", directory=tmp_path).close()
 
 
-def test_a_proxy_that_is_dead_is_passed_over(cluster: Embedded, topic: str, nowhere: str) -> None:
+def test_a_dead_proxy_is_skipped(cluster: Embedded, topic: str, nowhere: str) -> None:
     with cluster.client(f"client{next(names)}", proxies=(nowhere, *cluster.proxies)) as client:
         client.subscribe(topic)
         client.put(topic, b"x")
@@ -118,7 +118,7 @@ def test_a_proxy_that_is_dead_is_passed_over(cluster: Embedded, topic: str, nowh
         assert bodies(client, topic, 1) == [b"x"]
 
 
-def test_the_state_is_exported_as_the_papers_tree(client: Client, topic: str, tmp_path: Path) -> None:
+def test_the_state_is_exported_as_the_tree_of_the_paper(client: Client, topic: str, tmp_path: Path) -> None:
     client.subscribe(topic + "/a")
     ticket = client.put(topic + "/a", b"x")
     message = client.get(topic + "/a", timeout=5.0)

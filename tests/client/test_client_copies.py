@@ -47,9 +47,7 @@ def test_another_host_that_opened_later_supersedes(cluster: Embedded, topic: str
         assert bodies(here, topic, 1) == [b"y"]
 
 
-def test_subscribing_again_takes_over_from_another_host_that_nobody_has_heard_of_here(
-    cluster: Embedded, topic: str, tmp_path: Path
-) -> None:
+def test_subscribing_again_takes_over_from_an_unknown_other_host(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as here:
         here.subscribe(topic)
@@ -62,7 +60,7 @@ def test_subscribing_again_takes_over_from_another_host_that_nobody_has_heard_of
                 there.get(topic, timeout=5.0)
 
 
-def test_a_copied_directory_is_found_out_and_renew_mends_it(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+def test_a_copied_directory_is_detected_and_renew_repairs_it(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
     with cluster.client(name, directory=tmp_path / "a") as client:
         client.subscribe(topic)
@@ -93,7 +91,7 @@ def lose_place(client: Client, topic: str) -> None:
         session.turn()
 
 
-def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: Embedded, topic: str) -> None:
+def test_a_loss_is_reported_after_a_kill_until_the_application_continues(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     client = cluster.client(name)
     client.subscribe(topic)
@@ -115,7 +113,7 @@ def test_a_loss_is_told_after_a_kill_until_the_application_has_gone_on(cluster: 
         assert [letter.body for letter in again.dead_letters(topic)] == [None]
 
 
-def test_a_loss_that_comes_after_one_that_was_told_is_told_after_a_kill_too(cluster: Embedded, topic: str) -> None:
+def test_a_second_loss_is_reported_after_a_kill_too(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     client = cluster.client(name)
     client.subscribe(topic)
@@ -136,7 +134,7 @@ def test_a_loss_that_comes_after_one_that_was_told_is_told_after_a_kill_too(clus
 
 
 @pytest.mark.parametrize("timeout", [5.0, 0.0])
-def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str, timeout: float) -> None:
+def test_a_put_after_a_reported_loss_arrives(cluster: Embedded, topic: str, timeout: float) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as client:
         client.subscribe(topic)
@@ -158,7 +156,7 @@ def test_what_is_put_after_a_loss_was_told_arrives(cluster: Embedded, topic: str
         assert bodies(again, topic, 1) == [b"after"]
 
 
-def test_what_was_told_as_lost_is_passed_for_good_though_the_process_ends(cluster: Embedded, topic: str) -> None:
+def test_a_reported_loss_is_passed_permanently_though_the_process_ends(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     client = cluster.client(name)
     client.subscribe(topic)
@@ -197,7 +195,7 @@ def test_a_renewal_takes_the_subscriptions_back_from_a_copy(cluster: Embedded, t
             there.get(topic, timeout=5.0)
 
 
-def test_what_a_renewal_kept_goes_out_after_a_kill_as_the_new_publishers_first(
+def test_puts_kept_by_a_renewal_are_sent_after_a_kill_as_the_first_of_the_new_publisher(
     cluster: Embedded, client: Client, topic: str, nowhere: str
 ) -> None:
     client.subscribe(topic)
@@ -215,7 +213,7 @@ def test_what_a_renewal_kept_goes_out_after_a_kill_as_the_new_publishers_first(
 
 
 @pytest.mark.parametrize("keep", [True, False])
-def test_what_was_finished_before_a_renewal_is_not_put_again_under_the_new_name(
+def test_puts_finished_before_a_renewal_are_not_put_again_under_the_new_name(
     cluster: Embedded, client: Client, topic: str, keep: bool
 ) -> None:
     client.subscribe(topic)
@@ -232,7 +230,7 @@ def test_what_was_finished_before_a_renewal_is_not_put_again_under_the_new_name(
     assert bodies(client, topic, 4) == [b"%d" % number for number in range(4)]
 
 
-def test_a_renewal_whose_numbers_the_disk_refuses_has_changed_nothing(
+def test_a_renewal_that_the_disk_refuses_changes_nothing(
     cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(milliseconds: int) -> None:
@@ -252,9 +250,7 @@ def test_a_renewal_whose_numbers_the_disk_refuses_has_changed_nothing(
     assert bodies(client, topic, 3) == [b"0", b"1", b"2"]
 
 
-def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(
-    cluster: Embedded, topic: str, tmp_path: Path
-) -> None:
+def test_a_copy_with_older_numbers_is_detected_by_its_put(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
     with cluster.client(name, directory=tmp_path / "a") as client:
         client.put(topic, b"zero")
@@ -271,7 +267,7 @@ def test_a_copy_whose_numbers_fell_behind_is_found_out_by_its_put(
 
 
 @pytest.mark.parametrize("cut", [False, True], ids=["in order", "after a power cut"])
-def test_a_copy_that_is_started_again_is_found_out_by_what_it_had_left_to_put(
+def test_a_restarted_copy_is_detected_by_its_unfinished_puts(
     cluster: Embedded, topic: str, tmp_path: Path, cut: bool
 ) -> None:
     name = f"client{next(names)}"
@@ -298,7 +294,7 @@ def test_a_copy_that_is_started_again_is_found_out_by_what_it_had_left_to_put(
         assert bodies(reader, topic, 1) == [b"in doubt"]
 
 
-def test_a_client_whose_state_was_emptied_is_another_publisher(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+def test_a_client_with_an_emptied_state_is_another_publisher(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
     with cluster.client("reader" + topic) as reader:
         reader.subscribe(topic)
@@ -312,7 +308,7 @@ def test_a_client_whose_state_was_emptied_is_another_publisher(cluster: Embedded
         assert bodies(reader, topic, 2) == [b"one", b"two"]
 
 
-def test_a_call_to_subscribe_that_was_ended_goes_above_nobody_later(
+def test_an_ended_call_to_subscribe_does_not_supersede_another_later(
     cluster: Embedded, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"client{next(names)}"

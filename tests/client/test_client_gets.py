@@ -28,14 +28,14 @@ from tests.client.opened import PATIENCE, bodies, create, eventually, kill, name
 # Subscriptions
 
 
-def test_get_without_a_subscription_says_so_at_once(client: Client, topic: str) -> None:
+def test_get_without_a_subscription_raises_an_error_at_once(client: Client, topic: str) -> None:
     started = time.monotonic()
     with pytest.raises(NotSubscribed, match=f"subscribe {topic}"):
         client.get(topic, timeout=20.0)
     assert time.monotonic() - started < 5.0
 
 
-def test_what_comes_just_as_a_call_ends_is_taken_by_it(
+def test_a_message_that_arrives_as_a_call_ends_is_returned_by_that_call(
     cluster: Embedded, client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message comes after the call's check for messages, and before its check for an answer of the service."""
@@ -62,7 +62,7 @@ def test_what_comes_just_as_a_call_ends_is_taken_by_it(
     assert found is sub
 
 
-def test_subscribing_to_what_is_subscribed_keeps_the_position(client: Client, topic: str) -> None:
+def test_subscribing_again_keeps_the_position(client: Client, topic: str) -> None:
     client.subscribe(topic)
     number = client._session.core.subscriptions[topic].intent.number
     client.put_many(topic, [b"0", b"1", b"2"])
@@ -85,7 +85,7 @@ def test_subscribing_where_a_get_waits_is_answered_at_once_and_the_get_goes_on(c
     assert message.body == b"x"
 
 
-def test_subscribing_again_says_where_nobody_answers(cluster: Embedded, topic: str, nowhere: str) -> None:
+def test_subscribing_again_without_an_answer_raises_an_error(cluster: Embedded, topic: str, nowhere: str) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as client:
         client.subscribe(topic)
@@ -99,7 +99,7 @@ def test_subscribing_again_says_where_nobody_answers(cluster: Embedded, topic: s
         assert bodies(client, topic, 1) == [b"x"]
 
 
-def test_unsubscribing_from_what_was_never_subscribed_says_so_and_makes_nothing(client: Client, topic: str) -> None:
+def test_unsubscribing_without_a_subscription_is_refused_and_makes_none(client: Client, topic: str) -> None:
     with pytest.raises(NotSubscribed, match="never subscribed"):
         client.unsubscribe(topic)
     assert topic not in client.subscriptions()
@@ -149,9 +149,7 @@ def test_an_intent_that_was_not_confirmed_is_asked_for_again_by_the_next_start(
         assert bodies(again, topic, 1) == [b"x"]
 
 
-def test_an_intent_to_unsubscribe_survives_a_kill_before_it_was_confirmed(
-    cluster: Embedded, topic: str, nowhere: str
-) -> None:
+def test_an_unconfirmed_unsubscribe_survives_a_kill(cluster: Embedded, topic: str, nowhere: str) -> None:
     name, folder = f"client{next(names)}", cluster.directory / "clients"
     with cluster.client(name) as client:
         client.subscribe(topic)
@@ -177,7 +175,7 @@ def test_a_get_asks_first_where_the_subscription_is_not_confirmed(cluster: Embed
 # Getting
 
 
-def test_get_returns_none_where_nothing_comes_and_unavailable_where_nobody_answers(
+def test_get_returns_none_without_a_message_and_raises_unavailable_without_an_answer(
     cluster: Embedded, client: Client, topic: str, nowhere: str
 ) -> None:
     client.subscribe(topic)
@@ -206,7 +204,7 @@ def test_a_message_that_was_got_never_comes_again_after_a_kill(cluster: Embedded
 
 
 @pytest.mark.parametrize("how", ["get", "iterate", "hand_on"])
-def test_what_was_taken_is_handed_over_though_what_is_sent_next_cannot_be_read(
+def test_a_taken_message_is_returned_though_the_next_put_cannot_be_read(
     cluster: Embedded, topic: str, nowhere: str, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     name, other = f"client{next(names)}", topic + "other"
@@ -239,7 +237,7 @@ def test_what_was_taken_is_handed_over_though_what_is_sent_next_cannot_be_read(
         client.flush(timeout=5.0)
 
 
-def test_a_waiting_get_returns_as_soon_as_something_comes(cluster: Embedded, client: Client, topic: str) -> None:
+def test_a_waiting_get_returns_as_soon_as_a_message_comes(cluster: Embedded, client: Client, topic: str) -> None:
     client.subscribe(topic)
     with cluster.client("writer" + topic) as writer:
         thread = threading.Timer(0.05, lambda: writer.put(topic, b"at last"))
@@ -252,7 +250,7 @@ def test_a_waiting_get_returns_as_soon_as_something_comes(cluster: Embedded, cli
     assert message.body == b"at last"
 
 
-def test_threads_that_wait_on_one_topic_get_a_message_each(client: Client, topic: str) -> None:
+def test_each_of_several_waiting_threads_gets_a_message(client: Client, topic: str) -> None:
     client.subscribe(topic)
     found: list[bytes] = []
 
@@ -302,7 +300,7 @@ def elsewhere(call: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_what_an_iteration_has_not_handed_out_is_for_whoever_calls(cluster: Embedded, topic: str) -> None:
+def test_messages_not_yet_returned_by_an_iteration_go_to_any_caller(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as client:
         client.subscribe(topic)
@@ -355,7 +353,7 @@ def test_threads_that_iterate_get_and_process_side_by_side_take_every_message_on
     assert sorted(found, key=int) == [b"%d" % number for number in range(total)]
 
 
-def test_an_iteration_that_ends_inside_a_transaction_leaves_it_alone(client: Client, topic: str) -> None:
+def test_an_iteration_that_ends_inside_a_transaction_does_not_end_it(client: Client, topic: str) -> None:
     client.subscribe(topic)
     create(client, "taken")
     client.put_many(topic, [b"0", b"1", b"2"])
@@ -392,7 +390,7 @@ def test_an_iteration_whose_commit_fails_has_taken_nothing(
     assert bodies(client, topic, 2) == [b"1", b"2"]
 
 
-def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Client, topic: str) -> None:
+def test_taken_messages_are_acknowledged_without_a_further_call(client: Client, topic: str) -> None:
     client.subscribe(topic)
     client.put(topic, b"x")
     assert client.get(topic, timeout=5.0) is not None
@@ -401,7 +399,7 @@ def test_what_was_taken_is_acknowledged_though_nobody_calls_any_more(client: Cli
 
 
 @pytest.mark.parametrize("handed", [1, 3])
-def test_what_an_iteration_handed_out_is_acknowledged_when_it_ends_though_an_fsync_came_before(
+def test_an_ended_iteration_acknowledges_its_messages_despite_an_earlier_fsync(
     client: Client, topic: str, handed: int
 ) -> None:
     client.subscribe(topic)
@@ -419,7 +417,7 @@ def test_what_an_iteration_handed_out_is_acknowledged_when_it_ends_though_an_fsy
     eventually(lambda: sub.cursor.acknowledged == sub.cursor.position)
 
 
-def test_who_drives_the_sockets_is_told_when_what_was_taken_is_to_be_fsynced(
+def test_the_thread_that_drives_the_sockets_learns_when_to_fsync(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client.subscribe(topic)

@@ -48,9 +48,7 @@ def test_a_handler_that_raises_undoes_effect_puts_and_position(client: Client, t
     assert len(rows(client, "select * from taken")) == 1
 
 
-def test_after_so_many_attempts_a_message_goes_to_the_dead_letters_and_it_goes_on(
-    cluster: Embedded, topic: str
-) -> None:
+def test_a_message_goes_to_the_dead_letters_after_the_last_attempt(cluster: Embedded, topic: str) -> None:
     settings = ClientSettings(handler_attempts=3)
     with cluster.client(f"client{next(names)}", settings=settings) as client:
         create(client, "taken")
@@ -116,7 +114,7 @@ def test_an_attempt_that_kills_the_process_counts(cluster: Embedded, topic: str)
         assert [letter.body for letter in client.dead_letters()] == [b"poison"]
 
 
-def test_a_handler_keeps_no_other_thread_out_until_it_uses_its_transaction(
+def test_a_handler_blocks_no_other_thread_until_it_uses_its_transaction(
     cluster: Embedded, client: Client, topic: str
 ) -> None:
     client.subscribe(topic)
@@ -174,7 +172,7 @@ CALLS: dict[str, Callable[[Client, str], object]] = {
 @pytest.mark.filterwarnings("ignore:a publisher on others:ResourceWarning")
 @pytest.mark.parametrize("begun", [False, True], ids=["before its transaction", "within it"])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_handlers_thread_uses_its_client_by_its_transaction_only(
+def test_a_handlers_thread_uses_its_client_only_by_its_transaction(
     client: Client, topic: str, call: str, begun: bool
 ) -> None:
     """A put without the transaction would happen once more with each attempt."""
@@ -223,7 +221,7 @@ def test_a_handlers_puts_are_fsynced_before_they_are_sent(client: Client, topic:
     )
 
 
-def test_what_was_counted_ahead_says_nothing_of_another_message(
+def test_an_attempt_counted_ahead_does_not_count_for_another_message(
     client: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(processing: Processing) -> None:

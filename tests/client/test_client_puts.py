@@ -32,7 +32,7 @@ from tests.client.opened import PATIENCE, bodies, create, eventually, kill, name
 # Puts
 
 
-def test_a_put_says_which_counter_its_subscribers_see(cluster: Embedded, client: Client, topic: str) -> None:
+def test_a_put_returns_the_counter_that_subscribers_see(cluster: Embedded, client: Client, topic: str) -> None:
     client.subscribe(topic)
     ticket = client.put(topic, b"one")
     assert ticket.done
@@ -50,13 +50,13 @@ def test_puts_that_do_not_wait_arrive_in_order(client: Client, topic: str) -> No
     assert bodies(client, topic, 300) == [b"%d" % number for number in range(300)]
 
 
-def test_a_ticket_shows_how_far_its_message_is(client: Client, topic: str) -> None:
+def test_a_ticket_shows_the_state_of_its_message(client: Client, topic: str) -> None:
     ticket = client.put(topic, b"shown")
     assert repr(ticket) == f"<Ticket {ticket.counter}, done>"
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_who_puts_and_does_not_wait_takes_the_answers_himself(cluster: Embedded, topic: str, many: bool) -> None:
+def test_a_thread_that_puts_without_waiting_takes_the_answers_itself(cluster: Embedded, topic: str, many: bool) -> None:
     """After another thread drove the sockets, the Messenger's thread leaves them alone; here for the whole test."""
     with cluster.client(f"going{topic}") as client:
         client.put(topic, b"first")
@@ -158,7 +158,7 @@ def test_a_body_that_is_not_bytes_is_refused(client: Client, topic: str) -> None
         client.put(topic, "text")  # type: ignore[arg-type]
 
 
-def test_put_many_splits_what_is_more_than_a_batch_and_puts_it_in_one_commit() -> None:
+def test_put_many_splits_large_puts_into_batches() -> None:
     batches = split(BatchContents([b"x"] * (BATCH_RECORDS_MAX + 5)))
     assert [len(batch.bodies) for batch in batches] == [BATCH_RECORDS_MAX, 5]
     large = bytes(BATCH_BYTES_MAX // 3)
@@ -185,7 +185,7 @@ def test_a_put_that_timed_out_is_in_doubt_kept_and_finished_by_the_next_put_in_o
         assert bodies(reader, topic, 2) == [b"first", b"second"]
 
 
-def test_flush_finishes_after_a_kill_what_a_put_left(cluster: Embedded, topic: str, nowhere: str) -> None:
+def test_flush_finishes_unfinished_puts_after_a_kill(cluster: Embedded, topic: str, nowhere: str) -> None:
     name, folder = f"client{next(names)}", cluster.directory / "clients"
     with cluster.client("reader" + topic) as reader:
         reader.subscribe(topic)
@@ -215,9 +215,7 @@ def test_a_put_whose_answer_was_lost_in_a_kill_arrives_once(cluster: Embedded, t
         assert nothing(reader, topic)
 
 
-def test_discard_gives_up_what_is_unfinished_and_the_next_put_goes_through(
-    cluster: Embedded, topic: str, nowhere: str
-) -> None:
+def test_discard_drops_unfinished_puts_and_the_next_put_succeeds(cluster: Embedded, topic: str, nowhere: str) -> None:
     name, folder = f"client{next(names)}", cluster.directory / "clients"
     with cluster.client("reader" + topic) as reader:
         reader.subscribe(topic)
@@ -241,7 +239,7 @@ def test_a_discard_is_fsynced_as_no_put_is(nowhere: str, tmp_path: Path, topic: 
         assert client._session.store.db.pragma("synchronous") == 2
 
 
-def test_an_outbox_at_its_limit_says_so(nowhere: str, tmp_path: Path, topic: str) -> None:
+def test_an_outbox_at_its_limit_refuses_a_put_with_a_remedy(nowhere: str, tmp_path: Path, topic: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, outbox_bytes_max=1024)
     with Client("c", settings=settings) as client:
         client.put(topic, bytes(900), wait=False)
@@ -249,7 +247,7 @@ def test_an_outbox_at_its_limit_says_so(nowhere: str, tmp_path: Path, topic: str
             client.put(topic, bytes(900), wait=False)
 
 
-def test_puts_that_do_not_wait_are_held_up_where_nobody_takes_them(nowhere: str, tmp_path: Path, topic: str) -> None:
+def test_puts_that_do_not_wait_block_when_no_server_takes_them(nowhere: str, tmp_path: Path, topic: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, window=2)
     with Client("c", settings=settings) as client:
         for _ in range(4):
@@ -262,7 +260,7 @@ def test_puts_that_do_not_wait_are_held_up_where_nobody_takes_them(nowhere: str,
 # Transactions
 
 
-def test_a_transaction_happens_as_a_whole_or_not_at_all(client: Client, topic: str) -> None:
+def test_a_transaction_happens_completely_or_not_at_all(client: Client, topic: str) -> None:
     create(client, "mine")
     client.subscribe(topic)
     client.subscribe(topic + "b")
@@ -312,7 +310,7 @@ def test_a_transactions_puts_are_fsynced_before_they_are_sent(client: Client, to
     assert events[:2] == ["fsynced commit", "send"]
 
 
-def test_a_put_without_the_transaction_in_its_thread_raises_and_other_threads_wait(client: Client, topic: str) -> None:
+def test_a_put_outside_the_transaction_raises_in_its_thread_and_waits_in_others(client: Client, topic: str) -> None:
     done = threading.Event()
 
     def other() -> None:
@@ -358,7 +356,7 @@ def test_a_transaction_that_could_not_begin_is_collected_without_harm(
         client.put(topic, b"2", transaction=transaction)
 
 
-def test_a_transaction_is_its_own_clients(cluster: Embedded, client: Client, topic: str) -> None:
+def test_a_transaction_belongs_to_its_own_client(cluster: Embedded, client: Client, topic: str) -> None:
     with cluster.client("other" + topic) as other:
         transacting = other.transaction()
         transaction = transacting.__enter__()
@@ -367,7 +365,7 @@ def test_a_transaction_is_its_own_clients(cluster: Embedded, client: Client, top
         transacting.__exit__(None, None, None)
 
 
-def test_a_statement_that_ends_the_transaction_is_told_off(client: Client) -> None:
+def test_a_statement_that_ends_the_transaction_is_refused(client: Client) -> None:
     def commit() -> None:
         with client.transaction() as transaction:
             transaction.execute("commit")
@@ -377,7 +375,7 @@ def test_a_statement_that_ends_the_transaction_is_told_off(client: Client) -> No
     create(client, "still_works")
 
 
-def test_what_could_not_be_sent_is_sent_a_little_later_though_nobody_calls(
+def test_a_put_that_could_not_be_sent_is_sent_later_without_a_further_call(
     cluster: Embedded, topic: str, nowhere: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name = f"client{next(names)}"
@@ -395,7 +393,7 @@ def test_what_could_not_be_sent_is_sent_a_little_later_though_nobody_calls(
         eventually(lambda: ticket.done)
 
 
-def test_who_finds_no_room_is_told_how_long_that_very_call_waited(tmp_path: Path, nowhere: str) -> None:
+def test_the_error_for_a_full_window_names_the_time_of_that_call(tmp_path: Path, nowhere: str) -> None:
     settings = ClientSettings(proxies=(nowhere,), directory=tmp_path, window=1)
     with Client("c", settings=settings) as client:
         client.put("t", b"0", wait=False)

@@ -47,7 +47,7 @@ def topic(request: pytest.FixtureRequest) -> str:
     return request.node.name.replace("[", ".").replace("]", "")[:80]
 
 
-def test_what_is_put_is_got_once_byte_for_byte(
+def test_a_message_is_delivered_once_byte_for_byte(
     run: Run, topic: str, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     body = b"\x00\xff no line end"
@@ -63,7 +63,7 @@ def test_what_is_put_is_got_once_byte_for_byte(
     assert captured.err == f"pubsub: error: {topic} has no message for billing within 0 s\n".encode()
 
 
-def test_lines_come_and_go(run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_put_and_got(run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("c", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", "--lines", "--json", stdin=b"one\ntwo\n\nlast") == 0
     put = json.loads(capsys.readouterr().out.splitlines()[-1])
@@ -74,7 +74,7 @@ def test_lines_come_and_go(run: Run, topic: str, tmp_path: Path, capsys: pytest.
     assert (tmp_path / "out").read_bytes() == b"last\n"
 
 
-def test_messages_as_json(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_are_printed_as_json(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("c", "subscribe", topic, "--json") == 0
     assert json.loads(capsys.readouterr().out) == {"client": "c", "subscribed": topic}
     for body in ("grüß".encode(), b"\xff"):
@@ -97,7 +97,7 @@ def test_an_operator_ends_a_subscription_on_a_topic_that_a_report_has_no_room_fo
     assert main(["topic", "unsubscribe", topic, "--subscriber", "n2", "--yes", "--proxy", service]) == 0
 
 
-def test_subscribe_subscribes_though_the_client_believes_that_it_is(
+def test_the_command_subscribe_subscribes_again_after_a_removal_at_the_server(
     run: Run, service: str, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("n1", "subscribe", topic) == 0
@@ -113,7 +113,7 @@ def test_subscribe_subscribes_though_the_client_believes_that_it_is(
     assert run("n1", "get", topic) == 3
 
 
-def test_unsubscribing_from_what_was_never_subscribed_says_so(
+def test_unsubscribing_without_a_subscription_is_refused(
     run: Run, topic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("c", "subscribe", "another") == 0
@@ -121,7 +121,7 @@ def test_unsubscribing_from_what_was_never_subscribed_says_so(
     assert f"client c never subscribed to {topic}" in capsys.readouterr().err
 
 
-def test_unsubscribed_is_silent(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unsubscribed_client_gets_no_messages(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("c", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", stdin=b"x") == 0
     assert run("c", "unsubscribe", topic) == 0
@@ -129,7 +129,7 @@ def test_unsubscribed_is_silent(run: Run, topic: str, capsys: pytest.CaptureFixt
     assert f"pubsub client c subscribe {topic}" in capsys.readouterr().err
 
 
-def test_without_a_service_a_put_is_in_doubt_kept_and_finished_later(
+def test_a_put_without_a_service_is_in_doubt_and_kept_and_finished_later(
     run: Run, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("reader", "subscribe", topic) == 0
@@ -147,7 +147,7 @@ def test_without_a_service_a_put_is_in_doubt_kept_and_finished_later(
     assert run("reader", "get", topic, "--wait", "0") == 3
 
 
-def test_a_put_in_doubt_can_be_given_up(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_put_in_doubt_can_be_discarded(run: Run, topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("reader", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", "--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2", stdin=b"x") == 5
     capsys.readouterr()
@@ -157,7 +157,7 @@ def test_a_put_in_doubt_can_be_given_up(run: Run, topic: str, capsys: pytest.Cap
     assert run("reader", "get", topic, "--wait", "0.1") == 3
 
 
-def test_without_a_service_other_calls_are_unavailable(run: Run, topic: str) -> None:
+def test_other_calls_without_a_service_are_unavailable(run: Run, topic: str) -> None:
     assert run("c", "subscribe", topic, "--proxy", "tcp://127.0.0.1:9", "--timeout-seconds", "0.2") == 4
 
 
@@ -214,7 +214,7 @@ def test_a_reserved_topic_is_refused_and_one_that_exists_goes_on(
     assert run("c", "unsubscribe", name) == 0
 
 
-def test_the_state_is_written_as_a_tree(run: Run, topic: str, tmp_path: Path) -> None:
+def test_the_state_is_exported_as_a_tree(run: Run, topic: str, tmp_path: Path) -> None:
     assert run("c", "subscribe", topic) == 0
     assert run("c", "put", topic, "-", stdin=b"x") == 0
     assert run("c", "get", topic) == 0
@@ -238,7 +238,7 @@ def test_the_state_is_written_as_a_tree(run: Run, topic: str, tmp_path: Path) ->
     ],
     ids=" ".join,
 )
-def test_a_mistyped_client_is_told_and_not_made(
+def test_a_mistyped_client_is_reported_and_not_made(
     run: Run,
     arguments: list[str],
     directory: str | None,
@@ -328,7 +328,7 @@ def test_an_interrupt_ends_a_waiting_get_with_130(run: Run, service: str, topic:
     assert b"Traceback" not in errors
 
 
-def test_a_bar_shows_how_far_the_lines_are_where_there_is_a_terminal(service: str, topic: str, tmp_path: Path) -> None:
+def test_a_bar_shows_the_progress_of_lines_on_a_terminal(service: str, topic: str, tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("x\n" * 5000)
     place = ["--proxy", service, "--dir", str(tmp_path / "state")]
     leader, terminal = os.openpty()
@@ -340,7 +340,7 @@ def test_a_bar_shows_how_far_the_lines_are_where_there_is_a_terminal(service: st
     os.close(leader)
 
 
-def test_a_command_records_what_it_does(run: Run, topic: str, tmp_path: Path) -> None:
+def test_a_command_records_its_operations(run: Run, topic: str, tmp_path: Path) -> None:
     record = tmp_path / "record.jsonl"
     for words in (["subscribe", topic], ["put", topic, "-"], ["get", topic], ["unsubscribe", topic]):
         assert run("c", *words, "--record", record, stdin=b"x") == 0
@@ -354,7 +354,7 @@ def test_a_command_records_what_it_does(run: Run, topic: str, tmp_path: Path) ->
     assert [line["on"] for line in lines if line.get("result") == "answered"] == [True, False]
 
 
-def test_a_command_whose_record_is_not_written_does_its_work_and_says_so(
+def test_a_command_whose_record_fails_does_its_work_and_reports_the_failure(
     run: Run, topic: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     assert run("reader", "subscribe", topic) == 0
@@ -388,7 +388,7 @@ def test_dead_letters_are_listed(
 
 
 @pytest.mark.slow
-def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Path) -> None:
+def test_an_unreachable_proxy_is_named_soon_and_the_error_gives_the_reason(tmp_path: Path) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{closed.getsockname()[1]}"  # Bound, and nobody listens.
@@ -405,14 +405,14 @@ def test_who_cannot_be_reached_is_said_soon_and_the_error_says_why(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_a_long_wait_for_a_message_says_nothing_of_a_proxy_that_is_there(run: Run, topic: str, service: str) -> None:
+def test_a_long_wait_for_a_message_does_not_mention_a_reachable_proxy(run: Run, topic: str, service: str) -> None:
     assert run("c", "subscribe", topic) == 0
     command = [sys.executable, "-m", "pubsub", "client", "c", "get", topic, "--wait", "3"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stderr == f"pubsub: error: {topic} has no message for c within 3 s\n"
 
 
-def test_a_file_that_no_message_can_be_is_refused_before_it_is_read(service: str, tmp_path: Path) -> None:
+def test_a_file_larger_than_a_message_is_refused_before_reading(service: str, tmp_path: Path) -> None:
     huge = tmp_path / "huge"
     huge.touch()
     os.truncate(huge, 1 << 40)  # A log that was to go line by line, say; more than there is memory.
@@ -425,7 +425,7 @@ def test_a_line_that_no_message_can_be_is_read_no_further() -> None:
     assert (first, len(second)) == (b"a\n", RECORD_BYTES_MAX + 2)
 
 
-def test_lines_for_which_there_is_no_room_leave_those_before_in_doubt(
+def test_lines_beyond_the_window_leave_the_earlier_ones_in_doubt(
     run: Run, nowhere: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lines").write_bytes(b"x\n" * 20)

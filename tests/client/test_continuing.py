@@ -45,7 +45,7 @@ def test_the_mark_of_an_answer_stays_with_its_messages_until_they_are_taken() ->
     assert [message.doubtful for message in Batch("t", rest.pieces)] == [True, False]
 
 
-def test_what_is_given_back_to_the_prefetch_keeps_the_mark() -> None:
+def test_messages_given_back_to_the_prefetch_keep_the_mark() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -64,7 +64,7 @@ def test_what_is_given_back_to_the_prefetch_keeps_the_mark() -> None:
     assert [(message.counter, message.doubtful) for message in Batch("t", again.pieces)] == [(2, True)]
 
 
-def test_a_place_that_is_lost_is_made_anew_at_the_end_as_is_a_renewed_client() -> None:
+def test_a_lost_position_and_a_renewed_client_begin_at_the_end() -> None:
     rig = Rig()
     sub = rig.subscribed(5)
     (get,) = rig.wants(sub)
@@ -76,7 +76,7 @@ def test_a_place_that_is_lost_is_made_anew_at_the_end_as_is_a_renewed_client() -
     assert not any(continues(out.message) for out in rig.turn() if isinstance(out.message, Subscribe))
 
 
-def test_one_line_says_why_messages_are_doubtful(caplog: pytest.LogCaptureFixture) -> None:
+def test_one_line_explains_doubtful_messages(caplog: pytest.LogCaptureFixture) -> None:
     rig = Rig()
     _, out = rig.intend()
     answer = settled(out.message, (LOG, 3))
@@ -97,7 +97,7 @@ def intents(client: Client, topic: str) -> tuple[bool, bool, bool]:
     return stored
 
 
-def test_which_intents_begin_at_the_end(client: Client, topic: str, tmp_path: Path, cluster: Embedded) -> None:
+def test_only_later_intents_begin_at_the_end(client: Client, topic: str, tmp_path: Path, cluster: Embedded) -> None:
     client.subscribe(topic)
     assert intents(client, topic) == (True, True, False)
     client.unsubscribe(topic)
@@ -116,9 +116,7 @@ def test_which_intents_begin_at_the_end(client: Client, topic: str, tmp_path: Pa
     assert intents(client, topic) == (True, True, True)
 
 
-def test_an_intent_that_is_not_confirmed_stays_of_its_kind_until_the_user_wants_the_end(
-    nowhere: str, tmp_path: Path
-) -> None:
+def test_an_unconfirmed_intent_keeps_its_kind_until_the_user_wants_the_end(nowhere: str, tmp_path: Path) -> None:
     with Client("c", proxies=[nowhere], directory=tmp_path) as client:
         for topic, first in (("a", False), ("b", True)):
             with pytest.raises(Unavailable):
@@ -141,7 +139,7 @@ def test_an_intent_that_is_not_confirmed_stays_of_its_kind_until_the_user_wants_
 
 
 @pytest.mark.parametrize("trouble", ["topic is not known to be whole", "topic has no known sole owner"])
-def test_a_first_subscribe_that_waits_says_what_may_be_and_what_does_not_wait(
+def test_a_waiting_first_subscribe_names_the_causes_and_the_alternative(
     nowhere: str, tmp_path: Path, trouble: str
 ) -> None:
     with Client("c", proxies=[nowhere], directory=tmp_path) as client:
@@ -162,7 +160,7 @@ def test_a_first_subscribe_that_waits_says_what_may_be_and_what_does_not_wait(
         assert "fresh" not in str(told.value)
 
 
-def test_what_an_iteration_has_not_handed_out_is_not_lost_where_another_directory_took_over(
+def test_messages_left_in_an_iteration_are_not_lost_after_another_directory_took_over(
     client: Client, topic: str, tmp_path: Path, cluster: Embedded
 ) -> None:
     """Otherwise such a message counts as taken, and is dropped as a duplicate."""
@@ -192,7 +190,7 @@ def superseded(client: Client, topic: str) -> bool:
 # The store
 
 
-def test_a_store_of_the_format_before_keeps_what_it_had_and_its_open_intents_begin_at_the_end(tmp_path: Path) -> None:
+def test_a_store_of_the_previous_format_keeps_its_content_and_its_open_intents(tmp_path: Path) -> None:
     store = Store(tmp_path / "c.db")
     store.commit([Intended("t", True), Confirmed("t", 3, (LOG, 8), LOG), Intended("u", True)])
     store.close()
@@ -223,7 +221,7 @@ def marks(client: Client, topic: str, expected: int) -> list[tuple[bytes, bool]]
     return found
 
 
-def test_a_new_directory_gets_what_waited(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+def test_a_new_directory_gets_the_waiting_messages(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
     with cluster.client(name, directory=tmp_path / "a") as lost:
         lost.subscribe(topic)
@@ -244,7 +242,7 @@ def begin(client: Client, topic: str, start: Start, timeout: float = 30.0) -> No
     client._run(client._calls.subscribing.intend(topic, True, timeout, start=start))
 
 
-def test_one_that_begins_before_the_end_gets_all_of_it_again_and_each_once(cluster: Embedded, topic: str) -> None:
+def test_a_subscriber_that_begins_before_the_end_gets_all_messages_again_once(cluster: Embedded, topic: str) -> None:
     with cluster.client(f"client{next(names)}") as keeper, cluster.client(f"client{next(names)}") as client:
         keeper.subscribe(topic)  # Messages that it has not acknowledged stay on the server.
         client.subscribe(topic)
@@ -280,7 +278,7 @@ def test_a_start_is_asked_for_by_the_next_process_too(
             assert nothing(client, topic)
 
 
-def test_what_the_lost_directory_was_given_is_doubtful(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+def test_messages_delivered_to_the_lost_directory_are_doubtful(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
     lost = cluster.client(name, directory=tmp_path / "a")
     lost.subscribe(topic)
@@ -298,7 +296,7 @@ def test_what_the_lost_directory_was_given_is_doubtful(cluster: Embedded, topic:
             assert all(doubtful for _, doubtful in came[:-1])
 
 
-def test_of_two_directories_the_later_goes_on_and_the_earlier_takes_it_back(
+def test_the_later_of_two_directories_continues_and_the_earlier_may_take_over_again(
     cluster: Embedded, topic: str, tmp_path: Path
 ) -> None:
     name = f"client{next(names)}"
@@ -316,7 +314,7 @@ def test_of_two_directories_the_later_goes_on_and_the_earlier_takes_it_back(
                 there.get(topic, timeout=5.0)
 
 
-def test_an_async_client_does_the_same(cluster: Embedded, topic: str, tmp_path: Path) -> None:
+def test_an_async_client_behaves_the_same(cluster: Embedded, topic: str, tmp_path: Path) -> None:
     name = f"client{next(names)}"
 
     async def work() -> None:

@@ -58,7 +58,7 @@ def held(path: Path, *, busy: bool = False) -> Iterator[object]:
         assert process.exitcode == 0
 
 
-def test_a_state_that_another_process_has_is_read_from_a_copy_and_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_state_in_use_is_read_from_a_copy_and_stays_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "c.db"
     with held(path):
         before = sorted((one.name, one.stat().st_size) for one in tmp_path.iterdir())
@@ -82,7 +82,7 @@ def test_a_copy_of_a_busy_state_is_the_state_after_some_commit(tmp_path: Path) -
             assert len(counters) >= 3
 
 
-def test_a_file_that_this_very_process_has_is_left_alone(tmp_path: Path) -> None:
+def test_a_file_in_use_by_the_same_process_is_left_alone(tmp_path: Path) -> None:
     store = Store(tmp_path / "c.db")
     with pytest.raises(StoreInUse), copied(tmp_path / "c.db"):
         pass
@@ -90,7 +90,7 @@ def test_a_file_that_this_very_process_has_is_left_alone(tmp_path: Path) -> None
     store.close()
 
 
-def test_a_file_that_never_rests_is_given_up_and_a_damaged_one_is_called_so(
+def test_a_constantly_changing_file_is_given_up_and_a_damaged_one_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(copies, "SECONDS", 0.2)

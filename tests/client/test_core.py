@@ -88,7 +88,7 @@ def test_all_of_the_client_stays_with_the_proxy_that_works() -> None:
     assert [out.proxy for out in rig.turn()] == [1]
 
 
-def test_nothing_is_sent_for_a_put_whose_call_has_given_up() -> None:
+def test_a_put_whose_call_gave_up_is_not_sent_again() -> None:
     rig = Rig()
     rig.put(1, seconds=0.25)
     rig.turn()
@@ -116,7 +116,7 @@ def test_last_inside_a_batch_means_that_the_state_was_copied() -> None:
     assert isinstance(rig.core.copied, StateCopied)
 
 
-def test_a_put_after_power_cuts_asks_for_a_sole_owner_in_the_protocols_form_however_many_there_were() -> None:
+def test_a_put_after_power_cuts_asks_for_a_sole_owner_whatever_their_number() -> None:
     rig = Rig(cuts=2)
     rig.put(1)
     (put,) = rig.turn()
@@ -124,7 +124,7 @@ def test_a_put_after_power_cuts_asks_for_a_sole_owner_in_the_protocols_form_howe
     assert put.message.sole_owner == 1
 
 
-def test_a_subscription_that_goes_above_the_originals_numbers_does_not_hide_that_the_state_is_a_copy() -> None:
+def test_a_subscription_above_the_originals_numbers_does_not_hide_that_the_state_is_copied() -> None:
     rig = Rig()
     (row,) = rig.put(3)  # Its clock is behind: the original has put and subscribed under higher numbers.
     (put,) = rig.turn()
@@ -148,7 +148,7 @@ def second_put() -> tuple[Rig, Row, Row, Outgoing]:
     return rig, done, row, out
 
 
-def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> None:
+def test_a_put_to_an_abandoned_log_begins_the_chain_anew_durably() -> None:
     rig, _, row, out = second_put()
     (again,) = rig.answer(out, status(Outcome.GONE, log=OTHER))
     assert rig.committed == [RowUnchained(row.counter)]
@@ -156,7 +156,7 @@ def test_a_put_to_a_log_that_was_given_up_begins_the_chain_anew_durably() -> Non
     assert (again.message.previous, again.message.log) == (0, "")
 
 
-def test_a_put_names_the_log_that_was_given_up_until_the_commit_that_begins_the_chain_anew_succeeds() -> None:
+def test_a_put_names_the_abandoned_log_until_its_new_chain_is_committed() -> None:
     """Without the name no server could report again that the log is gone, and the put would be a gap permanently."""
     rig, done, row, out = second_put()
     rig.core.receive(out.token, status(Outcome.GONE, log=OTHER), rig.now)
@@ -170,7 +170,7 @@ def test_a_put_names_the_log_that_was_given_up_until_the_commit_that_begins_the_
     assert (again.message.previous, again.message.log) == (0, "")
 
 
-def test_a_put_that_is_acknowledged_before_its_chain_is_begun_anew_keeps_the_name_of_that_log() -> None:
+def test_a_put_acknowledged_before_its_new_chain_begins_keeps_the_name_of_the_log() -> None:
     rig, _, row, out = second_put()
     (late,) = rig.later(0.2)  # Sent again: both are on their way.
     rig.core.receive(late.token, status(Outcome.GONE, log=OTHER), rig.now)
@@ -179,7 +179,7 @@ def test_a_put_that_is_acknowledged_before_its_chain_is_begun_anew_keeps_the_nam
     assert (row.state, rig.core.outbox.chain("t").log) == (DONE, OTHER)
 
 
-def test_a_late_word_that_the_log_is_gone_leaves_the_chain_that_was_begun_anew() -> None:
+def test_a_late_report_of_an_abandoned_log_keeps_the_new_chain() -> None:
     rig = Rig()
     first, second = rig.put(1, 1, size=LIGHT_BYTES)
     to_first, to_second = rig.turn()
@@ -209,7 +209,7 @@ def test_only_the_oldest_put_names_the_log_to_avoid() -> None:
     assert (oldest.message.avoid, other.message.avoid) == (OTHER, "")
 
 
-def test_a_refused_put_is_said_and_kept() -> None:
+def test_a_refused_put_is_reported_and_kept() -> None:
     rig = Rig()
     (row,) = rig.put(1)
     (out,) = rig.turn()
@@ -222,7 +222,7 @@ def test_a_refused_put_is_said_and_kept() -> None:
 
 
 @pytest.mark.parametrize("outcome", RETRIES)
-def test_a_put_that_is_to_be_retried_goes_out_again_and_says_why_meanwhile(outcome: Outcome) -> None:
+def test_a_put_to_be_retried_is_sent_again_and_shows_the_reason_meanwhile(outcome: Outcome) -> None:
     rig = Rig()
     rig.put(1)
     (out,) = rig.turn()
@@ -234,7 +234,7 @@ def test_a_put_that_is_to_be_retried_goes_out_again_and_says_why_meanwhile(outco
 # Subscribing
 
 
-def test_every_transmission_has_a_number_of_its_own() -> None:
+def test_every_transmission_has_its_own_number() -> None:
     rig = Rig()
     _, first = rig.intend()
     (second,) = rig.later(0.1)
@@ -244,7 +244,7 @@ def test_every_transmission_has_a_number_of_its_own() -> None:
     assert second.message.epoch == first.message.epoch == rig.core.numbers.epoch
 
 
-def test_only_the_answer_to_the_last_transmission_settles() -> None:
+def test_only_the_answer_to_the_last_transmission_counts() -> None:
     rig = Rig()
     sub, first = rig.intend()
     (second,) = rig.later(0.1)
@@ -287,7 +287,7 @@ def test_subscribing_is_tried_again_where_the_service_cannot_yet(outcome: Outcom
     assert len(rig.later(0.11)) == 1
 
 
-def test_who_is_answered_late_gives_the_last_try_the_time_that_the_service_takes() -> None:
+def test_a_late_answer_gives_the_last_try_the_response_time_of_the_service() -> None:
     rig = Rig()
     sub, first = rig.intend()
     (second,) = rig.later(0.1)
@@ -302,7 +302,7 @@ def test_who_is_answered_late_gives_the_last_try_the_time_that_the_service_takes
 
 
 @pytest.mark.parametrize("seconds", [0.15, 1.0, 4.0])
-def test_a_service_that_takes_long_confirms_a_subscription_in_a_few_times_as_long(seconds: float) -> None:
+def test_a_slow_service_confirms_a_subscription_in_a_few_times_its_response_time(seconds: float) -> None:
     rig, begun = Rig(proxies=1), 100.0
     sub, first = rig.intend()
     answers = [(rig.now + seconds, first)]
@@ -315,7 +315,7 @@ def test_a_service_that_takes_long_confirms_a_subscription_in_a_few_times_as_lon
         answers += [(rig.now + seconds, more) for more in rig.later(0.05)]
 
 
-def test_a_late_answer_of_another_proxy_says_nothing_of_the_one_that_is_asked() -> None:
+def test_a_late_answer_of_another_proxy_does_not_count_for_the_present_one() -> None:
     rig = Rig(proxies=2)
     sub, first = rig.intend()
     sent = [first]
@@ -326,7 +326,7 @@ def test_a_late_answer_of_another_proxy_says_nothing_of_the_one_that_is_asked() 
     assert sub.deadline == deadline
 
 
-def test_a_users_call_goes_above_a_higher_number_and_opens_anew() -> None:
+def test_a_users_call_supersedes_a_higher_number_and_opens_anew() -> None:
     rig = Rig()
     sub, out = rig.intend()
     higher = rig.core.numbers.highest + (1 << 40)
@@ -337,7 +337,7 @@ def test_a_users_call_goes_above_a_higher_number_and_opens_anew() -> None:
     assert sub.intent.settled
 
 
-def test_who_subscribes_again_is_asked_for_by_a_get_that_takes_nothing() -> None:
+def test_a_repeated_subscribe_is_checked_by_a_get_that_takes_nothing() -> None:
     rig = Rig()
     sub = rig.subscribed()
     rig.core.check(sub, rig.now + 30.0)
@@ -350,7 +350,7 @@ def test_who_subscribes_again_is_asked_for_by_a_get_that_takes_nothing() -> None
     assert rig.later(5.0) == []
 
 
-def test_an_answer_from_before_the_call_does_not_say_that_a_subscription_is_still_known() -> None:
+def test_an_answer_from_before_the_call_does_not_confirm_a_subscription() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (before,) = rig.wants(sub)
@@ -364,7 +364,7 @@ def test_an_answer_from_before_the_call_does_not_say_that_a_subscription_is_stil
     assert waiting.message.records_max  # The waiting call still waits.
 
 
-def test_a_question_whether_a_subscription_is_known_is_asked_again_until_its_call_gives_up() -> None:
+def test_the_check_of_a_subscription_is_repeated_until_its_call_gives_up() -> None:
     rig = Rig()
     sub = rig.subscribed()
     rig.core.check(sub, rig.now + 1.0)
@@ -376,21 +376,21 @@ def test_a_question_whether_a_subscription_is_known_is_asked_again_until_its_cal
     assert sub.intent.unchecked
 
 
-def test_asking_again_by_itself_does_not_go_above_a_higher_number() -> None:
+def test_an_automatic_retry_does_not_supersede_a_higher_number() -> None:
     rig = Rig()
     sub, out = rig.intend(insists=False)
     assert rig.answer(out, status(Outcome.SUPERSEDED, number=NUMBER_MAX // 2, epoch=7)) == []
     assert isinstance(sub.failure, Superseded)
 
 
-def test_a_forged_number_at_the_end_of_all_numbers_is_an_error_and_no_crash() -> None:
+def test_a_forged_highest_number_is_an_error_and_no_crash() -> None:
     rig = Rig()
     sub, out = rig.intend()
     rig.answer(out, status(Outcome.SUPERSEDED, number=NUMBER_MAX, epoch=NUMBER_MAX))
     assert sub.failure is not None
 
 
-def test_nothing_is_asked_after_the_calls_time_out() -> None:
+def test_no_request_is_sent_after_the_calls_timeout() -> None:
     rig = Rig()
     rig.intend(seconds=0.25)
     for _ in range(10):

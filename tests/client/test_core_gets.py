@@ -17,7 +17,7 @@ RETRIES = sorted(RETRY - {Outcome.GAP})
 # Getting
 
 
-def test_a_get_names_the_number_the_position_and_what_was_received() -> None:
+def test_a_get_names_its_number_its_position_and_the_last_received_record() -> None:
     rig = Rig()
     sub = rig.subscribed(5)
     (out,) = rig.wants(sub)
@@ -28,14 +28,14 @@ def test_a_get_names_the_number_the_position_and_what_was_received() -> None:
     assert (ahead.message.last, ahead.message.after) == ((LOG, 5), (LOG, 7))
 
 
-def test_nothing_is_asked_for_where_nobody_waits() -> None:
+def test_a_topic_without_a_waiting_call_sends_no_get() -> None:
     rig = Rig()
     rig.subscribed()
     assert rig.turn() == []
     assert rig.core.deadline() is None
 
 
-def test_a_call_that_waits_longer_is_served_after_a_shorter_one_beside_it_has_ended() -> None:
+def test_a_longer_waiting_call_is_served_after_a_shorter_one_ended() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (out,) = rig.wants(sub, 30.0)
@@ -47,7 +47,7 @@ def test_a_call_that_waits_longer_is_served_after_a_shorter_one_beside_it_has_en
     assert sub.available
 
 
-def test_a_put_or_an_intent_that_waits_longer_is_tried_on_after_a_shorter_call_beside_it_has_given_up() -> None:
+def test_a_longer_waiting_put_or_intent_is_retried_after_a_shorter_call_gave_up() -> None:
     rig = Rig()
     rig.put(1, seconds=30.0)
     rig.put(1, seconds=1.0)
@@ -60,7 +60,7 @@ def test_a_put_or_an_intent_that_waits_longer_is_tried_on_after_a_shorter_call_b
     assert [type(out.message) for out in rig.later(5.0)] == [Subscribe]
 
 
-def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_when_nothing_comes() -> None:
+def test_the_prefetch_continues_while_records_come_and_room_is_left() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (out,) = rig.wants(sub)
@@ -72,7 +72,7 @@ def test_the_prefetch_goes_on_while_records_come_and_there_is_room_and_stops_whe
     assert rig.answer(out, status(Outcome.EMPTY, log=LOG)) == []
 
 
-def test_while_a_full_answer_is_handed_out_the_next_one_is_on_its_way_and_no_third() -> None:
+def test_one_further_get_is_sent_while_a_full_answer_is_taken() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (out,) = rig.wants(sub)
@@ -118,7 +118,7 @@ def test_an_answer_to_a_get_does_not_confirm_an_unsubscription_that_was_not_sent
     assert sub.intent.settled
 
 
-def test_unsubscribing_forgets_what_was_prefetched() -> None:
+def test_unsubscribing_clears_the_prefetch() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -128,7 +128,7 @@ def test_unsubscribing_forgets_what_was_prefetched() -> None:
     assert not sub.available
 
 
-def test_a_damaged_answer_counts_as_none() -> None:
+def test_a_damaged_answer_is_ignored() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -163,7 +163,7 @@ def test_a_get_is_held_for_longer_and_longer_while_nothing_comes() -> None:
     assert waits == [1000, 2000, 4000, 8000, 10000, 10000, 10000]
 
 
-def test_a_get_that_is_not_answered_is_repeated_after_its_wait_and_100_ms() -> None:
+def test_an_unanswered_get_is_repeated_after_its_wait_and_100_ms() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (out,) = rig.wants(sub)
@@ -175,7 +175,7 @@ def test_a_get_that_is_not_answered_is_repeated_after_its_wait_and_100_ms() -> N
     assert again.message.last == out.message.last
 
 
-def test_a_service_that_was_not_heard_for_long_is_not_asked_to_hold_the_get() -> None:
+def test_a_service_that_was_silent_for_long_is_not_asked_to_hold_the_get() -> None:
     rig = Rig()
     sub = rig.subscribed()
     rig.later(60.0)
@@ -184,7 +184,7 @@ def test_a_service_that_was_not_heard_for_long_is_not_asked_to_hold_the_get() ->
     assert out.message.wait_ms == 0
 
 
-def test_superseded_is_said_and_what_was_prefetched_is_not_handed_out() -> None:
+def test_a_superseded_subscription_fails_and_returns_no_prefetched_messages() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -195,7 +195,7 @@ def test_superseded_is_said_and_what_was_prefetched_is_not_handed_out() -> None:
     assert rig.later(5.0) == []
 
 
-def test_behind_means_that_the_state_is_an_older_copy() -> None:
+def test_the_outcome_behind_means_that_the_state_is_an_older_copy() -> None:
     rig = Rig()
     sub = rig.subscribed(5)
     (get,) = rig.wants(sub)
@@ -204,7 +204,7 @@ def test_behind_means_that_the_state_is_an_older_copy() -> None:
     assert f"{LOG}.9" in str(sub.failure.evidence)
 
 
-def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> None:
+def test_a_lost_position_is_recorded_and_the_subscription_is_made_anew() -> None:
     rig = Rig()
     sub = rig.subscribed(5)
     (get,) = rig.wants(sub)
@@ -221,7 +221,7 @@ def test_a_place_that_is_gone_is_buried_and_the_subscription_is_made_anew() -> N
     assert isinstance(sub.losses.tell(), DataLoss)
 
 
-def test_a_loss_is_told_at_once_where_the_subscription_cannot_be_made_anew() -> None:
+def test_a_loss_is_reported_at_once_if_the_subscription_cannot_be_made_anew() -> None:
     rig = Rig()
     sub = rig.subscribed(5)
     (get,) = rig.wants(sub)
@@ -231,7 +231,7 @@ def test_a_loss_is_told_at_once_where_the_subscription_cannot_be_made_anew() -> 
     assert sub.has_news
 
 
-def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_known() -> None:
+def test_a_lost_position_is_recorded_and_a_known_subscription_continues() -> None:
     rig = Rig()
     sub = rig.subscribed()
     number = sub.intent.number
@@ -242,7 +242,7 @@ def test_a_place_that_is_gone_is_buried_and_goes_on_where_the_subscription_is_kn
     assert isinstance(sub.losses.tell(), DataLoss)
 
 
-def test_losses_that_nobody_was_told_of_are_told_one_after_the_other() -> None:
+def test_unreported_losses_are_reported_one_after_the_other() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -264,7 +264,7 @@ def test_an_operator_that_ended_the_subscription_is_named_as_the_reason() -> Non
     assert "the subscription was ended elsewhere" in str(sub.failure)
 
 
-def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_after() -> None:
+def test_a_loss_is_placed_between_earlier_and_later_messages() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -287,7 +287,7 @@ def test_a_loss_stands_in_the_stream_between_what_was_before_and_what_comes_afte
 # Acknowledging
 
 
-def test_an_acknowledgement_covers_only_what_an_fsync_has_covered() -> None:
+def test_an_acknowledgement_covers_only_fsynced_messages() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -305,7 +305,7 @@ def test_an_acknowledgement_covers_only_what_an_fsync_has_covered() -> None:
     assert (get.message.last, get.message.after) == ((LOG, 2), (LOG, 4))
 
 
-def test_what_was_taken_is_fsynced_in_time_though_more_is_taken_without_a_pause() -> None:
+def test_taken_messages_are_fsynced_in_time_while_taking_continues() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -327,7 +327,7 @@ def test_a_fsynced_commit_may_be_acknowledged_at_once() -> None:
     assert get.message.last == (LOG, 1)
 
 
-def test_a_held_get_is_sent_anew_where_there_is_more_to_acknowledge() -> None:
+def test_a_held_get_is_replaced_when_more_can_be_acknowledged() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -341,7 +341,7 @@ def test_a_held_get_is_sent_anew_where_there_is_more_to_acknowledge() -> None:
     assert rig.later(ACKNOWLEDGE_SECONDS) == []
 
 
-def test_what_was_taken_is_acknowledged_where_nobody_asks_for_more() -> None:
+def test_taken_messages_are_acknowledged_without_a_further_call() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -373,7 +373,7 @@ def test_a_service_that_is_silent_is_not_asked_in_a_busy_loop() -> None:
     assert len(rig.sent) - before < 60
 
 
-def test_an_open_chunk_is_not_acknowledged_until_it_is_handed_out() -> None:
+def test_an_open_chunk_is_acknowledged_only_after_it_is_returned() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)
@@ -388,7 +388,7 @@ def test_an_open_chunk_is_not_acknowledged_until_it_is_handed_out() -> None:
     assert sub.cursor.safe == (LOG, 2)
 
 
-def test_at_the_end_what_is_safe_is_acknowledged_at_once() -> None:
+def test_safe_messages_are_acknowledged_at_once_at_the_close() -> None:
     rig = Rig()
     sub = rig.subscribed()
     (get,) = rig.wants(sub)

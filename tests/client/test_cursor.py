@@ -33,7 +33,7 @@ def cursor(load: Loading) -> Cursor:
     return made
 
 
-def test_a_new_one_stands_nowhere_and_reads_no_counter(load: Loading) -> None:
+def test_a_new_cursor_has_no_position_and_reads_no_counter(load: Loading) -> None:
     made = Cursor(load)
     assert (made.position, made.safe, made.acknowledged, made.tried, load.times) == (None, None, None, None, 0)
 
@@ -45,7 +45,7 @@ def test_safe_follows_position_only_when_an_fsync_covers_it(cursor: Cursor) -> N
     assert (cursor.position, cursor.safe, cursor.acknowledged) == ((LOG, 5), (LOG, 4), (LOG, 3))
 
 
-def test_counters_are_read_once_when_they_are_needed_and_then_kept_up(cursor: Cursor, load: Loading) -> None:
+def test_counters_are_read_once_on_demand_and_then_kept_up(cursor: Cursor, load: Loading) -> None:
     cursor.reach((LOG, 4), {})
     assert load.times == 0, "a loss has no counter"
     cursor.reach((LOG, 5), {"q": 2})
@@ -53,7 +53,7 @@ def test_counters_are_read_once_when_they_are_needed_and_then_kept_up(cursor: Cu
     assert (cursor.taken, load.times) == ({"p": 9, "q": 2}, 1)
 
 
-def test_where_it_stood_is_forgotten_and_what_was_taken_is_not(cursor: Cursor) -> None:
+def test_a_forgotten_position_keeps_the_taken_counters(cursor: Cursor) -> None:
     cursor.reach((LOG, 5), {"p": 9})
     cursor.attempted((LOG, 6), 2)
     cursor.forget()
@@ -83,7 +83,7 @@ def test_attempts_are_counted_by_message_and_one_that_was_counted_ahead_is_made_
     assert cursor.attempt((LOG, 5)) == 2
 
 
-def test_what_is_in_the_store_counts_as_fsynced_and_as_tried(cursor: Cursor) -> None:
+def test_a_stored_cursor_counts_as_fsynced_and_tried(cursor: Cursor) -> None:
     cursor.load((LOG, 9), (LOG, 10), 2)
     assert (cursor.position, cursor.safe, cursor.acknowledged) == ((LOG, 9),) * 3
     assert cursor.attempt((LOG, 10)) == 3

@@ -26,7 +26,7 @@ def bench() -> Iterator[tuple[Made, Path]]:
 
 
 @pytest.mark.parametrize("first", [0, 228])
-def test_what_opening_says_of_a_damaged_state_is_what_the_client_does(bench: tuple[Made, Path], first: int) -> None:
+def test_a_client_opens_a_damaged_state_or_names_the_damage(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}
     for seed in range(first, first + 25):
@@ -49,7 +49,7 @@ def spoil(path: Path, at: int, raw: bytes) -> None:
         file.write(raw)
 
 
-def test_a_damaged_page_of_ours_is_told_at_the_opening(bench: tuple[Made, Path], tmp_path: Path) -> None:
+def test_a_damaged_page_of_the_package_is_reported_at_the_opening(bench: tuple[Made, Path], tmp_path: Path) -> None:
     path = copied(bench[0].closed, tmp_path)
     page = bench[0].pages["leaf of pubsub_outbox"][0]
     spoil(path, (page - 1) * PAGE_BYTES, b"\xff" * 8)
@@ -57,7 +57,7 @@ def test_a_damaged_page_of_ours_is_told_at_the_opening(bench: tuple[Made, Path],
         opened(tmp_path)
 
 
-def test_a_damaged_page_of_the_applications_is_its_own_matter(bench: tuple[Made, Path], tmp_path: Path) -> None:
+def test_a_damaged_page_of_the_application_does_not_stop_the_client(bench: tuple[Made, Path], tmp_path: Path) -> None:
     path = copied(bench[0].closed, tmp_path)
     page = bench[0].pages["leaf of the application's"][0]
     spoil(path, (page - 1) * PAGE_BYTES, b"\xff" * 8)
@@ -65,7 +65,7 @@ def test_a_damaged_page_of_the_applications_is_its_own_matter(bench: tuple[Made,
 
 
 @pytest.mark.parametrize("place", [3, 32 + 24 + 10])
-def test_commits_of_this_boot_do_not_go_without_a_word(bench: tuple[Made, Path], tmp_path: Path, place: int) -> None:
+def test_lost_commits_of_this_boot_are_reported(bench: tuple[Made, Path], tmp_path: Path, place: int) -> None:
     """Each message was kept for its caller, and used numbers would be used again."""
     copied(bench[0].killed, tmp_path)
     spoil(tmp_path / LOG, place, b"\xee")
@@ -75,7 +75,7 @@ def test_commits_of_this_boot_do_not_go_without_a_word(bench: tuple[Made, Path],
         opened(tmp_path)
 
 
-def test_after_another_boot_the_last_commits_may_be_gone(bench: tuple[Made, Path], tmp_path: Path) -> None:
+def test_the_last_commits_may_be_gone_after_another_boot(bench: tuple[Made, Path], tmp_path: Path) -> None:
     copied(bench[0].killed, tmp_path)
     spoil(tmp_path / LOG, 32 + 24 + 10, b"\xee")
     Store(tmp_path / FILE, "another boot").close()
@@ -157,7 +157,7 @@ def row(counter: int, size: int) -> c.RowAdded:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 45])
-def test_what_opening_says_after_a_mishap_is_what_the_client_does(bench: tuple[Made, Path], first: int) -> None:
+def test_a_client_opens_a_state_after_a_mishap_or_names_the_damage(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}
     for seed in range(first, first + 45):
@@ -167,7 +167,7 @@ def test_what_opening_says_after_a_mishap_is_what_the_client_does(bench: tuple[M
     assert findings == {}
 
 
-def test_a_file_whose_format_is_gone_is_not_taken_for_a_new_one(bench: tuple[Made, Path], tmp_path: Path) -> None:
+def test_a_file_without_its_format_is_not_treated_as_new(bench: tuple[Made, Path], tmp_path: Path) -> None:
     path = copied(bench[0].closed, tmp_path)
     db = apsw.Connection(str(path))
     db.pragma("user_version", 0)
@@ -184,7 +184,7 @@ def locks(directory: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [lambda path: Store(path / "c.db"), RoutesStore, Registry])
-def test_a_second_opening_in_the_same_process_leaves_the_first_its_lock(
+def test_a_second_opening_in_the_same_process_keeps_the_lock_of_the_first(
     tmp_path: Path, kind: Callable[[Path], Any]
 ) -> None:
     """A process has one lock on a file, and releases it by closing any descriptor of the file."""

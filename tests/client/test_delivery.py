@@ -185,7 +185,7 @@ def use_every_answer(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("mutate", [acknowledge_what_is_not_fsynced, use_every_answer])
-def test_the_check_objects_where_a_rule_is_left_out(
+def test_the_check_finds_each_omitted_rule(
     mutate: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mutate(monkeypatch)

@@ -29,7 +29,7 @@ def closed() -> Iterator[str]:
         yield f"tcp://127.0.0.1:{bound.getsockname()[1]}"
 
 
-def test_a_put_and_its_commands_say_it(tmp_path: Path, closed: str) -> None:
+def test_a_put_and_its_commands_name_the_refused_connection(tmp_path: Path, closed: str) -> None:
     with Client("c", proxies=[closed], directory=tmp_path) as client:
         with pytest.raises(InDoubt) as caught:
             client.put("t", b"x", timeout=0.05)
@@ -49,7 +49,7 @@ def test_a_put_and_its_commands_say_it(tmp_path: Path, closed: str) -> None:
         assert str(kept).endswith(f"pubsub client c replies order-17{options}")
 
 
-def test_a_client_of_asyncio_says_it_too(tmp_path: Path, closed: str) -> None:
+def test_an_async_client_names_the_refused_connection(tmp_path: Path, closed: str) -> None:
     async def scene() -> str:
         async with AsyncClient("c", proxies=[closed], directory=tmp_path) as client:
             with pytest.raises(InDoubt) as caught:
@@ -61,7 +61,7 @@ def test_a_client_of_asyncio_says_it_too(tmp_path: Path, closed: str) -> None:
     assert f"--dir {tmp_path}" in text
 
 
-def test_a_port_that_says_nothing_is_named_as_one(tmp_path: Path) -> None:
+def test_a_silent_port_is_named(tmp_path: Path) -> None:
     with socket.socket() as mute:
         mute.bind(("127.0.0.1", 0))
         mute.listen()
@@ -72,7 +72,7 @@ def test_a_port_that_says_nothing_is_named_as_one(tmp_path: Path) -> None:
             client.discard("t")
 
 
-def test_a_host_that_is_none_is_said_and_a_look_up_that_hangs_is_not_waited_for(
+def test_an_unknown_host_is_named_and_a_slow_lookup_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
 
@@ -94,7 +94,7 @@ def test_a_host_that_is_none_is_said_and_a_look_up_that_hangs_is_not_waited_for(
     ended.set()
 
 
-def test_options_leave_out_what_a_command_does_not_need(tmp_path: Path, pubsub_cluster: Embedded) -> None:
+def test_options_omit_the_defaults(tmp_path: Path, pubsub_cluster: Embedded) -> None:
     assert options_of(ClientSettings()) == ""
     keyed = ClientSettings(
         proxies=("tcp://h:1",),

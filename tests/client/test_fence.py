@@ -15,7 +15,7 @@ def test_only_the_answer_to_the_last_request_counts() -> None:
     assert fence.emptied == 0, "what is here stays"
 
 
-def test_what_was_thrown_away_comes_back_by_no_answer_and_is_in_nobodys_hand() -> None:
+def test_discarded_messages_return_by_no_answer_and_are_in_no_callers_hands() -> None:
     fence = Fence()
     asked, in_hand = fence.raise_for_request(), fence.emptied
     fence.empty()

@@ -60,12 +60,12 @@ def dump(path: Path, changes: list[c.Change]) -> list[Any]:
     return [row for row in rows if row[:2] != fresh or any(isinstance(change, c.Renewed) for change in changes)]
 
 
-def test_every_change_is_tried_here() -> None:
+def test_every_change_is_tested() -> None:
     assert {type(change) for change in CHANGES} == set(get_args(c.Change))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
-def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Path) -> None:
+def test_every_field_of_a_change_alters_the_store(change: c.Change, tmp_path: Path) -> None:
     seen = [dump(tmp_path / "none", BASE), dump(tmp_path / "as it is", [*BASE, change])]
     assert seen[0] != seen[1]
     for name, variant in variants(change):

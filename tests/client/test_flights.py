@@ -20,7 +20,7 @@ def test_a_token_is_answered_once() -> None:
     assert len(flights) == 0
 
 
-def test_what_is_forgotten_is_told_once_and_only_where_it_was_still_waited_for() -> None:
+def test_a_forgotten_token_is_reported_once_and_only_if_it_was_open() -> None:
     flights = Flights()
     chain, (row, *_) = flying(make(), 1)
     tokens = [flights.add(chain, row, 0, 0) for _ in range(3)]
@@ -30,7 +30,7 @@ def test_what_is_forgotten_is_told_once_and_only_where_it_was_still_waited_for()
     assert (flights.forgotten, tokens, flights.get(first)) == ([first, last], [], None)
 
 
-def test_puts_are_told_from_requests_of_subscriptions() -> None:
+def test_puts_differ_from_requests_of_subscriptions() -> None:
     flights = Flights()
     chain, (row, *_) = flying(make(), 1)
     flights.add(Subscription("c", "t", Retries(1, 3, 0.1), lambda topic: {}), None, 0, 0)
@@ -38,7 +38,7 @@ def test_puts_are_told_from_requests_of_subscriptions() -> None:
     assert flights.of_puts() == [put]
 
 
-def test_of_more_tokens_than_may_be_the_oldest_are_forgotten() -> None:
+def test_the_oldest_tokens_beyond_the_limit_are_forgotten() -> None:
     flights, tokens = Flights(), list[int]()
     chain, (row, *_) = flying(make(), 1)
     made = [flights.add(chain, row, 0, 0) for _ in range(3)]

@@ -91,7 +91,7 @@ def test_a_reader_that_has_gone_takes_nothing(shell: Shell) -> None:
     assert shell.rest() == bodies()
 
 
-def test_what_a_reader_has_not_been_given_is_for_the_next_get(shell: Shell) -> None:
+def test_messages_not_written_to_the_reader_go_to_the_next_get(shell: Shell) -> None:
     large = [b"%d " % number + b"x" * 40_000 for number in range(20)]
     with shell.client() as client:
         client.put_many(shell.topic, large)
@@ -135,7 +135,7 @@ def test_a_file_is_not_touched_without_a_message(shell: Shell, tmp_path: Path) -
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "state"]
 
 
-def test_a_file_is_replaced_whole_and_keeps_its_mode_and_links(shell: Shell, tmp_path: Path) -> None:
+def test_a_file_is_replaced_completely_and_keeps_its_mode_and_links(shell: Shell, tmp_path: Path) -> None:
     out, link = tmp_path / "out", tmp_path / "link"
     out.write_bytes(b"as it was")
     out.chmod(0o640)
@@ -216,7 +216,7 @@ def test_each_message_is_in_one_file_once_wherever_get_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == ["state"]
 
 
-def test_what_could_not_be_handed_on_is_not_taken_and_what_was_is_taken_once(shell: Shell, tmp_path: Path) -> None:
+def test_a_failed_batch_is_not_taken_and_each_other_batch_is_taken_once(shell: Shell, tmp_path: Path) -> None:
     seen: list[bytes] = []
 
     def take(batch: Batch, transaction: Transaction) -> None:
@@ -238,7 +238,7 @@ def test_what_could_not_be_handed_on_is_not_taken_and_what_was_is_taken_once(she
     assert shell.rest() == bodies(30)
 
 
-def test_a_fifo_is_written_as_it_is(shell: Shell, tmp_path: Path) -> None:
+def test_a_fifo_is_written_directly(shell: Shell, tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
     process = subprocess.Popen(shell.command("get", shell.topic, "--count", "1000", "--wait", "0", "--out", fifo))
@@ -247,7 +247,7 @@ def test_a_fifo_is_written_as_it_is(shell: Shell, tmp_path: Path) -> None:
     assert fifo.is_fifo()
 
 
-def test_what_a_killed_get_left_waits_for_its_directory(shell: Shell, tmp_path: Path) -> None:
+def test_messages_of_a_killed_get_wait_for_their_directory(shell: Shell, tmp_path: Path) -> None:
     away, back = tmp_path / "away", tmp_path / "back"
     away.mkdir()
     with shell.client() as client:
@@ -294,7 +294,7 @@ def test_a_service_that_answers_late_is_no_unreachable_one(shell: Shell, monkeyp
 
 
 @pytest.mark.slow
-def test_what_was_taken_before_a_failure_is_in_the_file(shell: Shell, tmp_path: Path) -> None:
+def test_messages_taken_before_a_failure_are_in_the_file(shell: Shell, tmp_path: Path) -> None:
     """A limit of the file's size stands for a disk that fills up during the command."""
     import resource
 
@@ -317,7 +317,7 @@ def test_what_was_taken_before_a_failure_is_in_the_file(shell: Shell, tmp_path: 
     assert not set(taken) & set(rest)
 
 
-def test_an_interrupt_leaves_what_was_taken_in_the_file(shell: Shell, tmp_path: Path) -> None:
+def test_messages_taken_before_an_interrupt_are_in_the_file(shell: Shell, tmp_path: Path) -> None:
     process = subprocess.Popen(
         shell.command("get", shell.topic, "--count", "1000", "--wait", "60", "--out", tmp_path / "out")
     )
@@ -350,7 +350,7 @@ def test_a_closed_standard_input_puts_nothing(shell: Shell) -> None:
 @pytest.mark.parametrize(
     "words", ["status", "status --json", "client c dead-letters", "client c subscribe t", "client c flush"]
 )
-def test_other_commands_survive_what_becomes_of_their_output(shell: Shell, words: str) -> None:
+def test_other_commands_report_a_full_output_in_one_line(shell: Shell, words: str) -> None:
     place = shell.place if words.startswith("client") else shell.place[:2]
     command = [sys.executable, "-m", "pubsub", *words.split(), *place]
     with Path("/dev/full").open("wb") as full:
@@ -363,7 +363,7 @@ def test_other_commands_survive_what_becomes_of_their_output(shell: Shell, words
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_an_operator_who_cannot_answer_has_not_agreed(shell: Shell) -> None:
+def test_a_confirmation_without_input_counts_as_no(shell: Shell) -> None:
     command = ["topic", "unsubscribe", shell.topic, "--subscriber", "c", "--proxy", shell.service]
     done = subprocess.run(
         [sys.executable, "-m", "pubsub", *command],
@@ -374,7 +374,7 @@ def test_an_operator_who_cannot_answer_has_not_agreed(shell: Shell) -> None:
     assert shell.rest() == bodies()
 
 
-def test_standard_output_by_its_name_under_dev_is_standard_output(shell: Shell, tmp_path: Path) -> None:
+def test_the_path_of_standard_output_under_dev_is_standard_output(shell: Shell, tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     kept.write_bytes(b"before\n")
     with kept.open("ab") as stream:
@@ -383,7 +383,7 @@ def test_standard_output_by_its_name_under_dev_is_standard_output(shell: Shell, 
     assert kept.read_bytes().splitlines() == [b"before", *bodies(0, 2)]
 
 
-def test_a_file_whose_name_is_no_text_gets_every_message_once(shell: Shell, tmp_path: Path) -> None:
+def test_a_file_with_a_non_text_name_gets_every_message_once(shell: Shell, tmp_path: Path) -> None:
     out = tmp_path / os.fsdecode(b"caf\xe9")  # A name in Latin-1.
     assert shell.in_process("--out", out, "--count", "20", "--batch", "7") == 0
     assert out.read_bytes().splitlines() == bodies(last=20)

@@ -34,7 +34,7 @@ def busy() -> Chain:
     return chain
 
 
-def test_who_opens_a_group_where_nothing_is_in_flight_writes_it_and_who_comes_later_does_not() -> None:
+def test_only_the_opener_of_a_group_writes_it_when_no_put_is_in_flight() -> None:
     groups, chain = Groups(), idle()
     assert groups.join(chain, share(), 5.0) is True
     assert groups.join(chain, share(), 5.0) is False
@@ -56,13 +56,13 @@ def test_a_group_is_held_while_as_many_messages_as_may_are_in_flight_and_no_long
     assert groups.due(NEVER) == []
 
 
-def test_a_group_is_held_by_nothing_that_nobody_will_answer() -> None:
+def test_a_group_is_not_held_for_rows_that_nobody_waits_for() -> None:
     chain = busy()
     chain.tick(31.0)  # Nobody waits for its rows any more, so none of them is sent again.
     assert Groups().join(chain, share(), 31.0) is True
 
 
-def test_what_was_taken_cannot_be_withdrawn_and_what_was_withdrawn_is_not_taken() -> None:
+def test_a_taken_share_cannot_be_withdrawn_and_a_withdrawn_share_is_not_taken() -> None:
     groups, chain = Groups(), idle()
     first, second, third = shares = [share(), share(), share()]
     for one in shares:
@@ -75,7 +75,7 @@ def test_what_was_taken_cannot_be_withdrawn_and_what_was_withdrawn_is_not_taken(
     assert groups.take("t") == []
 
 
-def test_topics_have_groups_of_their_own() -> None:
+def test_each_topic_has_its_own_group() -> None:
     groups, one, other = Groups(), share(), share()
     groups.join(idle("a"), one, 0.0)
     groups.join(idle("b"), other, 0.001)
@@ -135,7 +135,7 @@ def test_a_batch_ends_at_a_limit() -> None:
     ]  # fmt: skip
 
 
-def test_records_with_something_beside_them_do_not_drag_along_those_before() -> None:
+def test_records_with_keys_or_headers_do_not_share_a_batch_with_earlier_plain_ones() -> None:
     """A server of an earlier release refuses a batch with keys or headers; plain records alone are accepted."""
     plain, keyed, headed = share(b"p"), share(b"k", key=b"key"), share(b"h", headers=b"head")
     assert cut(plain, plain, keyed, plain, headed) == [

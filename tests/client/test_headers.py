@@ -38,7 +38,7 @@ def pair(cluster: Embedded) -> Iterator[tuple[Client, Client]]:
 
 @settings(max_examples=40)
 @given(PUTS, st.sampled_from(["put", "put_many", "publisher", "transaction"]))
-def test_what_is_put_beside_a_body_comes_with_it(pair: tuple[Client, Client], puts: list, way: str) -> None:
+def test_keys_and_headers_of_a_put_arrive_with_its_body(pair: tuple[Client, Client], puts: list, way: str) -> None:
     alice, bob = pair
     bodies, keys, headers = (list(column) for column in zip(*puts, strict=True))
     if way == "put_many":
@@ -60,7 +60,7 @@ def test_what_is_put_beside_a_body_comes_with_it(pair: tuple[Client, Client], pu
     assert [seen(message) for message in found] == puts
 
 
-def test_a_client_for_asyncio_puts_and_gets_them_too(cluster: Embedded, topic: str) -> None:
+def test_an_async_client_puts_and_gets_keys_and_headers(cluster: Embedded, topic: str) -> None:
     async def run() -> list[tuple[bytes, bytes, dict[str, bytes]]]:
         async with cluster.async_client(f"client{next(names)}") as client:
             await client.subscribe(topic)
@@ -77,7 +77,7 @@ def test_a_client_for_asyncio_puts_and_gets_them_too(cluster: Embedded, topic: s
     assert asyncio.run(run()) == expected
 
 
-def test_a_put_that_is_in_doubt_keeps_them_over_a_restart(cluster: Embedded, topic: str) -> None:
+def test_a_put_in_doubt_keeps_key_and_headers_over_a_restart(cluster: Embedded, topic: str) -> None:
     name = f"client{next(names)}"
     with cluster.client(f"client{next(names)}") as reader:
         reader.subscribe(topic)
@@ -90,7 +90,7 @@ def test_a_put_that_is_in_doubt_keeps_them_over_a_restart(cluster: Embedded, top
         assert seen(message) == (b"body", b"k", {"trace": b"\0\xff"})
 
 
-def test_a_dead_letter_keeps_them(cluster: Embedded, topic: str) -> None:
+def test_a_dead_letter_keeps_key_and_headers(cluster: Embedded, topic: str) -> None:
     def handler(message: Message, transaction: Transaction) -> None:
         raise ValueError("no")
 
@@ -106,7 +106,7 @@ def test_a_dead_letter_keeps_them(cluster: Embedded, topic: str) -> None:
     assert (second.key, second.headers) == (b"", {})
 
 
-def test_messages_without_come_as_they_did(cluster: Embedded, topic: str, client: Client) -> None:
+def test_messages_without_keys_and_headers_arrive_as_before(cluster: Embedded, topic: str, client: Client) -> None:
     client.subscribe(topic)
     client.put_many(topic, [b"a", b"b"])
     client.put(topic, b"c", headers={})
@@ -134,7 +134,7 @@ def test_a_key_that_fits_into_no_batch_is_refused_and_nothing_is_put(cluster: Em
 
 
 @given(PUTS, st.booleans(), st.booleans())
-def test_batches_are_cut_within_the_limits_with_what_is_beside(puts: list, keyed: bool, headed: bool) -> None:
+def test_batches_are_split_within_the_limits_with_keys_and_headers(puts: list, keyed: bool, headed: bool) -> None:
     bodies, keys, _ = (list(column) for column in zip(*puts, strict=True))
     contents = BatchContents(bodies, keys if keyed else (), [b""] * len(bodies) if headed else ())
     assert split(contents) == [contents]
@@ -152,7 +152,7 @@ def test_keys_and_headers_count_where_batches_are_cut() -> None:
     assert len(encode_batch([b""], [bytes(exact)])) == BATCH_BYTES_MAX
 
 
-def test_commands_put_and_show_them(
+def test_commands_put_and_show_keys_and_headers(
     service: str, tmp_path: Path, topic: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     place = ["--proxy", service, "--dir", str(tmp_path)]
@@ -181,7 +181,7 @@ def test_commands_put_and_show_them(
         (["--header", f"a={'x' * 9000}"], "MESSAGE_HEADERS_BYTES_MAX"),
     ],
 )
-def test_a_header_that_cannot_be_is_one_line_and_makes_no_client(
+def test_an_invalid_header_is_one_line_and_makes_no_client(
     tmp_path: Path, words: list[str], said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "m").write_text("x")

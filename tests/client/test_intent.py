@@ -17,14 +17,14 @@ def intent() -> Intent:
     return made
 
 
-def test_a_new_one_is_off_and_is_asked_for_by_nobody() -> None:
+def test_a_new_intent_is_off_and_not_requested() -> None:
     made = Intent()
     assert (made.on, made.settled, made.subscribed, made.unchecked) == (False, False, False, False)
     assert not made.asking(0.0, wanted=False)
     assert not made.checking(0.0)
 
 
-def test_it_is_asked_for_until_it_is_settled(intent: Intent) -> None:
+def test_an_intent_is_requested_until_it_is_settled(intent: Intent) -> None:
     intent.change(False, fresh=False)
     assert not intent.asking(1.0, wanted=False), "nobody waits for it"
     intent.ask_until(5.0)
@@ -49,7 +49,7 @@ def test_it_is_asked_for_until_it_is_settled(intent: Intent) -> None:
         (True, False, True, True),
     ],
 )
-def test_a_wish_is_made_durable_only_where_it_is_not_asked_for_already(
+def test_an_intent_is_stored_only_if_it_differs_from_the_present_one(
     intent: Intent, on: bool, fresh: bool, settled: bool, differs: bool
 ) -> None:
     intent.change(True, fresh=False)
@@ -58,13 +58,13 @@ def test_a_wish_is_made_durable_only_where_it_is_not_asked_for_already(
     assert intent.differs(on, fresh=fresh) is differs
 
 
-def test_a_fresh_one_covers_a_further_wish_for_a_fresh_one(intent: Intent) -> None:
+def test_a_fresh_intent_covers_a_further_fresh_intent(intent: Intent) -> None:
     intent.change(True, fresh=True)
     assert not intent.differs(True, fresh=True)
     assert not intent.differs(True, fresh=False)
 
 
-def test_a_wish_to_begin_elsewhere_is_made_durable(intent: Intent) -> None:
+def test_an_intent_with_another_start_is_made_durable(intent: Intent) -> None:
     intent.change(True, fresh=True, start="earliest")
     assert not intent.differs(True, fresh=True, start="earliest")
     assert not intent.differs(True, fresh=False), "a call that only wants to be subscribed will be"
@@ -74,7 +74,7 @@ def test_a_wish_to_begin_elsewhere_is_made_durable(intent: Intent) -> None:
     assert intent.start == "latest"
 
 
-def test_a_settled_one_is_checked_until_an_answer_comes_or_the_time_is_over(intent: Intent) -> None:
+def test_a_settled_intent_is_checked_until_an_answer_or_the_deadline(intent: Intent) -> None:
     intent.check_for(5.0)
     intent.check_for(4.0)
     assert intent.unchecked
@@ -86,7 +86,7 @@ def test_a_settled_one_is_checked_until_an_answer_comes_or_the_time_is_over(inte
 
 
 @pytest.mark.parametrize(("on", "settled"), [(False, True), (True, False), (False, False)])
-def test_only_one_that_is_on_and_settled_is_checked(on: bool, settled: bool) -> None:
+def test_only_an_active_settled_intent_is_checked(on: bool, settled: bool) -> None:
     made = Intent()
     made.load(on, settled, False, 7)
     made.check_for(5.0)
@@ -94,7 +94,7 @@ def test_only_one_that_is_on_and_settled_is_checked(on: bool, settled: bool) -> 
     assert not made.subscribed
 
 
-def test_what_is_denied_is_asked_for_no_more_until_the_next_call(intent: Intent) -> None:
+def test_a_denied_intent_is_not_requested_again_before_the_next_call(intent: Intent) -> None:
     intent.change(True, fresh=False)
     intent.ask_until(5.0)
     intent.check_for(5.0)
@@ -105,7 +105,7 @@ def test_what_is_denied_is_asked_for_no_more_until_the_next_call(intent: Intent)
     assert intent.asking(1.0, wanted=False)
 
 
-def test_what_is_in_the_store_is_what_it_was() -> None:
+def test_a_stored_intent_is_loaded_unchanged() -> None:
     made = Intent()
     made.load(True, True, True, 7)
     assert (made.on, made.settled, made.fresh, made.number) == (True, True, True, 7)

@@ -50,7 +50,7 @@ def with_company(client: Client, topic: str, company: Callable[[], None], count:
     return threads
 
 
-def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_to_have_it_written(
+def test_a_group_whose_opener_is_interrupted_is_written_for_the_others(
     cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that drives the sockets slept before the group was due, and knows of no time to write it."""
@@ -83,7 +83,7 @@ def test_who_opens_a_group_and_is_struck_before_he_writes_it_leaves_the_others_t
         sleeper.join()
 
 
-def test_who_takes_an_answer_for_another_wakes_him_though_he_drives_the_sockets(nowhere: str, tmp_path: Path) -> None:
+def test_a_thread_that_takes_anothers_answer_wakes_the_waiting_driver(nowhere: str, tmp_path: Path) -> None:
     """A put takes the answers that are here, and the driving thread may have checked before the put was done."""
     with Client("c", proxies=[nowhere], directory=tmp_path) as client:
         session, over = client._session, threading.Event()
@@ -100,7 +100,7 @@ def test_who_takes_an_answer_for_another_wakes_him_though_he_drives_the_sockets(
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_who_writes_a_group_and_is_struck_at_its_commit_has_all_of_it_in_doubt(
+def test_a_group_interrupted_at_its_commit_is_in_doubt_for_all(
     cluster: Embedded, topic: str, monkeypatch: pytest.MonkeyPatch, committed: bool
 ) -> None:
     monkeypatch.setattr(groups, "HOLD_SECONDS", 60.0)
@@ -168,7 +168,7 @@ print("leaves", len(chain.rows))
 """
 
 
-def test_an_interpreter_that_ends_with_a_group_open_ends_and_what_was_put_is_kept(nowhere: str, tmp_path: Path) -> None:
+def test_an_interpreter_with_an_open_group_exits_and_the_puts_are_kept(nowhere: str, tmp_path: Path) -> None:
     command = [sys.executable, "-c", EXIT, nowhere, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=2 * PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, f"leaves {MESSAGES_MAX}\n", "")
@@ -212,7 +212,7 @@ def test_tasks_that_are_cancelled_at_any_time_have_put_once_or_not_at_all_and_th
         assert own == sorted(own)
 
 
-def test_a_call_of_a_signal_handler_whose_error_it_lets_out_has_nothing_written_twice(
+def test_an_escaping_error_of_a_signal_handlers_call_writes_nothing_twice(
     nowhere: str, tmp_path: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error is one of ours; it does not show that nothing was written, or that the step ended."""

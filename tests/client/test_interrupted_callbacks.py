@@ -51,7 +51,7 @@ def writer(cluster: Embedded, topic: str) -> Client:
     return made
 
 
-def test_a_strike_as_an_answer_is_taken_reaches_the_caller_and_the_client_goes_on(
+def test_an_exception_while_an_answer_is_taken_reaches_the_caller_and_the_client_continues(
     writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with writer, monkeypatch.context() as patch:
@@ -62,7 +62,7 @@ def test_a_strike_as_an_answer_is_taken_reaches_the_caller_and_the_client_goes_o
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["begins", "ends"])
-def test_a_strike_within_a_turn_reaches_the_caller_and_the_client_goes_on(
+def test_an_exception_within_a_turn_reaches_the_caller_and_the_client_continues(
     writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     with writer, monkeypatch.context() as patch:
@@ -73,7 +73,7 @@ def test_a_strike_within_a_turn_reaches_the_caller_and_the_client_goes_on(
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["begins", "ends"])
-def test_a_strike_within_a_timer_leaves_no_lock_taken(
+def test_an_exception_within_a_timer_leaves_no_lock_taken(
     writer: Client, topic: str, monkeypatch: pytest.MonkeyPatch, before: bool
 ) -> None:
     """The timer has the lock at its end, as if an exception came between taking the lock and the `with` block."""

@@ -16,7 +16,7 @@ from tests.client.striking import Strike, Striker
 
 @pytest.mark.parametrize("within", [ClientBase.__init__, Session.__init__, Store.__init__])
 @pytest.mark.parametrize("known", [False, True])
-def test_the_name_is_free_again_wherever_an_opening_is_struck(
+def test_the_clients_name_is_free_after_an_opening_interrupted_anywhere(
     cluster: Embedded, within: FunctionType, known: bool
 ) -> None:
     """The exception is kept, as by a debugger or a logger, and with it all objects in its frames."""

@@ -35,7 +35,7 @@ def done(worker: Client) -> Counter[str]:
         return Counter(call for (call,) in transaction.execute("select id from done"))
 
 
-def test_a_caller_that_is_struck_anywhere_has_each_reply_once(cluster: Embedded) -> None:
+def test_a_caller_interrupted_anywhere_gets_each_reply_once(cluster: Embedded) -> None:
     worker, caller = cluster.client("struck-w"), cluster.client("struck-c")
     create(worker, "done")
     made: list[str] = []
@@ -60,7 +60,7 @@ def test_a_caller_that_is_struck_anywhere_has_each_reply_once(cluster: Embedded)
     worker.close()
 
 
-def test_a_worker_that_is_struck_anywhere_does_each_call_once(cluster: Embedded) -> None:
+def test_a_worker_interrupted_anywhere_does_each_call_once(cluster: Embedded) -> None:
     settings = ClientSettings(handler_attempts=1)  # So an attempt that counted would be an error reply.
     caller, worker = cluster.client("struck-c2"), cluster.client("struck-w2", settings=settings)
     create(worker, "done")

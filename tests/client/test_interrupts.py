@@ -79,11 +79,11 @@ KINDS = ("put", "put_many", "transaction", "publisher", "process", "get", "get_m
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_call_that_is_struck_anywhere_loses_nothing_and_does_nothing_twice(cluster: Embedded, kind: str) -> None:
+def test_a_call_interrupted_anywhere_loses_nothing_and_does_nothing_twice(cluster: Embedded, kind: str) -> None:
     run(cluster, kind, SAMPLE)
 
 
-def test_a_client_whose_opening_is_struck_anywhere_can_be_opened(cluster: Embedded) -> None:
+def test_a_client_whose_opening_is_interrupted_anywhere_can_be_opened(cluster: Embedded) -> None:
     """No caller has the interrupted client, so none could close it."""
     cluster.client("measured").close()
     made: list[Client] = []
@@ -102,7 +102,7 @@ def test_a_client_whose_opening_is_struck_anywhere_can_be_opened(cluster: Embedd
 
 
 @pytest.mark.parametrize("kind", ["put", "transaction", "process"])
-def test_a_coroutines_call_that_is_struck_anywhere_loses_nothing(cluster: Embedded, kind: str) -> None:
+def test_a_coroutines_call_interrupted_anywhere_loses_nothing(cluster: Embedded, kind: str) -> None:
     topic, name = f"t-async-{kind}", f"async-{kind}"
     sure: list[str] = []
     made: list[str] = []
@@ -173,7 +173,7 @@ HANDLING = {
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("function", HANDLING)
-def test_a_coroutines_handling_that_is_struck_anywhere_keeps_nobody_out(cluster: Embedded, function: str) -> None:
+def test_a_coroutines_handling_interrupted_anywhere_blocks_nobody(cluster: Embedded, function: str) -> None:
     """The client continues, and each message has its effect once."""
     was_interrupted: list[str] = []
 
@@ -220,7 +220,7 @@ def test_a_coroutines_handling_that_is_struck_anywhere_keeps_nobody_out(cluster:
 
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 @pytest.mark.parametrize("function", HANDLING)
-def test_a_plain_handling_that_is_struck_anywhere_keeps_nobody_out(cluster: Embedded, function: str) -> None:
+def test_a_plain_handling_interrupted_anywhere_blocks_nobody(cluster: Embedded, function: str) -> None:
     def handle(message: Message, transaction: Transaction) -> None:
         transaction.execute("insert into effects values (?)", (message.body.decode(),))
 
@@ -252,7 +252,9 @@ def test_a_plain_handling_that_is_struck_anywhere_keeps_nobody_out(cluster: Embe
     assert len(was_interrupted) > 1
 
 
-def test_calls_of_other_threads_end_where_a_step_is_cut_off(cluster: Embedded, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_of_other_threads_end_when_a_step_is_interrupted(
+    cluster: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with cluster.client("threads") as client:
         client.subscribe("quiet")
         ends: list[BaseException] = []
@@ -282,7 +284,7 @@ def test_calls_of_other_threads_end_where_a_step_is_cut_off(cluster: Embedded, m
         assert message.body == b"committed"
 
 
-def test_what_strikes_behind_a_handlers_commit_is_what_its_caller_gets(
+def test_the_caller_gets_the_exception_raised_after_a_handlers_commit(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The message is then released in a step, which finds the earlier step interrupted."""
@@ -306,7 +308,7 @@ def test_what_strikes_behind_a_handlers_commit_is_what_its_caller_gets(
     asyncio.run(work())
 
 
-def test_a_client_that_is_closed_within_its_transaction_rolls_it_back(cluster: Embedded) -> None:
+def test_a_client_closed_within_its_transaction_rolls_it_back(cluster: Embedded) -> None:
     client = cluster.client("leaves")
 
     def leaves() -> None:
@@ -426,7 +428,7 @@ if __name__ == "__main__":
     sys.exit(0)
 
 
-def test_what_a_cut_off_client_has_not_handed_out_comes_again_though_something_behind_it_was_left_out(
+def test_messages_of_an_interrupted_client_return_though_a_later_duplicate_was_skipped(
     cluster: Embedded,
 ) -> None:
     name, topic = f"client{next(names)}", f"topic{next(names)}"

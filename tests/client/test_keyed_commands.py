@@ -60,21 +60,19 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
     return captured.err.removeprefix("pubsub: error: ").rstrip("\n")
 
 
-def test_the_key_lies_beside_the_state(run: Run, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_the_key_is_beside_the_state(run: Run, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run("bob", "subscribe", "there") == 0
     assert run("alice", "put", "there", "body") == 0
     assert run("bob", "get", "there") == 0
     assert capfdbinary.readouterr().out.endswith(b"body")
 
 
-def test_keys_are_named(run: Run, cluster: Keyed, clients: Path, tmp_path: Path) -> None:
+def test_keys_are_given_by_name(run: Run, cluster: Keyed, clients: Path, tmp_path: Path) -> None:
     named = ["--key", clients / "alice.key", "--proxy", cluster.proxy.address, "--proxy-key", public("p1")]
     assert run("alice", "put", "named", "body", "--dir", tmp_path / "elsewhere", *named) == 0
 
 
-def test_a_key_that_nobody_authorized_is_exit_code_21(
-    run: Run, cluster: Keyed, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_unauthorized_key_is_exit_code_21(run: Run, cluster: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
     key = public("stranger")
     for arguments in (["put", "t", "body"], ["flush"], ["subscribe", "t"], ["get", "t"]):
         begun = time.monotonic()
@@ -94,7 +92,7 @@ def test_another_proxys_key_is_exit_code_21(run: Run, cluster: Keyed, capsys: py
     assert run("alice", "discard", "t") == 0
 
 
-def test_no_key_where_one_is_wanted_is_exit_code_21_or_8(
+def test_a_missing_key_is_exit_code_21_or_8(
     run: Run, cluster: Keyed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ["nobody", "put", "t", "body", "--dir", tmp_path / "none"]
@@ -105,7 +103,7 @@ def test_no_key_where_one_is_wanted_is_exit_code_21_or_8(
     assert one_line(capsys) == text
 
 
-def test_no_right_is_exit_code_22(run: Run, cluster: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_right_is_exit_code_22(run: Run, cluster: Keyed, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("alice", "subscribe", "orders") == 0
     capsys.readouterr()
     cluster.authorize(line("client", "alice"), BOB)
@@ -123,9 +121,7 @@ def test_no_right_is_exit_code_22(run: Run, cluster: Keyed, capsys: pytest.Captu
     assert run("alice", "flush") == 0
 
 
-def test_lines_that_are_denied_are_kept(
-    run: Run, cluster: Keyed, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_denied_lines_are_kept(run: Run, cluster: Keyed, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     cluster.authorize(line("client", "alice"), BOB)
     (tmp_path / "lines").write_text("1\n2\n3\n")
     assert run("alice", "put", "lines", "lines", "--lines") == 22
@@ -134,12 +130,12 @@ def test_lines_that_are_denied_are_kept(
     assert capsys.readouterr().out == "discarded 3 unfinished puts on lines\n"
 
 
-def test_anothers_key_is_exit_code_22(run: Run, clients: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_key_of_another_client_is_exit_code_22(run: Run, clients: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run("bob", "put", "t", "body", "--key", clients / "alice.key") == 22
     assert one_line(capsys).startswith("this key is alice's, not bob's; the put is kept")
 
 
-def test_where_one_refuses_and_the_other_is_away_both_are_named(
+def test_a_refusing_proxy_and_a_missing_proxy_are_both_named(
     run: Run, cluster: Keyed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = ["--proxy-key", public("p1"), "--proxy-key", public("p2")]
@@ -150,7 +146,7 @@ def test_where_one_refuses_and_the_other_is_away_both_are_named(
     assert "tcp://127.0.0.1:9: Connection refused" in said
 
 
-def test_a_process_says_no_more_than_that(run: Run, clients: Path) -> None:
+def test_a_process_prints_nothing_else_about_keys(run: Run, clients: Path) -> None:
     """The full output of a real process, with warnings, tracebacks and output at the interpreter's end."""
     command = [sys.executable, "-W", "always", "-m", "pubsub", "client", "stranger", "put", "t", "body"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

@@ -32,7 +32,7 @@ def test_a_client_without_a_key_has_none(tmp_path: Path) -> None:
     assert find_keys("alice", settings(tmp_path)) is None
 
 
-def test_its_key_lies_beside_its_state(tmp_path: Path) -> None:
+def test_the_key_of_a_client_is_beside_its_state(tmp_path: Path) -> None:
     make_key_file(tmp_path / "alice.key", ALICE.secret)
     make_key_file(tmp_path / "bob.key", OTHER.secret)
     keys = find_keys("alice", settings(tmp_path, proxy_keys=(KEY,)))
@@ -47,7 +47,7 @@ def test_another_key_file_is_named(tmp_path: Path) -> None:
     assert keys == ClientKeys(ALICE, ((PROXY.public, OTHER.public),))
 
 
-def test_within_the_process_nothing_is_locked(tmp_path: Path) -> None:
+def test_a_client_within_the_process_uses_no_key(tmp_path: Path) -> None:
     make_key_file(tmp_path / "alice.key", ALICE.secret)
     assert find_keys("alice", settings(tmp_path, proxies=("inproc://p1",))) is None
 
@@ -65,7 +65,7 @@ def test_within_the_process_nothing_is_locked(tmp_path: Path) -> None:
     ],
     ids=["the proxies alone", "the client alone", "a key file that is not there"],
 )
-def test_what_is_half_set_up_is_refused_and_nothing_is_made(
+def test_an_incomplete_set_of_keys_is_refused_and_makes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has: bool, named: dict[str, object], text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -95,7 +95,7 @@ def test_a_program_names_the_file_of_proxies_and_the_key_file(tmp_path: Path) ->
         assert alice._session.keys == ClientKeys(ALICE, ((PROXY.public,),))
 
 
-def test_keys_of_other_proxies_are_not_taken_for_those_that_are_named(tmp_path: Path) -> None:
+def test_keys_of_other_proxies_are_not_used_for_the_named_ones(tmp_path: Path) -> None:
     given = settings(tmp_path, proxy_keys=(KEY,))
     other, same = "tcp://127.0.0.1:10", ADDRESS
 

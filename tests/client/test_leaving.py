@@ -32,7 +32,7 @@ def name() -> str:
     return f"client{next(_names)}"
 
 
-def test_a_client_that_is_collected_says_so_and_frees_its_state(cluster: Embedded, name: str) -> None:
+def test_a_garbage_collected_client_warns_and_frees_its_state(cluster: Embedded, name: str) -> None:
     client = cluster.client(name)
     client.put("t", b"x")
     with pytest.warns(ResourceWarning, match=f"client {name} was not closed"):
@@ -40,7 +40,7 @@ def test_a_client_that_is_collected_says_so_and_frees_its_state(cluster: Embedde
     cluster.client(name).close()
 
 
-def test_an_async_client_that_is_collected_says_so_and_frees_its_state(cluster: Embedded, name: str) -> None:
+def test_a_garbage_collected_async_client_warns_and_frees_its_state(cluster: Embedded, name: str) -> None:
     async def main() -> None:
         client = cluster.async_client(name)
         await client.put("t", b"x")
@@ -83,7 +83,7 @@ def test_a_client_in_a_circle_is_closed_by_the_garbage_collection_wherever_that_
     cluster.client(name).close()
 
 
-def test_nothing_is_said_of_what_was_closed(cluster: Embedded, name: str, topic: str) -> None:
+def test_a_closed_client_causes_no_warning(cluster: Embedded, name: str, topic: str) -> None:
     import warnings
 
     with warnings.catch_warnings():
@@ -97,7 +97,9 @@ def test_nothing_is_said_of_what_was_closed(cluster: Embedded, name: str, topic:
         gc.collect()
 
 
-def test_what_a_publisher_holds_that_is_collected_is_put_and_told(cluster: Embedded, name: str, topic: str) -> None:
+def test_the_open_batch_of_a_garbage_collected_publisher_is_put_with_a_warning(
+    cluster: Embedded, name: str, topic: str
+) -> None:
     with cluster.client(name) as client:
         client.subscribe(topic)
         publisher = client.publisher(topic, linger=60.0)
@@ -110,7 +112,7 @@ def test_what_a_publisher_holds_that_is_collected_is_put_and_told(cluster: Embed
         assert client._session.timers == [client._session.accumulator], "the publisher's own is gone"
 
 
-def test_a_single_message_is_told_as_one(
+def test_the_warning_about_one_open_message_is_in_the_singular(
     cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cluster.client(name) as client:
@@ -121,7 +123,7 @@ def test_a_single_message_is_told_as_one(
     assert "the message in its open batch went to the outbox" in caplog.text
 
 
-def test_what_a_publisher_holds_when_its_client_is_closed_is_kept_and_told(
+def test_the_open_batch_of_a_publisher_is_kept_at_the_clients_close_and_reported(
     cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cluster.client("reader" + name) as reader:
@@ -143,7 +145,7 @@ def test_what_a_publisher_holds_when_its_client_is_closed_is_kept_and_told(
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")
-def test_what_a_publisher_holds_is_kept_where_client_and_publisher_are_collected_together(
+def test_the_open_batch_is_kept_if_client_and_publisher_are_collected_together(
     cluster: Embedded, name: str, topic: str
 ) -> None:
     with cluster.client("reader" + name) as reader:
@@ -160,7 +162,7 @@ def test_what_a_publisher_holds_is_kept_where_client_and_publisher_are_collected
         assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one"]
 
 
-def test_what_a_publisher_left_is_put_once_whoever_comes_to_put_it(
+def test_an_abandoned_batch_is_put_once_whichever_thread_puts_it(
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster.client("reader" + name) as reader, cluster.client(name) as client:
@@ -190,7 +192,7 @@ def test_what_a_publisher_left_is_put_once_whoever_comes_to_put_it(
         assert [message.body for message in reader.messages(topic, timeout=1.0)] == [b"one"]
 
 
-def test_a_publisher_keeps_its_client(cluster: Embedded, name: str, topic: str) -> None:
+def test_a_publisher_keeps_its_client_alive(cluster: Embedded, name: str, topic: str) -> None:
     publisher = cluster.client(name).publisher(topic)
     gc.collect()
     publisher.put(b"x")
@@ -198,7 +200,7 @@ def test_a_publisher_keeps_its_client(cluster: Embedded, name: str, topic: str) 
     publisher._run.__self__.close()  # type: ignore[attr-defined]
 
 
-def test_an_iteration_keeps_its_client(cluster: Embedded, name: str, topic: str) -> None:
+def test_an_iteration_keeps_its_client_alive(cluster: Embedded, name: str, topic: str) -> None:
     with cluster.client(name) as client:
         client.subscribe(topic)
         client.put(topic, b"x")
@@ -209,13 +211,13 @@ def test_an_iteration_keeps_its_client(cluster: Embedded, name: str, topic: str)
         del messages
 
 
-def test_a_second_client_in_this_very_process_is_told_so(cluster: Embedded, name: str) -> None:
+def test_a_second_client_in_the_same_process_is_refused(cluster: Embedded, name: str) -> None:
     with cluster.client(name), pytest.raises(StoreInUse, match="this very process") as told:
         cluster.client(name)
     assert told.value.exit_code == 9
 
 
-def test_a_second_cluster_in_this_very_process_is_told_so(tmp_path: Path) -> None:
+def test_a_second_cluster_in_the_same_process_is_refused(tmp_path: Path) -> None:
     with embedded(tmp_path), pytest.raises(StoreInUse):
         embedded(tmp_path)
     with embedded(tmp_path), pytest.raises(StoreInUse, match="this very process"):
@@ -262,7 +264,7 @@ publisher.put(b"two")
 
 
 @pytest.mark.parametrize("warnings", ["default::ResourceWarning", "error"])
-def test_what_a_publisher_holds_at_the_end_of_the_program_is_kept(tmp_path: Path, warnings: str) -> None:
+def test_the_open_batch_of_a_publisher_is_kept_at_the_end_of_the_program(tmp_path: Path, warnings: str) -> None:
     words = [sys.executable, "-W", warnings, "-c", PROGRAM, str(tmp_path)]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60.0, check=False)
     assert ended.returncode == 0
@@ -332,9 +334,7 @@ def test_every_put_that_returned_is_kept_though_the_client_is_closed_at_that_mom
             assert set(put) <= set(found) <= {*put, *told}
 
 
-def test_a_flush_waits_for_what_was_put_before_it_however_fast_others_put(
-    cluster: Embedded, name: str, topic: str
-) -> None:
+def test_a_flush_waits_for_earlier_puts_only(cluster: Embedded, name: str, topic: str) -> None:
     with cluster.client(name) as client, client.publisher(topic, records=50) as publisher:
         stop = False
 
@@ -356,7 +356,7 @@ def test_a_flush_waits_for_what_was_put_before_it_however_fast_others_put(
 
 
 @pytest.mark.parametrize("awaited", [False, True])
-def test_a_client_is_closed_though_the_disk_refuses_what_it_gives_back(
+def test_a_client_closes_though_the_disk_refuses_the_return_of_its_messages(
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch, awaited: bool
 ) -> None:
     def refuse(*changes: object, **how: object) -> None:

@@ -55,7 +55,9 @@ def test_an_interrupt_while_input_is_waited_for_says_how_many_lines_went(
         assert [message.body for message in reader.get_many(topic, 10, timeout=10)] == [b"two"]
 
 
-def test_as_many_arrive_as_it_says_wherever_it_is_interrupted(service: str, topic: str, tmp_path: Path) -> None:
+def test_as_many_lines_arrive_as_the_command_reports_after_an_interrupt_anywhere(
+    service: str, topic: str, tmp_path: Path
+) -> None:
     (tmp_path / "lines").write_text("".join(f"{number}\n" for number in range(300_000)))
     place = ["--proxy", service, "--dir", str(tmp_path / "c")]
     with Client("reader", proxies=[service], directory=tmp_path / "reader") as reader:

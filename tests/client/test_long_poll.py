@@ -15,7 +15,7 @@ def poll() -> LongPoll:
     return made
 
 
-def test_while_nothing_comes_it_is_held_for_twice_as_long_up_to_a_limit(poll: LongPoll) -> None:
+def test_empty_polls_double_their_wait_up_to_a_limit(poll: LongPoll) -> None:
     waits = []
     for _ in range(5):
         waits.append(poll.wait)
@@ -25,13 +25,13 @@ def test_while_nothing_comes_it_is_held_for_twice_as_long_up_to_a_limit(poll: Lo
     assert waits == [1.0, 2.0, 4.0, 8.0, WAIT_SECONDS_MAX]
 
 
-def test_what_brings_something_has_the_next_one_sent_and_held_shortly(poll: LongPoll) -> None:
+def test_a_poll_with_messages_is_followed_at_once_by_a_short_one(poll: LongPoll) -> None:
     poll.answered(empty=True)
     poll.answered(empty=False)
     assert (poll.hungry, poll.wait) == (True, WAIT_SECONDS)
 
 
-def test_one_that_was_not_to_be_held_says_nothing_about_how_quiet_a_topic_is(poll: LongPoll) -> None:
+def test_an_unheld_poll_does_not_count_for_the_quietness_of_a_topic(poll: LongPoll) -> None:
     poll.answered(empty=True)
     poll.sent(11.0, 0.0, asks=False)
     poll.answered(empty=True)
@@ -42,13 +42,13 @@ def test_one_that_was_not_to_be_held_says_nothing_about_how_quiet_a_topic_is(pol
     ("until", "now", "beyond"),
     [(19.0, 11.5, True), (19.0, 11.0, False), (20.0, 11.5, False), (21.0, 15.0, False)],
 )
-def test_one_that_is_held_beyond_a_call_is_known(until: float, now: float, beyond: bool) -> None:
+def test_a_poll_held_beyond_a_call_is_known(until: float, now: float, beyond: bool) -> None:
     poll = LongPoll()
     poll.sent(10.0, 10.0, asks=True)
     assert poll.held_beyond(until, now) is beyond
 
 
-def test_what_is_safe_is_acknowledged_soon_after_and_at_once_at_the_end(poll: LongPoll) -> None:
+def test_safe_messages_are_acknowledged_soon_and_at_once_at_the_end(poll: LongPoll) -> None:
     poll.answered(empty=False)
     assert poll.acknowledge_at() == 10.0 + ACKNOWLEDGE_SECONDS
     poll.stop()
@@ -56,7 +56,7 @@ def test_what_is_safe_is_acknowledged_soon_after_and_at_once_at_the_end(poll: Lo
     assert not poll.hungry
 
 
-def test_without_an_answer_nothing_more_is_asked_for_and_a_new_subscription_begins_anew(poll: LongPoll) -> None:
+def test_an_unanswered_poll_stops_polling_and_a_new_subscription_restarts(poll: LongPoll) -> None:
     poll.answered(empty=False)
     poll.unanswered()
     assert not poll.hungry

@@ -19,7 +19,7 @@ def losses() -> Losses:
     return made
 
 
-def test_each_is_told_once_the_oldest_first(losses: Losses) -> None:
+def test_each_loss_is_reported_once_and_the_oldest_first(losses: Losses) -> None:
     assert list(losses) == ERRORS
     told = []
     while losses.waiting:
@@ -27,7 +27,7 @@ def test_each_is_told_once_the_oldest_first(losses: Losses) -> None:
     assert told == ERRORS
 
 
-def test_what_was_told_is_forgotten_by_the_commit_and_what_was_not_stays(losses: Losses) -> None:
+def test_reported_losses_are_forgotten_by_the_commit_and_others_stay(losses: Losses) -> None:
     assert losses.forget("t") == []
     losses.tell()
     losses.tell()
@@ -39,7 +39,7 @@ def test_what_was_told_is_forgotten_by_the_commit_and_what_was_not_stays(losses:
     assert list(losses) == ERRORS[2:]
 
 
-def test_where_nobody_is_to_be_told_nothing_waits(losses: Losses) -> None:
+def test_cleared_losses_do_not_wait(losses: Losses) -> None:
     losses.tell()
     losses.clear()
     assert (list(losses), losses.told, losses.waiting, losses.forget("t")) == ([], 0, False, [])

@@ -30,7 +30,7 @@ def make(batches: list[list[bytes]]) -> Batch:
     return Batch("t", [RunSlice(run, found.data, 0, len(run.ends)) for run in found.runs])
 
 
-def test_a_message_says_where_it_stands_and_who_put_it() -> None:
+def test_a_message_has_its_position_and_its_publisher() -> None:
     message = make([[b"a", b"bc"]])[1]
     assert (message.topic, message.body, message.id) == ("t", b"bc", f"{LOG}.2")
     assert (message.publisher, message.counter, message.stamp) == (PUBLISHER, 101, 1)
@@ -38,7 +38,7 @@ def test_a_message_says_where_it_stands_and_who_put_it() -> None:
     assert repr(message) == f"Message('t', {LOG}.2, b'bc')"
 
 
-def test_a_long_body_is_cut_in_its_repr_only() -> None:
+def test_a_long_body_is_shortened_only_in_its_repr() -> None:
     message = make([[b"x" * 100]])[0]
     assert len(message.body) == 100
     assert "..." in repr(message)
@@ -84,7 +84,7 @@ def test_a_part_of_a_run_keeps_its_own_numbers() -> None:
     assert batch.pieces[0].size == 5
 
 
-def test_a_message_says_whether_it_may_have_been_processed_before() -> None:
+def test_a_message_is_marked_if_it_may_have_been_processed_before() -> None:
     found = records([[b"a"], [b"b", b"c"]])
     marked = [
         RunSlice(run, found.data, 0, len(run.ends), doubtful)

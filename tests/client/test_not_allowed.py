@@ -44,7 +44,7 @@ def taken(client: Client, topic: str, count: int) -> list[bytes]:
     return found
 
 
-def test_a_put_without_the_right_is_kept_and_says_what_to_do(cluster: Keyed) -> None:
+def test_a_put_without_the_right_is_kept_and_the_error_names_the_remedy(cluster: Keyed) -> None:
     cluster.authorize(line("client", "alice", "put=other", "get=*"), BOB)
     with cluster.client() as alice, cluster.client("bob") as bob:
         bob.subscribe("orders")
@@ -67,7 +67,7 @@ def test_a_put_without_the_right_is_kept_and_says_what_to_do(cluster: Keyed) -> 
         assert taken(bob, "orders", 7) == [b"1", b"2", b"3", b"4", b"5", b"6", b"7"]
 
 
-def test_what_is_denied_is_not_tried_again_by_itself(cluster: Keyed) -> None:
+def test_a_denied_put_is_not_retried_automatically(cluster: Keyed) -> None:
     cluster.authorize(NOTHING, BOB)
     with cluster.client(try_seconds=20.0) as alice:
         alice.put("orders", b"1", wait=False)
@@ -77,7 +77,7 @@ def test_what_is_denied_is_not_tried_again_by_itself(cluster: Keyed) -> None:
         assert cluster.proxy.count("denied") == 1
 
 
-def test_the_put_goes_out_with_the_next_one_on_its_topic(cluster: Keyed) -> None:
+def test_a_denied_put_is_sent_with_the_next_one_on_its_topic(cluster: Keyed) -> None:
     cluster.authorize(NOTHING, BOB)
     with cluster.client() as alice, cluster.client("bob") as bob:
         bob.subscribe("orders")
@@ -112,7 +112,7 @@ def test_the_put_can_be_given_up(cluster: Keyed) -> None:
         assert taken(bob, "orders", 1) == [b"2"]
 
 
-def test_a_flush_finishes_what_it_may_and_then_says_what_it_may_not(cluster: Keyed) -> None:
+def test_a_flush_sends_the_allowed_puts_and_then_reports_the_denied_ones(cluster: Keyed) -> None:
     cluster.authorize(line("client", "alice", "put=a,z"), BOB)
     with cluster.client("bob") as bob, cluster.client() as alice:
         bob.subscribe("a")
@@ -125,7 +125,7 @@ def test_a_flush_finishes_what_it_may_and_then_says_what_it_may_not(cluster: Key
         assert taken(bob, "a", 1) == taken(bob, "z", 1) == [b"x"]
 
 
-def test_a_publisher_is_told_by_put_where_it_is_crowded_and_by_flush(cluster: Keyed) -> None:
+def test_a_publisher_learns_of_a_denial_by_flush_and_by_put_at_its_window(cluster: Keyed) -> None:
     cluster.authorize(NOTHING, BOB)
     with cluster.client("bob") as bob, cluster.client(window=4) as alice:
         bob.subscribe("orders")
@@ -146,7 +146,7 @@ def test_a_publisher_is_told_by_put_where_it_is_crowded_and_by_flush(cluster: Ke
         assert taken(bob, "orders", put) == [b"%d" % number for number in range(1, put + 1)]
 
 
-def test_a_subscription_without_the_right_is_made_when_there_is_the_right(cluster: Keyed) -> None:
+def test_a_denied_subscription_is_made_once_the_right_exists(cluster: Keyed) -> None:
     cluster.authorize(line("client", "alice", "put=*"), BOB)
     with cluster.client() as alice, cluster.client("bob") as bob:
         error = denied(lambda: alice.subscribe("orders"))
@@ -167,7 +167,7 @@ def test_a_subscription_without_the_right_is_made_when_there_is_the_right(cluste
             alice.get("orders")
 
 
-def test_a_subscriber_without_the_right_keeps_its_place(cluster: Keyed) -> None:
+def test_a_subscriber_without_the_right_keeps_its_position(cluster: Keyed) -> None:
     with cluster.client("bob") as bob:
         with cluster.client(prefetch_records=1) as alice:
             alice.subscribe("orders")
@@ -238,14 +238,14 @@ def test_a_key_is_not_used_under_another_name(cluster: Keyed) -> None:
         assert str(denied(lambda: bob.subscribe("orders"))) == "this key is alice's, not bob's"
 
 
-def test_a_key_that_is_revoked_while_it_is_connected_is_denied(cluster: Keyed) -> None:
+def test_a_key_revoked_while_connected_is_denied(cluster: Keyed) -> None:
     with cluster.client() as alice:
         alice.put("orders", b"1")
         cluster.authorize(BOB)
         assert str(denied(lambda: alice.put("orders", b"2"))) == f"this key is not authorized any more; {KEPT}"
 
 
-def test_who_was_let_in_under_another_id_by_a_mistake_goes_on_when_it_is_mended(cluster: Keyed) -> None:
+def test_a_client_under_a_mistaken_id_continues_after_the_correction(cluster: Keyed) -> None:
     """A connection keeps the identity from its handshake, so the connection is made anew."""
     cluster.authorize(line("client", "alise", "put=*", key="alice"))
     with cluster.client() as alice:
@@ -258,7 +258,7 @@ def test_who_was_let_in_under_another_id_by_a_mistake_goes_on_when_it_is_mended(
         assert alice.unfinished("orders") == 0
 
 
-def test_of_two_proxies_of_which_one_has_not_followed_a_denial_by_one_ends_the_call(tmp_path: Path) -> None:
+def test_a_denial_by_one_of_two_proxies_ends_the_call(tmp_path: Path) -> None:
     with keyed(tmp_path, proxies=2) as cluster, cluster.client("bob") as bob, cluster.client() as alice:
         first, second = cluster.proxies
         bob.subscribe("orders")
@@ -271,7 +271,7 @@ def test_of_two_proxies_of_which_one_has_not_followed_a_denial_by_one_ends_the_c
         assert taken(bob, "orders", 2) == [b"1", b"2"]
 
 
-def test_it_is_the_same_where_it_is_awaited(cluster: Keyed) -> None:
+def test_denials_are_the_same_for_an_async_client(cluster: Keyed) -> None:
     cluster.authorize(NOTHING, BOB)
 
     async def main() -> None:
@@ -300,7 +300,7 @@ def test_it_is_the_same_where_it_is_awaited(cluster: Keyed) -> None:
     asyncio.run(main())
 
 
-def test_a_handler_that_puts_where_it_may_not_has_its_effect_and_the_put_waits(cluster: Keyed) -> None:
+def test_a_handler_with_a_denied_put_has_its_effect_and_the_put_waits(cluster: Keyed) -> None:
     cluster.authorize(line("client", "alice", "put=other", "get=*"), BOB)
     with cluster.client("bob") as bob, cluster.client() as alice:
         alice.subscribe("in")
@@ -314,7 +314,7 @@ def test_a_handler_that_puts_where_it_may_not_has_its_effect_and_the_put_waits(c
         assert nothing(alice, "in")
 
 
-def test_the_record_calls_what_is_denied_in_doubt(cluster: Keyed, tmp_path: Path) -> None:
+def test_the_record_marks_a_denied_put_as_in_doubt(cluster: Keyed, tmp_path: Path) -> None:
     cluster.authorize(NOTHING, BOB)
     with cluster.client(record=tmp_path / "record") as alice:
         denied(lambda: alice.put("orders", b"1"))

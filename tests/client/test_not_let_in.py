@@ -140,14 +140,16 @@ def test_each_call_that_is_awaited_ends_at_once(
     ],
     ids=["another key", "no key"],
 )
-def test_it_is_said_what_is_wrong(cluster: Keyed, directory: Path, has: str, expects: str, text: str) -> None:
+def test_the_error_names_the_mistake_in_the_keys(
+    cluster: Keyed, directory: Path, has: str, expects: str, text: str
+) -> None:
     keys = ClientKeys(pair(has), ((pair(expects).public,),)) if has else None
     with Client("alice", keys=keys, **cluster.settings(directory=directory)) as client:
         said = refused(lambda: client.put("t", b"x"))
     assert said == text.format(cluster.proxy.address, public(expects) if expects else "")
 
 
-def test_a_proxy_without_a_key_is_not_used_where_one_is_expected(tmp_path: Path) -> None:
+def test_a_proxy_without_a_key_is_not_used_if_one_is_expected(tmp_path: Path) -> None:
     proxy = Proxy(tmp_path, "p1", key="none")
     try:
         settings = ClientSettings(proxies=(proxy.address,), directory=tmp_path)
@@ -159,7 +161,7 @@ def test_a_proxy_without_a_key_is_not_used_where_one_is_expected(tmp_path: Path)
         proxy.stop()
 
 
-def test_what_was_put_is_kept_and_goes_out_once_when_it_is_let_in(cluster: Keyed, directory: Path) -> None:
+def test_refused_puts_are_kept_and_sent_once_after_the_authorization(cluster: Keyed, directory: Path) -> None:
     with cluster.client("bob", directory=directory) as bob, cluster.client("carol", directory=directory) as carol:
         bob.subscribe("kept")
         refused(lambda: carol.put("kept", b"1"))
@@ -183,7 +185,7 @@ NEXT: dict[str, Callable[[Client], object]] = {
 
 
 @pytest.mark.parametrize("call", NEXT)
-def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, directory: Path, call: str) -> None:
+def test_a_client_authorized_meanwhile_succeeds_with_its_next_call(cluster: Keyed, directory: Path, call: str) -> None:
     """The call does not wait for the Messenger's next attempt to connect, which may be half a minute away."""
     name = "dave"
     cluster.authorize(EVERYTHING, BOB)
@@ -199,7 +201,7 @@ def test_who_is_let_in_meanwhile_goes_on_by_the_next_call(cluster: Keyed, direct
         assert dave.unfinished("t") == 0
 
 
-def test_who_asks_again_and_again_does_not_hammer(cluster: Keyed, directory: Path) -> None:
+def test_repeated_calls_of_a_refused_client_cause_few_handshakes(cluster: Keyed, directory: Path) -> None:
     with cluster.client(key="stranger", directory=directory) as client:
         refused(lambda: client.put("t", b"x"))
         before, begun = cluster.proxy.count("handshakes_refused_key"), time.monotonic()
@@ -236,7 +238,7 @@ def test_a_call_that_waits_for_a_proxy_ends_when_that_comes_and_refuses(tmp_path
             again.stop()
 
 
-def test_where_one_proxy_refuses_and_the_other_is_away_it_is_waited_for(tmp_path: Path) -> None:
+def test_a_call_waits_while_one_proxy_refuses_and_the_other_is_away(tmp_path: Path) -> None:
     proxy = Proxy(tmp_path, "p1")
     away = "tcp://127.0.0.1:9"
     try:
@@ -250,7 +252,7 @@ def test_where_one_proxy_refuses_and_the_other_is_away_it_is_waited_for(tmp_path
         proxy.stop()
 
 
-def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Path) -> None:
+def test_a_refusing_proxy_is_skipped_and_used_again_later(tmp_path: Path) -> None:
     with keyed(tmp_path, proxies=2) as cluster:
         first, second = cluster.proxies
         first.authorize(BOB)
@@ -273,7 +275,7 @@ def test_what_refuses_is_left_out_of_turn_and_comes_back_by_itself(tmp_path: Pat
             assert [bob.get("t").body for _ in range(21)] == [b"%d" % number for number in range(21)]  # type: ignore[union-attr]
 
 
-def test_a_proxy_that_starts_anew_with_the_next_of_its_keys_is_followed_without_an_error(tmp_path: Path) -> None:
+def test_a_proxy_restarted_with_its_next_key_is_followed_without_an_error(tmp_path: Path) -> None:
     """The server, with both keys in its proxies file too, does not matter here: a put waits until it is there."""
     with keyed(tmp_path, proxies=2) as cluster:
         first, second = cluster.proxies
@@ -292,7 +294,7 @@ def test_a_proxy_that_starts_anew_with_the_next_of_its_keys_is_followed_without_
         assert second.count("denied") == 0
 
 
-def test_both_refuse_and_each_is_named(tmp_path: Path) -> None:
+def test_two_refusing_proxies_are_both_named(tmp_path: Path) -> None:
     with keyed(tmp_path, proxies=2) as cluster:
         cluster.authorize(BOB)
         with cluster.client() as alice:
@@ -302,7 +304,7 @@ def test_both_refuse_and_each_is_named(tmp_path: Path) -> None:
             assert text.startswith(f"proxy {proxy.address} does not know the key {public('alice')[:11]}…")
 
 
-def test_a_look_without_patience_says_it_too(cluster: Keyed, directory: Path) -> None:
+def test_a_get_without_a_wait_reports_the_refusal(cluster: Keyed, directory: Path) -> None:
     with cluster.client(directory=directory) as client:
         client.subscribe("t")
     with cluster.client(key="stranger", directory=directory) as client:
@@ -318,7 +320,7 @@ def test_a_look_without_patience_says_it_too(cluster: Keyed, directory: Path) ->
         wait_until(look)
 
 
-def test_who_is_refused_closes_without_waiting_and_keeps_all(cluster: Keyed, directory: Path) -> None:
+def test_a_refused_client_closes_at_once_and_keeps_its_puts(cluster: Keyed, directory: Path) -> None:
     client = cluster.client(key="stranger", directory=directory)
     client.put("t", b"x", wait=False)
     begun = time.monotonic()
@@ -329,7 +331,7 @@ def test_who_is_refused_closes_without_waiting_and_keeps_all(cluster: Keyed, dir
         client.flush()
 
 
-def test_a_client_that_is_closed_meanwhile_says_that_it_is_closed(tmp_path: Path) -> None:
+def test_a_call_of_a_client_closed_meanwhile_says_that_it_is_closed(tmp_path: Path) -> None:
     settings = ClientSettings(proxies=("tcp://127.0.0.1:9",), directory=tmp_path, timeout_seconds=60.0)
     client = Client("alice", settings=settings, keys=ClientKeys(pair("alice"), ((pair("p1").public,),)))
     errors: list[BaseException] = []
@@ -348,7 +350,7 @@ def test_a_client_that_is_closed_meanwhile_says_that_it_is_closed(tmp_path: Path
     assert "was closed during the call" in str(errors[0])
 
 
-def test_a_task_that_is_cancelled_leaves_the_client_as_it_was(cluster: Keyed, directory: Path) -> None:
+def test_a_cancelled_task_leaves_the_client_unchanged(cluster: Keyed, directory: Path) -> None:
     async def main() -> None:
         async with cluster.async_client(key="stranger", directory=directory) as client:
             task = asyncio.create_task(client.put("t", b"x"))
@@ -365,7 +367,9 @@ def test_a_task_that_is_cancelled_leaves_the_client_as_it_was(cluster: Keyed, di
     asyncio.run(main())
 
 
-def test_nothing_that_is_said_shows_a_secret(cluster: Keyed, directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_message_of_a_refusal_shows_a_secret(
+    cluster: Keyed, directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with caplog.at_level(0), cluster.client(key="stranger", directory=directory) as client:
         said = refused(lambda: client.put("t", b"x"))
         shown = said + repr(client.__dict__) + repr(client.settings) + repr(client._session.keys) + caplog.text

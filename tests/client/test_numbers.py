@@ -38,7 +38,7 @@ def test_a_number_is_milliseconds_and_a_count_from_the_lower_half() -> None:
     assert numbers.epoch % COUNTS < START_MAX
 
 
-def test_milliseconds_are_durable_before_the_first_number_under_them() -> None:
+def test_milliseconds_are_durable_before_their_first_number() -> None:
     def full(milliseconds: int) -> None:
         raise StoreFull("store", "full")
 
@@ -54,13 +54,13 @@ def test_a_clock_that_went_back_gives_no_number_twice() -> None:
     assert after.epoch > highest
 
 
-def test_two_copies_whose_clocks_are_behind_part_ways() -> None:
+def test_two_copies_with_slow_clocks_use_different_numbers() -> None:
     """With equal milliseconds, puts of one copy would look like puts of the other that a power cut destroyed."""
     ours, theirs = (make(stored=5_000_000, milliseconds=3, seed=seed)[1] for seed in (1, 2))
     assert ours != theirs
 
 
-def test_opened_again_at_once_it_stays_near_the_clock() -> None:
+def test_a_state_opened_again_at_once_stays_near_the_clock() -> None:
     """Numbers that an older copy uses a little later must be above the numbers used here (seed 2340000039)."""
     stored = 1_000_000
     for epoch in range(1, NEAR_MAX):
@@ -83,7 +83,7 @@ def test_numbers_of_milliseconds_that_were_never_used_were_never_given() -> None
     assert not Numbers(2_000, lambda: wall(4_000), Random(1), used.append).never_gave(1_500 << COUNT_BITS)
 
 
-def test_of_so_many_milliseconds_it_is_remembered_that_they_were_used() -> None:
+def test_the_last_used_milliseconds_are_remembered() -> None:
     numbers, used = make()
     for later in range(1, 2 * KNOWN_MAX):
         numbers._wall = lambda later=later: wall(1_000_000 + later)
@@ -123,13 +123,13 @@ def test_two_copies_opened_in_the_same_millisecond_part_ways() -> None:
 
 
 @pytest.mark.parametrize("count", [77, COUNTS - 1])
-def test_reopening_above_a_number_gives_a_new_opening_above_it(count: int) -> None:
+def test_reopening_above_a_number_gives_a_new_epoch_above_it(count: int) -> None:
     numbers, _ = make()
     numbers.reopen((2_000_000 << COUNT_BITS) + count)
     assert numbers.epoch > (2_000_000 << COUNT_BITS) + count
 
 
-def test_a_forged_number_near_the_end_cannot_be_gone_above() -> None:
+def test_a_forged_number_near_the_end_cannot_be_exceeded() -> None:
     numbers, saved = make()
     with pytest.raises(PubsubError, match="no number is left"):
         numbers.reopen(NUMBER_MAX - 1)

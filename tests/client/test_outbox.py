@@ -35,7 +35,7 @@ def test_a_draft_that_is_not_accepted_leaves_no_gap_in_the_chain() -> None:
     assert outbox.bytes == first.size + second.size
 
 
-def test_what_is_put_behind_batches_that_were_taken_out_again_follows_what_is_left() -> None:
+def test_a_put_after_removed_batches_follows_the_remaining_ones() -> None:
     """A transaction continues after one of its puts was too large."""
     outbox = make(bytes_max=1000)
     (before,) = put(outbox, 1)
@@ -52,7 +52,7 @@ def test_what_is_put_behind_batches_that_were_taken_out_again_follows_what_is_le
     assert put(outbox, 1)[0].previous == draft.rows[0].last
 
 
-def test_topics_have_chains_of_their_own() -> None:
+def test_each_topic_has_its_own_chain() -> None:
     outbox = make()
     (first,) = put(outbox, 1)
     (other,) = put(outbox, 1, topic="u")
@@ -61,7 +61,7 @@ def test_topics_have_chains_of_their_own() -> None:
     assert second.previous == first.last
 
 
-def test_the_commit_holds_the_batch_as_it_is_sent() -> None:
+def test_the_commit_has_the_batch_as_it_is_sent() -> None:
     draft = Draft(make())
     row = draft.add("t", [b"a", b"bc"])
     (change,) = draft.changes()
@@ -70,7 +70,7 @@ def test_the_commit_holds_the_batch_as_it_is_sent() -> None:
     assert (change.counter, change.previous, change.count) == (row.counter, 0, 2)
 
 
-def test_an_outbox_at_its_limit_refuses_one_more() -> None:
+def test_an_outbox_at_its_limit_refuses_a_further_put() -> None:
     outbox = make(bytes_max=150)
     put(outbox, 20)
     with pytest.raises(TooLarge, match="outbox_bytes_max"):
@@ -95,7 +95,7 @@ def test_last_inside_a_batch_is_evidence_of_a_copy() -> None:
     assert outbox.evidence(chain, rows[0].counter - 1) == ""
 
 
-def test_last_that_is_no_puts_here_is_evidence_of_a_copy_though_it_is_below_other_numbers() -> None:
+def test_an_unknown_last_counter_is_evidence_of_a_copy_even_below_other_numbers() -> None:
     outbox = make()
     (first,) = put(outbox, 2)
     elsewhere = first.last + 100
@@ -133,7 +133,7 @@ def test_a_put_that_a_discard_dropped_is_no_evidence_of_a_copy() -> None:
         (0, UNSURE, 1, False),
     ],
 )
-def test_behind_a_put_of_before_the_start_a_power_cut_may_have_taken_others(
+def test_a_power_cut_may_have_lost_puts_behind_one_from_before_the_start(
     cuts: int, cleared: int, sole_owner: int, lost: bool
 ) -> None:
     outbox = make(cuts=cuts)
@@ -149,7 +149,7 @@ def test_behind_a_put_of_before_the_start_a_power_cut_may_have_taken_others(
 # Discarding
 
 
-def test_a_discard_drops_all_that_is_unfinished_and_the_chain_goes_on_before_it() -> None:
+def test_a_discard_drops_all_unfinished_puts_and_the_chain_continues_before_them() -> None:
     outbox = make()
     (done,) = put(outbox, 1)
     chain = outbox.wake("t", 30.0, 0)
@@ -187,7 +187,7 @@ def test_discarding_nothing_changes_nothing() -> None:
 # Power cuts
 
 
-def test_after_a_power_cut_new_puts_are_marked_until_a_marked_one_succeeds() -> None:
+def test_puts_after_a_power_cut_are_marked_until_a_marked_one_succeeds() -> None:
     outbox = make(cuts=1)
     outbox.load([("t", 5, 0, LOG)], [(10, "t", 5, 1, 0, 0, 20)])
     chain = outbox.wake("t", 30.0, 0)
@@ -227,7 +227,7 @@ def test_a_discard_brings_the_mark_back() -> None:
 # Reopening
 
 
-def test_what_the_store_holds_is_the_chain_after_a_kill() -> None:
+def test_the_chain_after_a_kill_is_that_of_the_store() -> None:
     outbox = make()
     outbox.load([("t", 4, 0, LOG), ("u", 9, 0, OTHER)], [(5, "t", 4, 2, 0, 77, 30), (8, "t", 6, 1, 0, 78, 20)])
     chain = outbox.wake("t", 30.0, 0)
@@ -237,7 +237,7 @@ def test_what_the_store_holds_is_the_chain_after_a_kill() -> None:
     assert outbox.bytes > 50
 
 
-def test_finished_rows_leave_the_store_with_the_chain_they_were() -> None:
+def test_finished_rows_leave_the_store_with_their_chain() -> None:
     outbox = make()
     chain, rows = flying(outbox, 1, 1)
     outbox.answered(chain, status(Outcome.SUCCESS, rows[0].last), chain.generation, 0, 0.0)
@@ -279,7 +279,7 @@ class Holder:
 
 @settings(max_examples=150)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.floats(0, 0.6))
-def test_every_batch_is_taken_once_and_in_order_whatever_the_network_does(seed: int, window: int, loss: float) -> None:
+def test_every_batch_is_taken_once_in_order_on_any_network(seed: int, window: int, loss: float) -> None:
     chance = random.Random(seed)
     outbox, holder = make(window=window), Holder()
     rows: list[Row] = []
@@ -313,7 +313,7 @@ def test_every_batch_is_taken_once_and_in_order_whatever_the_network_does(seed: 
     assert outbox.bytes == 0
 
 
-def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_where_these_may_be() -> None:
+def test_a_put_after_discarded_rows_of_an_earlier_life_avoids_other_logs() -> None:
     first = make()
     rows = put(first, 1, 1)
     again = make(stored=2_000)
@@ -336,7 +336,7 @@ def test_what_is_put_after_rows_of_an_earlier_life_were_discarded_goes_only_wher
     assert (fifth.previous, fifth.sole_owner) == (third.last, 0), "a row without an answer since the start is not done"
 
 
-def test_one_row_of_an_earlier_life_with_one_message_in_it_may_be_done_as_any_other() -> None:
+def test_one_row_with_one_message_of_an_earlier_life_can_be_finished_normally() -> None:
     (row,) = put(make(), 1)
     again = make(stored=2_000)
     again.load([], [(row.counter, "t", row.previous, row.count, row.sole_owner, row.checksum, row.size)])

@@ -26,7 +26,7 @@ def taken(prefetch: Prefetch, most: int, before: dict[str, int] | None = None) -
     return taking
 
 
-def test_nothing_leaves_before_it_was_taken() -> None:
+def test_messages_stay_in_the_prefetch_until_they_are_taken() -> None:
     prefetch = filled(2, 3)
     assert [message.counter for message in Batch("t", taken(prefetch, 4).pieces)] == [1, 2, 3, 4]
     assert (prefetch.records, prefetch.last) == (5, (LOG, 5))
@@ -34,14 +34,14 @@ def test_nothing_leaves_before_it_was_taken() -> None:
     assert (prefetch.records, [message.counter for message in Batch("t", taken(prefetch, 9).pieces)]) == (1, [5])
 
 
-def test_what_was_taken_before_is_left_out_and_passed() -> None:
+def test_messages_taken_before_are_skipped_and_passed() -> None:
     taking = taken(filled(2, 3), 9, {PUBLISHER: 3})
     assert [message.counter for message in Batch("t", taking.pieces)] == [4, 5]
     assert (taking.records, taking.position, taking.counters) == (5, (LOG, 5), {PUBLISHER: 5})
 
 
 @given(st.integers(1, 9), st.integers(0, 2))
-def test_what_stands_in_two_logs_is_taken_once_however_many_calls_take_it(most: int, before: int) -> None:
+def test_messages_in_two_logs_are_taken_once_over_any_number_of_calls(most: int, before: int) -> None:
     prefetch, other = Prefetch(), "p/00000000000000ee"
     for log, counters, publisher in ((LOG, [1, 2], PUBLISHER), (LOG, [7], other), (OTHER, [1, 2, 3], PUBLISHER)):
         prefetch.add(Records(bytes(records(1, counters, publisher, log).body)))
@@ -66,7 +66,7 @@ def test_a_loss_stops_a_taking_and_is_found_by_the_next_one() -> None:
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=5), st.integers(1, 25))
-def test_what_is_given_back_comes_again_as_it_was(counts: list[int], most: int) -> None:
+def test_returned_messages_come_again_unchanged(counts: list[int], most: int) -> None:
     prefetch = filled(*counts)
     before = prefetch.records, Batch("t", taken(prefetch, 100).pieces).bodies()
     taking = taken(prefetch, most)

@@ -75,9 +75,7 @@ class Callables:
     ],
     ids=repr,
 )
-def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
-    client: Client, topic: str, handler: Any
-) -> None:
+def test_an_unusable_handler_is_refused_before_any_message_is_taken(client: Client, topic: str, handler: Any) -> None:
     before = client.subscriptions()[topic]["position"]
     with pytest.raises(CallerError, match="handler is"):
         client.process(topic, handler, timeout=5.0)
@@ -91,7 +89,7 @@ def test_what_a_call_would_not_run_is_refused_before_anything_is_taken(
     [coroutine_function, generator_function, async_generator_function],
 )
 @pytest.mark.filterwarnings("error")
-def test_what_is_seen_only_after_the_call_is_rolled_back_and_counts_as_no_attempt(
+def test_a_misuse_seen_after_the_call_is_rolled_back_and_counts_as_no_attempt(
     client: Client, topic: str, handler: Any
 ) -> None:
     with client.transaction() as transaction:
@@ -123,7 +121,7 @@ def swallows_that(message: Message, transaction: Transaction) -> None:
 
 
 @pytest.mark.parametrize("handler", [ends_it, swallows_that])
-def test_a_handler_that_ends_its_transaction_is_told_so_and_its_message_is_kept(
+def test_a_handler_that_ends_its_transaction_is_refused_and_its_message_is_kept(
     client: Client, topic: str, handler: Any
 ) -> None:
     with client.transaction() as transaction:
@@ -136,7 +134,7 @@ def test_a_handler_that_ends_its_transaction_is_told_so_and_its_message_is_kept(
 
 
 @pytest.mark.parametrize("handler", [ends_it, swallows_that])
-def test_an_awaited_handler_that_ends_its_transaction_is_told_so(cluster: Embedded, topic: str, handler: Any) -> None:
+def test_an_awaited_handler_that_ends_its_transaction_is_refused(cluster: Embedded, topic: str, handler: Any) -> None:
     async def awaited(message: Message, transaction: Transaction) -> None:
         await asyncio.sleep(0)
         handler(message, transaction)
@@ -187,7 +185,7 @@ def test_an_interrupt_leaves_no_call_waiting(client: Client, topic: str) -> None
 
 
 @pytest.mark.parametrize("way", ["process", "get", "get_many", "messages"])
-def test_what_was_received_is_looked_at_under_the_lock_only(
+def test_the_prefetch_is_read_only_under_the_lock(
     client: Client, topic: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The thread that drives the sockets adds records at any time."""
@@ -214,7 +212,7 @@ def test_what_was_received_is_looked_at_under_the_lock_only(
     assert not [name for name, locked in calls if not locked]
 
 
-def test_a_constraint_that_is_looked_at_at_the_end_is_the_handlers_failure(client: Client, topic: str) -> None:
+def test_a_constraint_checked_at_the_commit_is_the_handlers_failure(client: Client, topic: str) -> None:
     """It counts as a failed attempt, so a message that always breaks the constraint moves to the dead letters."""
     with client.transaction() as transaction:
         transaction.execute("create table parents (name text primary key)")

@@ -53,7 +53,7 @@ def batches(client: Client, topic: str, expected: int) -> list[int]:
     return sizes
 
 
-def test_messages_are_sent_in_batches_of_so_many_records(client: Client, topic: str) -> None:
+def test_messages_are_sent_in_batches_of_the_given_number_of_records(client: Client, topic: str) -> None:
     client.subscribe(topic)
     with client.publisher(topic, records=10, linger=60.0) as publisher:
         tickets = [publisher.put(b"%d" % number) for number in range(35)]
@@ -63,7 +63,7 @@ def test_messages_are_sent_in_batches_of_so_many_records(client: Client, topic: 
     assert batches(client, topic, 35) == [10, 10, 10, 5]
 
 
-def test_messages_are_sent_in_batches_of_so_many_bytes(client: Client, topic: str) -> None:
+def test_messages_are_sent_in_batches_of_the_given_number_of_bytes(client: Client, topic: str) -> None:
     client.subscribe(topic)
     with client.publisher(topic, size=100, linger=60.0) as publisher:
         for _ in range(6):
@@ -71,14 +71,14 @@ def test_messages_are_sent_in_batches_of_so_many_bytes(client: Client, topic: st
     assert batches(client, topic, 6) == [2, 2, 2]
 
 
-def test_an_open_batch_is_sent_when_it_has_lingered(client: Client, topic: str) -> None:
+def test_an_open_batch_is_sent_after_its_linger_time(client: Client, topic: str) -> None:
     publisher = client.publisher(topic, linger=0.01)
     ticket = publisher.put(b"x")
     eventually(lambda: ticket.done)
     publisher.close()
 
 
-def test_a_tickets_counter_is_what_the_subscriber_sees(client: Client, topic: str) -> None:
+def test_a_tickets_counter_is_the_one_that_the_subscriber_sees(client: Client, topic: str) -> None:
     client.subscribe(topic)
     with client.publisher(topic, records=3) as publisher:
         tickets = [publisher.put(b"x") for _ in range(7)]
@@ -116,7 +116,7 @@ def test_a_body_beyond_a_batch_is_refused_and_the_others_go_on(client: Client, t
     assert ticket.done
 
 
-def test_large_bodies_that_do_not_fit_together_go_in_batches_of_their_own(client: Client, topic: str) -> None:
+def test_large_bodies_that_do_not_fit_together_go_in_separate_batches(client: Client, topic: str) -> None:
     client.subscribe(topic)
     large = bytes(BATCH_BYTES_MAX // 2 - 100)
     with client.publisher(topic, size=BATCH_BYTES_MAX, linger=60.0) as publisher:
@@ -132,14 +132,12 @@ def test_a_closed_publisher_takes_nothing(client: Client, topic: str) -> None:
 
 
 @pytest.mark.parametrize("options", [{"records": 0}, {"size": 0}, {"linger": -1.0}])
-def test_a_batch_that_cannot_be_is_refused(client: Client, topic: str, options: dict[str, float]) -> None:
+def test_an_impossible_batch_is_refused(client: Client, topic: str, options: dict[str, float]) -> None:
     with pytest.raises(CallerError):
         client.publisher(topic, **options)  # type: ignore[arg-type]
 
 
-def test_a_publisher_nobody_answers_waits_at_its_window_and_is_in_doubt_at_its_end(
-    cluster: Embedded, topic: str
-) -> None:
+def test_an_unanswered_publisher_waits_at_its_window_and_is_in_doubt_at_its_end(cluster: Embedded, topic: str) -> None:
     name = f"client{next(_names)}"
     with cluster.client(name, proxies=["tcp://127.0.0.1:1"], timeout=0.1) as alone:
         publisher = alone.publisher(topic, records=1)
@@ -180,9 +178,7 @@ def test_a_full_disk_keeps_the_open_batch_until_there_is_room(client: Client, to
     assert nothing(client, topic)
 
 
-def test_an_open_batch_that_lingered_on_a_full_disk_is_sent_by_itself_once_there_is_room(
-    client: Client, topic: str
-) -> None:
+def test_an_open_batch_kept_by_a_full_disk_is_sent_once_there_is_room(client: Client, topic: str) -> None:
     db = client._session.store.db
     client.subscribe(topic)
     with client.publisher(topic, linger=0.01) as publisher:
@@ -195,7 +191,7 @@ def test_an_open_batch_that_lingered_on_a_full_disk_is_sent_by_itself_once_there
         eventually(lambda: ticket.done)
 
 
-def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str) -> None:
+def test_a_block_that_raises_still_sends_its_puts(client: Client, topic: str) -> None:
     tickets = []
 
     def fail() -> None:
@@ -208,7 +204,7 @@ def test_a_block_that_raises_still_sends_what_was_put(client: Client, topic: str
     eventually(lambda: tickets[0].done)
 
 
-def test_a_publisher_is_refused_inside_a_transaction_and_nobody_waits_for_ever(client: Client, topic: str) -> None:
+def test_a_publisher_inside_a_transaction_is_refused_and_no_call_waits_permanently(client: Client, topic: str) -> None:
     with client.publisher(topic, linger=0.001) as publisher:
         publisher.put(b"one")
         with client.transaction() as transaction:

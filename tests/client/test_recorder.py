@@ -76,9 +76,7 @@ def counters(lines: list[dict[str, Any]]) -> list[int]:
     return [counter for line in lines for counter in range(line["first"], line["first"] + line["count"])]
 
 
-def test_a_put_of_many_is_one_line_and_so_is_what_became_of_it(
-    cluster: Embedded, name: str, topic: str, record: Path
-) -> None:
+def test_a_put_of_many_and_its_result_are_one_line_each(cluster: Embedded, name: str, topic: str, record: Path) -> None:
     with cluster.client(name, recorder=record) as client:
         numbers = client.put_many(topic, [b"x"] * 1000)
         publisher = client.publisher_id
@@ -91,7 +89,7 @@ def test_a_put_of_many_is_one_line_and_so_is_what_became_of_it(
     assert places == sorted(set(places))
 
 
-def test_what_a_publisher_and_a_transaction_put_is_recorded(
+def test_puts_of_a_publisher_and_of_a_transaction_are_recorded(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     with cluster.client(name, recorder=record) as client:
@@ -139,7 +137,7 @@ def test_a_put_in_doubt_is_taken_up_by_the_next_start(
     assert before["first"] < lines[0]["first"]
 
 
-def test_what_is_taken_together_is_one_line(cluster: Embedded, name: str, topic: str, record: Path) -> None:
+def test_messages_taken_together_are_one_line(cluster: Embedded, name: str, topic: str, record: Path) -> None:
     with cluster.client(name, recorder=record) as client:
         client.subscribe(topic)
         numbers = [*client.put_many(topic, [b"x"] * 100), *[client.put(topic, b"y").counter for _ in range(3)]]
@@ -154,7 +152,7 @@ def test_what_is_taken_together_is_one_line(cluster: Embedded, name: str, topic:
     ]
 
 
-def test_a_handlers_deliveries_say_so_and_dead_letters_are_told_apart(
+def test_deliveries_of_a_handler_are_marked_and_dead_letters_differ(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     def handle(message: Message, transaction: Transaction) -> None:
@@ -177,7 +175,7 @@ def test_a_handlers_deliveries_say_so_and_dead_letters_are_told_apart(
     ]
 
 
-def test_of_messages_handed_out_one_by_one_only_those_are_recorded_in_their_place(
+def test_only_returned_messages_of_an_iteration_are_recorded_in_order(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     with cluster.client(name, recorder=record) as client:
@@ -191,9 +189,7 @@ def test_of_messages_handed_out_one_by_one_only_those_are_recorded_in_their_plac
     assert counters(lines) == list(numbers[:6])
 
 
-def test_an_iteration_that_is_still_open_at_the_end_is_recorded(
-    cluster: Embedded, name: str, topic: str, record: Path
-) -> None:
+def test_an_iteration_still_open_at_the_end_is_recorded(cluster: Embedded, name: str, topic: str, record: Path) -> None:
     client = cluster.client(name, recorder=record)
     client.subscribe(topic)
     numbers = client.put_many(topic, [b"x"] * 20)
@@ -204,7 +200,7 @@ def test_an_iteration_that_is_still_open_at_the_end_is_recorded(
     assert counters(read(record, "delivery")) == [numbers[0]]
 
 
-def test_subscribing_is_recorded_when_it_is_asked_and_when_it_is_answered(
+def test_subscribing_is_recorded_at_the_request_and_at_the_answer(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     with cluster.client(name, recorder=record) as client:
@@ -222,7 +218,7 @@ def test_subscribing_is_recorded_when_it_is_asked_and_when_it_is_answered(
     assert lines[1]["log"] == lines[2]["log"]
 
 
-def test_a_subscription_that_is_continued_says_so_and_so_do_messages_that_are_doubtful(
+def test_a_continued_subscription_and_doubtful_messages_are_marked(
     cluster: Embedded, name: str, topic: str, record: Path, tmp_path: Path
 ) -> None:
     with cluster.client(name, directory=tmp_path / "a", recorder=record) as lost:
@@ -241,7 +237,7 @@ def test_a_subscription_that_is_continued_says_so_and_so_do_messages_that_are_do
     assert sum(marked) == sum(message.doubtful for message in found) == len(found) - 1
 
 
-def test_a_subscription_that_nobody_answered_is_unsettled_at_the_next_start(
+def test_an_unanswered_subscription_is_unsettled_at_the_next_start(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     for _ in range(2):
@@ -250,7 +246,7 @@ def test_a_subscription_that_nobody_answered_is_unsettled_at_the_next_start(
     assert [line["result"] for line in read(record, "subscription")] == ["asked", "unsettled"]
 
 
-def test_a_start_says_what_was_taken_before(cluster: Embedded, name: str, topic: str, record: Path) -> None:
+def test_a_start_records_earlier_deliveries(cluster: Embedded, name: str, topic: str, record: Path) -> None:
     with cluster.client(name) as client:
         client.subscribe(topic)
         numbers = client.put_many(topic, [b"x"] * 3)
@@ -279,7 +275,7 @@ def test_a_topic_that_has_nothing_more_is_drained(cluster: Embedded, name: str, 
     assert lines[1]["at"] < lines[2]["at"]
 
 
-def test_one_who_has_not_asked_for_what_is_there_is_not_drained(
+def test_a_subscriber_with_untaken_messages_is_not_drained(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     with cluster.client(name, recorder=record) as client:
@@ -289,7 +285,7 @@ def test_one_who_has_not_asked_for_what_is_there_is_not_drained(
     assert read(record, "drained") == []
 
 
-def test_a_record_that_cannot_be_written_keeps_nobody_from_working(
+def test_an_unwritable_record_does_not_stop_the_client(
     cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     sink = Sink()
@@ -311,7 +307,7 @@ def test_a_record_that_cannot_be_written_keeps_nobody_from_working(
     assert not sink.closed
 
 
-def test_what_is_dropped_is_said_once_it_works_again(
+def test_dropped_lines_are_counted_once_writing_works_again(
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pubsub.client.storage.recorder.KEPT_BYTES_MAX", 10)
@@ -335,7 +331,7 @@ def test_what_is_dropped_is_said_once_it_works_again(
     assert client.record_problem == ""
 
 
-def test_the_end_of_a_client_says_what_its_record_lacks(
+def test_the_end_of_a_client_reports_the_lines_missing_in_its_record(
     cluster: Embedded, name: str, topic: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with cluster.client(name, recorder="/dev/full") as client:
@@ -352,7 +348,7 @@ def test_a_record_that_cannot_be_opened_is_an_error_before_anything_happens(
     cluster.client(name).close()  # Its state directory is free.
 
 
-def test_a_line_that_was_torn_is_left_behind_and_the_next_one_is_whole(tmp_path: Path) -> None:
+def test_an_incomplete_line_is_left_and_the_next_line_is_complete(tmp_path: Path) -> None:
     path = tmp_path / "record"
     path.write_bytes(b'{"a":1}\n{"b"')
     sink = RecordFile(path)
@@ -362,7 +358,7 @@ def test_a_line_that_was_torn_is_left_behind_and_the_next_one_is_whole(tmp_path:
 
 
 @pytest.mark.parametrize(("taken", "accepted"), [(3, None), (8, 8), (12, 8), (16, 16)])
-def test_a_write_in_part_takes_whole_lines(
+def test_a_partial_write_ends_at_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: int, accepted: int | None
 ) -> None:
     sink, lines = RecordFile(tmp_path / "record"), b'{"a":1}\n{"b":2}\n'
@@ -385,7 +381,7 @@ def test_a_write_in_part_takes_whole_lines(
     sink.close()
 
 
-def test_a_new_publisher_says_its_name_and_what_it_has_not_finished(
+def test_a_new_publisher_records_its_name_and_its_unfinished_puts(
     cluster: Embedded, name: str, topic: str, record: Path
 ) -> None:
     with cluster.client(name, recorder=record, proxies=["tcp://127.0.0.1:9"]) as client:

@@ -35,7 +35,7 @@ def test_each_refusal_has_its_sentence_and_its_remedy(refusal: Refusal, sentence
     assert Asker("alice", PAIR).sentence(refusal, PROXY, [THEIRS]) == sentence
 
 
-def test_without_a_key_every_refusal_is_that_one_is_wanted() -> None:
+def test_every_refusal_of_a_client_without_a_key_asks_for_one() -> None:
     for refusal in Refusal:
         assert Asker("alice").sentence(refusal, PROXY) == f"{PROXY} wants a key: pubsub keys new client alice"
 

@@ -34,7 +34,7 @@ def cluster(tmp_path: Path) -> Iterator[Keyed]:
 
 
 @pytest.mark.parametrize(("lines", "error"), [((BOB,), KeyRefused), ((line("client", "alice"), BOB), NotAllowed)])
-def test_a_call_that_is_refused_and_struck_loses_nothing_and_does_nothing_twice(
+def test_a_refused_and_interrupted_call_loses_nothing_and_does_nothing_twice(
     cluster: Keyed, lines: tuple[str, ...], error: type[Exception]
 ) -> None:
     chance = random.Random(1)
@@ -91,7 +91,7 @@ def test_a_fork_of_a_client_that_is_refused_leaves_the_parent_alone(cluster: Key
         client.flush()
 
 
-def test_a_client_that_nobody_closes_while_it_is_refused_is_told_and_closed(cluster: Keyed) -> None:
+def test_a_refused_client_that_is_not_closed_warns_and_is_closed(cluster: Keyed) -> None:
     cluster.authorize(BOB)
     client = cluster.client()
     with pytest.raises(KeyRefused):

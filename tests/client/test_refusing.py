@@ -9,7 +9,7 @@ import pytest
 from pubsub import Client
 
 
-def test_a_refusal_that_lasts_is_written_down_once_and_one_that_passes_is_not(
+def test_a_lasting_refusal_is_logged_once_and_a_passing_one_is_not(
     tmp_path: Path, nowhere: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with Client("c", proxies=[nowhere, nowhere.replace("127.0.0.1", "localhost")], directory=tmp_path) as client:

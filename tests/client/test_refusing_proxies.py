@@ -23,7 +23,7 @@ def said(refusing: RefusingProxies) -> str:
     return ""
 
 
-def test_only_where_all_refuse_does_a_call_end_with_what_each_of_them_said() -> None:
+def test_a_call_ends_only_if_all_proxies_refuse_and_names_each_reason() -> None:
     refusing = RefusingProxies(2)
     assert said(refusing) == ""
     refusing.refused(1, "second: no", 1.0)
@@ -38,7 +38,7 @@ def test_only_where_all_refuse_does_a_call_end_with_what_each_of_them_said() -> 
     assert not refusing.refusals
 
 
-def test_what_is_said_where_one_refuses_and_others_do_not_answer() -> None:
+def test_the_error_names_refusing_and_silent_proxies() -> None:
     refusing = RefusingProxies(3)
     proxies = ["a", "b", "c"]
     assert refusing.silence(proxies) == "no answer from a, b, c"
@@ -115,7 +115,7 @@ def test_a_get_goes_to_the_other_proxy_in_the_same_turn() -> None:
     assert sub.available
 
 
-def test_a_proxy_that_does_not_concern_it_moves_nothing() -> None:
+def test_a_refusal_by_an_unused_proxy_changes_nothing() -> None:
     rig = Rig()
     rig.put(1)
     rig.turn()
@@ -124,7 +124,7 @@ def test_a_proxy_that_does_not_concern_it_moves_nothing() -> None:
     assert rig.core.proxy == 0
 
 
-def test_where_all_refuse_nothing_is_lost_and_what_waits_goes_out_as_soon_as_one_lets_us_in() -> None:
+def test_waiting_requests_are_sent_as_soon_as_one_proxy_accepts_again() -> None:
     rig = Rig()
     sub, _ = rig.intend()
     (row,) = rig.put(1)
@@ -143,7 +143,7 @@ def test_where_all_refuse_nothing_is_lost_and_what_waits_goes_out_as_soon_as_one
     assert not sub.intent.settled
 
 
-def test_who_comes_back_beside_one_that_serves_changes_nothing() -> None:
+def test_a_second_accepting_proxy_changes_nothing() -> None:
     rig = Rig()
     refused(rig.core, 0, "no", rig.now)
     rig.put(1)
@@ -154,7 +154,7 @@ def test_who_comes_back_beside_one_that_serves_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("call", ["put", "settle", "check", "want"])
-def test_each_call_has_them_asked_again(call: str) -> None:
+def test_each_call_makes_refusing_proxies_asked_again(call: str) -> None:
     rig = Rig(proxies=1)
     sub = rig.subscribed()
     refused(rig.core, 0, "no", rig.now)

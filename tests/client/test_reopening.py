@@ -57,7 +57,7 @@ def topic() -> str:
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_every_kind_of_call_goes_on(cluster: Embedded, name: str, topic: str, committed: bool) -> None:
+def test_every_kind_of_call_continues(cluster: Embedded, name: str, topic: str, committed: bool) -> None:
     calls: list[Callable[[Client], object]] = [
         lambda client: client.put(topic, b"x"),
         lambda client: client.put_many(topic, [b"x"], wait=False),
@@ -86,7 +86,7 @@ def test_every_kind_of_call_goes_on(cluster: Embedded, name: str, topic: str, co
 
 
 @pytest.mark.parametrize("committed", [False, True])
-def test_a_put_that_was_cut_off_goes_out_once_where_it_was_committed(
+def test_an_interrupted_put_is_sent_once_if_it_was_committed(
     cluster: Embedded, name: str, topic: str, committed: bool
 ) -> None:
     with cluster.client(f"{name}r") as reader, cluster.client(name) as client:
@@ -102,7 +102,7 @@ def test_a_put_that_was_cut_off_goes_out_once_where_it_was_committed(
 
 @pytest.mark.parametrize("committed", [False, True])
 @pytest.mark.parametrize("closes", [False, True])
-def test_a_publisher_goes_on_with_its_open_batch(
+def test_a_publisher_continues_with_its_open_batch(
     cluster: Embedded, name: str, topic: str, committed: bool, closes: bool
 ) -> None:
     """The interrupted batch keeps its messages; later puts are in the next one."""
@@ -144,7 +144,7 @@ def test_a_publisher_that_was_left_is_put_once(cluster: Embedded, name: str, top
         assert nothing(reader, topic)
 
 
-def test_it_is_tried_again_where_it_cannot_be_opened(cluster: Embedded, name: str, topic: str) -> None:
+def test_a_failed_reopening_is_tried_again(cluster: Embedded, name: str, topic: str) -> None:
     with cluster.client(f"{name}r") as reader, cluster.client(name) as client:
         reader.subscribe(topic)
         publisher = client.publisher(topic, linger=60.0)
@@ -181,9 +181,7 @@ def test_a_client_that_was_closed_stays_closed(cluster: Embedded, name: str, top
         again.put(topic, b"x")
 
 
-def test_a_call_that_found_the_session_of_before_is_told_that_it_was_cut_off(
-    cluster: Embedded, name: str, topic: str
-) -> None:
+def test_a_call_with_the_old_session_is_interrupted(cluster: Embedded, name: str, topic: str) -> None:
     with cluster.client(name) as client:
         session = client._session
         cut_off(client, topic)
@@ -192,7 +190,7 @@ def test_a_call_that_found_the_session_of_before_is_told_that_it_was_cut_off(
             session.enter()
 
 
-def test_threads_that_use_it_are_told_that_a_step_was_cut_off_or_go_on(
+def test_threads_of_an_interrupted_client_raise_interrupted_or_continue(
     cluster: Embedded, name: str, topic: str
 ) -> None:
     """None of them gets the error of a closed client, although its session was closed."""
@@ -270,14 +268,14 @@ def was_interrupted(*_: Any, **__: Any) -> None:
     raise Struck
 
 
-def test_what_strikes_between_a_handler_and_its_commit_leaves_no_transaction_open(
+def test_an_exception_between_a_handler_and_its_commit_leaves_no_open_transaction(
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster.client(name, settings=ClientSettings(handler_attempts=1)) as client:
         once(client, topic, lambda: monkeypatch.setattr(HandlerTransaction, "commit", was_interrupted), monkeypatch)
 
 
-def test_what_strikes_as_a_handler_ends_leaves_its_thread_in_none(
+def test_an_exception_as_a_handler_ends_leaves_its_thread_in_no_handler(
     cluster: Embedded, name: str, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def call(self: Processing, *_: Any, **__: Any) -> None:
@@ -313,7 +311,7 @@ def test_calls_that_wait_for_the_topic_are_woken_when_a_batch_is_over(
         assert woken[-1] == len(handled)
 
 
-def test_a_thread_finds_its_own_step_cut_off_while_another_one_has_the_lock(cluster: Embedded, name: str) -> None:
+def test_a_thread_finds_its_own_interrupted_step_while_another_has_the_lock(cluster: Embedded, name: str) -> None:
     """The thread that drives the sockets takes the lock to find the same; a call that began then raised Interrupted."""
     with cluster.client(name) as client:
         session, has_it, over = client._session, threading.Event(), threading.Event()

@@ -5,7 +5,7 @@ from pubsub.errors import NotAllowed
 from pubsub.protocol import Outcome, Status, encode
 
 
-def test_what_a_proxy_says_moves_no_terminal() -> None:
+def test_the_reason_of_a_proxy_contains_no_control_characters() -> None:
     header, body = encode(
         Status("p1", Outcome.DENIED, reason="right", body=b"\x1b[2Jclient a may not operate" + b"!" * 999)
     )

@@ -17,7 +17,7 @@ def test_three_tries_a_proxy_then_the_next_and_the_patience_doubles_each_round()
     assert seen == [(0, 0.1)] * 3 + [(1, 0.1)] * 3 + [(0, 0.2)] * 3 + [(1, 0.2)] * 3 + [(0, 0.4)] * 2
 
 
-def test_it_stays_with_the_proxy_that_works() -> None:
+def test_a_request_stays_with_the_proxy_that_works() -> None:
     tries = Retries(3, 3, 0.1, 2)
     assert tries.proxy == 2
     tries.fail()
@@ -37,7 +37,7 @@ def test_a_new_call_does_not_begin_again_at_a_proxy_that_failed() -> None:
     assert tries.patience == 0.1
 
 
-def test_short_calls_one_after_another_come_round_to_every_proxy() -> None:
+def test_short_calls_in_turn_reach_every_proxy() -> None:
     tries = Retries(3, 3, 0.1)
     seen = set()
     for _ in range(9):

@@ -34,7 +34,7 @@ def test_a_denied_put_is_kept_and_not_sent_again_by_itself() -> None:
     assert rig.core.deadline() is None
 
 
-def test_the_next_put_sends_all_of_it_in_order() -> None:
+def test_the_next_put_sends_the_denied_puts_in_order() -> None:
     rig = Rig()
     (first,) = rig.put(1)
     rig.answer(rig.turn()[0], NO)
@@ -58,7 +58,7 @@ def test_a_denial_of_an_earlier_call_does_not_end_the_next_one() -> None:
     assert not chain.rows
 
 
-def test_a_put_that_was_taken_by_an_earlier_try_is_neither_forgotten_nor_doubled() -> None:
+def test_a_put_stored_by_an_earlier_try_is_neither_forgotten_nor_doubled() -> None:
     """The first try is stored and its answer dropped, because the rights changed; the second try is denied."""
     rig = Rig()
     (row,) = rig.put(1)
@@ -86,7 +86,7 @@ def test_an_answer_that_comes_behind_a_denial_counts() -> None:
     assert len(rig.turn()) == 1
 
 
-def test_a_put_that_was_given_up_after_a_denial_begins_the_chain_where_it_was() -> None:
+def test_a_put_discarded_after_a_denial_leaves_the_chain_at_its_predecessor() -> None:
     rig = Rig()
     (done,) = rig.put(1)
     rig.answer(rig.turn()[0], status(Outcome.SUCCESS, last=done.last, log=LOG))
@@ -99,7 +99,7 @@ def test_a_put_that_was_given_up_after_a_denial_begins_the_chain_where_it_was() 
 
 
 @given(st.lists(st.sampled_from(["deny", "take", "lose", "put", "flush", "wait"]), max_size=30))
-def test_whatever_is_denied_when_each_put_is_taken_once_and_in_order(steps: list[str]) -> None:
+def test_each_put_is_taken_once_in_order_despite_denials_at_any_time(steps: list[str]) -> None:
     """The server accepts puts missing in its log; a proxy denies, or loses the answer, at any time."""
     rig = Rig()
     log: list[int] = []
@@ -123,12 +123,13 @@ def test_whatever_is_denied_when_each_put_is_taken_once_and_in_order(steps: list
                 rig.answer(out, status(outcome, last=log[-1] if log else 0, log=LOG))
 
     rows = []
-    # At the end nothing is denied or lost; each round handles one answer, or retries a lost request.
+    # At the end nothing is denied or lost; each round handles one answer, or retries a lost request. A call's time-out
+    # ends the retries, so the flush has time for all rounds of 6 s.
     for step in [*steps, "flush", *["take", "wait"] * (len(steps) + 3)]:
         if step == "put":
             rows += rig.put(1)
         elif step == "flush":
-            rig.core.finish("t", rig.now + 30.0)
+            rig.core.finish("t", rig.now + 30.0 + 6.0 * (len(steps) + 3))
         elif step == "wait":
             rig.later(6.0)
         else:
@@ -166,7 +167,7 @@ def test_a_denied_unsubscription_stays_wanted() -> None:
     assert not sub.intent.settled
 
 
-def test_a_denied_get_keeps_what_is_here_and_its_place() -> None:
+def test_a_denied_get_keeps_the_prefetched_messages_and_the_position() -> None:
     rig = Rig()
     sub = rig.subscribed()
     rig.answer(rig.wants(sub)[0], records(1, [1, 2, 3]))
@@ -194,7 +195,7 @@ def test_a_check_that_is_denied_ends_the_call() -> None:
     assert rig.later(100.0) == []
 
 
-def test_a_loss_is_told_only_when_the_subscription_is_made_anew() -> None:
+def test_a_loss_is_reported_only_after_the_subscription_is_made_anew() -> None:
     rig = Rig()
     sub = rig.subscribed()
     rig.answer(rig.wants(sub)[0], status(Outcome.GONE))
@@ -219,13 +220,13 @@ def test_a_loss_is_told_only_when_the_subscription_is_made_anew() -> None:
         (b"x" * 5_000, "x" * SENTENCE_CHARACTERS_MAX),
     ],
 )
-def test_what_a_proxy_says_is_shown_in_one_line_whatever_it_is(body: bytes, shown: str) -> None:
+def test_the_text_of_a_proxy_is_shown_in_one_line(body: bytes, shown: str) -> None:
     error = refusal("c", "put", "a b", status(Outcome.DENIED, body=memoryview(body)))
     remedy = "the put is kept: ask for the right, then pubsub client c flush, or discard 'a b'"
     assert str(error) == f"{shown}; {remedy}"
 
 
-def test_what_is_refused_for_good_is_another_error() -> None:
+def test_a_permanent_refusal_is_another_error() -> None:
     error = refusal("c", "put", "t", Status("s1", Outcome.REFUSED, reason="too_large"))
     assert isinstance(error, Refused)
     assert str(error) == "put on t was refused: too large"

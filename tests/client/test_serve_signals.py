@@ -32,7 +32,7 @@ def make(service: str, body: str, place: list[str], call: str = "c1") -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_in_mid_handler_ends_serve_and_its_command_and_the_next_worker_answers_once(
+def test_a_signal_within_a_handler_ends_serve_and_the_next_worker_answers_once(
     service: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], number: signal.Signals
 ) -> None:
     place, name = ["--proxy", service, "--dir", str(tmp_path)], f"service{next(names)}"
@@ -88,7 +88,7 @@ def test_a_reader_that_goes_ends_the_command_and_the_reply_stays(
     assert capfd.readouterr().out == body
 
 
-def test_where_nobody_is_each_command_says_so_and_nothing_is_called(
+def test_each_command_reports_a_missing_proxy_and_calls_nothing(
     nowhere: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place = ["--proxy", nowhere, "--dir", str(tmp_path), "--timeout-seconds", "1"]

@@ -35,7 +35,7 @@ def worker(cluster: Embedded) -> Iterator[Client]:
         yield opened
 
 
-def test_a_call_has_its_effect_once_and_its_reply(client: Client, worker: Client, service: str) -> None:
+def test_a_call_has_one_effect_and_one_reply(client: Client, worker: Client, service: str) -> None:
     with served(worker, service):
         reply = client.call(service, b"a", id="order-17")
         assert (reply.id, reply.service, reply.body) == ("order-17", service, b"re:a")
@@ -44,7 +44,7 @@ def test_a_call_has_its_effect_once_and_its_reply(client: Client, worker: Client
     assert rows(worker, "select * from done") == [("order-17", b"a")]
 
 
-def test_a_handler_sees_who_calls_with_what(client: Client, worker: Client, service: str) -> None:
+def test_a_handler_sees_the_caller_and_the_request(client: Client, worker: Client, service: str) -> None:
     seen: list[Request] = []
 
     def handler(request: Request, transaction: Transaction) -> bytes:
@@ -58,7 +58,7 @@ def test_a_handler_sees_who_calls_with_what(client: Client, worker: Client, serv
     assert request.deadline is not None
 
 
-def test_a_call_before_anybody_serves_waits_and_is_done_afterwards(
+def test_a_call_before_any_worker_serves_waits_and_is_done_afterwards(
     client: Client, worker: Client, service: str
 ) -> None:
     with pytest.raises(CallKept, match="no worker") as caught:
@@ -71,7 +71,7 @@ def test_a_call_before_anybody_serves_waits_and_is_done_afterwards(
     assert len(rows(worker, "select * from done")) == 1
 
 
-def test_a_caller_that_is_killed_while_it_waits_asks_again_and_has_the_same_reply(
+def test_a_caller_killed_while_it_waits_gets_the_same_reply_when_it_asks_again(
     cluster: Embedded, worker: Client, service: str
 ) -> None:
     name = f"caller{next(names)}"
@@ -101,7 +101,7 @@ def test_an_error_is_the_reply_once_the_handler_has_failed_so_often(
     assert worker.dead_letters() == []
 
 
-def test_after_its_deadline_no_worker_begins_a_call(client: Client, worker: Client, service: str) -> None:
+def test_no_worker_begins_a_call_after_its_deadline(client: Client, worker: Client, service: str) -> None:
     with pytest.raises(CallKept):
         client.call(service, b"late", deadline=0.2, timeout=0.3, id="late")
     with served(worker, service):
@@ -112,7 +112,7 @@ def test_after_its_deadline_no_worker_begins_a_call(client: Client, worker: Clie
     assert rows(worker, "select body from done") == [(b"in time",)]
 
 
-def test_a_worker_that_is_killed_in_its_handler_does_it_once_after_its_start(
+def test_a_worker_killed_in_its_handler_does_the_call_once_after_its_start(
     cluster: Embedded, client: Client, service: str
 ) -> None:
     name = f"worker{next(names)}"
@@ -221,7 +221,7 @@ def test_parts_share_calls_by_their_keys(cluster: Embedded, client: Client, serv
         worker.close()
 
 
-def test_one_client_serves_and_another_only_after_it_has_withdrawn(
+def test_one_client_serves_and_another_only_after_the_first_has_withdrawn(
     cluster: Embedded, client: Client, worker: Client, service: str
 ) -> None:
     worker.serve(service, effect, timeout=0)
@@ -274,7 +274,7 @@ def test_a_client_for_asyncio_calls_and_serves(cluster: Embedded, service: str) 
     asyncio.run(run())
 
 
-def test_a_call_that_is_cancelled_goes_on_and_has_its_reply(cluster: Embedded, worker: Client, service: str) -> None:
+def test_a_cancelled_call_is_still_done_and_has_its_reply(cluster: Embedded, worker: Client, service: str) -> None:
     async def run() -> None:
         async with cluster.async_client(f"caller{next(names)}") as caller:
             waits = asyncio.create_task(caller.call(service, b"a", id="a"))

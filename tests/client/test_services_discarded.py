@@ -33,7 +33,7 @@ def outcomes(client: Client) -> dict[str, tuple[str, bool]]:
     return {call.id: (call.outcome, call.told) for call in client.calls()}
 
 
-def test_waiting_for_a_discarded_call_ends_clearly_in_every_life_of_its_caller(cluster: Embedded, service: str) -> None:
+def test_waiting_for_a_discarded_call_ends_in_every_life_of_its_caller(cluster: Embedded, service: str) -> None:
     name = f"client{next(names)}"
     with cluster.client(name) as client:
         for call in ("a", "b"):

@@ -45,7 +45,7 @@ def denied(call: object) -> str:
     return str(caught.value)
 
 
-def test_these_rights_and_no_others_are_enough(pair: tuple[Client, Client]) -> None:
+def test_the_documented_rights_are_enough_and_needed(pair: tuple[Client, Client]) -> None:
     alice, bob = pair
     with served(bob, "billing", shout):
         assert alice.call("billing", b"x", timeout=30.0).body == b"done"
@@ -54,7 +54,7 @@ def test_these_rights_and_no_others_are_enough(pair: tuple[Client, Client]) -> N
     assert "may not get from $calls.billing" in denied(lambda: alice.serve("billing", shout, timeout=0))
 
 
-def test_a_call_without_the_right_is_kept_and_done_once_there_is_one(
+def test_a_call_without_the_right_is_kept_and_done_once_the_right_exists(
     cluster: Keyed, pair: tuple[Client, Client]
 ) -> None:
     alice, bob = pair
@@ -67,7 +67,7 @@ def test_a_call_without_the_right_is_kept_and_done_once_there_is_one(
         assert alice.reply("one", timeout=30.0).body == b"done"
 
 
-def test_who_may_not_get_replies_calls_nothing(cluster: Keyed) -> None:
+def test_a_caller_without_the_right_to_get_replies_cannot_call(cluster: Keyed) -> None:
     authorize(cluster, alice=CALLS[:1])
     with cluster.client("alice") as alice:
         assert "may not get from $replies.alice" in denied(lambda: alice.call("billing", b"x", id="one"))
@@ -86,9 +86,7 @@ def test_a_right_that_is_taken_away_ends_a_call_that_waits(cluster: Keyed, pair:
         assert alice.reply("one", timeout=30.0).body == b"done"
 
 
-def test_a_worker_that_may_not_reply_keeps_its_replies_until_it_may(
-    cluster: Keyed, pair: tuple[Client, Client]
-) -> None:
+def test_a_worker_without_the_right_to_reply_keeps_its_replies(cluster: Keyed, pair: tuple[Client, Client]) -> None:
     alice, bob = pair
     authorize(cluster, bob=WORKS[:1])
     bob.serve("billing", shout, timeout=0)

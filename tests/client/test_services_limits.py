@@ -87,7 +87,9 @@ def test_another_request_under_an_id_is_refused_and_nothing_is_put(client: Clien
     assert client.unfinished(f"$calls.{service}") == before
 
 
-def test_a_request_in_a_transaction_happens_with_it_or_not_at_all(client: Client, worker: Client, service: str) -> None:
+def test_a_request_in_a_transaction_happens_with_the_transaction_or_not_at_all(
+    client: Client, worker: Client, service: str
+) -> None:
     with pytest.raises(CallerError, match="first call cannot be made in a transaction"), client.transaction() as open_:
         client.request(service, b"x", transaction=open_)
     with served(worker, service):
@@ -122,7 +124,7 @@ def test_a_request_in_a_transaction_happens_with_it_or_not_at_all(client: Client
         (lambda c: c.serve("s", effect, part=1), "part is a whole number"),
     ],
 )
-def test_what_cannot_be_is_one_line_and_changes_nothing(client: Client, call: Callable[[Any], Any], said: str) -> None:
+def test_an_invalid_call_is_one_line_and_changes_nothing(client: Client, call: Callable[[Any], Any], said: str) -> None:
     with pytest.raises((CallerError, InvalidName, TooLarge), match=said) as caught:
         call(client)
     assert "\n" not in str(caught.value)
@@ -130,7 +132,7 @@ def test_what_cannot_be_is_one_line_and_changes_nothing(client: Client, call: Ca
     assert client.calls() == []
 
 
-def test_topics_of_calls_are_for_calls(client: Client, worker: Client, service: str) -> None:
+def test_topics_of_calls_are_only_for_calls(client: Client, worker: Client, service: str) -> None:
     with served(worker, service):
         client.call(service, b"a")
     mine, its = f"$replies.{client.name}", f"$calls.{service}"
@@ -194,7 +196,9 @@ def test_a_full_outbox_ends_serve_with_one_line_and_the_call_comes_again(
     assert client.reply(call, timeout=20.0).body == b"now"
 
 
-def test_what_is_no_call_goes_to_the_dead_letters_and_calls_go_on(client: Client, worker: Client, service: str) -> None:
+def test_a_message_that_is_no_call_goes_to_the_dead_letters_and_serving_continues(
+    client: Client, worker: Client, service: str
+) -> None:
     worker.serve(service, effect, timeout=0)
     calls = client._calls
     with client._session.entered():  # As a program does that speaks the protocol on its own.

@@ -36,7 +36,9 @@ def worker(cluster: Embedded) -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("whose", ["the handler's effect", "the reply"])
-def test_on_a_full_disk_a_call_waits_and_happens_once(client: Client, worker: Client, service: str, whose: str) -> None:
+def test_a_call_waits_on_the_workers_full_disk_and_happens_once(
+    client: Client, worker: Client, service: str, whose: str
+) -> None:
     worker.serve(service, effect, timeout=0)
     call = client.request(service, b"a")
     db = worker._session.store.db
@@ -60,7 +62,7 @@ def test_on_a_full_disk_a_call_waits_and_happens_once(client: Client, worker: Cl
     assert worker.dead_letters() == []
 
 
-def test_on_a_full_disk_of_the_caller_nothing_is_called_and_a_reply_waits(
+def test_a_full_disk_of_the_caller_refuses_new_calls_and_replies_wait(
     client: Client, worker: Client, service: str
 ) -> None:
     worker.serve(service, effect, timeout=0)
@@ -78,7 +80,9 @@ def test_on_a_full_disk_of_the_caller_nothing_is_called_and_a_reply_waits(
     assert [one.id for one in client.calls()] == ["first"]
 
 
-def test_after_a_fork_the_child_is_told_and_the_parent_goes_on(client: Client, worker: Client, service: str) -> None:
+def test_the_child_of_a_fork_gets_an_error_and_the_parent_continues(
+    client: Client, worker: Client, service: str
+) -> None:
     with served(worker, service):
         assert client.call(service, b"before", id="before", timeout=20.0).body == b"re:before"
         calls: tuple[Callable[[], object], ...] = (
@@ -136,7 +140,7 @@ def test_two_threads_that_serve_share_the_calls(client: Client, worker: Client, 
     assert [int(body) for (body,) in rows(worker, "select body from done")] == list(range(30))
 
 
-def test_who_waits_is_told_of_a_reply_that_another_thread_has_stored(
+def test_a_waiting_call_learns_of_a_reply_that_another_thread_stored(
     client: Client, worker: Client, service: str
 ) -> None:
     """Otherwise it would notice only at its deadline. The waiting call is driven by hand, so that it stores nothing."""
@@ -180,7 +184,7 @@ def test_a_handler_may_call_another_service_and_asks_again_under_the_same_id(
     assert len(rows(worker, "select id from done")) == 1
 
 
-def test_a_worker_that_is_cancelled_in_its_handler_does_the_call_once_afterwards(
+def test_a_worker_cancelled_in_its_handler_does_the_call_once_afterwards(
     cluster: Embedded, client: Client, service: str
 ) -> None:
     async def run() -> None:
@@ -213,7 +217,7 @@ def test_a_worker_that_is_cancelled_in_its_handler_does_the_call_once_afterwards
     asyncio.run(run())
 
 
-def test_an_interrupt_in_a_handler_rolls_it_back_and_counts_no_attempt(
+def test_an_interrupt_in_a_handler_rolls_back_and_counts_no_attempt(
     cluster: Embedded, client: Client, service: str
 ) -> None:
     with cluster.client(f"worker{next(names)}", settings=ClientSettings(handler_attempts=1)) as worker:
@@ -234,7 +238,7 @@ def test_an_interrupt_in_a_handler_rolls_it_back_and_counts_no_attempt(
         assert len(rows(worker, "select * from done")) == 1
 
 
-def test_forgetting_a_call_while_somebody_waits_ends_the_waiting(client: Client, service: str) -> None:
+def test_forgetting_a_call_ends_the_waiting_for_its_reply(client: Client, service: str) -> None:
     client.request(service, b"a", id="a")
     told: list[str] = []
 

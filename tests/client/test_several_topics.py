@@ -78,7 +78,7 @@ def test_turns_go_on_from_one_call_to_the_next(client: Client, topics: list[str]
     assert sorted(heard.topics[:3]) == sorted(topics)
 
 
-def test_a_message_on_any_of_them_ends_the_wait(client: Client, topics: list[str]) -> None:
+def test_a_message_on_any_topic_ends_the_wait(client: Client, topics: list[str]) -> None:
     heard, taken = Heard(), []
     for topic in reversed(topics):
         thread = threading.Thread(target=lambda: taken.append(client.process(topics, heard, timeout=PATIENCE)))
@@ -128,12 +128,12 @@ def test_a_handler_that_fails_on_one_topic_keeps_no_other_one_waiting(client: Cl
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_what_topics_cannot_be_is_said(client: Client, named: Any, error: type[Exception], said: str) -> None:
+def test_invalid_topics_are_refused(client: Client, named: Any, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         client.process(named, record, timeout=0.0)
 
 
-def test_a_subscription_that_is_missing_is_said_though_another_has_messages(client: Client, topic: str) -> None:
+def test_a_missing_subscription_is_reported_though_another_topic_has_messages(client: Client, topic: str) -> None:
     client.subscribe(topic)
     client.put(topic, b"x")
     with pytest.raises(NotSubscribed, match="never"):
@@ -182,7 +182,7 @@ def test_an_answer_ends_the_silence(cluster: Embedded, topic: str, nowhere: str)
             client.process(topic, heard, timeout=0.01)
 
 
-def test_where_an_answer_says_that_a_topic_is_not_served_the_loop_is_told_at_once(tmp_path: Path) -> None:
+def test_the_loop_learns_at_once_that_a_topic_is_not_served(tmp_path: Path) -> None:
     broker = Broker(tmp_path)
     try:
         with Client("reader", proxies=[broker.address], directory=tmp_path / "clients") as client:
@@ -217,7 +217,7 @@ def test_where_an_answer_says_that_a_topic_is_not_served_the_loop_is_told_at_onc
 # For asyncio
 
 
-def test_a_loop_of_several_topics_for_asyncio(cluster: Embedded, topic: str) -> None:
+def test_an_async_loop_takes_several_topics(cluster: Embedded, topic: str) -> None:
     topics = [topic + letter for letter in "abc"]
 
     async def main() -> None:

@@ -17,7 +17,7 @@ from pubsub.errors import CallerError
 from tests.client.opened import PATIENCE
 
 
-def test_a_signals_handler_that_calls_the_client_within_its_step_is_refused(
+def test_a_signal_handlers_call_within_a_step_of_the_client_is_refused(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster.client("nested") as client:
@@ -37,7 +37,7 @@ def test_a_signals_handler_that_calls_the_client_within_its_step_is_refused(
         assert client.put("nested", b"after").done
 
 
-def test_a_signals_handler_that_asks_as_a_transaction_ends_leaves_it_its_lock(
+def test_a_signal_handlers_call_at_the_end_of_a_transaction_keeps_its_lock(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with cluster.client("asked") as client:
@@ -56,7 +56,7 @@ def test_a_signals_handler_that_asks_as_a_transaction_ends_leaves_it_its_lock(
         assert client.put("asked", b"after").done
 
 
-def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock(
+def test_a_signal_handlers_call_during_a_coroutines_processing_keeps_its_lock(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     handled: list[bytes] = []
@@ -102,7 +102,7 @@ def test_a_signals_handler_that_asks_as_a_coroutine_processes_leaves_it_its_lock
     ],
     ids=["get", "subscribe", "subscribe again", "call", "put", "put_many"],
 )
-def test_a_signals_handler_that_waits_as_its_thread_takes_the_turn_is_refused_at_once(
+def test_a_signal_handlers_waiting_call_as_its_thread_takes_the_turn_is_refused(
     cluster: Embedded, monkeypatch: pytest.MonkeyPatch, inner: Callable[[Client], object]
 ) -> None:
     with cluster.client("taking") as client, cluster.client("giving") as other:
@@ -148,7 +148,7 @@ def within(function: Callable[..., object], line: str, handler: Callable[[], obj
     [Publisher.flush, Publisher.close, Publisher.close_batch, lambda publisher: publisher.put(b"inner", key=b"k")],
     ids=["flush", "close", "close_batch", "put"],
 )
-def test_a_signals_handler_that_uses_a_publisher_within_its_put_is_refused_and_no_message_misses_its_batch(
+def test_a_signal_handlers_use_of_a_publisher_within_its_put_is_refused_without_loss(
     cluster: Embedded, topic: str, inner: Callable[[Publisher], object], key: bytes
 ) -> None:
     refused = []
@@ -172,7 +172,7 @@ def test_a_signals_handler_that_uses_a_publisher_within_its_put_is_refused_and_n
 
 
 @pytest.mark.parametrize("key", [b"", b"k"], ids=["short way", "long way"])
-def test_a_publishers_batch_that_is_due_while_a_signals_handler_waits_within_its_put_is_sent_behind_it(
+def test_a_batch_due_while_a_signal_handler_waits_within_a_put_is_sent_behind_the_put(
     cluster: Embedded, topic: str, key: bytes
 ) -> None:
     done = []

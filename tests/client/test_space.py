@@ -98,7 +98,7 @@ def fill(store: Store) -> int:
         counter += 1
 
 
-def test_a_client_that_filled_its_disk_goes_on_when_something_was_delivered(disk: SmallDisk) -> None:
+def test_a_client_that_filled_its_disk_continues_after_deliveries(disk: SmallDisk) -> None:
     store = Store(disk.folder / "alice.db")
     taken = fill(store)
     assert taken * 3_000 > MIB
@@ -113,7 +113,7 @@ def test_a_client_that_filled_its_disk_goes_on_when_something_was_delivered(disk
     store.close()
 
 
-def test_a_client_whose_disk_others_fill_goes_on_without_them_leaving(disk: SmallDisk) -> None:
+def test_a_client_whose_disk_others_filled_continues_in_its_own_space(disk: SmallDisk) -> None:
     store = Store(disk.folder / "alice.db")
     for counter in range(1, 100):
         store.commit([row(counter)])
@@ -156,7 +156,7 @@ def test_a_client_that_died_on_a_full_disk_opens_there(disk: SmallDisk) -> None:
     store.close()
 
 
-def test_a_client_goes_on_when_there_is_space_again(disk: SmallDisk) -> None:
+def test_a_client_continues_when_there_is_space_again(disk: SmallDisk) -> None:
     store = Store(disk.folder / "alice.db")
     taken = fill(store)
     disk.size += 8 * MIB
@@ -167,7 +167,7 @@ def test_a_client_goes_on_when_there_is_space_again(disk: SmallDisk) -> None:
     assert not (disk.folder / "alice.reserve").exists()
 
 
-def test_a_reserve_of_which_a_kill_left_a_part_is_made_whole(disk: SmallDisk) -> None:
+def test_a_partial_reserve_left_by_a_kill_is_completed(disk: SmallDisk) -> None:
     reserve = disk.folder / "alice.reserve"
     reserve.touch()
     store = Store(disk.folder / "alice.db")

@@ -30,7 +30,7 @@ class Stalled(SystemClock):
     ],
     ids=["get", "get_many", "messages"],
 )
-def test_a_call_that_is_kept_from_asking_until_its_time_is_over_does_not_say_that_a_topic_is_empty(
+def test_a_call_stalled_until_its_timeout_does_not_report_an_empty_topic(
     client: Client,
     cluster: Embedded,
     topic: str,

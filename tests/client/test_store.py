@@ -34,7 +34,7 @@ def crash(store: Store) -> None:
     store.db.close()
 
 
-def test_pragmas_are_what_they_should_be(path: Path) -> None:
+def test_pragmas_have_their_required_values(path: Path) -> None:
     store = Store(path)
     assert store.db.pragma("journal_mode") == "wal"
     assert store.db.pragma("locking_mode") == "exclusive"
@@ -57,7 +57,7 @@ def test_the_milliseconds_of_numbers_are_fsynced_before_any_is_given_out(path: P
 
 
 @pytest.mark.parametrize("step", ["open", "fsync"])
-def test_a_directory_that_cannot_be_brought_to_the_disk_is_said_and_tried_again(
+def test_a_directory_that_cannot_be_synced_is_reported_and_tried_again(
     path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """Examples: a directory that may be written and not listed, or a file system that syncs no directory."""
@@ -98,13 +98,13 @@ def test_every_commit_of_a_power_safe_client_is_fsynced(path: Path) -> None:
         (c.Renewed("00000000000000cc"), True),
     ],
 )
-def test_what_is_fsynced(path: Path, change: c.Change, fsynced: bool) -> None:
+def test_only_changes_that_must_be_durable_are_fsynced(path: Path, change: c.Change, fsynced: bool) -> None:
     store = Store(path)
     assert store.commit([change]) is fsynced
     store.close()
 
 
-def test_a_renewal_forgets_the_power_cuts_and_the_marks_that_they_left(path: Path) -> None:
+def test_a_renewal_clears_the_power_cuts_and_their_marks(path: Path) -> None:
     store = Store(path)
     store.commit([c.RowAdded("t", 5, 4, 1, 1, 7, b"body")])
     store.commit([c.Renewed("00000000000000cc")])
@@ -130,7 +130,7 @@ def test_a_commit_survives_the_process(path: Path) -> None:
     store.close()
 
 
-def test_an_intent_to_begin_before_the_end_keeps_the_start_and_forgets_what_was_taken(path: Path) -> None:
+def test_an_intent_to_begin_before_the_end_keeps_the_start_and_clears_taken_counters(path: Path) -> None:
     store = Store(path)
     for topic in ("t", "u"):
         store.commit([c.Intended(topic, True), c.Confirmed(topic, 3, (LOG, 8), LOG)])
@@ -207,7 +207,7 @@ def test_a_boot_that_followed_no_clean_close_counts_as_a_power_cut(path: Path) -
     store.close()
 
 
-def test_where_boots_are_not_known_every_kill_counts_as_a_power_cut(path: Path) -> None:
+def test_every_kill_counts_as_a_power_cut_if_boots_are_unknown(path: Path) -> None:
     crash(Store(path, ""))
     store = Store(path, "")
     assert store.state("cuts") == 1
@@ -217,7 +217,7 @@ def test_where_boots_are_not_known_every_kill_counts_as_a_power_cut(path: Path) 
 # Refusals
 
 
-def test_a_second_process_is_kept_out_and_told_who_is_in(path: Path) -> None:
+def test_a_second_process_is_refused_and_learns_which_process_has_the_store(path: Path) -> None:
     store = Store(path)
     code = f"from pathlib import Path; from pubsub.client.storage.store import Store; Store(Path({str(path)!r}))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
@@ -273,7 +273,7 @@ def test_a_directory_that_cannot_be_made_is_a_storage_error(tmp_path: Path) -> N
         Store(tmp_path / "file" / "state" / "x.db")
 
 
-def test_a_full_disk_is_said_and_what_was_there_stays(path: Path) -> None:
+def test_a_full_disk_is_reported_and_the_old_rows_stay(path: Path) -> None:
     store = Store(path)
     store.commit([row(1)])
     store.db.pragma("max_page_count", store.db.pragma("page_count"))
@@ -287,7 +287,7 @@ def test_a_full_disk_is_said_and_what_was_there_stays(path: Path) -> None:
     store.close()
 
 
-def test_the_application_keeps_its_own_tables_beside_ours(path: Path) -> None:
+def test_the_application_keeps_its_own_tables_beside_those_of_the_package(path: Path) -> None:
     store = Store(path)
     with store.transaction(fsync=False):
         store.db.execute("create table ledger (id)")
@@ -297,7 +297,7 @@ def test_the_application_keeps_its_own_tables_beside_ours(path: Path) -> None:
     store.close()
 
 
-def test_losses_are_kept_until_the_user_was_told_of_them(path: Path) -> None:
+def test_losses_are_kept_until_they_are_reported(path: Path) -> None:
     store = Store(path)
     for number, topic in enumerate(["a", "b", "a", "a"]):
         store.commit([c.DeadLettered(topic, f"{LOG}.{number}", f"{LOG}.9", "", 0, 0, None, "gone", 0, 4.0)])
@@ -312,7 +312,7 @@ def test_losses_are_kept_until_the_user_was_told_of_them(path: Path) -> None:
     store.close()
 
 
-def test_a_store_of_before_losses_were_kept_is_opened(path: Path) -> None:
+def test_a_store_from_before_losses_were_kept_is_opened(path: Path) -> None:
     store = Store(path)
     store.db.execute("drop table pubsub_untold")
     store.close()

@@ -24,7 +24,7 @@ def over(flow: Flow[None]) -> bool:
     return False
 
 
-def test_what_another_call_has_confirmed_meanwhile_is_not_made_anew(
+def test_an_intent_confirmed_by_another_call_meanwhile_is_not_made_anew(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session, begin, topic = client._session, client._calls.subscribing.begin, reply_topic(client.name)

@@ -42,7 +42,7 @@ def test_taking_changes_nothing_until_its_commit_has_succeeded() -> None:
     assert (sub.prefetch.records, sub.cursor.position, sub.after) == (2, (LOG, 2), (LOG, 4))
 
 
-def test_a_counter_that_was_taken_before_is_dropped_and_its_place_is_passed() -> None:
+def test_a_counter_taken_before_is_dropped_and_its_position_is_passed() -> None:
     sub = make({PUBLISHER: 12})
     sub.received(batch(1, 10, 5), 0.0)
     assert take(sub, 1) == [b"13"]
@@ -50,7 +50,7 @@ def test_a_counter_that_was_taken_before_is_dropped_and_its_place_is_passed() ->
     assert take(sub, 9) == [b"14"]
 
 
-def test_where_all_was_taken_before_only_the_position_moves() -> None:
+def test_only_the_position_moves_if_all_messages_were_taken_before() -> None:
     sub = make({PUBLISHER: 99})
     sub.received(batch(1, 10, 5), 0.0)
     assert take(sub, 1) == []
@@ -58,7 +58,7 @@ def test_where_all_was_taken_before_only_the_position_moves() -> None:
     assert not sub.available
 
 
-def test_the_second_net_counts_across_subscriptions() -> None:
+def test_the_counter_of_a_publisher_counts_across_subscriptions() -> None:
     sub = make()
     sub.received(records(1, [5]), 0.0)
     assert take(sub, 1) == [b"5"]
@@ -70,7 +70,7 @@ def test_the_second_net_counts_across_subscriptions() -> None:
 
 
 @pytest.mark.parametrize("start", ["earliest", 7, (LOG, 4)])
-def test_one_that_begins_before_the_end_is_sent_so_and_takes_again_what_was_taken(start: Start) -> None:
+def test_a_start_before_the_end_is_sent_and_taken_messages_are_taken_again(start: Start) -> None:
     sub = make()
     sub.received(records(1, [5]), 0.0)
     assert take(sub, 1) == [b"5"]
@@ -123,7 +123,7 @@ def test_taking_in_any_portions_gives_every_record_once_in_order(
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(1, 16))
-def test_what_a_chunk_has_not_handed_out_comes_again(runs: list[int], handed: int) -> None:
+def test_messages_left_in_a_chunk_come_again(runs: list[int], handed: int) -> None:
     sub = make()
     offset = 1
     for run in runs:
@@ -187,14 +187,14 @@ def test_an_attempt_whose_commit_failed_does_not_count() -> None:
     assert [sub.cursor.attempt((LOG, 1)) for _ in range(9)] == [1] * 9
 
 
-def test_the_record_behind_a_taking_is_known_where_it_is_here() -> None:
+def test_the_record_behind_a_taking_is_known_if_it_is_prefetched() -> None:
     sub = make()
     sub.received(batch(1, 1, 2), 0.0)
     sub.received(batch(3, 3, 1), 0.0)
     assert [sub.prefetch.following(sub.take(most)) for most in (1, 2, 3)] == [(LOG, 2), (LOG, 3), None]  # type: ignore[arg-type]
 
 
-def test_a_loss_at_the_front_is_what_a_call_finds() -> None:
+def test_a_loss_at_the_front_is_returned_by_take() -> None:
     sub = make()
     sub.prefetch.lose(Loss((LOG, 1), (LOG, 3)))
     assert sub.take(5) == Loss((LOG, 1), (LOG, 3))

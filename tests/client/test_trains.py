@@ -45,7 +45,7 @@ def test_rows_that_wait_go_together_when_a_message_is_answered() -> None:
     assert list(chain.messages) == [rows[1].last, rows[-1].last]
 
 
-def test_the_first_rows_wait_for_nobody() -> None:
+def test_the_first_rows_do_not_wait() -> None:
     chain, rows = waiting()
     assert chain.sent == len(rows) == MESSAGES_MAX
 
@@ -105,13 +105,13 @@ def test_a_marked_row_and_one_that_is_to_be_fsynced_are_in_no_train() -> None:
     assert [len(rows) for rows in held.wake("t", 30.0, 0).sendable(0.0)] == [2]
 
 
-def test_going_back_after_a_gap_lifts_what_is_held() -> None:
+def test_going_back_after_a_gap_releases_the_held_rows() -> None:
     chain, rows = waiting(1, 1)
     chain.answered(status(Outcome.GAP, 0), chain.generation, 0, 0.01)
     assert chain.sendable(0.01) == [rows]
 
 
-def test_a_try_that_is_over_lifts_what_is_held_too() -> None:
+def test_a_try_that_is_over_releases_the_held_rows() -> None:
     chain, rows = waiting(1, 1)
     assert chain.tick(0.1)
     assert chain.sendable(0.1) == [rows[:1]]
@@ -120,7 +120,7 @@ def test_a_try_that_is_over_lifts_what_is_held_too() -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.FULL, Outcome.BUSY, Outcome.MOVED, Outcome.UNAVAILABLE])
-def test_a_train_that_ends_early_is_done_up_to_there_and_the_rest_is_tried_again(outcome: Outcome) -> None:
+def test_a_train_that_ends_early_finishes_its_first_rows_and_the_rest_is_tried_again(outcome: Outcome) -> None:
     outbox = make(window=256)
     rows = put(outbox, 1, 2, 1)
     chain = outbox.wake("t", 30.0, 0)
@@ -142,7 +142,7 @@ def test_a_gap_in_a_train_goes_back_to_the_row_after_last() -> None:
     assert chain.sendable(0.01) == [rows[1:]]
 
 
-def test_the_message_tells_each_row_and_its_batch_lies_in_it_as_it_is() -> None:
+def test_a_train_contains_each_row_with_its_batch_unchanged() -> None:
     rig = Rig()
     rows = rig.put(2, 1, 3)
     batches = [row.body for row in rows]
@@ -157,7 +157,7 @@ def test_the_message_tells_each_row_and_its_batch_lies_in_it_as_it_is() -> None:
     assert [bytes(one.body) for one in found] == batches
 
 
-def test_what_is_on_the_disk_only_is_fetched_from_there() -> None:
+def test_rows_on_the_disk_only_are_loaded_from_there() -> None:
     rig = Rig()
     rows = rig.put(1, 1)
     stored = {row.counter: row.body or b"" for row in rows}
@@ -168,7 +168,7 @@ def test_what_is_on_the_disk_only_is_fetched_from_there() -> None:
     assert [bytes(one.body) for one in split_train(train)] == list(stored.values())  # type: ignore[arg-type]
 
 
-def test_the_answer_to_a_train_is_waited_for_until_its_last_row_is_done() -> None:
+def test_a_train_is_waited_for_until_its_last_row_is_done() -> None:
     rig = Rig()
     rows = rig.put(1, 1, 1)
     (lone,) = rig.turn()
@@ -204,7 +204,7 @@ def test_another_topic_has_its_trains_meanwhile() -> None:
     assert [message(out).rows for out in rig.turn()] == [2]
 
 
-def test_a_row_that_is_refused_alone_is_said_and_kept_and_those_before_it_are_done() -> None:
+def test_a_row_that_is_refused_alone_is_reported_and_kept_after_the_earlier_rows() -> None:
     rig = Rig()
     rows = rig.put(1, 1, 1)
     (train,) = rig.turn()
@@ -216,7 +216,7 @@ def test_a_row_that_is_refused_alone_is_said_and_kept_and_those_before_it_are_do
     assert list(chain.rows) == rows[1:]
 
 
-def test_a_gap_at_a_server_that_has_nothing_new_to_say_names_no_log_as_ours() -> None:
+def test_a_gap_at_a_server_without_rows_of_the_chain_sets_no_log() -> None:
     rig = Rig()
     rig.put(1, 1)
     (train,) = rig.turn()

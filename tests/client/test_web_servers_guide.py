@@ -22,7 +22,7 @@ def run(source: str) -> dict[str, Any]:
     return shown
 
 
-def test_each_worker_takes_the_first_free_id_and_a_later_one_finds_it_again(
+def test_each_worker_takes_the_first_free_id_and_a_later_one_reuses_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PUBSUB_CLIENT_PROXIES", "ipc:///nowhere")
@@ -34,7 +34,7 @@ def test_each_worker_takes_the_first_free_id_and_a_later_one_finds_it_again(
         assert again.path.stem == "shop-1"
 
 
-def test_the_web_application_puts_what_it_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_web_application_puts_the_received_body(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "workers.py").write_text(NAMES)
     monkeypatch.syspath_prepend(tmp_path)
     with embedded(bind="tcp://127.0.0.1:0") as cluster:

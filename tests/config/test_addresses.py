@@ -30,12 +30,12 @@ from tests.security.keyring import key, pk, public_keys
         ("inproc://here", "inproc://here"),
     ],
 )
-def test_an_address_to_connect_to(text: str, address: str) -> None:
+def test_an_address_to_connect_to_is_checked(text: str, address: str) -> None:
     assert check_address(text) == address
 
 
 @pytest.mark.parametrize("text", ["tcp://s2@10.0.0.2:5701", "s2@10.0.0.2:5701"])
-def test_an_address_is_not_named_with_the_id_that_a_server_puts_into_it(text: str) -> None:
+def test_an_address_must_be_a_place_without_a_server_id(text: str) -> None:
     with pytest.raises(ValueError, match="HOST:PORT"):
         check_address(text)
 
@@ -45,7 +45,7 @@ def test_an_address_to_listen_on_may_leave_host_and_port_open(text: str) -> None
     assert check_address(text, bind=True) == text
 
 
-def test_who_listens_on_every_interface() -> None:
+def test_an_address_of_every_interface_is_recognized() -> None:
     assert listens_everywhere("tcp://*:1")
     assert listens_everywhere("tcp://0.0.0.0:1")
     assert not listens_everywhere("tcp://127.0.0.1:1")
@@ -53,7 +53,7 @@ def test_who_listens_on_every_interface() -> None:
 
 
 @given(st.text())
-def test_any_text_is_an_address_or_is_refused_with_what_is_allowed(text: str) -> None:
+def test_any_text_is_an_address_or_is_refused_with_the_rule(text: str) -> None:
     for bind in (False, True):
         try:
             address = check_address(text, bind=bind)
@@ -65,7 +65,7 @@ def test_any_text_is_an_address_or_is_refused_with_what_is_allowed(text: str) ->
         assert "://" in complaint
 
 
-def test_what_is_written_is_read(tmp_path: Path) -> None:
+def test_written_proxies_are_read_back(tmp_path: Path) -> None:
     proxies = (ProxyAddress("tcp://h:1", "tcp://h:2"), ProxyAddress("tcp://h:3", "tcp://h:3"))
     write_proxies(tmp_path / "proxies", proxies)
     assert read_proxies(tmp_path / "proxies") == proxies
@@ -91,7 +91,7 @@ def test_a_wrong_proxies_file_is_one_line(tmp_path: Path, text: str, complaint: 
     assert str(path) in str(raised.value)
 
 
-def test_a_proxies_file_that_is_missing_or_no_text(tmp_path: Path) -> None:
+def test_a_missing_proxies_file_or_one_without_text_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file"):
         read_proxies(tmp_path / "none")
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
@@ -101,7 +101,7 @@ def test_a_proxies_file_that_is_missing_or_no_text(tmp_path: Path) -> None:
         write_proxies(tmp_path / "none" / "proxies", [])
 
 
-def test_proxies_with_keys_are_written_and_read(tmp_path: Path) -> None:
+def test_written_proxies_with_keys_are_read_back(tmp_path: Path) -> None:
     proxies = (
         ProxyAddress("tcp://h:1", "tcp://h:2", (key("a"),)),
         ProxyAddress("tcp://h:3", "tcp://h:3", (key("old"), key("new"))),
@@ -119,7 +119,7 @@ def test_keys_of_a_proxy_stay_in_their_order(keys: list[bytes]) -> None:
         assert found.keys == tuple(keys)
 
 
-def test_a_proxies_file_with_keys_as_a_person_writes_it(tmp_path: Path) -> None:
+def test_a_handwritten_proxies_file_with_keys_is_read(tmp_path: Path) -> None:
     path = tmp_path / "proxies"
     path.write_text(f"# ours\nh:1 h:2 {pk('a')}  # the first\n\nh:3\t{pk('old')},{pk('new')}\n")
     assert read_proxies(path) == (
@@ -152,7 +152,7 @@ SECRET = format_secret(key("secret"))
         (f"h:1 {pk('a')},{SECRET}\n", "line 1: a line with a secret key is not allowed"),
     ],
 )
-def test_a_key_in_a_proxies_file_that_cannot_be_is_one_line(tmp_path: Path, text: str, complaint: str) -> None:
+def test_an_invalid_key_in_a_proxies_file_is_one_line(tmp_path: Path, text: str, complaint: str) -> None:
     path = tmp_path / "proxies"
     path.write_text(text)
     with pytest.raises(ConfigurationError) as raised:

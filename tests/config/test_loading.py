@@ -49,7 +49,7 @@ def test_flag_beats_environment_beats_file_beats_default(tmp_path: Path) -> None
     assert origins["timeout_seconds"] == "default"
 
 
-def test_what_a_cluster_shares_can_be_said_once(tmp_path: Path) -> None:
+def test_a_setting_of_the_cluster_applies_to_each_role(tmp_path: Path) -> None:
     file = toml(tmp_path, "[cluster]\nheartbeat_seconds = 0.5\nliveness = 7\n[server]\nliveness = 8\n")
     server = load(ServerSettings, SERVER, environment={}, file=file).settings
     proxy = load(ProxySettings, PROXY, environment={}, file=file).settings
@@ -60,7 +60,7 @@ def test_what_a_cluster_shares_can_be_said_once(tmp_path: Path) -> None:
     assert (server.heartbeat_seconds, server.liveness) == (2.0, 9)
 
 
-def test_the_file_is_named_by_flag_else_environment_else_the_users_own(
+def test_the_file_comes_from_the_flag_or_the_environment_or_the_users_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     named, by_variable = tmp_path / "a.toml", tmp_path / "b.toml"
@@ -76,7 +76,7 @@ def test_the_file_is_named_by_flag_else_environment_else_the_users_own(
     assert load(ClientSettings, environment={}).settings.tries == 7
 
 
-def test_proxies_file_gives_clients_and_servers_each_their_side(tmp_path: Path) -> None:
+def test_a_proxies_file_gives_clients_and_servers_their_own_addresses(tmp_path: Path) -> None:
     proxies = tmp_path / "proxies"
     proxies.write_text("# ours\n127.0.0.1:1001\n\ntcp://127.0.0.1:1002 tcp://127.0.0.1:2002  # two sides\n")
     environment = {"PUBSUB_PROXIES_FILE": str(proxies)}
@@ -106,7 +106,7 @@ def test_lists_come_as_toml_arrays_and_as_text(tmp_path: Path) -> None:
     assert load(ClientSettings, environment=text).settings.proxies == both
 
 
-def test_a_proxy_lives_in_the_users_data_directory_by_its_id(tmp_path: Path) -> None:
+def test_the_directory_of_a_proxy_is_in_the_users_data_directory_by_its_id(tmp_path: Path) -> None:
     assert load(ProxySettings, PROXY, environment={}).settings.directory == tmp_path / "share/pirate-pubsub/proxy/p1"
 
 
@@ -119,7 +119,7 @@ def test_a_proxy_lives_in_the_users_data_directory_by_its_id(tmp_path: Path) -> 
         (ProxySettings, {"id": "p1"}, "proxy bind is not set; set it by --bind, PUBSUB_PROXY_BIND or bind under"),
     ],
 )
-def test_a_setting_without_default_says_how_to_give_it(role: type, flags: dict[str, object], missing: str) -> None:
+def test_a_missing_setting_names_the_flag_and_the_variable(role: type, flags: dict[str, object], missing: str) -> None:
     with pytest.raises(ConfigurationError, match=missing.replace("[", r"\[")):
         load(role, flags, environment={})
 
@@ -188,9 +188,7 @@ def test_every_setting_has_a_rule_and_a_bad_value_here() -> None:
     ("role", "setting", "value"),
     [(role, setting, value) for setting, values in BAD.items() for role in roles_with(setting) for value in values],
 )
-def test_a_bad_value_is_one_line_naming_setting_value_place_and_what_is_allowed(
-    role: str, setting: str, value: str
-) -> None:
+def test_a_bad_value_is_one_line_with_setting_value_place_and_rule(role: str, setting: str, value: str) -> None:
     flags = {"proxy": PROXY, "server": SERVER, "client": {}}[role]
     flags = {name: given for name, given in flags.items() if name != setting}
     variable = f"PUBSUB_{role.upper()}_{setting.upper()}"
@@ -238,7 +236,7 @@ def test_a_wrong_file_is_one_line(tmp_path: Path, text: str, complaint: str) -> 
     assert "\n" not in str(raised.value)
 
 
-def test_a_file_that_was_named_must_be_there(tmp_path: Path) -> None:
+def test_a_named_file_must_exist(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No such file"):
         load(ClientSettings, environment={"PUBSUB_CONFIG": str(tmp_path / "none.toml")})
 
@@ -249,7 +247,7 @@ def test_the_hold_covers_twice_the_skew_and_one_liveness() -> None:
     assert load(ServerSettings, SERVER | {"retention_hold_seconds": "13"}, environment={})
 
 
-def test_a_server_on_every_interface_must_say_where_it_is_reached() -> None:
+def test_a_server_on_every_interface_needs_an_advertised_address() -> None:
     with pytest.raises(ConfigurationError, match="--advertise"):
         load(ServerSettings, SERVER | {"bind": "tcp://*:7000"}, environment={})
     assert load(ServerSettings, SERVER | {"bind": "tcp://*:7000", "advertise": "tcp://h:7000"}, environment={})
@@ -266,7 +264,7 @@ def test_misspelt_variables_are_found_and_shared_ones_are_known() -> None:
 
 
 @given(st.sampled_from(sorted(RULES)), st.one_of(st.text(), st.integers(), st.floats(), st.booleans(), st.none()))
-def test_whatever_is_given_a_rule_takes_it_or_says_what_is_allowed(setting: str, value: object) -> None:
+def test_a_rule_accepts_a_value_or_explains_the_refusal(setting: str, value: object) -> None:
     complaint = "fine"
     try:
         RULES[setting].value(value)
@@ -277,7 +275,7 @@ def test_whatever_is_given_a_rule_takes_it_or_says_what_is_allowed(setting: str,
 
 
 @pytest.mark.parametrize("path", ["~nobody-of-this-name/data", Path("~nobody-of-this-name")])
-def test_a_home_directory_of_nobody_is_refused_in_one_line(path: Path | str) -> None:
+def test_a_home_directory_of_an_unknown_user_is_refused_in_one_line(path: Path | str) -> None:
     with pytest.raises(ConfigurationError, match="directory at its beginning is unknown") as raised:
         load(ServerSettings, {**SERVER, "directory": path}, environment={})
     assert "\n" not in str(raised.value)
@@ -299,7 +297,7 @@ def test_flags_have_the_names_of_the_commands() -> None:
     assert flag_name("server", "retention_hold_seconds") == "--retention-hold-seconds"
 
 
-def test_proxies_that_are_named_nearer_than_a_file_do_not_get_its_keys(tmp_path: Path) -> None:
+def test_proxies_named_outside_a_file_do_not_get_the_keys_of_the_file(tmp_path: Path) -> None:
     listing = tmp_path / "proxies"
     key = format_public(new_pair().public)
     listing.write_text(f"tcp://127.0.0.1:1 {key}\n")

@@ -63,12 +63,12 @@ def test_a_bad_value_is_refused_at_once_with_the_settings_name(role: str, settin
     assert isinstance(error, ConfigurationError)
 
 
-def test_a_changed_copy_is_looked_at_too() -> None:
+def test_a_changed_copy_of_settings_is_checked_too() -> None:
     with pytest.raises(SettingRefused, match=r"^client window = 0 is not allowed; allowed: a whole number of batches"):
         replace(ClientSettings(), window=0)
 
 
-def test_what_the_file_may_say_a_program_may_say_and_it_means_the_same(tmp_path: Path) -> None:
+def test_a_program_accepts_the_values_of_the_file_with_the_same_meaning(tmp_path: Path) -> None:
     file = tmp_path / "pubsub.toml"
     file.write_text('[client]\nproxies = ["127.0.0.1:5"]\noutbox_bytes_max = "64 MiB"\ndirectory = "~/x"\n')
     made = ClientSettings(proxies=["127.0.0.1:5"], outbox_bytes_max="64 MiB", directory="~/x")  # type: ignore[arg-type]
@@ -83,7 +83,7 @@ def test_settings_travel_to_another_process(role: str) -> None:
     assert pickle.loads(pickle.dumps(made)) == made
 
 
-def test_an_embedded_cluster_refuses_what_is_not_its_settings(tmp_path: Path) -> None:
+def test_an_embedded_cluster_refuses_invalid_settings(tmp_path: Path) -> None:
     with pytest.raises(SettingRefused, match=r"^server topics_max = 0"):
         embedded(tmp_path, server=lambda settings: replace(settings, topics_max=0))
     with pytest.raises(CallerError, match=r"^server gives a ServerSettings, not NoneType"):

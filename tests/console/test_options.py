@@ -36,7 +36,7 @@ def test_every_setting_has_an_option_with_help(role: str) -> None:
     assert ("--proxies-file FILE" in shown) == (role != "proxy")
 
 
-def test_options_become_settings_and_the_commands_own_stay_its_own(tmp_path: Path) -> None:
+def test_options_become_settings_and_the_commands_own_options_stay_separate(tmp_path: Path) -> None:
     seen: list = []
     arguments = ["--id", "s1", "--proxy", "h:1", "--proxy", "h:2", "--dir", str(tmp_path), "--topic", "t"]
     result = CliRunner().invoke(application(ServerSettings, seen), [*arguments, "--backlog-bytes-max", "1 MiB"])

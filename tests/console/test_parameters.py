@@ -29,7 +29,7 @@ def call(*arguments: str) -> dict[str, object]:
     return seen
 
 
-def test_text_and_paths_arrive_as_given_and_what_is_not_given_as_its_default() -> None:
+def test_text_and_paths_arrive_as_given_and_others_get_their_defaults() -> None:
     assert call("a b", "/x/../y") == {
         "name": "a b",
         "path": Path("/x/../y"),
@@ -41,7 +41,7 @@ def test_text_and_paths_arrive_as_given_and_what_is_not_given_as_its_default() -
     }
 
 
-def test_lists_numbers_and_switches_arrive_as_what_they_are() -> None:
+def test_lists_numbers_and_switches_arrive_with_their_types() -> None:
     seen = call("a", "-", "--word", "1", "--word", "two", "--count", "3", "--wait", "2", "--text", "5", "--loud")
     assert seen["words"] == ["1", "two"]
     assert (seen["count"], seen["wait"], seen["text"], seen["loud"]) == (3, 2.0, "5", True)
@@ -54,6 +54,6 @@ def test_numbers_are_checked(arguments: list[str]) -> None:
         call("a", "b", *arguments)
 
 
-def test_what_is_required_is_missed() -> None:
+def test_a_missing_required_parameter_is_an_error() -> None:
     with pytest.raises(typer.TyperException, match="path"):
         call("a")

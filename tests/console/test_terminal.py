@@ -53,7 +53,7 @@ def fails_with(error: BaseException) -> Callable[[], None]:
         (StateCopied("c", "/x", "y"), 10),
     ],
 )
-def test_an_error_is_one_line_and_its_own_exit_code(
+def test_an_error_is_one_line_with_its_own_exit_code(
     error: PubsubError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert console.run(application(fails_with(error)), "pubsub", ["--number", "2"]) == code
@@ -62,7 +62,7 @@ def test_an_error_is_one_line_and_its_own_exit_code(
     assert captured.out == ""
 
 
-def test_a_put_in_doubt_says_what_to_run_next(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_put_in_doubt_names_the_next_command(capsys: pytest.CaptureFixture[str]) -> None:
     console.run(application(fails_with(InDoubt("c", "t", 1.0, "no answer", 2))), "pubsub", ["--number", "2"])
     error = capsys.readouterr().err
     assert "pubsub client c flush" in error
@@ -77,7 +77,7 @@ def test_a_wrong_command_line_is_one_line_that_names_the_help(capsys: pytest.Cap
     assert error.count("\n") == 1
 
 
-def test_no_arguments_ask_for_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_command_without_arguments_prints_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert console.run(application(lambda: None), "pubsub", []) == 0
     assert "Usage: pubsub" in capsys.readouterr().out
 
@@ -90,7 +90,7 @@ def test_a_chosen_exit_code_is_kept() -> None:
     assert console.run(application(fails_with(typer.Exit(3))), "pubsub", ["--number", "2"]) == 3
 
 
-def test_what_nobody_foresaw_is_one_line_too_and_a_traceback_on_request(
+def test_an_unexpected_error_is_one_line_and_a_traceback_on_request(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("PUBSUB_TRACEBACK", raising=False)
@@ -105,7 +105,7 @@ def test_what_nobody_foresaw_is_one_line_too_and_a_traceback_on_request(
         console.run(app, "pubsub", ["--number", "2"])
 
 
-def test_a_reader_that_goes_away_is_no_error_of_ours() -> None:
+def test_a_closed_reader_is_no_error_of_the_program() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = subprocess.run(
@@ -131,7 +131,7 @@ def pubsub(*arguments: str, **streams: Any) -> subprocess.CompletedProcess[bytes
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_whatever_a_command_says_a_full_disk_is_one_line_and_exit_code_7(arguments: list[str]) -> None:
+def test_a_full_output_disk_is_one_line_and_exit_code_7_for_every_command(arguments: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = pubsub(*arguments, stdout=full)
     assert done.stderr == b"pubsub: error: standard output: No space left on device\n"
@@ -139,7 +139,7 @@ def test_whatever_a_command_says_a_full_disk_is_one_line_and_exit_code_7(argumen
 
 
 @pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
-def test_whatever_a_command_says_a_reader_that_is_gone_ends_it_silently(arguments: list[str]) -> None:
+def test_a_closed_output_pipe_ends_every_command_silently(arguments: list[str]) -> None:
     reader, writer = os.pipe()
     os.close(reader)
     done = pubsub(*arguments, stdout=writer)
@@ -164,7 +164,7 @@ def test_a_closed_standard_error_changes_nothing() -> None:
         assert pubsub("bogus", stdout=subprocess.PIPE, stderr=full).returncode == 2
 
 
-def test_what_a_command_did_as_a_sentence_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_result_is_a_sentence_or_json(capsys: pytest.CaptureFixture[str]) -> None:
     console.report(False, {"a": 1}, "did it")
     console.report(True, {"a": 1}, "did it")
     plain, facts = capsys.readouterr().out.splitlines()
@@ -172,7 +172,7 @@ def test_what_a_command_did_as_a_sentence_or_as_json(capsys: pytest.CaptureFixtu
     assert json.loads(facts) == {"a": 1}
 
 
-def test_a_table_is_not_cut_where_there_is_no_terminal(
+def test_a_table_is_not_truncated_without_a_terminal(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS", raising=False)
@@ -196,7 +196,7 @@ finally:
 """
 
 
-def test_a_name_in_a_table_is_its_characters_and_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_in_a_table_is_not_markup(capsys: pytest.CaptureFixture[str]) -> None:
     made = console.table("topic")
     for name in ("[red]a", "[/b]", ":smile:"):
         made.add_row(name)
@@ -207,7 +207,7 @@ def test_a_name_in_a_table_is_its_characters_and_no_markup(capsys: pytest.Captur
 @pytest.mark.parametrize(
     ("count", "text"), [(None, ""), (0, "0 B"), (1023, "1,023 B"), (1536, "1.5 KiB"), (2**50, "1,024.0 TiB")]
 )
-def test_bytes_are_told_in_the_unit_that_suits_them(count: int | None, text: str) -> None:
+def test_a_size_is_shown_in_a_suitable_unit(count: int | None, text: str) -> None:
     assert console.size(count) == text
 
 
@@ -223,7 +223,7 @@ def test_an_interrupt_ends_a_command_whose_clean_up_hangs() -> None:
         process.communicate()
 
 
-def test_what_an_interrupt_made_fail_is_an_interrupt_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_caused_by_an_interrupt_counts_as_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
     app = application(fails_with(RuntimeError("cannot join")))
     assert console.run(app, "x", ["--number", "1"]) == 70
     monkeypatch.setattr("pubsub.console.terminal._interrupts", [signal.SIGINT])

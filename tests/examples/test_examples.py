@@ -1,4 +1,4 @@
-"""The programs of examples/ do what their first lines say: killed, started again, and through other languages.
+"""The programs of examples/ keep the promises of their first lines under kills, restarts and in other languages.
 
 Those that need Spark are in tests/spark/test_examples.py.
 """
@@ -54,7 +54,7 @@ def rows(programs: Programs, client: str, statement: str) -> list[tuple[object, 
         return list(transaction.execute(statement))
 
 
-def test_there_are_eight_whole_programs_of_a_length_that_is_read() -> None:
+def test_the_eight_example_programs_have_a_readable_length() -> None:
     found = {path.name: len(path.read_text().splitlines()) for path in EXAMPLES.iterdir() if path.is_file()}
     found.pop("README.md")
     assert len(found) == 8
@@ -66,9 +66,7 @@ def test_each_program_is_in_the_list() -> None:
     assert [path.name for path in EXAMPLES.iterdir() if f"({path.name})" not in listed] == ["README.md"]
 
 
-def test_an_order_is_put_once_however_often_it_is_sent_and_is_paid_by_a_message(
-    cluster: Cluster, programs: Programs
-) -> None:
+def test_a_repeated_order_is_put_once_and_is_paid_by_a_message(cluster: Cluster, programs: Programs) -> None:
     ledger = cluster.client("ledger-of-orders")
     ledger.subscribe("orders")
     port = free_port()
@@ -108,7 +106,7 @@ def mail_server(refused: set[bytes]) -> Iterator[tuple[str, list[tuple[str, byte
         server.shutdown()
 
 
-def test_a_worker_tries_again_goes_on_behind_a_dead_letter_and_puts_it_again(
+def test_a_worker_retries_and_continues_behind_a_dead_letter_that_is_put_again(
     cluster: Cluster, programs: Programs
 ) -> None:
     refused = {b"bad"}
@@ -170,9 +168,7 @@ def test_a_receiver_of_webhooks_has_each_message_once_and_refuses_a_forged_one(
 
 
 @needs("node")
-def test_the_consumer_in_node_writes_each_message_once_though_it_is_killed(
-    gateway: Gateway, programs: Programs
-) -> None:
+def test_the_consumer_in_node_writes_each_message_once_despite_kills(gateway: Gateway, programs: Programs) -> None:
     file = programs.place / "received.ndjson"
     command = ["node", str(EXAMPLES / "consumer.mjs"), gateway.url, "noded", "ledger", str(file)]
 
@@ -196,7 +192,7 @@ def test_the_consumer_in_node_writes_each_message_once_though_it_is_killed(
 
 
 @needs("java")
-def test_the_producer_in_java_puts_each_line_once_though_it_is_run_twice(gateway: Gateway, programs: Programs) -> None:
+def test_the_producer_in_java_puts_each_line_once_in_two_runs(gateway: Gateway, programs: Programs) -> None:
     gateway.subscribe("javaed", "ledger")
     program = str(EXAMPLES / "Producer.java")
     command = ["java", "-XX:TieredStopAtLevel=1", program, gateway.url, "javaed", "run-17"]

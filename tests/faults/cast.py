@@ -1,4 +1,4 @@
-"""Everybody who takes part in a soak: proxies behind relays, servers, publishers and subscribers of every kind."""
+"""All processes of a soak: proxies behind relays, servers, publishers and subscribers of every kind."""
 
 from __future__ import annotations
 

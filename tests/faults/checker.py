@@ -1,4 +1,4 @@
-"""Judges what happened from the histories that the clients recorded, and from nothing else.
+"""Judges a run by the histories that the clients recorded, and by nothing else.
 
 It imports nothing of the service. It objects to
 

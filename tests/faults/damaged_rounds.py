@@ -1,4 +1,4 @@
-"""Damaged stores by the commands: what `pubsub server check` says of each, beside what a server and clients do with it.
+"""Damaged stores by the commands: `pubsub server check` of each, beside the acts of a server and clients on it.
 
     .venv/bin/python -m tests.faults.damaged_rounds --count 30
 

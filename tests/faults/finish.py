@@ -1,4 +1,4 @@
-"""How a test with traffic ends: everybody finishes, and the checker reads what they wrote."""
+"""The end of a test with traffic: all processes finish, and the checker reads their records."""
 
 from __future__ import annotations
 

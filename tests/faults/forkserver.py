@@ -1,4 +1,4 @@
-"""Processes of tests, forked off one that has loaded what they would load: none costs a start of Python.
+"""Processes of tests, forked off one that has loaded their imports: none costs a start of Python.
 
 What is forked is a process like any other, with its own store and sockets, and is killed and waited for as one: it runs
 what `python -m MODULE WORDS…` runs, from there on where all imports are done. A test has threads, and may not fork

@@ -1,4 +1,4 @@
-"""Opens many TCP connections to an endpoint, begins on each what it never ends, and keeps them; a process of its own.
+"""Opens many TCP connections to an endpoint, begins a request on each, and keeps them; a separate process.
 
 Each says one of the beginnings that it is given, in turn: nothing, a part of ZeroMQ's greeting, half a handshake.
 Prints `open N` once it has N, and `dropped N` once the other end has closed them all.

@@ -1,4 +1,4 @@
-"""What clients write down while faults happen: tables in each client's own database, written in its transactions.
+"""The records of clients while faults happen: tables in each client's own database, written in its transactions.
 
 A publisher writes what it is about to put in the very commit that puts it (a transaction), or in one before (a plain
 put: then it is in doubt until it is acknowledged). A subscriber writes what it takes in the transaction that takes it,

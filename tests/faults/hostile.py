@@ -1,4 +1,4 @@
-"""What a hostile peer does to a port, and how it is told whether others still get their service."""
+"""The acts of a hostile peer on a port, and the check that others still get their service."""
 
 from __future__ import annotations
 

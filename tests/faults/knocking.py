@@ -1,4 +1,4 @@
-"""Knocks at an endpoint with keys that nobody knows, as fast as it can, until its input ends; a process of its own."""
+"""Starts handshakes with unknown keys at an endpoint, as fast as it can, until its input ends; a separate process."""
 
 from __future__ import annotations
 

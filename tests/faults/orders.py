@@ -1,4 +1,4 @@
-"""What a worker is told on its standard input while it works: `topic NAME`, `pause SECONDS`, `finish`."""
+"""The orders to a worker on its standard input while it works: `topic NAME`, `pause SECONDS`, `finish`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process for the tests of `forkserver`: `python -m tests.faults.probe WORD…` says what it is and obeys.
+"""A process for the tests of `forkserver`: `python -m tests.faults.probe WORD…` prints its facts and obeys.
 
 It prints a line of JSON, then obeys standard input: `exit N`, `raise`, `interrupt` (waits for SIGINT), or its end.
 """

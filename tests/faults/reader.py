@@ -1,4 +1,4 @@
-"""A named reader on a thread: it reads ranges of each topic, writes down what it was given, and acknowledges that.
+"""A named reader on a thread: it reads ranges of each topic, records its messages, and acknowledges them.
 
 What is read is written to a database of the tables that clients write (`history`), so that the checker judges it too.
 """

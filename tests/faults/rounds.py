@@ -1,4 +1,4 @@
-"""Rounds of faults on a server with two members, drawn from a seed; each fault ends, and traffic goes on after it.
+"""Rounds of faults on a server with two members, drawn from a seed; each fault ends, and traffic continues after it.
 
     kill        SIGKILL of a member, a proxy, the other server or a client, started again up to a second later
     stop        SIGSTOP of a member or a proxy for up to three times liveness, and SIGCONT

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.faults
 BATCHES = 12
 
 
-def test_a_batch_lost_from_the_midst_of_a_pipeline_is_put_in_its_place(cluster: Cluster) -> None:
+def test_a_batch_lost_in_a_pipeline_is_put_at_its_place(cluster: Cluster) -> None:
     cluster.run(1, 1)
     lost: list[int] = []
 
@@ -44,7 +44,7 @@ def test_a_batch_lost_from_the_midst_of_a_pipeline_is_put_in_its_place(cluster: 
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_puts_that_are_lost_repeated_or_not_answered_at_random(cluster: Cluster, seed: int) -> None:
+def test_puts_lost_repeated_or_unanswered_at_random_are_stored_once_in_order(cluster: Cluster, seed: int) -> None:
     cluster.run(1, 1)
     rng = Random(seed)
     fates = [Fate.PASS, Fate.PASS, Fate.DROP, Fate.TWICE, Fate.UNANSWERED]

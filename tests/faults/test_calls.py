@@ -60,7 +60,7 @@ def test_a_worker_killed_at_each_commit_and_send_has_each_effect_once(cluster: C
     assert judge(cluster, "worker", ["caller"], 12) == []
 
 
-def test_rounds_with_death_of_everybody_lose_and_double_no_call(cluster: Cluster) -> None:
+def test_rounds_in_which_every_process_dies_lose_and_double_no_call(cluster: Cluster) -> None:
     """`python -m tests.faults.call_rounds --rounds 1000` is the long form."""
     cluster.run(2, 2)
     done = Rounds(cluster, 6, 1, 2)
@@ -68,7 +68,7 @@ def test_rounds_with_death_of_everybody_lose_and_double_no_call(cluster: Cluster
     assert done.deaths.total() >= 18
 
 
-def test_what_judges_can_object(cluster: Cluster) -> None:
+def test_the_judges_of_calls_find_a_forged_effect(cluster: Cluster) -> None:
     cluster.run(1, 1)
     worker = cluster.caller("worker", "billing", serves=True)
     worker.wait_line("serving")

@@ -1,4 +1,4 @@
-"""A member that was away: from the stream file, or by a copy of pages while puts go on; a kill only interrupts it."""
+"""A returned member: it catches up from the stream file, or by a copy of pages during puts; a kill interrupts it."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_member_that_lacks_less_than_the_stream_holds_gets_that(tmp_path: Path
 
 
 @pytest.mark.parametrize("victim", ["the standby", "the primary"])
-def test_a_member_that_lacks_more_is_copied_while_puts_go_on_and_a_kill_only_interrupts_it(
+def test_a_member_that_lacks_too_much_is_copied_while_puts_continue_and_after_a_kill(
     tmp_path: Path, victim: str
 ) -> None:
     with Members(tmp_path, 1, clients=False, disk_bytes=512 * MIB, standby_stream_bytes_max=STREAM_BYTES) as members:

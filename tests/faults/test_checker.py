@@ -1,4 +1,4 @@
-"""The checker by itself: it is silent about what may happen, and objects to each thing that must not."""
+"""The checker by itself: it accepts every allowed event, and finds each violation."""
 
 from __future__ import annotations
 
@@ -75,20 +75,20 @@ LOT = [("x", 2.0, None, 1), ("y", 2.0, None, 1)]
         (LOT, [("x", 3.0)], ON, ["halves"]),
     ],
 )
-def test_one_subscriber(tmp_path: Path, puts, seen, intents, objections) -> None:
+def test_the_checker_judges_one_subscriber(tmp_path: Path, puts, seen, intents, objections) -> None:
     book = Book(tmp_path)
     found = check([book.publisher(*puts)], [book.subscriber(seen, intents)])
     assert [objection.kind for objection in found] == objections
 
 
 @pytest.mark.parametrize(("skew", "objections"), [(0.0, ["silence"]), (0.4, ["silence"]), (0.6, [])])
-def test_what_was_put_within_the_skew_before_a_subscription_may_come(tmp_path: Path, skew, objections) -> None:
+def test_a_put_within_the_skew_before_a_subscription_may_arrive(tmp_path: Path, skew, objections) -> None:
     book = Book(tmp_path)
     found = check([book.publisher(*PUT[:1])], [book.subscriber([("x", 6.0)], [(1, 3.5, 4.0)])], skew)
     assert [objection.kind for objection in found] == objections
 
 
-def test_a_put_in_doubt_that_only_one_of_two_subscribers_got(tmp_path: Path) -> None:
+def test_the_checker_judges_a_put_in_doubt_that_one_of_two_subscribers_got(tmp_path: Path) -> None:
     book = Book(tmp_path)
     publisher = book.publisher(("x", 2.0, None, None))
     got, missed = book.subscriber([("x", 3.0)], ON), book.subscriber([], ON)
@@ -97,7 +97,7 @@ def test_a_put_in_doubt_that_only_one_of_two_subscribers_got(tmp_path: Path) -> 
     assert check([publisher], [got, later]) == []
 
 
-def test_a_subscriber_with_a_new_directory_is_the_same_subscriber(tmp_path: Path) -> None:
+def test_the_checker_knows_a_subscriber_with_a_new_directory(tmp_path: Path) -> None:
     book = Book(tmp_path)
     publisher = book.publisher(*PUT)
     before, after = book.subscriber([("x", 6.0)], ON), book.subscriber([("x", 9.0)], [])

@@ -1,4 +1,4 @@
-"""The checker objects to a server that is broken, and to nothing in the same run with one that is right."""
+"""The checker finds the violations of a broken server, and none in the same run with a right one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def the_server_dies(cluster: Cluster, begin: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("broken", [True, False], ids=["broken", "right"])
-def test_the_checker_objects_to_a_server_that(
+def test_the_checker_finds_a_faulty_server(
     cluster: Cluster,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

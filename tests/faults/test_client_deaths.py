@@ -61,7 +61,7 @@ def test_a_subscriber_killed_inside_unsubscribe_is_unsubscribed_or_is_not_and_bo
     assert objections(cluster, [publisher], subscribers) == []
 
 
-def test_a_publisher_killed_at_any_commit_has_put_all_that_it_wrote_down(cluster: Cluster) -> None:
+def test_a_publisher_killed_at_any_commit_has_put_all_recorded_messages(cluster: Cluster) -> None:
     cluster.run(2, 1)
     subscriber = cluster.subscriber("bob", ["a", "b"])
     subscriber.wait_line("subscribed")
@@ -79,7 +79,7 @@ def test_a_publisher_killed_at_any_commit_has_put_all_that_it_wrote_down(cluster
     assert objections(cluster, publishers, [subscriber]) == []
 
 
-def test_a_message_that_kills_its_handler_goes_to_the_dead_letters_and_holds_up_nobody(cluster: Cluster) -> None:
+def test_a_message_that_kills_its_handler_goes_to_the_dead_letters_and_blocks_nobody(cluster: Cluster) -> None:
     cluster.run(1, 1)
     attempts, poison = 3, "alice:3:a"
     subscriber = cluster.subscriber("bob", ["a"], attempts=attempts, poison=poison)
@@ -140,7 +140,7 @@ def close(cluster: Cluster) -> None:
         client.close()
 
 
-def test_the_state_of_a_killed_client_is_not_held_by_its_ghost(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_state_of_a_killed_client_is_free_at_once(cluster: Cluster, tmp_path: Path) -> None:
     cluster.run(1, 1)
     subscriber = cluster.subscriber("bob", ["a"])
     subscriber.wait_line("took")

@@ -1,4 +1,4 @@
-"""The disk of a client: what is on it before a request leaves, and what happens when it fails."""
+"""The disk of a client: its content before a request is sent, and the results of its failures."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def safe(sent: list[tuple[str, bool]], what: str) -> set[bool]:
     return {synced for name, synced in sent if name == what}
 
 
-def test_what_must_not_be_taken_back_is_on_the_clients_disk_before_it_is_asked_for(
+def test_an_irrevocable_change_is_on_the_clients_disk_before_its_request(
     cluster: Cluster, sent: list[tuple[str, bool]]
 ) -> None:
     cluster.run(1, 1)
@@ -115,7 +115,7 @@ def test_what_must_not_be_taken_back_is_on_the_clients_disk_before_it_is_asked_f
     assert safe(sent, "Put safe") == {True}
 
 
-def test_a_client_whose_disk_does_not_sync_says_so_sends_nothing_and_recovers(
+def test_a_client_whose_disk_does_not_sync_raises_sends_nothing_and_recovers(
     cluster: Cluster, disk: Disk, sent: list[tuple[str, bool]]
 ) -> None:
     cluster.run(1, 1)
@@ -142,7 +142,7 @@ def test_a_client_whose_disk_does_not_sync_says_so_sends_nothing_and_recovers(
 
 
 @pytest.mark.parametrize("role", ["publisher", "subscriber"])
-def test_a_client_whose_files_may_not_grow_ends_in_an_error_and_goes_on_later(cluster: Cluster, role: str) -> None:
+def test_a_client_whose_files_cannot_grow_ends_in_an_error_and_continues_later(cluster: Cluster, role: str) -> None:
     cluster.run(1, 1)
     subscriber = cluster.subscriber("bob", ["a"])
     subscriber.wait_line("subscribed")

@@ -35,7 +35,7 @@ def superseded(client: Client, topic: str) -> bool:
     return False
 
 
-def test_a_redeployed_container_gets_what_waited_also_from_a_server_that_was_killed(cluster: Cluster) -> None:
+def test_a_redeployed_container_gets_the_waiting_messages_also_of_a_killed_server(cluster: Cluster) -> None:
     cluster.run(2, 1)
     with cluster.client("svc", directory=cluster.directory / "first") as client:
         client.subscribe("orders")
@@ -98,7 +98,7 @@ def test_a_first_subscribe_waits_while_a_proxy_is_down_and_says_so_and_fresh_doe
         client.subscribe("orders")
 
 
-def test_of_three_proxies_one_may_be_down_at_a_first_subscribe(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_first_subscribe_succeeds_with_one_of_three_proxies_down(cluster: Cluster, tmp_path: Path) -> None:
     cluster.run(3, 1)
     with cluster.client("svc", directory=tmp_path / "a") as client:
         client.subscribe("orders")

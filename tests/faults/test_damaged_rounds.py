@@ -1,4 +1,4 @@
-"""Damaged stores by the commands: what `pubsub server check` says is what processes do, beside a sound topic."""
+"""Damaged stores by the commands: processes do as `pubsub server check` predicts, beside a sound topic."""
 
 from __future__ import annotations
 
@@ -19,6 +19,6 @@ def made() -> Iterator[Made]:
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("seed", range(2, 10))
-def test_what_check_says_by_the_commands_is_what_processes_do(made: Made, tmp_path: Path, seed: int) -> None:
+def test_processes_do_as_check_predicts(made: Made, tmp_path: Path, seed: int) -> None:
     what, _, findings = tried(made, tmp_path, seed)
     assert findings == [], what

@@ -114,7 +114,7 @@ def unsynced_answers(book: Path) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("breakage", "right"), [("not_at_all", True), ("sync_nothing", False), ("answer_before_commit", False)]
 )
-def test_every_success_is_preceded_by_a_sync_of_what_it_says(
+def test_every_success_is_preceded_by_a_sync_of_its_change(
     cluster: Cluster, tmp_path: Path, breakage: str, right: bool
 ) -> None:
     begin = tmp_path / "begin"
@@ -212,7 +212,7 @@ def all_of(taking: Taking, topic: str, count: int) -> list[str]:
     return got
 
 
-def test_a_flipped_bit_is_one_loss_that_is_told_and_the_rest_is_served(cluster: Cluster, stored) -> None:
+def test_a_flipped_bit_is_one_reported_loss_and_the_rest_is_served(cluster: Cluster, stored) -> None:
     bob, eve, path = stored
     data = bytearray(path.read_bytes())
     place = data.index(b"a17:xxx") + 100
@@ -239,7 +239,7 @@ def test_a_store_that_was_cut_short_is_refused_in_one_line(cluster: Cluster, sto
 
 
 @pytest.mark.parametrize("page", [0, 1])
-def test_a_store_whose_first_pages_are_noise_is_refused_in_one_line(cluster: Cluster, stored, page: int) -> None:
+def test_a_store_with_noise_in_its_first_pages_is_refused_in_one_line(cluster: Cluster, stored, page: int) -> None:
     overwrite(stored[2], page * 16_384)
     cluster.servers[0].start()
     assert cluster.servers[0].wait() == 7

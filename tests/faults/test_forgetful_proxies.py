@@ -1,4 +1,4 @@
-"""Every proxy starts with an empty directory while a server is away: what waits there is waited for, not begun anew."""
+"""Every proxy starts with an empty directory while a server is away: its topics are waited for, not begun anew."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_server_that_will_not_come_back_is_forgotten_and_topics_begin_anew(
     assert holders(cluster, "u") == [other.name]
 
 
-def test_what_was_given_up_is_set_aside_though_every_proxy_has_forgotten_it(
+def test_an_abandoned_topic_is_quarantined_though_every_proxy_has_forgotten_it(
     cluster: Cluster, operator: Operator
 ) -> None:
     alice, _ = split(cluster)
@@ -117,7 +117,7 @@ def test_what_was_given_up_is_set_aside_though_every_proxy_has_forgotten_it(
     assert cluster.report("s2")["topics"]["t"]["records"] == 2
 
 
-def test_a_proxy_that_remembers_stands_in_for_one_that_has_forgotten(cluster: Cluster) -> None:
+def test_a_proxy_that_remembers_replaces_one_that_has_forgotten(cluster: Cluster) -> None:
     cluster.run(proxies=2, servers=2)
     alice = cluster.client("alice")
     alice.put("t", b"1")

@@ -27,7 +27,7 @@ def facts(probe: Process) -> dict[str, Any]:
     return dict(json.loads(probe.wait_line("{")))
 
 
-def test_it_runs_as_what_python_starts_and_no_two_draw_the_same(
+def test_a_forked_process_runs_as_a_started_one_and_no_two_have_the_same_random_numbers(
     probe: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OF_THE_TEST", "yes")
@@ -48,7 +48,7 @@ def test_it_runs_as_what_python_starts_and_no_two_draw_the_same(
     assert facts(probe.start())["random"] != forked.get("random")
 
 
-def test_it_ends_by_its_own_code_by_an_exception_and_by_signals(probe: Process) -> None:
+def test_a_forked_process_ends_by_its_exit_code_by_an_exception_and_by_signals(probe: Process) -> None:
     for word, code in (("exit 7", 7), ("exit 0", 0), ("raise", 1)):
         facts(probe.start())
         probe.say(word)
@@ -69,7 +69,7 @@ def test_it_ends_by_its_own_code_by_an_exception_and_by_signals(probe: Process) 
     probe.running.kill()  # Of nobody any more: no error.
 
 
-def test_its_input_ends_when_it_is_closed_and_who_goes_on_is_waited_for_so_long(probe: Process) -> None:
+def test_a_closed_input_ends_a_forked_process_and_a_wait_has_its_timeout(probe: Process) -> None:
     facts(probe.start())
     with pytest.raises(subprocess.TimeoutExpired):
         probe.running.wait(0.05)
@@ -78,7 +78,7 @@ def test_its_input_ends_when_it_is_closed_and_who_goes_on_is_waited_for_so_long(
     assert probe.wait() == 0
 
 
-def test_it_has_the_limits_of_the_test_at_that_time(probe: Process) -> None:
+def test_a_forked_process_has_the_present_limits_of_the_test(probe: Process) -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
     try:
@@ -87,7 +87,7 @@ def test_it_has_the_limits_of_the_test_at_that_time(probe: Process) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_many_end_at_the_same_time_and_each_as_it_did(tmp_path: Path) -> None:
+def test_forked_processes_that_end_together_keep_their_exit_codes(tmp_path: Path) -> None:
     probes = [Process(f"p{number}", tmp_path, ["-m", "tests.faults.probe"]).start() for number in range(12)]
     for probe in probes:
         facts(probe)
@@ -98,7 +98,7 @@ def test_many_end_at_the_same_time_and_each_as_it_did(tmp_path: Path) -> None:
         probe.end()
 
 
-def test_what_it_does_not_load_is_started(tmp_path: Path) -> None:
+def test_a_program_that_the_fork_server_does_not_load_is_started(tmp_path: Path) -> None:
     assert not any(map(ForkServer.takes, (["-c", "pass"], ["-m", "tests.spark.query", "{}"], ["-m", "pubsub", "up"])))
     made = Process("plain", tmp_path, ["-c", "print('here')"]).start()
     assert isinstance(made.popen, subprocess.Popen)

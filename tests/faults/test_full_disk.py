@@ -17,7 +17,7 @@ MIB = 1 << 20
 BODY = b"x" * 64 * 1024
 
 
-def test_servers_whose_disk_is_full_refuse_puts_take_acknowledgements_and_recover(cluster: Cluster) -> None:
+def test_servers_with_a_full_disk_refuse_puts_take_acknowledgements_and_recover(cluster: Cluster) -> None:
     cluster.run(1, 2, store_bytes_max=4 * MIB, retention_hold_seconds=1.0, skew_seconds=0.1)
     bob, eve, alice = cluster.client("bob"), Taking(cluster.client("eve")), cluster.client("alice")
     carl = Putting(cluster.client("carl"), "carl")
@@ -55,7 +55,7 @@ def test_servers_whose_disk_is_full_refuse_puts_take_acknowledgements_and_recove
     assert check([cluster.state("carl")], [cluster.state("eve")]) == []
 
 
-def test_a_client_whose_own_disk_is_full_makes_no_request_and_goes_on_when_there_is_space(cluster: Cluster) -> None:
+def test_a_client_with_a_full_disk_sends_no_request_and_continues_with_space(cluster: Cluster) -> None:
     cluster.run(1, 1)
     taking, putting = Taking(cluster.client("bob")), Putting(cluster.client("alice"), "alice")
     taking.intend("a", True)

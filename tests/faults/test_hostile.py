@@ -1,4 +1,4 @@
-"""Whatever a peer sends to a port: no process ends, none grows beyond a limit, others are served, and it is counted.
+"""Hostile messages to a port: no process ends, none grows beyond a limit, others are served, and the counters rise.
 
 A proxy and two servers, real processes, are shared by the tests of this file; a client that behaves well puts and gets
 through them all the time.
@@ -36,7 +36,7 @@ def town(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 @pytest.mark.parametrize("port", PORTS)
-def test_arbitrary_and_mutated_messages_harm_nobody_and_are_counted(town: Town, port: str) -> None:
+def test_arbitrary_and_mutated_messages_do_no_harm_and_are_counted(town: Town, port: str) -> None:
     growth = Growth(town.everyone)
     before = town.counters(town.behind(port))
     # With keys a server speaks under its own name or not at all: so it may well try to be one of the others.
@@ -73,7 +73,7 @@ def test_a_version_that_is_not_known_is_refused_by_name(town: Town, port: str) -
 
 @pytest.mark.parametrize("port", PORTS)
 @pytest.mark.parametrize("town", [True], ids=with_keys, indirect=True)
-def test_of_who_has_no_key_or_one_that_nobody_knows_no_message_is_looked_at(town: Town, port: str) -> None:
+def test_no_message_of_a_peer_without_a_known_key_is_read(town: Town, port: str) -> None:
     target = town.behind(port)
     before = town.counters(target)
     stranger = town.curve(port, new_pair())

@@ -1,4 +1,4 @@
-"""Connections that are not what they should be: half open, not ZeroMQ, too many, many identities."""
+"""Invalid connections: half open, not ZeroMQ, too many, many identities."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_thousands_of_half_open_connections_to_each_port_are_dropped(town: Town)
         process.end()
 
 
-def test_what_is_no_zeromq_of_today_is_dropped_and_counted(town: Town) -> None:
+def test_bytes_other_than_present_zeromq_are_dropped_and_counted(town: Town) -> None:
     chance = random.Random(7)
     greeting = GREETING
     large = (2**63 - 1).to_bytes(8, "big")
@@ -156,9 +156,7 @@ def test_a_peer_that_opens_many_identities_costs_little_for_each(town: Town, por
 
 
 @pytest.mark.parametrize("keys", KEYS, ids=with_keys)
-def test_where_files_run_out_those_who_are_connected_are_served_and_others_once_there_are_some(
-    tmp_path: Path, keys: bool
-) -> None:
+def test_connected_peers_are_served_when_files_run_out_and_others_later(tmp_path: Path, keys: bool) -> None:
     with Cluster(tmp_path, keys=keys) as cluster:
         town = Town(cluster)
         for process in town.everyone:

@@ -1,4 +1,4 @@
-"""Who sends more than can be taken, reads nothing of what he asked for, or announces more than there is room for."""
+"""Peers that send more than a process can take, read no answers, or announce more topics than there is room for."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def town(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         town.well.stop()
 
 
-def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memory(town: Town) -> None:
+def test_large_puts_of_a_peer_that_reads_no_answer_are_refused_as_busy(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with town.peer("clients", reads=False) as eve:
         for first in range(0, 2000, 200):
@@ -77,7 +77,7 @@ def test_who_sends_large_puts_and_reads_no_answer_is_told_busy_and_fills_no_memo
 
 
 @pytest.mark.parametrize("name", ["", "all"])
-def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, name: str) -> None:
+def test_a_peer_that_reads_no_answers_to_its_reads_gets_no_more(town: Town, name: str) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with town.peer("clients") as helper:
         helper.confirmed(m.Subscribe("eve", "big", 7, 7, name=name, start="earliest" if name else "latest"))
@@ -90,7 +90,7 @@ def test_who_asks_for_much_and_reads_nothing_of_it_is_given_no_more(town: Town, 
     growth.within(ONE_OFFENDER + WORKING)
 
 
-def test_who_gets_again_and_again_and_reads_nothing_is_given_no_more(town: Town) -> None:
+def test_a_peer_that_reads_no_answers_to_its_gets_gets_no_more(town: Town) -> None:
     growth, before = Growth(town.everyone), town.counters("-")
     with town.peer("clients") as helper:
         helper.confirmed(m.Subscribe("mallory", "big2", 7, 7))
@@ -119,7 +119,7 @@ def test_another_server_that_sends_large_chunks_without_end_is_refused_one_by_on
 
 
 @pytest.mark.parametrize("keys", KEYS, ids=with_keys)
-def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(tmp_path: Path, keys: bool) -> None:
+def test_a_server_that_announces_a_million_topics_is_refused(tmp_path: Path, keys: bool) -> None:
     """In a town of its own: what that server holds is never known, so that no topic begins there any more."""
     with Cluster(tmp_path, keys=keys) as cluster:
         town = Town(cluster)
@@ -142,7 +142,7 @@ def test_a_server_that_announces_a_million_topics_is_told_that_there_is_no_room(
 
 @pytest.mark.parametrize("town", [True], ids=with_keys, indirect=True)
 @pytest.mark.parametrize("port", ["clients", "other servers"])
-def test_who_knocks_without_end_by_keys_that_nobody_knows_keeps_nobody_from_his_service(town: Town, port: str) -> None:
+def test_endless_handshakes_with_unknown_keys_block_no_client(town: Town, port: str) -> None:
     growth, target = Growth(town.everyone), town.behind(port)
     before = town.counters(target)
     curve = town.curve(port)
@@ -161,9 +161,7 @@ MEMORY_BYTES_MAX = 256 * MIB
 
 
 @pytest.mark.parametrize("keys", KEYS, ids=with_keys)
-def test_who_sends_a_message_that_never_ends_is_cut_off_with_all_others_and_those_go_on(
-    tmp_path: Path, keys: bool
-) -> None:
+def test_a_peer_with_an_endless_message_is_disconnected_and_the_others_continue(tmp_path: Path, keys: bool) -> None:
     frame = b"\3" + MIB.to_bytes(8, "big") + bytes(MIB)  # Large, and more to come.
     with Cluster(tmp_path, keys=keys) as cluster:
         town = Town(cluster, memory_bytes_max=MEMORY_BYTES_MAX)

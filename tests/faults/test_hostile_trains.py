@@ -1,4 +1,4 @@
-"""Trains that lie about themselves: each is refused whole and counted, nobody is harmed, and no memory is taken.
+"""False trains: each is refused completely and counted, does no harm, and takes no memory.
 
 A proxy and a server, real processes with keys and without; a client that behaves well puts and gets all the time.
 """
@@ -88,7 +88,7 @@ NUMBERS = (b"0", b"-1", b"65", b"1000000000", b"18446744073709551616", b"9" * 30
 """What no train has for its number of rows."""
 
 
-def test_every_lie_about_rows_is_refused_whole_and_nothing_of_it_is_taken(town: Town) -> None:
+def test_every_false_row_makes_the_server_refuse_the_complete_train(town: Town) -> None:
     with town.cluster.wire() as wire:
         for title, lie in LIES.items():
             answer = wire.ask(lie)
@@ -97,7 +97,7 @@ def test_every_lie_about_rows_is_refused_whole_and_nothing_of_it_is_taken(town: 
     town.unharmed()
 
 
-def test_a_number_of_rows_that_no_train_has_is_refused_with_its_header(town: Town) -> None:
+def test_an_impossible_number_of_rows_is_refused_by_the_header(town: Town) -> None:
     head, body = framed(train(chain(1, 2, topic="numbers")))
     with town.peer("clients") as eve:
         before = town.counters(town.owner), town.counters(town.other)
@@ -110,7 +110,7 @@ def test_a_number_of_rows_that_no_train_has_is_refused_with_its_header(town: Tow
     town.unharmed()
 
 
-def test_lies_without_end_cost_no_memory_and_are_counted(town: Town) -> None:
+def test_endless_false_rows_cost_no_memory_and_are_counted(town: Town) -> None:
     growth = Growth(town.everyone)
     before = {name: town.counters(name).get("refused", 0) for name in ("s1", "s2")}
     with town.peer("clients") as eve:
@@ -132,7 +132,7 @@ def said(wire: Wire, rows: list[Put], **changed: object) -> tuple[Outcome, int]:
     return answer.outcome, answer.last
 
 
-def test_what_a_train_repeats_is_there_once_and_what_it_leaves_out_is_a_gap(town: Town) -> None:
+def test_a_repeated_row_is_stored_once_and_a_missing_row_is_a_gap(town: Town) -> None:
     bob = town.cluster.client("bob")
     bob.subscribe("again")
     rows = chain(*range(1, TRAIN_ROWS_MAX + 3), topic="again")

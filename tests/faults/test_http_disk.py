@@ -1,4 +1,4 @@
-"""Reliable HTTP on disks that refuse: nothing is sent or done that is not stored, and all goes on with space."""
+"""Reliable HTTP on failing disks: no unstored request is sent or done, and all continues with space."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def receiver(tmp_path: Path) -> Iterator[Process]:
     made.process.wait()
 
 
-def test_a_receiver_whose_disk_refuses_says_so_and_goes_on_with_space(tmp_path: Path, receiver: Process) -> None:
+def test_a_receiver_with_a_failing_disk_refuses_and_continues_with_space(tmp_path: Path, receiver: Process) -> None:
     async def main() -> None:
         async with AsyncReliableHttp(tmp_path / "sender", settings=SETTINGS) as http:
             await http.put(f"{receiver.url}/put", b"1")
@@ -104,9 +104,7 @@ asyncio.run(main())
 """
 
 
-def test_a_sender_whose_disk_refuses_sends_nothing_says_so_and_goes_on_with_space(
-    tmp_path: Path, receiver: Process
-) -> None:
+def test_a_sender_with_a_failing_disk_sends_nothing_and_continues_with_space(tmp_path: Path, receiver: Process) -> None:
     ended = subprocess.run(
         [sys.executable, "-c", SENDER, str(tmp_path / "sender"), f"{receiver.url}/put"],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False, timeout=90,
@@ -116,7 +114,7 @@ def test_a_sender_whose_disk_refuses_sends_nothing_says_so_and_goes_on_with_spac
     assert receiver.effects() == ["1", "3"]
 
 
-def test_a_sender_that_cannot_store_an_answer_asks_again_and_the_receiver_repeats_it(tmp_path: Path) -> None:
+def test_a_sender_that_cannot_store_an_answer_asks_again_and_gets_it_again(tmp_path: Path) -> None:
     """The answer is lost where it cannot be stored; the handler has done its work, and does it no more."""
     from tests.faults.http_receiver import make
 

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(180)]
 
 
 @pytest.mark.parametrize("point", [*RECEIVER, *SENDER])
-def test_who_is_killed_at_a_point_goes_on_and_nothing_is_lost_or_done_twice(tmp_path: Path, point: str) -> None:
+def test_a_process_killed_at_any_point_continues_without_loss_or_repetition(tmp_path: Path, point: str) -> None:
     with Rig(tmp_path, count=9, at_once=3) as rig:
         rig.receiver.start(f"{point}:2" if point in RECEIVER else "")
         rig.sender.start(f"{point}:2" if point in SENDER else "")

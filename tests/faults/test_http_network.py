@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
 @pytest.mark.parametrize("way", ["up", "down"])
 @pytest.mark.parametrize("which", ["up", "back"])
-def test_what_is_lost_in_one_direction_is_made_good(tmp_path: Path, which: str, way: str) -> None:
+def test_messages_lost_in_one_direction_are_sent_again(tmp_path: Path, which: str, way: str) -> None:
     """Of the requests and answers, and of the results and theirs."""
     with Rig(tmp_path, count=12) as rig:
         relay = getattr(rig, which)

@@ -1,4 +1,4 @@
-"""Reliable HTTP under random kills and a network that fails; and that what judges it can object."""
+"""Reliable HTTP under random kills and a failing network; and its judge finds violations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_three_hundred_requests_under_random_faults_happen_once_each(tmp_path: P
     assert faults["bytes repeated"] > 0
 
 
-def test_the_count_objects_to_what_is_lost_doubled_and_told_otherwise(tmp_path: Path) -> None:
+def test_the_count_finds_lost_doubled_and_falsely_reported_requests(tmp_path: Path) -> None:
     with Rig(tmp_path, count=4) as rig:
         (tmp_path / "receiver").mkdir()
         with closing(sqlite3.connect(tmp_path / "receiver" / "http.db")) as db, db:

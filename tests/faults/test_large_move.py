@@ -1,4 +1,4 @@
-"""Topics on their way that take a while: larger than what servers may take into memory, and killed in the midst."""
+"""Topics that move for a while: larger than the memory limit of servers, and interrupted by kills."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def memory(process: Process, word: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(word))
 
 
-def test_a_large_topic_moves_in_pieces_while_both_servers_are_heard_and_serve_others(cluster: Cluster) -> None:
+def test_a_large_topic_moves_in_pieces_while_both_servers_stay_alive_and_serve(cluster: Cluster) -> None:
     cluster.proxy(heartbeat_seconds=0.5)
     cluster.run(0, 2, heartbeat_seconds=0.5)
     until(lambda: sum(server["alive"] for server in cluster.report("-")["servers"]) == 2, "both are heard")
@@ -67,7 +67,7 @@ def test_a_large_topic_moves_in_pieces_while_both_servers_are_heard_and_serve_ot
 
 
 @pytest.mark.parametrize("role", ["giver", "taker", "proxy"])
-def test_who_is_killed_while_a_topic_is_on_its_way_goes_on_with_it(cluster: Cluster, role: str) -> None:
+def test_a_process_killed_during_a_move_continues_the_move(cluster: Cluster, role: str) -> None:
     cluster.run(2, 2)
     taking = Taking(cluster.client("bob"))
     taking.intend("a", True)

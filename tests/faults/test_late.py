@@ -66,7 +66,7 @@ def bodies(client: Client, count: int) -> list[bytes]:
     return got
 
 
-def test_a_late_subscribe_does_not_subscribe_who_has_left(cluster: Cluster, late) -> None:
+def test_a_late_subscribe_does_not_subscribe_a_client_that_left(cluster: Cluster, late) -> None:
     stage = late(Subscribe)
     stage.hold()
     stage.client.subscribe("a")
@@ -78,7 +78,7 @@ def test_a_late_subscribe_does_not_subscribe_who_has_left(cluster: Cluster, late
         stage.client.get("a", timeout=0.1)
 
 
-def test_a_late_subscribe_does_not_move_who_has_subscribed(cluster: Cluster, late) -> None:
+def test_a_late_subscribe_does_not_move_a_subscriber(cluster: Cluster, late) -> None:
     stage = late(Subscribe)
     stage.hold()
     stage.client.subscribe("a")
@@ -89,7 +89,7 @@ def test_a_late_subscribe_does_not_move_who_has_subscribed(cluster: Cluster, lat
     assert bodies(stage.client, 3) == [b"1", b"2", b"3"]
 
 
-def test_a_late_unsubscribe_does_not_send_away_who_has_come_back(cluster: Cluster, late) -> None:
+def test_a_late_unsubscribe_does_not_remove_a_returned_subscriber(cluster: Cluster, late) -> None:
     stage = late(Unsubscribe)
     stage.client.subscribe("a")
     stage.hold()
@@ -114,7 +114,7 @@ def test_a_late_put_is_a_repeat(cluster: Cluster, late) -> None:
     assert bodies(eve, 4) == [b"1", b"2", b"3", b"4"]
 
 
-def test_a_late_get_takes_nothing_from_anybody(cluster: Cluster, late) -> None:
+def test_a_late_get_takes_no_message(cluster: Cluster, late) -> None:
     stage = late(Get)
     stage.client.subscribe("a")
     alice = cluster.client("alice")
@@ -158,7 +158,7 @@ def killed(cluster: Cluster) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("fault", [stopped, killed])
-def test_with_one_of_two_proxies_gone_every_call_is_done_once_by_the_other(cluster: Cluster, fault) -> None:
+def test_every_call_is_done_once_by_the_other_of_two_proxies(cluster: Cluster, fault) -> None:
     cluster.run(2, 1)
     bob, eve, alice = (cluster.client(name) for name in ("bob", "eve", "alice"))
     eve.subscribe("a")

@@ -58,7 +58,7 @@ def test_cuts_delays_and_one_way_loss_lose_double_and_misplace_nothing(cluster: 
     assert objections(cluster, publishers, subscribers) == []
 
 
-def test_whoever_is_stopped_for_longer_than_liveness_goes_on_as_if_nothing_were(cluster: Cluster) -> None:
+def test_a_process_stopped_for_longer_than_liveness_continues_without_loss(cluster: Cluster) -> None:
     rng = Random(7)
     cluster.run()
     subscribers = [cluster.subscriber(name, TOPICS) for name in ("bob", "eve")]

@@ -1,4 +1,4 @@
-"""What operators do to a running cluster, as they do it: by commands, while clients go on."""
+"""The acts of operators on a running cluster: by commands, while clients run."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def drained(client: Client, topic: str, count: int) -> list[bytes]:
     return got
 
 
-def test_a_topic_moves_under_traffic_and_nobody_notices(cluster: Cluster, operator: Operator) -> None:
+def test_a_topic_moves_under_traffic_without_an_effect_on_clients(cluster: Cluster, operator: Operator) -> None:
     cluster.run(proxies=2, servers=2)
     alice, bob = cluster.client("alice"), cluster.client("bob")
     bob.subscribe("t")
@@ -81,7 +81,7 @@ def test_a_topic_moves_under_traffic_and_nobody_notices(cluster: Cluster, operat
     assert operator.done("topic", "move", "t", "--to", to)["moved"] is False
 
 
-def test_what_cannot_be_moved_is_one_line_and_an_exit_code_of_its_own(cluster: Cluster, operator: Operator) -> None:
+def test_an_impossible_move_is_one_line_with_its_own_exit_code(cluster: Cluster, operator: Operator) -> None:
     cluster.run(proxies=1, servers=2)
     cluster.client("alice").put("t", b"x")
     (giver,) = holders(cluster, "t")
@@ -98,7 +98,9 @@ def test_what_cannot_be_moved_is_one_line_and_an_exit_code_of_its_own(cluster: C
     assert code == 4
 
 
-def test_without_a_yes_nothing_is_done(cluster: Cluster, operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_operator_command_without_a_yes_does_nothing(
+    cluster: Cluster, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO("no\n"))
     cluster.run(proxies=1, servers=2)
     cluster.client("alice").put("t", b"x")
@@ -111,7 +113,9 @@ def test_without_a_yes_nothing_is_done(cluster: Cluster, operator: Operator, mon
     assert holders(cluster, "t") == [giver]
 
 
-def test_a_drained_server_holds_nothing_and_gets_nothing_until_it_is_told(cluster: Cluster, operator: Operator) -> None:
+def test_a_drained_server_holds_no_topic_and_gets_none_until_it_is_reopened(
+    cluster: Cluster, operator: Operator
+) -> None:
     cluster.run(proxies=2, servers=3)
     alice, bob = cluster.client("alice"), cluster.client("bob")
     names = [f"t{n}" for n in range(6)]
@@ -145,7 +149,7 @@ def test_the_last_server_is_not_drained(cluster: Cluster, operator: Operator) ->
     assert "no other connected server takes topics" in err
 
 
-def test_a_dead_subscriber_is_unsubscribed_and_told_when_it_comes_back(cluster: Cluster, operator: Operator) -> None:
+def test_a_dead_subscriber_is_unsubscribed_and_learns_so_on_its_return(cluster: Cluster, operator: Operator) -> None:
     cluster.run(proxies=1, servers=1)
     alice, bob = cluster.client("alice"), cluster.client("bob")
     bob.subscribe("t")
@@ -195,9 +199,7 @@ def read_on(client: Client, topic: str) -> None:
     until(lambda: client.get_many(topic, 1, timeout=1.0) is None, "the client objects")
 
 
-def test_after_abandon_publishers_and_subscribers_go_on_and_the_loss_is_told_once(
-    cluster: Cluster, operator: Operator
-) -> None:
+def test_clients_continue_after_abandon_and_the_loss_is_reported_once(cluster: Cluster, operator: Operator) -> None:
     alice, bob = split(cluster)
     lose(cluster, 1)
     with pytest.raises(Unavailable):
@@ -243,7 +245,7 @@ def test_the_copy_that_comes_back_is_set_aside_and_can_be_exported(
     assert bodies == [b"1", b"2", b"3"]
 
 
-def test_what_is_heard_or_unknown_is_not_given_up(cluster: Cluster, operator: Operator) -> None:
+def test_a_topic_of_a_live_or_unknown_server_is_not_abandoned(cluster: Cluster, operator: Operator) -> None:
     split(cluster)
     code, _, err = operator("topic", "abandon", "t", "--server", "s1")
     assert code == 15
@@ -269,7 +271,7 @@ def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, o
 
 
 @pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
-def test_a_topic_that_was_on_its_way_to_a_server_that_is_lost_is_taken_back(
+def test_a_topic_on_its_way_to_a_lost_server_is_taken_back(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: bool
 ) -> None:
     """Only proxies say so to the server that gives it: to give up what is not known to be held needs no log."""
@@ -309,7 +311,7 @@ def put_back(cluster: Cluster, copy: Path) -> None:
 
 
 @pytest.mark.parametrize("shown_by", ["proxy", "client"])
-def test_a_copy_that_is_all_there_is_goes_on_and_everybody_is_told_of_the_loss_once(
+def test_a_restored_only_copy_continues_and_each_client_learns_of_the_loss_once(
     cluster: Cluster, operator: Operator, shown_by: str
 ) -> None:
     cluster.run(proxies=2, servers=1)
@@ -365,7 +367,7 @@ def test_a_copy_that_is_all_there_is_goes_on_and_everybody_is_told_of_the_loss_o
     assert topic["backlog"] < 20
 
 
-def test_a_copy_put_back_after_its_topic_moved_away_joins_the_holder_and_takes_nothing_from_it(
+def test_a_restored_copy_of_a_moved_topic_joins_the_holder_and_takes_nothing_from_it(
     cluster: Cluster, operator: Operator
 ) -> None:
     alice, bob = split(cluster)
@@ -385,7 +387,9 @@ def test_a_copy_put_back_after_its_topic_moved_away_joins_the_holder_and_takes_n
     assert bob.dead_letters("t") == []
 
 
-def test_a_running_server_and_what_is_no_store_are_not_restored(cluster: Cluster, operator: Operator) -> None:
+def test_a_running_server_and_a_directory_without_a_store_are_not_restored(
+    cluster: Cluster, operator: Operator
+) -> None:
     cluster.run(proxies=1, servers=1)
     code, _, err = operator.offline("server", "restored", "--dir", str(cluster.directory / "s1"), "--yes")
     assert code == 9

@@ -1,4 +1,4 @@
-"""A batch that is damaged on a member's disk comes from the other member; what is damaged on both is lost, and told."""
+"""A batch damaged on one member's disk comes from the other member; one damaged on both is reported as lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def names(bodies: list[bytes]) -> list[str]:
 
 
 @pytest.mark.parametrize("both", [False, True], ids=["on one disk", "on both disks"])
-def test_a_flipped_bit_is_a_loss_only_where_it_is_on_both_disks(tmp_path: Path, both: bool) -> None:
+def test_a_flipped_bit_is_a_loss_only_if_both_disks_have_it(tmp_path: Path, both: bool) -> None:
     with Members(tmp_path, 1, clients=False) as members:
         bob, alice = (members.cluster.client(name, proxies=members.routing) for name in ("bob", "alice"))
         topic = owned(members, bob)

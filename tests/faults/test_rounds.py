@@ -1,4 +1,4 @@
-"""Some rounds of faults on a server with a standby, from a fixed seed; and that what judges them can object."""
+"""Some rounds of faults on a server with a standby, from a fixed seed; and their judge finds violations."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_a_fault_that_waits_for_the_end_of_another_does_not_keep_that_from_endin
     assert ends == ["cut", "forget"]
 
 
-def test_what_never_comes_is_waited_for_so_long_and_no_longer() -> None:
+def test_a_wait_for_an_impossible_event_ends_at_its_deadline() -> None:
     came: list[bool] = []
 
     def forget() -> Iterator[float]:
@@ -95,7 +95,7 @@ def test_a_relay_cuts_off_one_process_and_no_other() -> None:
             ends["m2"][0].recv(4)
 
 
-def test_whose_a_connection_is_can_be_told_by_its_port() -> None:
+def test_the_owner_of_a_connection_is_found_by_its_port() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as near:
         port = near.getsockname()[1]
         assert owner_of_port(port, {os.getpid(): "this", 1: "another"}) == "this"

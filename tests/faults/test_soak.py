@@ -1,4 +1,4 @@
-"""The soak itself, for seconds: everybody is started, disturbed and healed, and what it tells can be read."""
+"""The soak itself, for seconds: all processes are started, disturbed and healed, and its output is readable."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.faults
 @pytest.mark.parametrize(
     "keys", [pytest.param([], marks=pytest.mark.nightly, id="without keys"), pytest.param(["--keys"], id="with keys")]
 )
-def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: Path, keys: list[str]) -> None:
+def test_a_short_soak_has_traffic_and_faults_and_no_violation(tmp_path: Path, keys: list[str]) -> None:
     words = ["--minutes", "0.1", "--seed", "1", "--dir", str(tmp_path / "soak"), *keys]
     ended = subprocess.run(
         [sys.executable, ROOT / "scripts" / "soak.py", *words], cwd=ROOT, capture_output=True, text=True, check=False
@@ -40,7 +40,7 @@ def test_a_short_soak_has_traffic_and_faults_and_nothing_to_object_to(tmp_path: 
     assert not (tmp_path / "soak" / "run").exists()
 
 
-def test_who_ends_by_itself_is_objected_to_and_started_again(tmp_path: Path) -> None:
+def test_a_process_that_ends_by_itself_is_reported_and_restarted(tmp_path: Path) -> None:
     with Cast(tmp_path, 1) as cast:
         cast.look_after()
         assert cast.objections == []
@@ -54,7 +54,7 @@ def test_who_ends_by_itself_is_objected_to_and_started_again(tmp_path: Path) -> 
         until(lambda: cast.count(victims[1]) > before, "it puts again")
 
 
-def test_memory_and_stores_beyond_their_bounds_are_objected_to_once() -> None:
+def test_memory_and_stores_beyond_their_bounds_are_reported_once() -> None:
     small = Sample(1.0, memory={"s1": 40 << 20}, files={"s1/server.db": 40 << 20, "clients/a.db": 1 << 30})
     large = Sample(2.0, memory={"s1": 400 << 20}, files={"s1/server.db": 400 << 20})
     assert soak.grown([small, small]) == []

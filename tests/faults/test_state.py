@@ -112,7 +112,7 @@ def unmarked(client: Client) -> bytes:
             return message.body
 
 
-def test_who_is_opened_later_elsewhere_is_the_subscriber_and_the_other_is_told(cluster: Cluster) -> None:
+def test_a_client_opened_later_elsewhere_is_the_subscriber_and_the_other_learns_so(cluster: Cluster) -> None:
     cluster.run(1, 1)
     with cluster.client("bob") as bob:
         bob.subscribe("a")

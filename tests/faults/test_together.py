@@ -71,7 +71,7 @@ def test_a_client_killed_in_the_midst_of_a_group_has_put_each_record_once_or_not
 
 @pytest.mark.parametrize("threads", [False, True])
 @pytest.mark.parametrize("when", ["inside", "after"])
-def test_puts_of_a_group_are_not_begun_before_its_commit_and_in_doubt_behind_it(
+def test_puts_of_a_group_begin_at_its_commit_and_are_in_doubt_afterwards(
     cluster: Cluster, when: str, threads: bool
 ) -> None:
     """At the very first group nobody is answered, and nothing else is in flight."""

@@ -93,7 +93,7 @@ def test_killing_any_process_among_trains_loses_doubles_and_misplaces_nothing(tm
 
 @pytest.mark.parametrize("change", ["RowAdded", "RowsRemoved"])
 @pytest.mark.parametrize("when", ["inside", "after"])
-def test_a_client_killed_at_a_commit_of_a_stream_has_put_all_that_it_wrote_down(
+def test_a_client_killed_at_a_commit_of_a_stream_has_put_all_recorded_messages(
     cluster: Cluster, change: str, when: str
 ) -> None:
     cluster.run(1, 1)
@@ -107,7 +107,7 @@ def test_a_client_killed_at_a_commit_of_a_stream_has_put_all_that_it_wrote_down(
     assert objections(cluster, [publisher], subscribers) == []
 
 
-def test_a_primary_killed_among_trains_hands_over_all_that_it_answered(tmp_path: Path) -> None:
+def test_a_primary_killed_during_trains_hands_over_all_answered_rows(tmp_path: Path) -> None:
     with Members(tmp_path, 1, clients=False, plain=False) as members:
         cluster = members.cluster
         subscribers = takers(cluster, "bob")
@@ -124,7 +124,7 @@ def test_a_primary_killed_among_trains_hands_over_all_that_it_answered(tmp_path:
         assert objections(cluster, publishers, subscribers) == []
 
 
-def test_topics_move_among_trains_and_nobody_notices(cluster: Cluster) -> None:
+def test_topics_move_during_trains_without_an_effect_on_clients(cluster: Cluster) -> None:
     cluster.run()
     subscribers, publishers = takers(cluster, "bob"), [streams(cluster, name) for name in ("alice", "carl")]
     for topic in TOPICS:
@@ -177,7 +177,7 @@ def allow(cluster: Cluster, topics: Sequence[str]) -> None:
     authorize_line(cluster.keys.authorized, *parse_name("client", "*"), public, [*words, f"put={','.join(topics)}"])
 
 
-def test_a_stream_whose_right_is_lost_in_the_midst_is_kept_and_goes_on_with_the_right(tmp_path: Path) -> None:
+def test_a_stream_that_loses_its_right_is_kept_and_continues_with_the_right(tmp_path: Path) -> None:
     with Cluster(tmp_path, keys=True) as cluster:
         cluster.run(1, 1)
         taking, putting = Taking(cluster.client("bob")), Putting(cluster.client("alice"), "alice")
@@ -210,7 +210,7 @@ def test_a_stream_whose_right_is_lost_in_the_midst_is_kept_and_goes_on_with_the_
 # No room
 
 
-def test_a_disk_that_is_full_in_the_midst_of_a_train_takes_the_rest_when_there_is_space(cluster: Cluster) -> None:
+def test_a_disk_that_fills_up_within_a_train_takes_the_rest_when_there_is_space(cluster: Cluster) -> None:
     cluster.run(1, 1, store_bytes_max=4 * MIB, retention_hold_seconds=1.0, skew_seconds=0.1)
     taking, putting = Taking(cluster.client("bob")), Putting(cluster.client("alice"), "alice", padding=4000)
     taking.intend("a", True)
@@ -243,7 +243,7 @@ def flushed(putting: Putting) -> bool:
     return True
 
 
-def test_a_topic_that_is_full_in_the_midst_of_a_train_takes_the_rest_when_it_was_read(cluster: Cluster) -> None:
+def test_a_topic_that_fills_up_within_a_train_takes_the_rest_after_it_was_read(cluster: Cluster) -> None:
     cluster.run(1, 1, backlog_bytes_max=300_000, retention_hold_seconds=1.0, skew_seconds=0.1)
     taking, putting = Taking(cluster.client("bob")), Putting(cluster.client("alice"), "alice", padding=4000)
     taking.intend("a", True)
@@ -256,7 +256,7 @@ def test_a_topic_that_is_full_in_the_midst_of_a_train_takes_the_rest_when_it_was
     judged(cluster, putting, taking, "a")
 
 
-def test_of_a_train_whose_second_row_is_too_large_the_first_is_taken_and_the_answer_says_so(cluster: Cluster) -> None:
+def test_a_too_large_second_row_of_a_train_is_refused_and_the_first_is_taken(cluster: Cluster) -> None:
     cluster.run(1, 1, backlog_bytes_max=100_000)
     bob = cluster.client("bob")
     bob.subscribe("a")

@@ -1,4 +1,4 @@
-"""What the proxies say of themselves, asked all the time by threads: looking at it never waits."""
+"""The reports of the proxies, requested all the time by threads: a look at them never waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that speaks the protocol by itself: what the library would never send, or never that late."""
+"""A client that speaks the protocol by itself: messages that the library would never send, or never that late."""
 
 from __future__ import annotations
 

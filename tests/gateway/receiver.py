@@ -1,4 +1,4 @@
-"""A receiver of webhooks: a real HTTP server on a thread, which answers as it is told and keeps what came."""
+"""A receiver of webhooks: a real HTTP server on a thread, with answers set by a test and a record of requests."""
 
 from __future__ import annotations
 

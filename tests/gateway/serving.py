@@ -1,4 +1,4 @@
-"""A gateway as a process, and requests whose answers are held against its OpenAPI document."""
+"""A gateway as a process, and requests whose answers are checked against its OpenAPI document."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_client_is_opened_once_and_shared_while_it_is_used(cluster: Cluster, t
     run(cluster, tmp_path, scene)
 
 
-def test_one_that_nobody_uses_is_closed_and_opened_again_when_it_is_wanted(
+def test_an_unused_client_is_closed_and_opened_again_on_demand(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", -1.0)
@@ -55,7 +55,7 @@ def test_one_that_nobody_uses_is_closed_and_opened_again_when_it_is_wanted(
     run(cluster, tmp_path, scene)
 
 
-def test_where_there_are_as_many_as_may_be_the_one_goes_that_was_not_used_for_longest(
+def test_the_longest_unused_client_is_closed_at_the_limit(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "OPEN_CLIENTS_MAX", 2)
@@ -71,7 +71,7 @@ def test_where_there_are_as_many_as_may_be_the_one_goes_that_was_not_used_for_lo
     run(cluster, tmp_path, scene)
 
 
-def test_a_client_that_puts_stays_until_nothing_is_on_its_way(
+def test_a_putting_client_stays_open_until_its_puts_are_done(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", -1.0)

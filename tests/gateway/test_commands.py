@@ -56,14 +56,14 @@ def test_dead_letters_are_shown_with_why_and_nothing_that_a_terminal_obeys(
         assert (letter["error"], len(letter["body"])) == ("status 410", 5010)
 
 
-def test_what_goes_wrong_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_failure_has_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["webhook", "add", "t", "w", "ftp://x"]) == 2
     assert main(["webhook", "list", "t", "--gateway", "http://127.0.0.1:9"]) == 4
     assert main(["webhook", "list", "t", "--gateway", "nowhere"]) in {4, 8}
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_a_token_comes_with_the_line_that_recognises_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_new_token_comes_with_its_line_for_the_tokens_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gateway", "token", "alice"]) == 0
     token, line = capsys.readouterr().out.splitlines()
     user = parse_users([line], "f").find(token)
@@ -84,7 +84,7 @@ NOWHERE = [
 
 
 @pytest.mark.parametrize(("name", "value"), NOWHERE)
-def test_a_gateway_on_this_host_is_reached_whatever_the_environment_says(
+def test_a_gateway_on_this_host_is_reached_despite_proxy_variables(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
@@ -96,7 +96,7 @@ def test_a_gateway_on_this_host_is_reached_whatever_the_environment_says(
     ("SSL_CERT_FILE", "/nowhere/ca.pem", "https://127.0.0.1:9"),
     ("SSL_CERT_DIR", "/nowhere", "https://gateway.example"),
 ])  # fmt: skip
-def test_a_variable_that_is_needed_and_leads_nowhere_is_named(
+def test_a_needed_variable_with_a_bad_path_is_named(
     name: str, value: str, url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for other in (
@@ -118,7 +118,7 @@ def test_a_variable_that_is_needed_and_leads_nowhere_is_named(
 
 
 @pytest.mark.parametrize("body", [b"hello", b"", b"{}", b"[1]", b"[" * 5_000])
-def test_what_is_no_gateway_is_called_so_in_one_line(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_answer_of_no_gateway_is_named_in_one_line(body: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     with Receiver() as receiver:
         receiver.page = 200, body
         url = receiver.url.replace("http://", "http://me:Passw0rd@")

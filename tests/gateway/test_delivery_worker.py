@@ -1,4 +1,4 @@
-"""One webhook at work, of which each try counts: whatever a message holds, and whatever breaks."""
+"""One webhook at work: each try counts, for any message and any failure."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def posts(monkeypatch: pytest.MonkeyPatch, answer: Callable[[bytes], Outcome]) -
 
 
 @pytest.mark.parametrize("error", [RecursionError("too deep"), MemoryError(), KeyError("x"), UnicodeError("no")])
-def test_a_message_that_breaks_its_delivery_is_a_dead_letter_and_what_is_behind_it_goes_on(
+def test_a_message_that_breaks_its_delivery_is_a_dead_letter_and_later_ones_continue(
     monkeypatch: pytest.MonkeyPatch, pauses: list[int], error: Exception
 ) -> None:
     def answer(body: bytes) -> Outcome:
@@ -106,7 +106,7 @@ def test_a_message_that_breaks_its_delivery_is_a_dead_letter_and_what_is_behind_
     assert type(error).__name__ in letter.error
 
 
-def test_attempts_that_an_error_of_ours_ended_are_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_ended_by_an_internal_error_are_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     def answer(body: bytes) -> Outcome:
         raise RecursionError
 
@@ -119,7 +119,7 @@ def test_attempts_that_an_error_of_ours_ended_are_on_the_disk(monkeypatch: pytes
     assert one.last_failure.attempts == 1
 
 
-def test_a_disk_that_refuses_to_note_an_attempt_makes_it_count_all_the_same(
+def test_an_attempt_counts_though_the_disk_refuses_to_store_it(
     monkeypatch: pytest.MonkeyPatch, pauses: list[int]
 ) -> None:
     file, sent = Served(), posts(monkeypatch, lambda body: Outcome(delivered=True))
@@ -131,7 +131,7 @@ def test_a_disk_that_refuses_to_note_an_attempt_makes_it_count_all_the_same(
     assert one.dead_letters == 0
 
 
-def test_a_message_whose_row_cannot_be_read_is_given_up_like_others(
+def test_a_message_with_an_unreadable_row_becomes_a_dead_letter(
     monkeypatch: pytest.MonkeyPatch, pauses: list[int]
 ) -> None:
     file, sent = Served(), posts(monkeypatch, lambda body: Outcome(delivered=True))
@@ -173,7 +173,7 @@ def test_receivers_that_want_nothing_more_of_several_keys_at_once_end_the_webhoo
     asyncio.run(main())
 
 
-def test_what_was_taken_and_could_not_be_read_at_once_is_delivered_without_another_message(
+def test_a_taken_message_that_was_unreadable_at_first_is_delivered_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     file, sent, reads = Served(), posts(monkeypatch, lambda body: Outcome(delivered=True)), 0

@@ -1,4 +1,4 @@
-"""A gateway whose disk takes no more: it says so, what it answered stays true, and it goes on when there is room."""
+"""A gateway with a full disk: it refuses, its earlier answers stay true, and it continues when there is room."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PROGRAM = (
 )
 
 
-def test_what_the_disk_refuses_is_answered_507_and_is_not_put(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_full_disk_is_answered_507_and_nothing_is_put(cluster: Cluster, tmp_path: Path) -> None:
     with Gateway(cluster, tmp_path / "data") as gateway:
         gateway.subscribe("full", "s")
         gateway.put("full", b"before")

@@ -1,4 +1,4 @@
-"""A gateway whose directory is gone goes on with what the service has under its subscribers' names."""
+"""A gateway with a lost directory continues the subscriptions of its subscribers at the service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.gateway.serving import Gateway
 from tests.gateway.test_webhooks import hook
 
 
-def test_a_subscriber_goes_on_in_a_new_directory_and_is_told_what_is_doubtful(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_subscriber_continues_in_a_new_directory_with_doubtful_marks(cluster: Cluster, tmp_path: Path) -> None:
     with Gateway(cluster, tmp_path / "a") as lost:
         lost.subscribe("emptied", "s")
         lost.subscribe("emptied", "unread")
@@ -29,7 +29,7 @@ def test_a_subscriber_goes_on_in_a_new_directory_and_is_told_what_is_doubtful(cl
         assert all(one["doubtful"] for one in found[:-1])
 
 
-def test_a_subscriber_that_wants_the_end_gets_nothing_that_waits(gateway: Gateway) -> None:
+def test_a_subscriber_that_wants_the_end_gets_no_earlier_message(gateway: Gateway) -> None:
     path = "/topics/unwanted/subscribers/s"
     gateway.subscribe("unwanted", "s")
     for body in (b"1", b"2"):
@@ -41,7 +41,7 @@ def test_a_subscriber_that_wants_the_end_gets_nothing_that_waits(gateway: Gatewa
     assert [one["body"] for one in gateway.take("unwanted", "s", 1)] == ["3"]
 
 
-def test_a_webhook_is_told_what_is_doubtful(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_webhook_gets_the_doubtful_mark(cluster: Cluster, tmp_path: Path) -> None:
     with Receiver(lambda headers, body: 500) as receiver, Gateway(cluster, tmp_path / "a") as gateway:
         hook(gateway, "doubted", receiver.url)
         gateway.put("doubted", b"1")

@@ -73,7 +73,7 @@ def test_all_bodies_together_are_bounded() -> None:
     assert (raised.value.status, held.bytes) == (503, 3)
 
 
-def test_a_body_that_does_not_come_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_does_not_come_is_waited_for_only_to_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "BODY_SECONDS", 0.01)
     held = Held(1 << 30)
     with pytest.raises(Refused) as raised:
@@ -107,7 +107,7 @@ def test_a_truth_of_the_query_is_true_or_false(query: str, value: bool) -> None:
 
 
 @pytest.mark.parametrize("query", ["n=yes", "n=1", "n=", "n=True"])
-def test_what_is_neither_true_nor_false_is_refused(query: str) -> None:
+def test_a_value_other_than_true_or_false_is_refused(query: str) -> None:
     with pytest.raises(Problem, match="n must be true or false"):
         exchange([], Held(1 << 30), query=query).truth("n")
 
@@ -118,7 +118,7 @@ def test_what_is_neither_true_nor_false_is_refused(query: str) -> None:
     ("max=1&max=1", "max is given twice"),
     ("%00%0a=1", "'??' is not a parameter"), ("max%3D1", "not a parameter"),
 ])  # fmt: skip
-def test_a_query_has_what_is_known_and_each_once(query: str, said: str) -> None:
+def test_a_query_accepts_known_parameters_once_each(query: str, said: str) -> None:
     def check() -> None:
         check_query(QueryParams(query), frozenset({"wait", "max"}))
 
@@ -136,7 +136,7 @@ def test_a_query_has_what_is_known_and_each_once(query: str, said: str) -> None:
     (b"[" * 20_000, "bad-request"),
     (b'"' + b"x" * PARSED_BYTES_MAX + b'"', "too-large"),
 ])  # fmt: skip
-def test_json_that_says_what_to_do_is_small_and_refused_in_one_sentence(body: bytes, name: str) -> None:
+def test_a_json_request_is_small_and_refused_in_one_sentence(body: bytes, name: str) -> None:
     held = Held(1 << 30)
     with pytest.raises(Refused) as raised:
         asyncio.run(exchange([body], held).json())

@@ -162,7 +162,7 @@ def test_the_page_names_each_request(gateway: Gateway) -> None:
         assert all(word in REQUESTS for word in words), path
 
 
-def test_the_page_has_the_limits_as_they_are() -> None:
+def test_the_page_has_the_present_limits() -> None:
     table = REQUESTS.partition("## Limits")[2].partition("## Metrics")[0]
     for number in (
         limits.BODY_BYTES_MAX >> 20, limits.BODIES_BYTES_MAX >> 20, limits.HEADER_BYTES_MAX >> 10,

@@ -20,7 +20,7 @@ def metadata(message: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in message.items() if name.startswith(("key", "headers"))}
 
 
-def test_the_headers_of_a_request_are_its_messages_key_and_headers(gateway: Gateway) -> None:
+def test_the_headers_of_a_request_become_the_key_and_headers_of_its_message(gateway: Gateway) -> None:
     gateway.subscribe("beside", "s")
     gateway.put("beside", b"one", pubsub_key="k%FF", pubsub_header_trace="a b", pubsub_header_raw="%00%FF")
     gateway.put("beside", b"none")
@@ -36,7 +36,7 @@ def test_lines_have_the_requests_key_and_headers_each(gateway: Gateway) -> None:
     assert [metadata(one) for one in gateway.take("beside2", "s", 2)] == [{"key": "k", "headers": {"a": "b"}}] * 2
 
 
-def test_what_a_poll_handed_out_can_be_put_again_line_by_line(gateway: Gateway) -> None:
+def test_polled_messages_can_be_put_again_line_by_line(gateway: Gateway) -> None:
     wanted = [
         {"body": "one", "key": "k", "headers": {"a": "1", "Case": "kept"}},
         {"body": "two"},
@@ -55,7 +55,7 @@ def test_what_a_poll_handed_out_can_be_put_again_line_by_line(gateway: Gateway) 
         lines = "\n".join(map(json.dumps, kept)).encode()
 
 
-def test_a_large_body_of_messages_is_read_whole(gateway: Gateway) -> None:
+def test_a_large_body_of_messages_is_read_completely(gateway: Gateway) -> None:
     gateway.subscribe("beside5", "s")
     lines = b"\n".join(b'{"body": "%d%s", "key": "%d"}' % (number, b"x" * 1_000, number) for number in range(400))
     assert gateway.ask("POST", "/topics/beside5/messages", lines, **MESSAGES).json()["count"] == 400
@@ -69,7 +69,7 @@ def test_a_large_body_of_messages_is_read_whole(gateway: Gateway) -> None:
     {"pubsub_kye": "a typing error"},
     MESSAGES | {"pubsub_key": "k"},
 ])  # fmt: skip
-def test_what_is_not_allowed_is_refused_and_nothing_is_put(gateway: Gateway, headers: dict[str, str]) -> None:
+def test_invalid_headers_are_refused_and_nothing_is_put(gateway: Gateway, headers: dict[str, str]) -> None:
     gateway.subscribe("beside6", "s")
     answer = gateway.ask("POST", "/topics/beside6/messages", b'{"body": "x"}', **headers)
     assert (answer.status_code, answer.json()["type"]) == (400, "urn:pubsub:problem:bad-request")
@@ -99,14 +99,14 @@ def test_another_key_or_header_under_an_idempotency_key_is_another_request(gatew
         assert (answer.status_code, answer.json()["type"]) == (422, "urn:pubsub:problem:key-reused")
 
 
-def test_an_event_of_a_stream_has_them(gateway: Gateway) -> None:
+def test_an_event_of_a_stream_has_key_and_headers(gateway: Gateway) -> None:
     gateway.subscribe("beside10", "s")
     gateway.put("beside10", b"one", pubsub_key="k", pubsub_header_a="1")
     with gateway.events("beside10", "s") as events:
         assert metadata(json.loads(next(events)["data"])) == {"key": "k", "headers": {"a": "1"}}
 
 
-def test_a_webhook_has_them_as_headers_and_its_dead_letters_keep_them(gateway: Gateway) -> None:
+def test_a_webhook_has_key_and_headers_and_its_dead_letters_keep_them(gateway: Gateway) -> None:
     with Receiver(lambda headers, body: 410 if body == b"last" else 204) as receiver:
         hook(gateway, "beside11", receiver.url)
         gateway.put("beside11", b"one", pubsub_key="k%FF", pubsub_header_trace_id="a%0D%0Aset-cookie: b")

@@ -80,7 +80,7 @@ def bodies(gateway: Gateway, topic: str, count: int) -> list[str]:
 
 
 @needs("java")
-def test_javas_own_client_puts_what_it_sends(gateway: Gateway, tmp_path: Path) -> None:
+def test_the_standard_java_client_puts_its_bodies(gateway: Gateway, tmp_path: Path) -> None:
     gateway.subscribe("java", "s")
     (tmp_path / "Put.java").write_text(PUT_JAVA)
     url = f"{gateway.url}/topics/java/messages"
@@ -89,7 +89,7 @@ def test_javas_own_client_puts_what_it_sends(gateway: Gateway, tmp_path: Path) -
 
 
 @needs("node")
-def test_node_puts_what_it_sends(gateway: Gateway, tmp_path: Path) -> None:
+def test_a_node_client_puts_its_bodies(gateway: Gateway, tmp_path: Path) -> None:
     gateway.subscribe("node", "s")
     (tmp_path / "put.js").write_text(PUT_NODE)
     assert said("node", str(tmp_path / "put.js"), f"{gateway.url}/topics/node/messages") == ["201"] * 3
@@ -98,7 +98,7 @@ def test_node_puts_what_it_sends(gateway: Gateway, tmp_path: Path) -> None:
 
 @needs("curl")
 @pytest.mark.parametrize("flags", [["--http2"], ["--http2", "-H", "Transfer-Encoding: chunked"], ["--http1.0"]])
-def test_curl_puts_what_it_sends(gateway: Gateway, flags: list[str]) -> None:
+def test_the_command_curl_puts_its_bodies(gateway: Gateway, flags: list[str]) -> None:
     topic = f"curl-{len(flags)}-{flags[0].strip('-')}"
     gateway.subscribe(topic, "s")
     url = f"{gateway.url}/topics/{topic}/messages"
@@ -129,7 +129,7 @@ def test_an_offer_with_an_idempotency_key_stores_the_body_under_it(gateway: Gate
     assert bodies(gateway, "offered", 1) == ["hello"]
 
 
-def test_a_stream_that_offers_an_upgrade_is_one_and_its_end_is_noticed(gateway: Gateway) -> None:
+def test_a_stream_with_an_upgrade_offer_works_and_its_end_is_noticed(gateway: Gateway) -> None:
     gateway.subscribe("offered-stream", "s")
     line = "GET /topics/offered-stream/stream?subscriber=s HTTP/1.1"
     assert b"retry: 1000" in spoken(gateway, line, "Host: localhost", *OFFER, until=b"retry: 1000\n\n")
@@ -164,7 +164,7 @@ def test_head_is_get_without_content(gateway: Gateway, path: str) -> None:
     assert asked.headers["content-type"] == got.headers["content-type"]
 
 
-def test_what_waits_for_messages_has_no_head(gateway: Gateway) -> None:
+def test_a_waiting_request_refuses_the_method_head(gateway: Gateway) -> None:
     gateway.subscribe("no-head", "s")
     for path in ("/live", "/topics/no-head/stream?subscriber=s", "/topics/no-head/subscribers/s/messages"):
         answer = CLIENT.head(gateway.url + path)
@@ -207,7 +207,7 @@ def test_a_compressed_body_that_is_not_taken_puts_nothing(
     ["Idempotency-Key: a", "Content-Type: text/plain", "Authorization: Bearer x", "Host: localhost", "Pubsub-Key: k",
      "Content-Encoding: identity", "Content-Length: 1", "Last-Event-ID: 1", "Origin: http://localhost"],
 )  # fmt: skip
-def test_a_header_that_a_request_has_once_is_refused_where_it_comes_twice(gateway: Gateway, field: str) -> None:
+def test_a_repeated_header_is_refused(gateway: Gateway, field: str) -> None:
     lines = ["POST /topics/doubled/messages HTTP/1.1", "Connection: close", field, field.lower()]
     more = [line for line in ("Host: localhost", "Content-Length: 1") if not field.startswith(line[:5])]
     answer = spoken(gateway, *lines, *more, content=b"x")

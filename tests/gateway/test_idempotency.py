@@ -20,7 +20,7 @@ def transaction() -> Iterator[Transaction]:
         yield Transaction(db, None)  # type: ignore[arg-type]
 
 
-def test_what_was_kept_is_found_under_its_key_and_topic(transaction: Transaction) -> None:
+def test_a_kept_result_is_found_by_its_key_and_topic(transaction: Transaction) -> None:
     assert idempotency.find(transaction, "t", "k", b"p") is None
     idempotency.keep(transaction, "t", "k", b"p", "c/s", [(5, 2), (9, 1)])
     assert idempotency.find(transaction, "t", "k", b"p") == ("c/s", [(5, 2), (9, 1)])

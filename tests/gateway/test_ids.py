@@ -9,7 +9,7 @@ from pubsub.gateway.ids import message_id, ranges
 
 
 @given(st.sets(st.integers(1, 60)))
-def test_runs_hold_the_same_counters(counters: set[int]) -> None:
+def test_runs_have_the_same_counters(counters: set[int]) -> None:
     ordered = sorted(counters)
     runs = ranges(ordered)
     assert [number for first, count in runs for number in range(first, first + count)] == ordered
@@ -21,5 +21,5 @@ def test_a_range_is_one_run() -> None:
     assert ranges(range(0)) == []
 
 
-def test_an_id_names_the_state_that_put_and_its_number() -> None:
+def test_an_id_names_the_publisher_and_the_counter() -> None:
     assert message_id("http.alice/00ff", 7) == "00ff-7"

@@ -1,4 +1,4 @@
-"""Whether bytes are JSON: as `json.loads` says, at any depth, and without holding other threads up."""
+"""The check for JSON: it agrees with `json.loads`, at any depth, and delays no other thread."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def taken(text: str) -> bool:
 
 
 @given(VALUES, st.sampled_from([None, 1]), st.booleans())
-def test_what_was_written_as_json_is_json(value: object, indent: int | None, ascii_: bool) -> None:
+def test_json_written_by_python_is_accepted(value: object, indent: int | None, ascii_: bool) -> None:
     assert scan(json.dumps(value, indent=indent, ensure_ascii=ascii_))
 
 
 @settings(max_examples=300)
 @given(VALUES, st.data())
-def test_what_was_changed_somewhere_is_judged_as_by_pythons_module(value: object, data: st.DataObject) -> None:
+def test_changed_json_is_judged_as_by_pythons_module(value: object, data: st.DataObject) -> None:
     text = json.dumps(value)
     place = data.draw(st.integers(0, len(text)))
     put = data.draw(st.text(alphabet='[]{},:"\\ \n0123.eE+-tfnuNIa\x00', max_size=2))
@@ -70,7 +70,7 @@ def test_more_parts_than_are_taken_at_once_are_read_too(count: int) -> None:
 
 @pytest.mark.parametrize("depth", [10, 2_000, 60_000])
 @pytest.mark.parametrize(("epoch", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
-def test_depth_is_no_matter(depth: int, epoch: bytes, closing: bytes) -> None:
+def test_the_depth_of_json_is_unlimited(depth: int, epoch: bytes, closing: bytes) -> None:
     assert is_json(epoch * depth + b"1" + closing * depth)
     assert not is_json(epoch * depth + b"1" + closing * (depth - 1))
     assert not is_json(epoch * depth)
@@ -78,7 +78,7 @@ def test_depth_is_no_matter(depth: int, epoch: bytes, closing: bytes) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32-be"])
 @pytest.mark.parametrize("size", [1, json_check.PARSED_BYTES_MAX])
-def test_json_is_known_in_every_encoding_that_it_may_have(encoding: str, size: int) -> None:
+def test_json_is_recognized_in_every_allowed_encoding(encoding: str, size: int) -> None:
     assert is_json(json.dumps("ö" * size, ensure_ascii=False).encode(encoding))
     assert not is_json(b'"' + b"\xff" * size + b'"')
 
@@ -89,7 +89,7 @@ def test_a_number_may_have_more_digits_than_python_reads() -> None:
     assert is_json(b"9" * json_check.PARSED_BYTES_MAX + b"9")
 
 
-def test_a_text_that_takes_more_steps_than_it_may_is_none() -> None:
+def test_a_text_beyond_the_limit_of_steps_is_no_json() -> None:
     assert scan("[[[[]]]]", 4)
     assert not scan("[[[[]]]]", 3)
 

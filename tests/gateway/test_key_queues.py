@@ -47,7 +47,7 @@ def test_a_lane_that_waits_holds_up_no_other() -> None:
     assert first.attempts == 1
 
 
-def test_what_waits_for_its_back_off_can_be_hurried() -> None:
+def test_a_delivery_in_its_back_off_can_be_hurried() -> None:
     lanes = KeyQueues(8)
     lanes.add(Delivery(1, b""))
     (one,) = lanes.begin(0.0)[0]
@@ -79,7 +79,7 @@ def test_a_lane_that_is_long_does_not_keep_a_later_one_waiting() -> None:
     assert [one.key for one in lanes.begin(5.0)[0]] == [b"b"]
 
 
-def test_what_is_on_its_way_is_not_hurried_and_what_failed_behind_it_is() -> None:
+def test_a_running_delivery_is_not_hurried_and_failed_ones_behind_it_are() -> None:
     lanes = KeyQueues(8)
     for number, attempts in enumerate((1, 1, 0)):
         lanes.add(Delivery(number, b"", attempts, 1e9))

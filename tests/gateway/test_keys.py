@@ -17,7 +17,7 @@ from tests.gateway.serving import Gateway
 pytestmark = pytest.mark.slow
 
 
-def test_a_user_acts_by_its_own_key_and_what_the_cluster_denies_is_told(tmp_path: Path) -> None:
+def test_a_user_acts_by_its_own_key_and_gets_denials_of_the_cluster(tmp_path: Path) -> None:
     with Cluster(tmp_path, keys=True) as cluster:
         cluster.run(1, 1)
         assert cluster.keys is not None

@@ -75,7 +75,7 @@ def end(parts: list[Writer] | list[Poller | Streamer]) -> None:
             raise part.error
 
 
-def test_the_checker_objects_to_each_kind_of_harm() -> None:
+def test_the_checker_finds_each_kind_of_harm() -> None:
     put = {"a-0": "i0", "a-1": "i1", "b-0": "i2"}
     fine = [("a-0", "i0"), ("b-0", "i2"), ("a-1", "i1")]
     assert objections(put, fine, "x") == []

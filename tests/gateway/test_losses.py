@@ -1,4 +1,4 @@
-"""Dead letters of HTTP subscribers: what they were never handed, by the gateway, on the page, and no other's."""
+"""Dead letters of HTTP subscribers: their undelivered messages, in the gateway and on the page, and no other's."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def client() -> Client:
     return Client()
 
 
-def test_pages_are_by_number_and_tell_whether_there_are_more(client: Client) -> None:
+def test_pages_are_by_number_and_name_the_following_page(client: Client) -> None:
     for number in range(5):
         client.db.execute(ADD, lost("other" if number == 2 else "t", number))
     first, following = losses.page(client, "t", 0, 2)  # type: ignore[arg-type]
@@ -66,7 +66,7 @@ def test_pages_are_by_number_and_tell_whether_there_are_more(client: Client) -> 
     assert losses.count(client, "t") == 4  # type: ignore[arg-type]
 
 
-def test_a_letter_with_a_body_has_its_key_and_headers_and_large_ones_end_a_page(
+def test_a_dead_letter_has_its_key_and_headers_and_large_ones_end_a_page(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(losses, "DEAD_LETTERS_BYTES_MAX", 10)
@@ -78,7 +78,7 @@ def test_a_letter_with_a_body_has_its_key_and_headers_and_large_ones_end_a_page(
     assert following == 1
 
 
-def test_the_newest_stay_and_what_is_still_to_be_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_newest_and_the_unreported_dead_letters_stay(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "LOSSES_MAX", 3)
     for number in range(4):
         client.db.execute(ADD, lost("t", number))
@@ -92,7 +92,7 @@ def test_the_newest_stay_and_what_is_still_to_be_told(client: Client, monkeypatc
     assert LOSSES_MAX == 10_000
 
 
-def test_what_is_forgotten_leaves_other_topics_alone(client: Client) -> None:
+def test_forgetting_a_topic_leaves_other_topics_unchanged(client: Client) -> None:
     for topic in ("t", "other"):
         client.db.execute(ADD, lost(topic, 1))
         client.db.execute("INSERT INTO pubsub_untold VALUES (last_insert_rowid(), ?)", (topic,))
@@ -123,7 +123,7 @@ def dead_letters(gateway: Gateway, query: str = "") -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_what_a_subscriber_lost_is_told_until_it_is_removed(losing: Gateway) -> None:
+def test_the_losses_of_a_subscriber_are_listed_until_it_is_removed(losing: Gateway) -> None:
     found = dead_letters(losing, "?max=2")
     assert found["dead_letters"][0] == {
         "id": "lost-a.00..a.09", "lost": "disk 0 is gone", "position": "a.00..a.09", "number": 1, "attempts": 0,
@@ -145,7 +145,7 @@ def test_what_a_subscriber_lost_is_told_until_it_is_removed(losing: Gateway) -> 
 
 @in_browser
 @pytest.mark.slow
-def test_the_page_shows_what_a_subscriber_lost(losing: Gateway) -> None:
+def test_the_page_shows_the_losses_of_a_subscriber(losing: Gateway) -> None:
     with Browser() as browser:
         browser.go(f"{losing.url}/#/topics/shown")
         until(lambda: "Dead letters" in browser.text("#subscribers"), "the subscriber has a link to them")

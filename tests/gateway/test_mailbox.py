@@ -1,4 +1,4 @@
-"""A subscriber's mailbox, on a real client: what is taken, confirmed, lost and numbered."""
+"""A subscriber's mailbox, on a real client: taken, confirmed and lost messages, and their numbers."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def put(box: Mailbox, count: int) -> None:
     await box.client.put_many(box.topic, [b"%d" % number for number in range(count)])
 
 
-def test_what_is_taken_is_numbered_and_stays_until_it_is_confirmed(cluster: Cluster, tmp_path: Path) -> None:
+def test_taken_messages_are_numbered_and_stay_until_they_are_confirmed(cluster: Cluster, tmp_path: Path) -> None:
     async def scene(box: Mailbox) -> None:
         assert box.place() == Place()
         await put(box, 5)
@@ -105,7 +105,7 @@ def test_a_loss_is_taken_like_a_message(cluster: Cluster, tmp_path: Path, monkey
     run(cluster, tmp_path, scene)
 
 
-def test_a_poll_that_nobody_answers_is_told_so(
+def test_a_poll_without_an_answer_of_the_service_gets_an_error(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from pubsub.gateway import polling
@@ -136,7 +136,7 @@ def test_a_batch_beyond_the_last_one_cannot_be_confirmed(cluster: Cluster, tmp_p
     run(cluster, tmp_path, scene)
 
 
-def test_messages_are_json_whatever_is_in_them() -> None:
+def test_a_message_with_any_content_is_json() -> None:
     mail = Mail(1, "a.1", "c/ab", 2**62, 5, b"\xff", '"ü\\\n'.encode(), "", 0, 0.0)
     found = json.loads(msgspec.json.encode(mail.facts()))
     assert found == {
@@ -150,7 +150,7 @@ def test_messages_are_json_whatever_is_in_them() -> None:
     }
 
 
-def test_only_a_message_that_may_have_been_processed_says_so() -> None:
+def test_only_a_message_that_may_have_been_processed_is_marked_doubtful() -> None:
     mail = Mail(1, "a.1", "c/ab", 1, 5, b"", b"one", "", 0, 0.0)
     for beginnings in (False, True):
         assert b"doubtful" not in msgspec.json.encode(mail.facts(beginnings=beginnings))
@@ -159,7 +159,7 @@ def test_only_a_message_that_may_have_been_processed_says_so() -> None:
 
 
 @pytest.mark.parametrize("lacking", [("headers", "doubtful"), ("doubtful",)])
-def test_the_mailbox_of_an_earlier_release_gets_its_columns_and_keeps_its_messages(
+def test_a_mailbox_of_an_earlier_release_gets_its_columns_and_keeps_its_messages(
     cluster: Cluster, tmp_path: Path, lacking: tuple[str, ...]
 ) -> None:
     tables = list(module.TABLES)

@@ -1,4 +1,4 @@
-"""What a mailbox keeps of its batch, of confirmations and of dead letters, in its tables alone."""
+"""The rows of a mailbox for its batch, its confirmations and its dead letters, in its tables alone."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ def mailbox(file: File) -> Mailbox:
     return Mailbox(file, "t")  # type: ignore[arg-type]
 
 
-def test_a_batch_that_is_handed_out_is_noted_and_later_messages_are_not_of_it(file: File) -> None:
+def test_an_opened_batch_is_recorded_and_excludes_later_messages(file: File) -> None:
     add(file, b"1", b"2", opened=True)
     add(file, b"3")
     assert mailbox(file).place() == Place(last=3, confirmed=0, opened=2)
 
 
-def test_what_did_not_come_yet_cannot_be_confirmed(file: File) -> None:
+def test_a_message_that_has_not_come_cannot_be_confirmed(file: File) -> None:
     add(file, b"1", b"2")
     confirm(file, 9)
     add(file, b"3")
@@ -67,14 +67,14 @@ def test_what_did_not_come_yet_cannot_be_confirmed(file: File) -> None:
     assert [mail.body for mail in mailbox(file).after(2, 10)] == [b"3"]
 
 
-def test_confirming_leaves_dead_letters_where_they_are(file: File) -> None:
+def test_confirming_leaves_dead_letters(file: File) -> None:
     add(file, b"1", b"2")
     file.db.execute("UPDATE gateway_mail SET letter = 1 WHERE number = 1")
     confirm(file, 2)
     assert file.read("SELECT number FROM gateway_mail") == [(1,)]
 
 
-def test_a_dead_letter_says_how_when_and_after_how_many_tries_it_failed(file: File) -> None:
+def test_a_dead_letter_has_its_error_its_time_and_its_attempts(file: File) -> None:
     add(file, b"1", b"2", b"3")
     rows.failed(mailbox(file), 1, 1, 99.0, "status 500")
     rows.dead_letter(mailbox(file), 1, "status 502", 12.5)
@@ -90,7 +90,7 @@ def test_a_dead_letter_says_how_when_and_after_how_many_tries_it_failed(file: Fi
     assert found == Failure("a-2", "the receiver answered 410", 0)
 
 
-def test_of_large_dead_letters_an_answer_holds_so_many_bytes_and_always_one(file: File) -> None:
+def test_an_answer_with_large_dead_letters_is_bounded_and_has_at_least_one(file: File) -> None:
     large = b"x" * (DEAD_LETTERS_BYTES_MAX // 2 + 1)
     add(file, large, large, b"3")
     rows.dead_letter_all(mailbox(file), "x", 1.0)

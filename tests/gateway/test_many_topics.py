@@ -38,7 +38,7 @@ def ask(url: str, path: str) -> tuple[dict[str, Any], int]:
     return dict(answer.json()), len(answer.content)
 
 
-def test_a_page_of_topics_is_small_whatever_there_is_besides(url: str) -> None:
+def test_a_page_of_topics_is_small_in_any_cluster(url: str) -> None:
     found, size = ask(url, "/topics?max=50&subscribers=0")
     assert (found["total"], len(found["topics"]), found["next"]) == (TOPICS, 50, names()[49])
     assert size < 25 * KIB
@@ -67,7 +67,7 @@ def test_a_part_of_a_name_finds_topics_and_no_order_leaves_one_out(url: str) -> 
     assert backlogs == sorted(backlogs, reverse=True)
 
 
-def test_what_the_page_is_sent_live_stays_small_after_the_hour(url: str) -> None:
+def test_the_live_facts_stay_small_after_an_hour(url: str) -> None:
     with CLIENT.stream("GET", f"{url}/live") as answer:
         events = parsed(answer.iter_lines())
         sizes = [len(next(events)["data"]) for _ in range(2)]
@@ -79,7 +79,7 @@ def test_what_the_page_is_sent_live_stays_small_after_the_hour(url: str) -> None
 
 
 @pytest.mark.skipif(DRIVER is None and not REQUIRED, reason="no chromedriver is here: the page was not tried")
-def test_the_page_shows_searches_sorts_and_turns_them_by_the_keyboard(url: str) -> None:
+def test_the_page_shows_searches_sorts_and_pages_topics_by_the_keyboard(url: str) -> None:
     with Browser() as browser:
         browser.go(f"{url}/")
         until(lambda: browser.text("#total") == "10,000", "they are counted")

@@ -1,4 +1,4 @@
-"""Keys and headers as HTTP and JSON have them: nothing is changed on the way, and what is not allowed is refused."""
+"""Keys and headers in HTTP and JSON: they are unchanged on the way, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VALUE = re.compile(r"(?:[!-~](?:[ -~]*[!-~])?)?")  # The same, section 5.5, of A
 
 
 @given(st.binary(max_size=50), st.dictionaries(LOWER, st.binary(max_size=50), max_size=8))
-def test_what_http_headers_say_is_what_was_put(key: bytes, headers: dict[str, bytes]) -> None:
+def test_http_headers_carry_the_key_and_headers_of_a_put(key: bytes, headers: dict[str, bytes]) -> None:
     block = encode_headers(headers)
     fields = http_headers(key, block, 1 << 20)
     assert all(FIELD.fullmatch(name) and VALUE.fullmatch(value) for name, value in fields.items())
@@ -33,7 +33,7 @@ def test_what_http_headers_say_is_what_was_put(key: bytes, headers: dict[str, by
 
 
 @given(st.binary(max_size=50), st.binary(max_size=50), HEADERS)
-def test_what_json_says_is_what_was_put(body: bytes, key: bytes, headers: dict[str, bytes]) -> None:
+def test_json_carries_the_message_of_a_put(body: bytes, key: bytes, headers: dict[str, bytes]) -> None:
     facts = json_fields(key, encode_headers(headers)) | text_or_base64("body", body)
     (found,) = read_lines([json.dumps(facts).encode()])
     assert (found.body, found.key) == (body, key)
@@ -42,7 +42,7 @@ def test_what_json_says_is_what_was_put(body: bytes, key: bytes, headers: dict[s
 
 
 @given(st.lists(st.tuples(st.text(max_size=30).map(lambda name: "pubsub-" + name), st.text(max_size=30))))
-def test_whatever_headers_say_it_is_taken_or_refused(fields: list[tuple[str, str]]) -> None:
+def test_any_headers_are_accepted_or_refused(fields: list[tuple[str, str]]) -> None:
     latin = [(name.encode("latin-1", "replace").decode("latin-1").lower(), value.encode("latin-1", "replace")
               .decode("latin-1")) for name, value in fields]  # fmt: skip
     with contextlib.suppress(Problem):
@@ -54,7 +54,7 @@ def test_whatever_headers_say_it_is_taken_or_refused(fields: list[tuple[str, str
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(
         st.sampled_from(["body", "key", "headers", "body_base64", "key_base64", "headers_base64"]), inner),
 ).map(lambda value: json.dumps(value).encode())))  # fmt: skip
-def test_whatever_a_line_is_it_is_taken_or_refused(line: bytes) -> None:
+def test_any_line_is_accepted_or_refused(line: bytes) -> None:
     with contextlib.suppress(Problem):
         read_lines([line])
 
@@ -68,7 +68,7 @@ def test_text_is_readable_and_other_bytes_are_escaped() -> None:
     }
 
 
-def test_text_that_was_sent_as_it_is_arrives_as_its_bytes() -> None:
+def test_unescaped_text_arrives_as_its_bytes() -> None:
     assert read_http([("pubsub-key", "ü".encode().decode("latin-1"))]) == ("ü".encode(), b"")
 
 
@@ -87,7 +87,7 @@ def test_text_that_was_sent_as_it_is_arrives_as_its_bytes() -> None:
     [("pubsub-header-a", "x" * MESSAGE_HEADERS_BYTES_MAX)],
     [(f"pubsub-header-{number}", "") for number in range(MESSAGE_HEADERS_MAX + 1)],
 ])  # fmt: skip
-def test_what_is_not_allowed_in_headers_is_refused_in_one_sentence(fields: list[tuple[str, str]]) -> None:
+def test_invalid_headers_are_refused_in_one_sentence(fields: list[tuple[str, str]]) -> None:
     with pytest.raises(Problem) as raised:
         read_http(fields)
     assert raised.value.status == 400
@@ -112,7 +112,7 @@ def test_what_is_not_allowed_in_headers_is_refused_in_one_sentence(fields: list[
     (b'{"body": "a", "headers": {"a": "1"}, "headers_base64": {"a": ""}}', "given twice"),
     (b'{"body": "a", "headers": {"a b": "1"}}', "'a b' is not allowed"),
 ])  # fmt: skip
-def test_a_line_that_is_no_message_is_refused_by_its_number(line: bytes, said: str) -> None:
+def test_an_invalid_line_is_refused_by_its_number(line: bytes, said: str) -> None:
     with pytest.raises(Problem, match=rf"^Line 2: .*{re.escape(said)}") as raised:
         read_lines([b'{"body": ""}', line])
     assert raised.value.status == 400
@@ -141,7 +141,7 @@ def test_a_message_needs_a_body_only() -> None:
     assert read_lines([b'{"body_base64": "/w=="}']) == [Wanted(b"\xff", b"", b"")]
 
 
-def test_what_a_receiver_would_not_take_is_left_out_and_named() -> None:
+def test_headers_too_large_for_a_receiver_are_omitted_and_named() -> None:
     block = encode_headers({"a": b"x" * 100})
     assert http_headers(b"k" * 100, block, 1 << 10).keys() == {"pubsub-key", "pubsub-header-a"}
     assert http_headers(b"k", block, 50) == {"pubsub-key": "k", "pubsub-omitted": "headers"}
@@ -151,7 +151,7 @@ def test_what_a_receiver_would_not_take_is_left_out_and_named() -> None:
 
 
 @pytest.mark.parametrize("shift", range(4))
-def test_of_a_large_text_the_beginning_is_shown_and_no_part_of_a_character(shift: int) -> None:
+def test_the_preview_of_a_large_text_ends_at_a_character(shift: int) -> None:
     text = "a" * shift + "\N{GRINNING FACE}" * PREVIEW_BODY_BYTES
     found = preview(b"", b"", text.encode())
     assert found["cut"] == ["body"]
@@ -160,7 +160,7 @@ def test_of_a_large_text_the_beginning_is_shown_and_no_part_of_a_character(shift
 
 
 @given(st.binary(max_size=3 * PREVIEW_KEY_BYTES), st.binary(max_size=2 * PREVIEW_BODY_BYTES))
-def test_of_whatever_is_large_the_beginning_is_shown(key: bytes, body: bytes) -> None:
+def test_the_preview_of_a_large_message_shows_the_beginnings(key: bytes, body: bytes) -> None:
     found = preview(key, encode_headers({"a": b"\xff"}), body)
     assert (found["bytes"], found["headers_base64"]) == (len(body), {"a": "/w=="})
     for name, value, most in (("key", key, PREVIEW_KEY_BYTES), ("body", body, PREVIEW_BODY_BYTES)):

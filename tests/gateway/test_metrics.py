@@ -25,7 +25,7 @@ def samples(text: bytes) -> dict[tuple[str, tuple[str, ...]], float]:
     return {(one.name, tuple(one.labels.values())): one.value for family in families for one in family.samples}
 
 
-def test_the_cluster_is_told_as_its_report_has_it() -> None:
+def test_the_metrics_show_the_report_of_the_cluster() -> None:
     found = samples(exposition(Requests(), Facts({"pubsub_x": (2, "x")}, {"pubsub_y_bytes": (3, "y")}, REPORT)))
     assert found["pubsub_x_total", ()] == 2
     assert found["pubsub_y_bytes", ()] == 3
@@ -39,7 +39,7 @@ def test_the_cluster_is_told_as_its_report_has_it() -> None:
     assert found["pubsub_metrics_left_out", ("topics",)] == found["pubsub_metrics_left_out", ("subscribers",)] == 0
 
 
-def test_what_has_no_line_of_its_own_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_topics_and_subscribers_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "METRICS_TOPICS_MAX", 2)
     monkeypatch.setattr(metrics, "METRICS_SUBSCRIBERS_MAX", 4)
     (topic,) = REPORT["topics"]
@@ -53,7 +53,7 @@ def test_what_has_no_line_of_its_own_is_counted(monkeypatch: pytest.MonkeyPatch)
     assert found["pubsub_metrics_left_out", ("subscribers",)] == 5
 
 
-def test_where_nobody_answers_that_is_told_and_nothing_of_the_cluster() -> None:
+def test_the_metrics_without_an_answer_show_only_the_gateway() -> None:
     found = samples(exposition(Requests(), Facts({}, {}, None)))
     told = {name: value for (name, _), value in found.items() if name.startswith("pubsub_")}
     assert told == {"pubsub_up": 0, "pubsub_process_info": 1}
@@ -70,7 +70,7 @@ def test_requests_are_counted_by_method_route_and_status() -> None:
     assert found["pubsub_gateway_request_seconds_count", route] == 3
 
 
-def test_methods_that_a_peer_makes_up_are_told_as_one() -> None:
+def test_unknown_methods_are_counted_as_one() -> None:
     requests = Requests()
     for number in range(5):
         requests.answered(f"X{number}", "none", 405, 0.001)

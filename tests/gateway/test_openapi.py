@@ -1,4 +1,4 @@
-"""The document: it is whole, it is what the gateway serves, and every operation was answered as it says."""
+"""The document: it is complete, it describes the served operations, and every operation is answered accordingly."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_every_schema_is_one_and_every_reference_leads_to_one() -> None:
     assert set(references(document())) <= {f"#/components/schemas/{name}" for name in schemas}
 
 
-def test_every_operation_has_a_name_of_its_own_and_says_what_is_in_its_path() -> None:
+def test_every_operation_has_its_own_name_and_declares_its_path_parameters() -> None:
     names = []
     for path, item in document()["paths"].items():
         declared = {one["name"] for one in item.get("parameters", []) if one["in"] == "path"}
@@ -64,7 +64,7 @@ def test_every_operation_has_a_name_of_its_own_and_says_what_is_in_its_path() ->
     assert len(names) == len(set(names))
 
 
-def test_what_is_described_is_what_is_served(tmp_path: Path) -> None:
+def test_the_described_operations_are_the_served_ones(tmp_path: Path) -> None:
     async def served() -> set[tuple[str, str]]:
         app = App(ClientSettings(), tmp_path, Users(), dict, Nothing(), lambda *_: {})
         await app.close()

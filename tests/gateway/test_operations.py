@@ -1,4 +1,4 @@
-"""What operators have done over HTTP, on a cluster of two servers."""
+"""The requests of operators over HTTP, on a cluster of two servers."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ def in_a_browser(gateway: Gateway, first: str, other: str) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, [], {"to": 1}, {"to": "s1", "more": 1}, {"to": "a b"}])
-def test_what_is_no_move_is_refused(gateway: Gateway, body: object) -> None:
+def test_an_invalid_move_is_refused(gateway: Gateway, body: object) -> None:
     assert gateway.ask("POST", "/topics/moved/move", body).status_code == 400
 
 
-def test_who_may_not_operate_does_not(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_user_without_the_right_to_operate_is_refused(cluster: Cluster, tmp_path: Path) -> None:
     token = new_token()
     tokens = tmp_path / "tokens"
     tokens.write_text(f"viewer th_{digest(token)} put=* get=* status\n")

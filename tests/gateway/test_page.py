@@ -1,4 +1,4 @@
-"""The page in a real browser, where there is one; and what it is made of, everywhere."""
+"""The page in a real browser, if there is one; and its files, everywhere."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_rates_are_made_of_two_reports_by_the_monotonic_clock() -> None:
     }
 
 
-def test_an_hour_is_kept_and_no_more() -> None:
+def test_one_hour_of_history_is_kept() -> None:
     history = History()
     for number in range(SAMPLES_MAX + 5):
         history.add(report(number), float(number), float(number))
@@ -54,7 +54,7 @@ def test_an_hour_is_kept_and_no_more() -> None:
     assert history.samples[0].at == 5.0
 
 
-def test_the_page_asks_no_other_host_and_runs_nothing_that_is_not_its_own(gateway: Gateway) -> None:
+def test_the_page_asks_no_other_host_and_runs_only_its_own_code(gateway: Gateway) -> None:
     answer = gateway.ask("GET", "/")
     assert "default-src 'self'" in answer.headers["content-security-policy"]
     text = "".join(gateway.ask("GET", path).text for path in FILES)
@@ -63,7 +63,7 @@ def test_the_page_asks_no_other_host_and_runs_nothing_that_is_not_its_own(gatewa
     assert "innerHTML" not in text
 
 
-def test_what_the_page_shows_comes_live(gateway: Gateway) -> None:
+def test_the_live_stream_has_the_facts_of_the_page(gateway: Gateway) -> None:
     with CLIENT.stream("GET", f"{gateway.url}/live") as answer:
         facts = json.loads(next(parsed(answer.iter_lines()))["data"])
     assert [(one["id"], one["up"]) for one in facts["servers"]] == [("s1", True)]
@@ -141,7 +141,7 @@ def test_a_gateway_with_tokens_asks_for_one(cluster: Cluster, tmp_path: Path, br
 
 
 @in_browser
-def test_it_says_when_the_gateway_is_gone_and_goes_on_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_page_shows_a_missing_gateway_and_continues_when_it_is_back(cluster: Cluster, tmp_path: Path) -> None:
     with Browser() as browser, Gateway(cluster, tmp_path / "data") as gateway:
         browser.go(f"{gateway.url}/")
         until(lambda: "s1" in browser.text("#servers"), "servers are shown")

@@ -1,4 +1,4 @@
-"""What the page makes of what others have written, and of who may do how much, in a real browser."""
+"""The page with foreign content, and with users of different rights, in a real browser."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def put_evil(gateway: Gateway, topic: str) -> None:
     gateway.put(topic, EVIL.encode() + b"\n" + EVIL.encode(), **headers)
 
 
-def test_whatever_a_message_holds_is_shown_as_text(gateway: Gateway, browser: Browser) -> None:
+def test_any_content_of_a_message_is_shown_as_text(gateway: Gateway, browser: Browser) -> None:
     topic = quote(NAME, safe="")
     put_evil(gateway, topic)
     gateway.put(topic, b"\xff\x00")
@@ -69,7 +69,7 @@ def test_a_dead_letter_says_why_and_is_shown_as_text(gateway: Gateway, browser: 
         assert browser.run("return document.querySelectorAll('#dead img, #dead script').length") == 0
 
 
-def test_what_is_drawn_anew_keeps_what_has_not_changed(gateway: Gateway, browser: Browser) -> None:
+def test_unchanged_elements_are_kept_when_the_page_is_redrawn(gateway: Gateway, browser: Browser) -> None:
     gateway.subscribe("kept", "s")
     browser.go(f"{gateway.url}/#/topics/kept")
     until(lambda: "http.s" in browser.text("#subscribers"), "its subscriber is shown")
@@ -88,7 +88,7 @@ def tokens_of(tmp_path: Path, **rights: str) -> tuple[Path, dict[str, str]]:
     return path, made
 
 
-def test_who_may_not_operate_has_no_buttons_for_it_and_is_refused(
+def test_a_user_without_the_right_to_operate_has_no_buttons_and_is_refused(
     cluster: Cluster, tmp_path: Path, browser: Browser
 ) -> None:
     path, tokens = tokens_of(tmp_path, looker="status put=* get=mine", ops="operate put=* get=*")
@@ -111,7 +111,9 @@ def test_who_may_not_operate_has_no_buttons_for_it_and_is_refused(
     browser.go("about:blank")
 
 
-def test_who_may_not_see_the_list_opens_a_topic_by_its_name(cluster: Cluster, tmp_path: Path, browser: Browser) -> None:
+def test_a_user_without_the_list_of_topics_opens_a_topic_by_its_name(
+    cluster: Cluster, tmp_path: Path, browser: Browser
+) -> None:
     path, tokens = tokens_of(tmp_path, mine="put=mine get=mine")
     with Gateway(cluster, tmp_path / "data", "--tokens", str(path), token=tokens["mine"]) as gateway:
         gateway.put("mine", b"tea")

@@ -1,4 +1,4 @@
-"""Messages are looked at, and nobody's position moves."""
+"""Messages are shown, and no subscriber's position moves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.gateway.serving import Gateway
 pytestmark = pytest.mark.slow
 
 
-def test_what_is_looked_at_is_still_received(gateway: Gateway) -> None:
+def test_a_peeked_message_is_still_received(gateway: Gateway) -> None:
     gateway.subscribe("peeked", "s")
     for number in range(5):
         gateway.put("peeked", str(number).encode())
@@ -39,7 +39,7 @@ def test_a_large_body_is_cut_between_characters(gateway: Gateway) -> None:
     assert other["body_base64"] == "/w=="
 
 
-def test_of_large_messages_the_newest_are_shown_and_an_answer_stays_small(gateway: Gateway) -> None:
+def test_a_look_at_large_messages_shows_the_newest_and_stays_small(gateway: Gateway) -> None:
     for number in range(6):
         gateway.put("large", b"%d" % number + b"x" * (400 * 1024))
     newest = gateway.ask("GET", "/topics/large/messages?max=6")
@@ -61,14 +61,14 @@ def test_a_message_of_the_largest_size_is_looked_at(gateway: Gateway) -> None:
     assert len(found.content) < 2 * PREVIEW_BODY_BYTES
 
 
-def test_what_cannot_be_looked_at_says_why(gateway: Gateway) -> None:
+def test_an_impossible_look_names_the_reason(gateway: Gateway) -> None:
     gateway.put("there", b"x")
     assert gateway.ask("GET", "/topics/nobodys-topic/messages").status_code == 404
     assert gateway.ask("GET", "/topics/there/messages?after=x").status_code == 400
     assert gateway.ask("GET", "/topics/there/messages?after=0123456789abcdef.7").status_code == 409
 
 
-def test_who_may_not_receive_does_not_look(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_user_without_the_right_to_receive_cannot_look(cluster: Cluster, tmp_path: Path) -> None:
     token = new_token()
     tokens = tmp_path / "tokens"
     tokens.write_text(f"viewer th_{digest(token)} put=* get=mine status\n")

@@ -1,4 +1,4 @@
-"""One delivery: its time, its media type, and what an answer means, against receivers that write raw bytes."""
+"""One delivery: its time, its media type, and the meaning of an answer, against receivers that write raw bytes."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_a_delivery_ends_with_its_time_and_its_status_counts(
     assert monotonic() - started < 20 * SECONDS
 
 
-def test_a_receiver_that_does_not_take_the_body_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_delivery_to_a_receiver_that_does_not_read_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(posting, "WEBHOOK_SECONDS", SECONDS)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
@@ -160,7 +160,7 @@ def test_a_receiver_that_does_not_take_the_body_ends_with_its_time(monkeypatch: 
         b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n" + TAKEN,
     ],
 )
-def test_what_a_receiver_sends_behind_an_answer_is_not_the_next_one(behind: bytes) -> None:
+def test_bytes_behind_an_answer_are_not_the_next_answer(behind: bytes) -> None:
     async def main() -> list[Outcome]:
         refused = b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n"
         async with answering(behind, refused, TAKEN) as url, make_http_client() as http_client:
@@ -182,7 +182,7 @@ def test_what_a_receiver_sends_behind_an_answer_is_not_the_next_one(behind: byte
         (b'"' + b"\xff" * PARSED_BYTES_MAX + b'"', "application/octet-stream"),
     ],
 )
-def test_what_can_be_read_as_json_is_called_so_however_deep_it_is(body: bytes, kind: str) -> None:
+def test_readable_json_has_the_json_content_type_at_any_depth(body: bytes, kind: str) -> None:
     requests: list[bytes] = []
 
     async def taking(request: bytes, write: Write) -> None:

@@ -25,7 +25,7 @@ def test_every_problem_is_an_answer_of_rfc_9457(name: str) -> None:
 
 
 @pytest.mark.parametrize("status", OF_STATUS)
-def test_what_is_refused_by_the_server_itself_is_one_of_the_problems(status: int) -> None:
+def test_a_refusal_by_the_http_server_is_one_of_the_problems(status: int) -> None:
     answer = response(Refused(status, "What happened.", {"connection": "close"}))
     facts = json.loads(bytes(answer.body))
     assert (answer.status_code, answer.headers["connection"]) == (status, "close")
@@ -52,7 +52,7 @@ def test_an_error_of_the_client_has_its_status_and_is_one_sentence(error: Pubsub
     assert "/secret/place" not in problem.detail
 
 
-def test_every_error_that_there_is_has_an_answer() -> None:
+def test_every_error_has_an_answer() -> None:
     for value in vars(pubsub.errors).values():
         if isinstance(value, type) and issubclass(value, PubsubError) and value.__init__ is PubsubError.__init__:
             assert problem_of(value("why")).status >= 400

@@ -1,4 +1,4 @@
-"""The process: where it listens, who is let in, TLS, its end, and what it finds again."""
+"""The process: its address, its accepted users, TLS, its end, and its state after a restart."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ CERTIFICATE = Path(__file__).parent / "localhost.pem"
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0:0", "[::]:0", "*:0"])
-def test_without_tokens_it_listens_where_this_host_alone_reaches_it(tmp_path: Path, bind: str) -> None:
+def test_a_gateway_without_tokens_listens_on_loopback_only(tmp_path: Path, bind: str) -> None:
     with pytest.raises(ConfigurationError, match="--insecure"):
         listen(GatewaySettings(bind, tmp_path))
 
 
-def test_with_tokens_or_insecure_it_listens_anywhere(tmp_path: Path) -> None:
+def test_a_gateway_with_tokens_or_insecure_listens_anywhere(tmp_path: Path) -> None:
     listen(GatewaySettings("0.0.0.0:0", tmp_path, insecure=True)).close()
     listen(GatewaySettings("0.0.0.0:0", tmp_path, tokens=tmp_path)).close()
 
 
 @pytest.mark.parametrize("bind", ["", "8080", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:99999"])
-def test_what_is_no_address_is_refused(tmp_path: Path, bind: str) -> None:
+def test_an_invalid_address_is_refused(tmp_path: Path, bind: str) -> None:
     with pytest.raises(ConfigurationError):
         listen(GatewaySettings(bind, tmp_path, insecure=True))
 
@@ -51,7 +51,7 @@ def test_a_file_of_tokens_that_others_may_write_or_is_half_written_is_refused(tm
         read_users(tmp_path / "nowhere")
 
 
-def test_a_token_is_a_user_with_rights_of_its_own(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_token_is_a_user_with_its_own_rights(cluster: Cluster, tmp_path: Path) -> None:
     alice, bob = new_token(), new_token()
     tokens = tmp_path / "tokens"
     tokens.write_text(f"alice th_{digest(alice)} put=own/* get=own/*\nbob th_{digest(bob)} get=* status\n")
@@ -80,7 +80,7 @@ def test_a_token_is_a_user_with_rights_of_its_own(cluster: Cluster, tmp_path: Pa
         until(lambda: gateway.ask("GET", "/topics").status_code == 401, "bob's token counts no more")
 
 
-def test_it_speaks_https_with_a_certificate(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_gateway_with_a_certificate_speaks_https(cluster: Cluster, tmp_path: Path) -> None:
     flags = ("--tls-certificate", str(CERTIFICATE), "--tls-key", str(CERTIFICATE))
     with Gateway(cluster, tmp_path / "data", *flags) as gateway:
         trusted = ssl.create_default_context(cafile=str(CERTIFICATE))
@@ -88,7 +88,7 @@ def test_it_speaks_https_with_a_certificate(cluster: Cluster, tmp_path: Path) ->
         assert answer.json() == {"alive": True}
 
 
-def test_it_ends_in_order_while_polls_and_streams_wait(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_gateway_ends_cleanly_while_polls_and_streams_wait(cluster: Cluster, tmp_path: Path) -> None:
     with Gateway(cluster, tmp_path / "data") as gateway:
         for name in ("p", "s"):
             gateway.subscribe("ending", name)
@@ -134,7 +134,7 @@ def test_two_gateways_serve_their_own_subscribers_side_by_side(cluster: Cluster,
         assert {one["id"] for one in second.take("shared", "b", 2)} == ids
 
 
-def test_a_subscriber_that_is_used_at_another_gateway_is_told_so_at_the_first(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_subscriber_used_at_another_gateway_gets_a_conflict_at_the_first(cluster: Cluster, tmp_path: Path) -> None:
     path = "/topics/twice/subscribers/s/messages?wait=5"
     with Gateway(cluster, tmp_path / "one") as first, Gateway(cluster, tmp_path / "two") as second:
         first.subscribe("twice", "s")
@@ -145,7 +145,7 @@ def test_a_subscriber_that_is_used_at_another_gateway_is_told_so_at_the_first(cl
         assert [one["body"] for one in second.take("twice", "s", 1)] == ["x"]
 
 
-def test_a_put_that_nobody_acknowledges_is_in_doubt_and_its_key_finishes_it(tmp_path: Path) -> None:
+def test_an_unacknowledged_put_is_in_doubt_and_its_key_finishes_it(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         cluster.run(1, 1)
         with Gateway(cluster, tmp_path / "data", "--timeout-seconds", "1") as gateway:
@@ -161,7 +161,7 @@ def test_a_put_that_nobody_acknowledges_is_in_doubt_and_its_key_finishes_it(tmp_
             assert len(gateway.take("doubt", "s", 1)) == 1
 
 
-def test_what_was_in_doubt_goes_out_once_the_service_is_back_though_nobody_asks(tmp_path: Path) -> None:
+def test_a_put_in_doubt_is_sent_once_the_service_is_back(tmp_path: Path) -> None:
     with Cluster(tmp_path) as cluster:
         cluster.run(1, 1)
         with Gateway(cluster, tmp_path / "data", "--timeout-seconds", "1") as gateway:

@@ -1,4 +1,4 @@
-"""Puts of one user: which share a commit, and what one of them can do to the others."""
+"""Puts of one user: the ones that share a commit, and the effects of one put on the others."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ async def all_of(publishing: Publishing, puts: list[Put]) -> list[Any]:
     return await asyncio.gather(*[publishing.put("lane", put) for put in puts], return_exceptions=True)
 
 
-def test_what_comes_at_the_same_time_shares_commits(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_concurrent_puts_share_commits(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commits = []
     original = GatewayClient.put_rows
 
@@ -65,7 +63,7 @@ def test_what_comes_at_the_same_time_shares_commits(
     assert len(commits) <= 4
 
 
-def test_a_group_has_limits_of_its_own(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_has_its_own_limits(cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "GROUP_BYTES_MAX", 10)
 
     async def scene(publishing: Publishing) -> None:
@@ -88,7 +86,7 @@ def test_one_key_in_one_group_puts_once(cluster: Cluster, tmp_path: Path) -> Non
     run(cluster, tmp_path, scene)
 
 
-def test_one_that_cannot_be_put_fails_alone(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_impossible_put_fails_alone(cluster: Cluster, tmp_path: Path) -> None:
     large = b"x" * (16 << 20)
 
     async def scene(publishing: Publishing) -> None:
@@ -105,7 +103,7 @@ def test_one_that_cannot_be_put_fails_alone(cluster: Cluster, tmp_path: Path) ->
     run(cluster, tmp_path, scene)
 
 
-def test_who_does_not_wait_any_more_takes_nobody_along(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_cancelled_put_does_not_cancel_others(cluster: Cluster, tmp_path: Path) -> None:
     async def scene(publishing: Publishing) -> None:
         tasks = [asyncio.create_task(publishing.put("lane", Put(BatchContents([b"%d" % n]), 1))) for n in range(10)]
         await asyncio.sleep(0)

@@ -11,7 +11,7 @@ from pubsub.gateway.readers import Readers
 KEY = ("u", "t", "s")
 
 
-def test_one_reads_at_a_time_and_others_elsewhere() -> None:
+def test_one_reader_at_a_time_reads_a_subscription() -> None:
     async def scene() -> None:
         readers = Readers()
         async with readers.reading(KEY), readers.reading(("u", "t", "other")):
@@ -27,7 +27,7 @@ def test_one_reads_at_a_time_and_others_elsewhere() -> None:
     asyncio.run(scene())
 
 
-def test_one_that_takes_over_waits_until_the_other_has_gone() -> None:
+def test_a_reader_that_takes_over_waits_until_the_other_has_gone() -> None:
     async def scene() -> None:
         readers, order = Readers(), []
 
@@ -47,7 +47,7 @@ def test_one_that_takes_over_waits_until_the_other_has_gone() -> None:
     asyncio.run(scene())
 
 
-def test_one_that_does_not_go_is_not_waited_for_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_reader_that_does_not_go_is_not_waited_for_permanently(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "LEAVE_SECONDS", 0.01)
 
     async def scene() -> None:

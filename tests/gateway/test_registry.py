@@ -13,7 +13,7 @@ PLAIN = Subscriber("u", "t", "s")
 HOOK = Subscriber("u", "t", "w", Webhook("http://x/", ("whsec_a", "whsec_b")))
 
 
-def test_what_is_put_is_there_after_a_restart(tmp_path: Path) -> None:
+def test_registered_subscribers_survive_a_restart(tmp_path: Path) -> None:
     first = Registry(tmp_path / "new" / "place")
     first.put(PLAIN)
     first.put(HOOK)
@@ -30,7 +30,7 @@ def test_what_is_put_is_there_after_a_restart(tmp_path: Path) -> None:
     third.close()
 
 
-def test_a_directory_is_one_gateways(tmp_path: Path) -> None:
+def test_a_directory_belongs_to_one_gateway(tmp_path: Path) -> None:
     first = Registry(tmp_path)
     with pytest.raises(StoreInUse):
         Registry(tmp_path)
@@ -44,7 +44,7 @@ def test_a_directory_that_cannot_be_used_is_an_error(tmp_path: Path) -> None:
         Registry(tmp_path / "file" / "x")
 
 
-def test_their_number_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_subscribers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SUBSCRIBERS_MAX", 1)
     registry = Registry(tmp_path)
     registry.put(PLAIN)
@@ -54,7 +54,7 @@ def test_their_number_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     registry.close()
 
 
-def test_a_registry_that_was_emptied_is_refused_and_a_new_one_is_its_users_alone(tmp_path: Path) -> None:
+def test_an_emptied_registry_is_refused_and_a_new_one_is_readable_only_by_its_owner(tmp_path: Path) -> None:
     Registry(tmp_path).close()
     path = tmp_path / "gateway.db"
     assert path.stat().st_mode & 0o777 == 0o600

@@ -37,7 +37,7 @@ def test_many_that_ask_at_once_ask_the_cluster_once(monkeypatch: pytest.MonkeyPa
     asyncio.run(scene())
 
 
-def test_what_went_wrong_is_asked_again() -> None:
+def test_a_failed_report_is_requested_again() -> None:
     answers: list[dict[str, Any]] = [{}]
 
     def gather() -> dict[str, Any]:
@@ -55,7 +55,7 @@ def test_what_went_wrong_is_asked_again() -> None:
     asyncio.run(scene())
 
 
-def test_a_report_of_many_topics_is_asked_for_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_report_of_many_topics_is_requested_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, asked = Clock(monkeypatch), list[int]()
 
     def gather() -> dict[str, Any]:

@@ -15,19 +15,19 @@ def routes() -> Routes[str]:
     return made
 
 
-def test_names_are_taken_from_the_path_as_it_came() -> None:
+def test_names_are_taken_from_the_raw_path() -> None:
     assert routes().find("PUT", b"/topics/a%2Fb/subscribers/s") == ("put", {"topic": "a/b", "subscriber": "s"})
     assert routes().find("GET", b"/topics") == ("list", {})
 
 
 @pytest.mark.parametrize("path", [b"/", b"/topics/", b"/topics/a/", b"/topic", b"/topics/a/subscribers/"])
-def test_a_path_that_is_none_is_not_found(path: bytes) -> None:
+def test_an_unknown_path_is_not_found(path: bytes) -> None:
     with pytest.raises(Problem) as raised:
         routes().find("GET", path)
     assert raised.value.status == 404
 
 
-def test_a_method_that_is_not_there_is_told_which_are() -> None:
+def test_an_unknown_method_gets_the_list_of_allowed_ones() -> None:
     with pytest.raises(Problem) as raised:
         routes().find("POST", b"/topics/a/subscribers/s")
     assert (raised.value.status, raised.value.headers) == (405, {"allow": "DELETE, PUT"})

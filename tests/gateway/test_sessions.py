@@ -1,4 +1,4 @@
-"""What lasts ends when its token is revoked: streams, long polls, the page's events, a body that comes slowly."""
+"""Lasting requests end when their token is revoked: streams, long polls, the page's events, a slow body."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def may_get(user: User) -> bool:
     users(), users(f"alice th_{digest('b')} get=*"), users(f"bob th_{digest('a')} get=*"),
     users(f"alice th_{digest('a')} put=* get=other"),
 ])  # fmt: skip
-def test_what_lasts_is_told_that_its_right_is_lost(now: Users) -> None:
+def test_a_lasting_request_learns_that_its_right_is_lost(now: Users) -> None:
     sessions = Sessions(users(ALICE))
     alice = sessions.users.find("a")
     assert alice is not None
@@ -49,7 +49,7 @@ def test_what_lasts_is_told_that_its_right_is_lost(now: Users) -> None:
         sessions.check("a", alice, may_get)
 
 
-def test_a_right_that_was_lost_before_it_begins_is_told_at_once() -> None:
+def test_a_right_lost_before_the_beginning_is_reported_at_once() -> None:
     sessions = Sessions(users(ALICE))
     alice = sessions.users.find("a")
     assert alice is not None
@@ -58,7 +58,7 @@ def test_a_right_that_was_lost_before_it_begins_is_told_at_once() -> None:
         assert lost.is_set()
 
 
-def test_without_tokens_nothing_is_ever_lost() -> None:
+def test_a_gateway_without_tokens_never_takes_a_right() -> None:
     sessions = Sessions(Users())
     nobody = sessions.users.find(None)
     assert nobody is not None

@@ -18,14 +18,14 @@ def test_the_standards_own_library_signs_alike(secret: bytes, message_id: str, t
 
 
 @given(st.binary(min_size=24, max_size=64))
-def test_a_secret_is_read_as_it_was_written(secret: bytes) -> None:
+def test_a_written_secret_is_read_back(secret: bytes) -> None:
     assert parse_secret(format_secret(secret)) == secret
 
 
 @pytest.mark.parametrize(
     "text", ["", "whsec_", "whsec_AAAA", "whsec_!!!!", "AAAA" * 10, "whsec_" + "A" * 200, "whsec_AAA"]
 )
-def test_what_is_no_secret_is_refused_without_repeating_it(text: str) -> None:
+def test_an_invalid_secret_is_refused_without_repeating_it(text: str) -> None:
     with pytest.raises(ValueError, match=r".") as raised:
         parse_secret(text)
     assert len(text) < 7 or text not in str(raised.value)

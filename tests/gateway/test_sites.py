@@ -86,7 +86,7 @@ def test_a_mistyped_parameter_is_refused_by_every_route(gateway: Gateway, method
         assert "parameter" in answer.json()["detail"] or "twice" in answer.json()["detail"]
 
 
-def test_what_another_site_wanted_put_is_not_put_and_is_counted(gateway: Gateway) -> None:
+def test_a_put_of_another_site_is_refused_and_counted(gateway: Gateway) -> None:
     gateway.subscribe("attacked", "s")
     plain = [local(gateway), "Content-Type: text/plain", "Sec-Fetch-Mode: no-cors"]
     for more in ("Sec-Fetch-Site: same-site", "Origin: http://localhost:1"):
@@ -97,7 +97,7 @@ def test_what_another_site_wanted_put_is_not_put_and_is_counted(gateway: Gateway
 
 
 @pytest.mark.parametrize("kind", [[], ["Content-Type: text/plain"], ["Content-Type: application/json"]])
-def test_a_program_that_says_nothing_of_sites_keeps_any_content_type_or_none(gateway: Gateway, kind: list[str]) -> None:
+def test_a_program_without_site_headers_may_use_any_content_type_or_none(gateway: Gateway, kind: list[str]) -> None:
     for host in ("127.0.0.1", "localhost", "LOCALHOST:99", "[::1]"):
         assert raw(gateway, "POST", "/topics/plain/messages", f"Host: {host}", *kind, body=b"{}")[0] == 201
 
@@ -127,7 +127,7 @@ def test_a_name_that_was_allowed_is_known_as_behind_a_reverse_proxy(allowing: Ga
     assert raw(allowing, "GET", "/topics", "Host: other.example")[0] == 403
 
 
-def test_an_allowed_site_is_told_what_it_may_read_of_every_answer(allowing: Gateway) -> None:
+def test_an_allowed_site_may_read_every_answer(allowing: Gateway) -> None:
     asks = [local(allowing), f"Origin: {APP}", "Sec-Fetch-Site: cross-site"]
     for method, path, wanted in (
         ("GET", "/topics", 200),
@@ -146,7 +146,7 @@ def test_an_allowed_site_is_told_what_it_may_read_of_every_answer(allowing: Gate
     assert "access-control-allow-origin" not in headers
 
 
-def test_an_allowed_site_may_send_what_the_gateway_reads(allowing: Gateway) -> None:
+def test_an_allowed_site_may_send_the_headers_that_the_gateway_reads(allowing: Gateway) -> None:
     asked = [
         "Access-Control-Request-Method: POST",
         "Access-Control-Request-Headers: authorization,idempotency-key,pubsub-header-trace",
@@ -164,9 +164,7 @@ def test_an_allowed_site_may_send_what_the_gateway_reads(allowing: Gateway) -> N
     assert raw(allowing, "OPTIONS", "/topics", local(allowing), f"Origin: {APP}", asked[0], named)[0] == 400
 
 
-def test_with_tokens_any_name_is_known_and_other_sites_may_not_ask_all_the_same(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_a_gateway_with_tokens_accepts_any_host_but_refuses_other_sites(cluster: Cluster, tmp_path: Path) -> None:
     token, tokens = new_token(), tmp_path / "tokens"
     tokens.write_text(f"alice th_{digest(token)} put=* get=* status\n")
     tokens.chmod(0o600)
@@ -180,12 +178,12 @@ def test_with_tokens_any_name_is_known_and_other_sites_may_not_ask_all_the_same(
 @pytest.mark.parametrize("named", [
     {"allow_hosts": ("http://x",)}, {"allow_hosts": ("x:80",)}, {"allow_origins": ("x",)}, {"allow_origins": ("*",)},
 ])  # fmt: skip
-def test_a_name_that_is_none_is_refused_as_it_begins(tmp_path: Path, named: dict[str, Any]) -> None:
+def test_an_invalid_host_or_origin_is_refused_at_the_start(tmp_path: Path, named: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=r"^an? (host|origin) is"):
         sites_of(GatewaySettings("127.0.0.1:0", tmp_path, **named))
 
 
-def test_with_tokens_a_name_that_is_allowed_adds_its_pages_and_forbids_no_name(tmp_path: Path) -> None:
+def test_an_allowed_host_beside_tokens_adds_its_pages_and_forbids_no_host(tmp_path: Path) -> None:
     sites = sites_of(GatewaySettings("0.0.0.0:0", tmp_path, tokens=tmp_path, allow_hosts=("pubsub.example",)))
     assert sites.refusal(Asked(("upstream:8080",), ("https://pubsub.example",), ("same-origin",))) == ""
     assert sites.refusal(Asked(("upstream:8080",), ("https://evil.example",), ("same-origin",)))
@@ -230,7 +228,7 @@ try {{ {script} }} catch (error) {{ document.title = "failed: " + error; }}
 
 @in_browser
 @pytest.mark.slow
-def test_in_a_browser_a_foreign_site_puts_nothing_and_an_allowed_one_receives(
+def test_a_foreign_site_in_a_browser_puts_nothing_and_an_allowed_one_receives(
     cluster: Cluster, tmp_path: Path, gateway: Gateway
 ) -> None:
     wanted = {"page": ""}

@@ -1,4 +1,4 @@
-"""Commands at an address that is no gateway: one line, whatever answers there."""
+"""Commands at an address without a gateway: one line for any answer there."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def http(body: bytes, status: bytes = b"200 OK") -> bytes:
         (b"", "it is suspended, or is not a gateway", 4),
     ],
 )
-def test_what_is_no_gateway_is_named(
+def test_a_server_other_than_a_gateway_is_named(
     answer: bytes, said: str, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(commands, "SECONDS", 0.3)

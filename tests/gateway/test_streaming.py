@@ -26,7 +26,7 @@ def put(gateway: Gateway, topic: str, count: int) -> None:
         gateway.put(topic, b"%d" % number)
 
 
-def test_events_come_in_order_and_new_ones_as_they_are_put(gateway: Gateway) -> None:
+def test_events_come_in_order_and_new_ones_when_they_are_put(gateway: Gateway) -> None:
     put(gateway, "stream", 3)
     with gateway.events("stream", "s") as events:
         assert bodies(list(islice(events, 3))) == ["0", "1", "2"]
@@ -34,7 +34,7 @@ def test_events_come_in_order_and_new_ones_as_they_are_put(gateway: Gateway) -> 
         assert bodies([next(events)]) == ["new"]
 
 
-def test_a_reader_that_comes_back_gets_what_follows_the_last_event_that_it_saw(gateway: Gateway) -> None:
+def test_a_returning_reader_continues_after_the_last_event_it_saw(gateway: Gateway) -> None:
     put(gateway, "resumed", 5)
     with gateway.events("resumed", "s") as events:
         seen = list(islice(events, 2))
@@ -46,7 +46,7 @@ def test_a_reader_that_comes_back_gets_what_follows_the_last_event_that_it_saw(g
         assert bodies([next(events)]) == ["5"]
 
 
-def test_what_a_stream_sent_and_nobody_confirmed_is_there_for_a_poll(gateway: Gateway) -> None:
+def test_unconfirmed_events_of_a_stream_are_there_for_a_poll(gateway: Gateway) -> None:
     put(gateway, "switched", 2)
     with gateway.events("switched", "s") as events:
         assert len(list(islice(events, 2))) == 2
@@ -55,7 +55,7 @@ def test_what_a_stream_sent_and_nobody_confirmed_is_there_for_a_poll(gateway: Ga
     assert len(gateway.take("switched", "s", 2)) == 2
 
 
-def test_a_stream_that_comes_back_takes_over_from_its_own_broken_connection(gateway: Gateway) -> None:
+def test_a_returning_stream_takes_over_from_its_own_broken_connection(gateway: Gateway) -> None:
     put(gateway, "over", 1)
     with gateway.events("over", "s") as first:
         seen = next(first)
@@ -65,7 +65,7 @@ def test_a_stream_that_comes_back_takes_over_from_its_own_broken_connection(gate
             assert list(first) == []
 
 
-def test_a_stream_takes_over_from_one_whose_reader_takes_nothing(gateway: Gateway) -> None:
+def test_a_stream_takes_over_from_a_stream_that_does_not_read(gateway: Gateway) -> None:
     gateway.subscribe("stalled", "s")
     for _ in range(3):
         gateway.put("stalled", b"x" * (8 << 20))  # More than a connection holds.
@@ -90,12 +90,12 @@ def test_another_stream_is_refused_while_one_reads(gateway: Gateway) -> None:
         assert answer.status_code == 409
 
 
-def test_a_stream_of_nobody_is_not_found(gateway: Gateway) -> None:
+def test_a_stream_without_a_known_subscriber_is_not_found(gateway: Gateway) -> None:
     assert gateway.ask("GET", "/topics/taken/stream?subscriber=nobody").status_code == 404
     assert gateway.ask("GET", "/topics/taken/stream").status_code == 404
 
 
-def test_an_event_that_never_was_cannot_be_the_last_one(gateway: Gateway) -> None:
+def test_an_unknown_event_cannot_be_the_last_one(gateway: Gateway) -> None:
     put(gateway, "bad", 1)
     for last in ("x", "99", "-1"):
         answer = gateway.ask("GET", "/topics/bad/stream?subscriber=s", last_event_id=last)
@@ -108,19 +108,19 @@ def test_the_last_event_is_a_number(header: str | None, number: int) -> None:
 
 
 @pytest.mark.parametrize("header", ["seven", "1_0", "+1", "-1", " 1", "\u0661", "9" * 19])
-def test_the_last_event_is_nothing_else(header: str) -> None:
+def test_an_invalid_last_event_id_is_refused(header: str) -> None:
     with pytest.raises(Problem):
         last_event_id(header)
 
 
-def test_an_event_is_read_as_the_standard_says() -> None:
+def test_an_event_is_read_by_the_standard() -> None:
     mail = Mail(3, "log.7", "c/ab", 9, 5, b"k", b'{"a": "\\n"}\n', "", 0, 0.0)
     (found,) = parsed(iter(event(mail).decode().split("\n")))
     assert found["id"] == "3"
     assert json.loads(found["data"])["body"] == '{"a": "\\n"}\n'
 
 
-def test_a_loss_is_an_event_of_its_own() -> None:
+def test_a_loss_is_a_separate_event() -> None:
     mail = Mail(3, "a.1..a.2", "", 0, 0, b"", None, "the disk", 0, 0.0)
     (found,) = parsed(iter(event(mail).decode().split("\n")))
     assert found["event"] == "lost"

@@ -11,7 +11,7 @@ from tests.faults.cluster import until
 from tests.gateway.serving import CLIENT, LINES, Gateway
 
 
-def test_a_message_comes_as_it_was_put_under_the_id_that_the_answer_gave(gateway: Gateway) -> None:
+def test_a_message_comes_unchanged_under_the_id_of_the_answer(gateway: Gateway) -> None:
     gateway.subscribe("whole", "s")
     put = gateway.put("whole", "grüße".encode())
     (message,) = gateway.take("whole", "s", 1)
@@ -53,7 +53,7 @@ def test_a_topic_with_a_slash_is_written_with_an_escape(gateway: Gateway) -> Non
     assert answer.json()["topic"] == "orders/eu"
 
 
-def test_a_repeat_with_its_key_puts_nothing_more_and_gets_the_same_answer(gateway: Gateway) -> None:
+def test_a_repeated_key_puts_nothing_and_gets_the_same_answer(gateway: Gateway) -> None:
     gateway.subscribe("keyed", "s")
     first = gateway.ask("POST", "/topics/keyed/messages", b"once", idempotency_key='"a-1"')
     again = gateway.ask("POST", "/topics/keyed/messages", b"once", idempotency_key='"a-1"')
@@ -90,7 +90,7 @@ def test_puts_at_the_same_time_each_arrive_once(gateway: Gateway) -> None:
     assert found == {body: answer["id"] for body, answer in zip(bodies, answers, strict=True)}
 
 
-def test_a_batch_that_is_not_confirmed_comes_again_as_it_was(gateway: Gateway) -> None:
+def test_an_unconfirmed_batch_comes_again_unchanged(gateway: Gateway) -> None:
     gateway.subscribe("again", "s")
     for number in range(3):
         gateway.put("again", b"%d" % number)
@@ -104,13 +104,13 @@ def test_a_batch_that_is_not_confirmed_comes_again_as_it_was(gateway: Gateway) -
     assert [one["body"] for one in first["messages"] + rest] == ["0", "1", "2", "later"]
 
 
-def test_a_batch_that_never_was_cannot_be_confirmed(gateway: Gateway) -> None:
+def test_an_unknown_batch_cannot_be_confirmed(gateway: Gateway) -> None:
     gateway.subscribe("never", "s")
     for batch in ("1", "0", "x", "9" * 30):
         assert gateway.ask("DELETE", f"/topics/never/subscribers/s/batches/{batch}").status_code == 404
 
 
-def test_one_reader_at_a_time(gateway: Gateway) -> None:
+def test_one_reader_at_a_time_polls(gateway: Gateway) -> None:
     gateway.subscribe("single", "s")
     path = "/topics/single/subscribers/s/messages"
 
@@ -144,7 +144,7 @@ def test_two_subscribers_each_get_everything(gateway: Gateway) -> None:
     assert gateway.take("both", "a", 1) == gateway.take("both", "b", 1)
 
 
-def test_a_subscriber_that_is_deleted_is_gone_with_what_it_had(gateway: Gateway) -> None:
+def test_a_deleted_subscriber_is_gone_with_its_messages(gateway: Gateway) -> None:
     gateway.subscribe("gone", "s")
     gateway.put("gone", b"x")
     batch = gateway.poll("gone", "s")
@@ -163,7 +163,7 @@ def test_one_subscriber_may_have_several_topics(gateway: Gateway) -> None:
     assert [gateway.take(topic, "many", 1)[0]["body"] for topic in ("t1", "t2")] == ["t1", "t2"]
 
 
-def test_names_that_cannot_be_are_told_so(gateway: Gateway) -> None:
+def test_invalid_names_are_refused(gateway: Gateway) -> None:
     for method, path in (
         ("PUT", "/topics/_x/subscribers/s"),
         ("PUT", "/topics/x/subscribers/a%20b"),

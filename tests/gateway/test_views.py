@@ -20,7 +20,7 @@ def test_topics_are_listed_in_pages_by_name(gateway: Gateway) -> None:
     assert ([topic["topic"] for topic in second["topics"]], second["next"]) == (["page-c"], None)
 
 
-def test_a_topic_says_who_waits_for_what(gateway: Gateway) -> None:
+def test_a_topic_lists_the_backlog_of_each_subscriber(gateway: Gateway) -> None:
     gateway.subscribe("watched", "s")
     for _ in range(3):
         gateway.put("watched", b"x")
@@ -35,7 +35,7 @@ def test_a_topic_says_who_waits_for_what(gateway: Gateway) -> None:
     assert found["held_by"] == "http.s"
 
 
-def test_a_topic_that_nobody_holds_is_not_found(gateway: Gateway) -> None:
+def test_an_unknown_topic_is_not_found(gateway: Gateway) -> None:
     assert gateway.ask("GET", "/topics/nobodys").status_code == 404
 
 
@@ -64,7 +64,7 @@ def test_metrics_can_be_read_and_count(gateway: Gateway) -> None:
     until(lambda: value("pubsub_topic_records", topic="counted") == 2, "the topic's messages are counted")
 
 
-def test_a_gateway_whose_cluster_is_gone_lives_and_is_not_ready(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_gateway_without_its_cluster_is_alive_and_not_ready(cluster: Cluster, tmp_path: Path) -> None:
     with Gateway(cluster, tmp_path / "alone", proxies=["tcp://127.0.0.1:9"]) as gateway:
         assert gateway.ask("GET", "/livez").json() == {"alive": True}
         assert gateway.ask("GET", "/readyz").status_code == 503

@@ -27,7 +27,7 @@ def facts(gateway: Gateway, topic: str, name: str = "w") -> dict[str, Any]:
     return dict(gateway.ask("GET", f"/topics/{topic}/webhooks/{name}").json())
 
 
-def test_messages_arrive_in_order_signed_as_the_standard_has_it(gateway: Gateway) -> None:
+def test_messages_arrive_in_order_and_signed_by_the_standard(gateway: Gateway) -> None:
     with Receiver() as receiver:
         made = hook(gateway, "hooked", receiver.url)
         ids = [gateway.put("hooked", b'{"n": %d}' % number)["id"] for number in range(5)]
@@ -39,7 +39,7 @@ def test_messages_arrive_in_order_signed_as_the_standard_has_it(gateway: Gateway
         until(lambda: facts(gateway, "hooked")["delivered"] == 5, "it is counted")
 
 
-def test_with_two_secrets_either_verifies(gateway: Gateway) -> None:
+def test_either_of_two_secrets_verifies(gateway: Gateway) -> None:
     with Receiver() as receiver:
         assert "secret" not in hook(gateway, "rotated", receiver.url, secrets=SECRETS)
         gateway.put("rotated", b"{}")
@@ -53,7 +53,7 @@ def test_with_two_secrets_either_verifies(gateway: Gateway) -> None:
         assert receiver.taken[1][0]["webhook-signature"].count("v1,") == 1
 
 
-def test_what_fails_is_tried_again_under_the_same_id_and_what_follows_waits(gateway: Gateway) -> None:
+def test_a_failed_delivery_is_repeated_under_the_same_id_and_later_ones_wait(gateway: Gateway) -> None:
     with Receiver(lambda headers, body: 500) as receiver:
         hook(gateway, "failing", receiver.url)
         gateway.put("failing", b"first")
@@ -69,7 +69,7 @@ def test_what_fails_is_tried_again_under_the_same_id_and_what_follows_waits(gate
         }
 
 
-def test_a_receiver_that_is_gone_ends_the_webhook_and_a_retry_begins_it_again(gateway: Gateway) -> None:
+def test_a_receiver_that_answers_gone_ends_the_webhook_and_a_retry_restarts_it(gateway: Gateway) -> None:
     with Receiver(lambda headers, body: 410) as receiver:
         hook(gateway, "ended", receiver.url)
         gateway.put("ended", b"x")
@@ -92,7 +92,7 @@ def test_a_receiver_that_is_gone_ends_the_webhook_and_a_retry_begins_it_again(ga
         assert facts(gateway, "ended")["state"] == "active"
 
 
-def test_how_a_delivery_failed_is_told_while_it_is_tried_again(gateway: Gateway) -> None:
+def test_the_failure_of_a_delivery_is_shown_while_it_is_repeated(gateway: Gateway) -> None:
     with Receiver(lambda headers, body: 503) as receiver:
         assert hook(gateway, "told", receiver.url)["last_failure"] is None
         made = gateway.put("told", b"x")
@@ -100,7 +100,7 @@ def test_how_a_delivery_failed_is_told_while_it_is_tried_again(gateway: Gateway)
         assert (last["id"], last["error"], last["attempts"]) == (made["id"], "status 503", 1)
 
 
-def test_an_ended_webhook_knows_its_dead_letters_behind_a_restart(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_ended_webhook_keeps_its_dead_letters_over_a_restart(cluster: Cluster, tmp_path: Path) -> None:
     with Receiver(lambda headers, body: 410) as receiver, Gateway(cluster, tmp_path / "restarted") as gateway:
         hook(gateway, "restarted", receiver.url)
         gateway.put("restarted", b"x")
@@ -112,7 +112,7 @@ def test_an_ended_webhook_knows_its_dead_letters_behind_a_restart(cluster: Clust
         assert (after["dead_letters"], after["last_failure"]) == (1, before["last_failure"])
 
 
-def test_a_dead_and_a_slow_receiver_hold_up_nobody_else(gateway: Gateway) -> None:
+def test_a_dead_and_a_slow_receiver_delay_no_other(gateway: Gateway) -> None:
     released = threading.Event()
 
     def slow(headers: dict[str, str], body: bytes) -> int:
@@ -177,7 +177,7 @@ def test_a_webhook_that_is_removed_sends_nothing_more(gateway: Gateway) -> None:
         b"{",
     ],
 )
-def test_what_is_no_webhook_is_refused(gateway: Gateway, body: Any) -> None:
+def test_an_invalid_webhook_is_refused(gateway: Gateway, body: Any) -> None:
     assert gateway.ask("PUT", "/topics/hooked/webhooks/bad", body).status_code == 400
 
 
@@ -213,7 +213,7 @@ def test_a_receivers_password_and_query_are_used_and_shown_nowhere(gateway: Gate
 
 
 @pytest.mark.parametrize("query", ["max=0", "max=x", "after=-1", "beginnings=yes", "maxx=1"])
-def test_dead_letters_are_asked_for_in_words_that_are_known(gateway: Gateway, query: str) -> None:
+def test_dead_letters_are_requested_by_known_parameters(gateway: Gateway, query: str) -> None:
     hook(gateway, "asked", "http://127.0.0.1:9/")
     assert gateway.ask("GET", f"/topics/asked/webhooks/w/dead-letters?{query}").status_code == 400
     assert gateway.ask("GET", "/topics/asked/webhooks/w/dead-letters?max=1&after=0&beginnings=true").status_code == 200

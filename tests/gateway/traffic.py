@@ -1,4 +1,4 @@
-"""Traffic through a gateway that is killed: clients that repeat what was not answered, and what they saw, judged."""
+"""Traffic through a gateway under kills: clients repeat unanswered requests, and their records are judged."""
 
 from __future__ import annotations
 

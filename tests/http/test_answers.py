@@ -1,4 +1,4 @@
-"""What an answer means, and what an error says."""
+"""The meaning of an answer, and the text of an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pubsub.http.core.answers import Answer, Verdict, is_again, judge, problem, 
 from pubsub.http.core.limits import PROBLEM_BYTES_MAX
 
 
-def test_what_is_nested_too_deeply_is_no_json() -> None:
+def test_too_deeply_nested_json_is_refused() -> None:
     with pytest.raises(ValueError, match="too deeply"):
         Answer(200, {}, b"[" * 100_000).json()
 
@@ -23,18 +23,18 @@ def test_2xx_settles_a_request(status: int) -> None:
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 507, 599])
-def test_what_may_be_otherwise_later_is_tried_again(status: int) -> None:
+def test_a_temporary_status_is_tried_again(status: int) -> None:
     assert judge(Answer(status), job=False) is judge(Answer(status), job=True) is Verdict.AGAIN
 
 
 @pytest.mark.parametrize(
     "status", [301, 307, 308, 400, 401, 403, 404, 405, 410, 413, 415, 422, 431, 501, 505, 508, 511]
 )
-def test_what_a_repeat_would_be_answered_too_is_final(status: int) -> None:
+def test_a_permanent_status_is_final(status: int) -> None:
     assert judge(Answer(status), job=False) is judge(Answer(status), job=True) is Verdict.REFUSED
 
 
-def test_a_job_is_accepted_by_202_answered_at_once_by_200_and_lost_on_who_takes_it_for_a_message() -> None:
+def test_the_verdict_on_a_job_depends_on_its_success_status() -> None:
     assert judge(Answer(202), job=True) is Verdict.ACCEPTED
     assert judge(Answer(200), job=True) is Verdict.ANSWERED
     assert judge(Answer(204), job=True) is Verdict.REFUSED
@@ -65,12 +65,12 @@ def test_an_error_is_problem_json_and_read_as_one_line() -> None:
         (Answer(307, {"location": "http://elsewhere/"}), "redirected to http://elsewhere/"),
     ],
 )
-def test_why_is_said_where_the_answer_says_it(answer: Answer, said: str) -> None:
+def test_the_reason_is_taken_from_the_answer(answer: Answer, said: str) -> None:
     assert reason(answer) == said
 
 
 @given(st.binary(max_size=300), st.sampled_from(["text/plain", "application/problem+json", "application/json", ""]))
-def test_what_an_answer_says_is_one_bounded_line(body: bytes, kind: str) -> None:
+def test_the_reason_of_an_answer_is_one_bounded_line(body: bytes, kind: str) -> None:
     said = reason(Answer(400, {"content-type": kind}, body))
     assert len(said) <= 200
     assert "\n" not in said

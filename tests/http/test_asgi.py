@@ -1,4 +1,4 @@
-"""What of a request is read, and how much of it at most."""
+"""The parts of a request that are read, and their limits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def scope(*fields: tuple[bytes, bytes]) -> dict[str, Any]:
     return {"headers": list(fields)}
 
 
-def test_headers_are_joined_by_name_and_what_names_a_client_is_left_out() -> None:
+def test_headers_are_joined_by_name_and_credentials_are_omitted() -> None:
     found = kept_headers(scope((b"X-A", b"1"), (b"x-a", b"2"), (b"Authorization", b"secret"), (b"cookie", b"secret")))
     assert found == {"x-a": "1, 2"}
 
@@ -29,7 +29,7 @@ def test_headers_are_bounded(fields: list[tuple[bytes, bytes]]) -> None:
     assert caught.value.status == 431
 
 
-def test_an_answer_goes_out_with_its_length_and_204_with_nothing() -> None:
+def test_an_answer_is_sent_with_its_length_and_204_without_a_body() -> None:
     sent: list[Any] = []
 
     async def send(message: Any) -> None:
@@ -42,7 +42,7 @@ def test_an_answer_goes_out_with_its_length_and_204_with_nothing() -> None:
     assert (sent[2]["headers"], sent[3]["body"]) == ([], b"")
 
 
-def test_what_is_refused_is_a_problem_with_its_headers() -> None:
+def test_a_refusal_is_a_problem_with_its_headers() -> None:
     answer = refusal(Refused(503, "There is no room.", {"connection": "close"}))
     assert answer.headers == {"content-type": "application/problem+json", "connection": "close", "retry-after": "1"}
     assert json.loads(answer.body) == {"title": "Service Unavailable", "status": 503, "detail": "There is no room."}

@@ -46,7 +46,7 @@ def served(tmp_path: Path) -> Iterator[tuple[Receiver, str]]:
     thread.join()
 
 
-def test_many_threads_share_one(tmp_path: Path, served: tuple[Receiver, str]) -> None:
+def test_many_threads_share_one_sender(tmp_path: Path, served: tuple[Receiver, str]) -> None:
     receiver, url = served
     with ReliableHttp(tmp_path / "sender", settings=QUICK) as http, ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda number: http.put(f"{url}/put", str(number).encode()).json()["count"], range(24)))
@@ -64,7 +64,7 @@ def test_many_threads_share_one(tmp_path: Path, served: tuple[Receiver, str]) ->
         http.put(url, b"")
 
 
-def test_what_is_not_settled_in_time_is_kept_and_goes_on_later(tmp_path: Path, served: tuple[Receiver, str]) -> None:
+def test_an_unsettled_request_is_kept_and_continued_later(tmp_path: Path, served: tuple[Receiver, str]) -> None:
     port = free_port()
     with ReliableHttp(tmp_path / "sender", settings=QUICK) as http:
         with pytest.raises(RequestKept):
@@ -85,7 +85,7 @@ with http:
 """
 
 
-def test_ctrl_c_leaves_the_request_kept_and_says_so(tmp_path: Path, served: tuple[Receiver, str]) -> None:
+def test_ctrl_c_keeps_the_request_and_reports_that(tmp_path: Path, served: tuple[Receiver, str]) -> None:
     url = f"http://127.0.0.1:{free_port()}/put"
     program = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, tmp_path / "sender", url],
@@ -109,7 +109,9 @@ def test_ctrl_c_leaves_the_request_kept_and_says_so(tmp_path: Path, served: tupl
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")
-def test_an_interrupt_at_any_moment_of_a_call_leaves_it_usable(tmp_path: Path, served: tuple[Receiver, str]) -> None:
+def test_an_interrupt_at_any_moment_of_a_call_leaves_the_sender_usable(
+    tmp_path: Path, served: tuple[Receiver, str]
+) -> None:
     receiver, url = served
 
     class Struck(BaseException):
@@ -140,7 +142,7 @@ def test_an_interrupt_at_any_moment_of_a_call_leaves_it_usable(tmp_path: Path, s
     assert sorted(effects(receiver)) == sorted(str(number).encode() for number in range(60))
 
 
-def test_a_child_of_the_process_is_told_to_open_its_own(tmp_path: Path) -> None:
+def test_a_forked_child_is_refused(tmp_path: Path) -> None:
     with ReliableHttp(tmp_path / "sender", settings=QUICK) as http:
         child = os.fork()
         if not child:

@@ -1,4 +1,4 @@
-"""What a caller may ask for, and what an end means."""
+"""The allowed requests of a caller, and the meaning of an end."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DONE = Outgoing(
         None,
     ],
 )
-def test_what_is_no_url_is_refused(url: Any) -> None:
+def test_an_invalid_url_is_refused(url: Any) -> None:
     with pytest.raises(CallerError):
         check_draft(Kind.PUT, url, b"", "", None)
     with pytest.raises(CallerError):
@@ -56,7 +56,7 @@ def test_bodies_are_bytes_and_keys_are_printable() -> None:
     "headers",
     [{"a b": ""}, {"a": "x\r\ny: z"}, {"Idempotency-Key": "k"}, {"Reliable-Finished": "9"}, {"Host": "x"}, {"": ""}],
 )
-def test_headers_that_cannot_be_or_are_ours_are_refused(headers: dict[str, str]) -> None:
+def test_invalid_and_reserved_headers_are_refused(headers: dict[str, str]) -> None:
     with pytest.raises(CallerError):
         check_headers(headers)
 
@@ -68,7 +68,7 @@ def test_headers_are_bounded() -> None:
         check_headers({"x": "y" * 20_000})
 
 
-def test_an_end_is_an_answer_or_an_error_of_its_own() -> None:
+def test_an_end_is_an_answer_or_its_own_error() -> None:
     assert outcome(DONE).body == b"yes"
     assert failure(replace(DONE, state=State.OPEN, answer=None)) is None
     refused = failure(replace(DONE, state=State.REFUSED, answer=Answer(404), problem="404: nothing here"))

@@ -1,4 +1,4 @@
-"""A close, a cancellation, a start that fails, while somebody waits: nobody waits for ever, nothing stays open."""
+"""A close, a cancellation or a failed start during a wait: no caller waits permanently, nothing stays open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.http.rig import PATIENCE_SECONDS, QUICK, until
 from tests.ports import free_port
 
 
-def test_a_thread_that_waits_for_a_request_is_told_when_another_closes(tmp_path: Path) -> None:
+def test_a_waiting_thread_gets_an_error_when_another_closes(tmp_path: Path) -> None:
     http, told = ReliableHttp(tmp_path, settings=QUICK), []
 
     def put() -> None:
@@ -41,7 +41,7 @@ def test_a_thread_that_waits_for_a_request_is_told_when_another_closes(tmp_path:
     assert "is kept as" in error.__notes__[0]
 
 
-def test_who_asks_for_more_once_it_is_closed_is_told(tmp_path: Path) -> None:
+def test_a_call_after_the_close_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         http = AsyncReliableHttp(tmp_path, settings=QUICK)
         await http.close()
@@ -69,7 +69,7 @@ def test_a_sender_that_cannot_begin_leaves_its_directory_to_the_next_one(tmp_pat
     asyncio.run(main())
 
 
-def test_a_server_whose_starter_is_cancelled_leaves_its_port_free(tmp_path: Path) -> None:
+def test_a_server_whose_start_is_cancelled_leaves_its_port_free(tmp_path: Path) -> None:
     async def main() -> None:
         port = free_port()
         async with AsyncReliableHttp(tmp_path, settings=QUICK) as http:
@@ -84,7 +84,7 @@ def test_a_server_whose_starter_is_cancelled_leaves_its_port_free(tmp_path: Path
     asyncio.run(main())
 
 
-def test_a_call_that_is_cancelled_while_the_outbox_refuses_it_is_cancelled_all_the_same(tmp_path: Path) -> None:
+def test_a_cancelled_call_that_the_outbox_refuses_counts_as_cancelled(tmp_path: Path) -> None:
     async def main() -> None:
         settings = HttpSettings(body_bytes_max=10)
         async with AsyncReliableHttp(tmp_path, settings=settings) as http:
@@ -109,7 +109,7 @@ def test_a_call_that_is_cancelled_while_the_outbox_refuses_it_is_cancelled_all_t
     asyncio.run(main())
 
 
-def test_a_try_that_goes_wrong_as_nobody_foresaw_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_try_that_fails_unexpectedly_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with AsyncReliableHttp(tmp_path, settings=QUICK) as http:
             tries: list[str] = []

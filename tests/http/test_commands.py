@@ -1,4 +1,4 @@
-"""`pubsub http …` as a person calls it, and the receiver that files what arrives."""
+"""`pubsub http …` as used by a person, and the receiver that files the arriving requests."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_put_send_and_job_are_filed_once_each_and_answered(tmp_path: Path, serve
     assert len(pubsub("list", "--all", "--json", home=tmp_path).stdout.splitlines()) == 3
 
 
-def test_what_is_kept_is_listed_resumed_and_forgotten(tmp_path: Path) -> None:
+def test_kept_requests_are_listed_resumed_and_forgotten(tmp_path: Path) -> None:
     port = free_port()
     url, out = f"http://127.0.0.1:{port}/x", ("--dir", tmp_path / "out")
     for body in (b"one", b"two"):
@@ -101,7 +101,7 @@ def test_what_is_kept_is_listed_resumed_and_forgotten(tmp_path: Path) -> None:
     assert served.stop() == 0
 
 
-def test_ctrl_c_ends_a_put_with_130_and_says_what_is_kept(tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_put_with_130_and_names_the_kept_request(tmp_path: Path) -> None:
     words = ["http", "put", f"http://127.0.0.1:{free_port()}/x", "-", "--dir", str(tmp_path / "out")]
     command = subprocess.Popen(
         [sys.executable, "-m", "pubsub", *words], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -145,7 +145,7 @@ def test_a_mistake_is_one_line_and_an_exit_code(tmp_path: Path, words: tuple[str
     assert ended.stderr.count(b"\n") == 1
 
 
-def test_a_final_answer_has_an_exit_code_of_its_own(tmp_path: Path, served: Served) -> None:
+def test_a_final_answer_has_its_own_exit_code(tmp_path: Path, served: Served) -> None:
     pubsub("put", served.url + "/a", "-", "--key", "k", home=tmp_path, stdin=b"x")
     other = pubsub("put", served.url + "/a", "-", "--key", "k", "--dir", tmp_path / "b", home=tmp_path, stdin=b"y")
     assert other.returncode == 26
@@ -158,7 +158,7 @@ def test_a_final_answer_has_an_exit_code_of_its_own(tmp_path: Path, served: Serv
 
 
 @pytest.mark.parametrize("line", ["alice {token}", "alice th_{digest} put=*"])
-def test_with_tokens_only_who_has_one_is_served(tmp_path: Path, line: str) -> None:
+def test_only_clients_with_a_token_are_served(tmp_path: Path, line: str) -> None:
     (tmp_path / "tokens").write_text(line.format(token="a" * 20, digest=digest("a" * 20)) + "\n")
     (tmp_path / "tokens").chmod(0o600)
     (tmp_path / "token").write_text("a" * 20)
@@ -169,7 +169,7 @@ def test_with_tokens_only_who_has_one_is_served(tmp_path: Path, line: str) -> No
     assert served.stop(signal.SIGINT) == 0
 
 
-def test_a_file_that_no_commit_has_is_taken_away_and_its_number_given_out_again(tmp_path: Path) -> None:
+def test_an_uncommitted_file_is_removed_and_its_number_reused(tmp_path: Path) -> None:
     port = str(free_port())
     served = Served(tmp_path, "--bind", f"127.0.0.1:{port}")
     pubsub("put", served.url, "-", home=tmp_path, stdin=b"one")
@@ -183,7 +183,7 @@ def test_a_file_that_no_commit_has_is_taken_away_and_its_number_given_out_again(
     served.stop()
 
 
-def test_what_a_handler_was_given_up_for_is_shown_and_handled_by_the_next_start(tmp_path: Path) -> None:
+def test_a_failed_request_is_shown_and_handled_after_the_next_start(tmp_path: Path) -> None:
     broken = [True]
 
     def receiver() -> Receiver:
@@ -218,7 +218,7 @@ def test_what_a_handler_was_given_up_for_is_shown_and_handled_by_the_next_start(
     assert asyncio.run(ask()) == (200, "mended")
 
 
-def test_without_the_extra_a_command_says_what_to_install(tmp_path: Path) -> None:
+def test_a_command_without_the_extra_names_the_package_to_install(tmp_path: Path) -> None:
     program = (
         "import sys, importlib.util as u; true = u.find_spec\n"
         "u.find_spec = lambda name, *a: None if name == 'httpx2' else true(name, *a)\n"

@@ -41,7 +41,7 @@ def test_a_request_to_this_host_needs_nothing_of_the_environment(
     ("HTTP_PROXY", "http://other.example/"), ("SSL_CERT_FILE", "https://127.0.0.1:9/"),
     ("SSL_CERT_FILE", "https://other.example/"),
 ])  # fmt: skip
-def test_a_request_that_needs_what_leads_nowhere_is_kept_and_says_why(
+def test_a_request_kept_for_a_bad_variable_names_the_variable(
     name: str, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, NOWHERE[name])

@@ -42,7 +42,7 @@ async def counts_once(client: httpx2.AsyncClient, root: str) -> None:
     assert (await client.put(f"{root}/nobody", headers=KEY)).status_code == 404
 
 
-def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (source,) = (
         text for text in re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL) if "FastAPI" in text
@@ -59,7 +59,7 @@ def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     against(shown["app"], act)
 
 
-def test_two_receivers_and_a_lifespan_of_its_own(tmp_path: Path) -> None:
+def test_two_receivers_run_beside_the_lifespan_of_the_application(tmp_path: Path) -> None:
     first, second = counting(Receiver(tmp_path / "1")), counting(Receiver(tmp_path / "2"))
 
     @asynccontextmanager
@@ -106,7 +106,7 @@ def test_middleware_that_reads_and_writes_bodies_changes_nothing(tmp_path: Path)
     against(app, act)
 
 
-def test_tests_by_its_own_client_say_that_they_are_of_this_machine(tmp_path: Path) -> None:
+def test_the_test_client_works_as_an_address_of_this_machine(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path))
     app = FastAPI(lifespan=receiver.lifespan)
     app.mount("/reliable", receiver)

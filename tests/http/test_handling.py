@@ -1,4 +1,4 @@
-"""Handlers: on threads and on the loop; what they do, send and raise."""
+"""Handlers: on threads and on the loop; their effects, their requests and their exceptions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _quick() -> dict[str, Any]:
     return {"backoff_seconds": 0.02, "backoff_seconds_max": 0.1, "try_seconds": 5.0}
 
 
-def test_what_a_handler_did_before_it_raised_is_undone_and_it_is_called_again(receiver: Receiver) -> None:
+def test_a_handler_that_raised_is_rolled_back_and_called_again(receiver: Receiver) -> None:
     attempts: list[int] = []
 
     @receiver.put("/x")
@@ -58,7 +58,7 @@ def test_what_a_handler_did_before_it_raised_is_undone_and_it_is_called_again(re
     against(receiver, act)
 
 
-def test_a_handler_that_always_raises_is_given_up_and_called_again_when_somebody_asks(receiver: Receiver) -> None:
+def test_a_handler_that_always_raises_is_given_up_and_called_again_on_request(receiver: Receiver) -> None:
     broken = [True]
 
     @receiver.put("/x")
@@ -84,7 +84,7 @@ def test_a_handler_that_always_raises_is_given_up_and_called_again_when_somebody
 
 
 @pytest.mark.parametrize("returned", [object(), 5, {1, 2}, {"a": object()}, b"x" * 2000])
-def test_what_cannot_be_an_answer_is_undone(tmp_path: Path, returned: Any) -> None:
+def test_an_impossible_answer_is_rolled_back(tmp_path: Path, returned: Any) -> None:
     settings = HttpSettings(**_quick(), handler_attempts=1, response_bytes_max=1000)
     receiver = Receiver(tmp_path, settings=settings)
 
@@ -114,7 +114,7 @@ def test_a_status_that_asks_for_another_try_cannot_be_stored(tmp_path: Path, sta
     against(receiver, act)
 
 
-def test_a_handler_that_awaits_uses_its_transaction_behind_that_and_is_told_where_it_does_not(
+def test_a_handler_that_awaits_within_its_transaction_is_refused(
     receiver: Receiver,
 ) -> None:
     @receiver.put("/right")
@@ -144,7 +144,7 @@ def test_a_handler_that_awaits_uses_its_transaction_behind_that_and_is_told_wher
     against(receiver, act)
 
 
-def test_a_long_handler_keeps_nobody_out_before_it_uses_its_transaction(receiver: Receiver) -> None:
+def test_a_long_handler_blocks_nobody_before_it_uses_its_transaction(receiver: Receiver) -> None:
     go = threading.Event()
 
     @receiver.put("/long")
@@ -167,9 +167,7 @@ def test_a_long_handler_keeps_nobody_out_before_it_uses_its_transaction(receiver
     against(receiver, act)
 
 
-def test_what_a_handler_sends_goes_out_where_its_transaction_commits_and_only_there(
-    receiver: Receiver, tmp_path: Path
-) -> None:
+def test_requests_of_a_handler_are_sent_only_if_its_transaction_commits(receiver: Receiver, tmp_path: Path) -> None:
     target = counting(Receiver(tmp_path / "target"))
     places: list[str] = []
 
@@ -201,7 +199,7 @@ async def _opened(receiver: Receiver) -> Receiver:
     return receiver
 
 
-def test_in_a_clients_file_a_handlers_puts_to_topics_commit_with_the_receipt(tmp_path: Path) -> None:
+def test_puts_of_a_handler_in_a_clients_file_commit_with_the_receipt(tmp_path: Path) -> None:
     with embedded(tmp_path / "cluster") as cluster, cluster.client("gate") as client, cluster.client("bob") as bob:
         bob.subscribe("orders")
         receiver = Receiver(client, settings=QUICK)

@@ -34,7 +34,7 @@ def ours(number: int) -> str:
     return make_id(SESSION, number, "f" * 32)
 
 
-def test_a_request_comes_back_with_each_of_its_fields(journal: Journal) -> None:
+def test_a_stored_request_keeps_each_of_its_fields(journal: Journal) -> None:
     with journal.transaction() as transaction:
         inbox.add(transaction, REQUEST)
         assert inbox.find(transaction, "alice", "k1") == REQUEST
@@ -49,7 +49,7 @@ def test_a_request_comes_back_with_each_of_its_fields(journal: Journal) -> None:
     assert len({repr(value) for value in distinct}) == len(distinct), "no two fields of the example are alike"
 
 
-def test_what_waits_is_counted_and_listed_in_order(journal: Journal) -> None:
+def test_waiting_requests_are_counted_and_listed_in_order(journal: Journal) -> None:
     with journal.transaction() as transaction:
         for key, standing in (
             ("b", Standing.RECEIVED),
@@ -64,7 +64,7 @@ def test_what_waits_is_counted_and_listed_in_order(journal: Journal) -> None:
         assert [one.key for one in inbox.every(transaction, open_only=True)] == ["b", "a", "d"]
 
 
-def test_what_a_sender_has_finished_goes_and_is_remembered(journal: Journal) -> None:
+def test_requests_that_the_sender_has_finished_are_removed_and_remembered(journal: Journal) -> None:
     with journal.transaction() as transaction:
         for number, standing in (
             (1, Standing.DONE),
@@ -82,14 +82,14 @@ def test_what_a_sender_has_finished_goes_and_is_remembered(journal: Journal) -> 
         assert inbox.finished(transaction, "alice", ours(3)), "an older word takes nothing back"
 
 
-def test_a_request_that_is_here_is_not_finished_whatever_its_sender_says(journal: Journal) -> None:
+def test_a_stored_request_does_not_count_as_finished_by_its_sender(journal: Journal) -> None:
     with journal.transaction() as transaction:
         inbox.finish(transaction, "alice", ours(5), 99, 7.0)
         assert not inbox.finished(transaction, "alice", ours(5))
         assert inbox.finished(transaction, "alice", ours(4))
 
 
-def test_old_tombstones_and_sessions_go_and_what_waits_stays(journal: Journal) -> None:
+def test_old_tombstones_and_sessions_are_removed_and_waiting_requests_stay(journal: Journal) -> None:
     with journal.transaction() as transaction:
         inbox.add(transaction, replace(REQUEST, key="old", standing=Standing.DONE, changed=1.0))
         inbox.add(transaction, replace(REQUEST, key="new", standing=Standing.DONE, changed=9.0))
@@ -102,7 +102,7 @@ def test_old_tombstones_and_sessions_go_and_what_waits_stays(journal: Journal) -
         assert inbox.latest(transaction) == 9.0
 
 
-def test_sessions_beyond_their_limit_go_the_silent_ones_first(
+def test_the_most_silent_sessions_beyond_the_limit_are_removed(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inbox, "FORGOTTEN_MAX", 2)

@@ -1,4 +1,4 @@
-"""A request that arrives: what is done with it, from everything that may be known of it."""
+"""An arriving request: the decision about it, from all possible states of knowledge."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pubsub.http.core.outgoing import Kind
 FOUND = Incoming("", "k", Kind.PUT, "PUT", "/", "", {}, b"", b"print", 0.0)
 
 
-def test_what_is_not_known_is_stored_where_there_is_room_and_it_is_not_finished() -> None:
+def test_an_unknown_request_is_stored_if_there_is_room_and_it_is_not_finished() -> None:
     assert decide(None, b"print") is Decision.STORE
     assert decide(None, b"print", room=False) is Decision.FULL
     assert decide(None, b"print", forgotten=True) is decide(None, b"", forgotten=True, room=False) is Decision.FORGOTTEN
@@ -20,9 +20,7 @@ def test_what_is_not_known_is_stored_where_there_is_room_and_it_is_not_finished(
 
 @pytest.mark.parametrize("standing", Standing)
 @pytest.mark.parametrize("kind", Kind)
-def test_another_payload_under_the_same_key_is_refused_whatever_became_of_the_first(
-    standing: Standing, kind: Kind
-) -> None:
+def test_another_payload_under_the_same_key_is_refused_in_every_state(standing: Standing, kind: Kind) -> None:
     found = replace(FOUND, standing=standing, kind=kind)
     assert decide(found, b"other") is decide(found, b"other", running=True, room=False) is Decision.MISMATCH
 
@@ -40,7 +38,7 @@ def test_another_payload_under_the_same_key_is_refused_whatever_became_of_the_fi
         (Standing.FAILED, Kind.PUT, False, Decision.REPEAT),
     ],
 )
-def test_a_repeat_is_answered_by_what_became_of_the_first(
+def test_a_repeat_is_answered_by_the_state_of_the_first_request(
     standing: Standing, kind: Kind, running: bool, decision: Decision
 ) -> None:
     found = replace(FOUND, standing=standing, kind=kind)
@@ -51,5 +49,5 @@ def test_messages_are_acknowledged_by_204_and_jobs_by_202() -> None:
     assert (acknowledgement(Kind.SEND).status, acknowledgement(Kind.JOB).status) == (204, 202)
 
 
-def test_a_handler_is_worn_out_after_its_last_attempt() -> None:
+def test_a_handler_is_given_up_after_its_last_attempt() -> None:
     assert [worn_out(attempts, 3) for attempts in (1, 2, 3, 4)] == [False, False, True, True]

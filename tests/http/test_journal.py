@@ -21,7 +21,7 @@ def opened(path: Path, clock: Clock | None = None, *, counts_boots: bool = True)
     return Journal(OwnFile(path, "b"), clock or Clock(), counts_boots=counts_boots)
 
 
-def test_what_is_committed_is_there_and_what_is_raised_in_is_not(tmp_path: Path) -> None:
+def test_a_commit_is_kept_and_an_exception_rolls_back(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     with journal.transaction() as transaction:
         transaction.execute("create table mine (x)")
@@ -43,7 +43,7 @@ def test_what_is_committed_is_there_and_what_is_raised_in_is_not(tmp_path: Path)
         pass
 
 
-def test_a_second_one_is_told_who_has_it_open(tmp_path: Path) -> None:
+def test_a_second_journal_is_refused_and_learns_which_process_has_the_file(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     with pytest.raises(StoreInUse):
         opened(tmp_path)
@@ -77,7 +77,7 @@ def test_a_statement_that_ends_the_transaction_is_found_out(tmp_path: Path) -> N
     journal.close()
 
 
-def test_its_time_follows_no_wall_clock_and_goes_on_over_a_restart(tmp_path: Path) -> None:
+def test_the_time_of_a_journal_ignores_the_wall_clock_and_continues_after_a_restart(tmp_path: Path) -> None:
     clock = Clock()
     journal = opened(tmp_path, clock)
     clock.wall_seconds = 9e9
@@ -93,7 +93,7 @@ def test_its_time_follows_no_wall_clock_and_goes_on_over_a_restart(tmp_path: Pat
 
 
 @pytest.mark.parametrize(("counts", "seconds"), [(True, 3600.0), (False, 0.0)])
-def test_across_a_boot_a_sender_counts_what_the_wall_clock_says_and_a_receiver_nothing(
+def test_the_journal_time_across_boots_follows_the_wall_clock_at_a_sender_only(
     tmp_path: Path, counts: bool, seconds: float
 ) -> None:
     clock = Clock()
@@ -116,7 +116,7 @@ def test_a_file_of_a_newer_release_is_refused_and_left_alone(tmp_path: Path) -> 
         opened(tmp_path)
 
 
-def test_a_child_of_the_process_cannot_use_it(tmp_path: Path) -> None:
+def test_a_forked_child_cannot_use_the_journal(tmp_path: Path) -> None:
     journal = opened(tmp_path)
     child = os.fork()
     if not child:
@@ -133,7 +133,7 @@ def test_a_child_of_the_process_cannot_use_it(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_what_was_stored_last_happened_before_the_next_start_though_no_time_was_kept(tmp_path: Path) -> None:
+def test_the_last_stored_change_precedes_the_next_start_without_a_kept_time(tmp_path: Path) -> None:
     clock = Clock()
     journal = opened(tmp_path, clock)
     clock.ahead += 1_000.0
@@ -145,7 +145,7 @@ def test_what_was_stored_last_happened_before_the_next_start_though_no_time_was_
     journal.close()
 
 
-def test_the_time_goes_on_from_where_it_was_closed(tmp_path: Path) -> None:
+def test_the_time_continues_from_the_close(tmp_path: Path) -> None:
     clock = Clock()
     journal = opened(tmp_path, clock)
     clock.ahead += 1_000.0

@@ -1,4 +1,4 @@
-"""Seeds of the model, and that it objects to each deliberate mistake."""
+"""Seeds of the model; the model finds each deliberate mistake."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _silence() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_whatever_goes_wrong_each_request_happens_once_and_its_response_stays_the_same() -> None:
+def test_each_request_happens_once_with_one_response_under_all_faults() -> None:
     happened: Counter[str] = Counter()
     for seed in SEEDS:
         happened.update(simulate(seed).happened)
@@ -42,7 +42,7 @@ def test_a_seed_is_one_history() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BREAKAGES)
-def test_a_mistake_is_caught(name: str) -> None:
+def test_a_deliberate_mistake_is_caught(name: str) -> None:
     for seed in SEARCHED:
         try:
             with broken(name):

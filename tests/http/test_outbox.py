@@ -27,7 +27,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     made.close()
 
 
-def test_a_request_comes_back_with_each_of_its_fields(journal: Journal) -> None:
+def test_a_stored_request_keeps_each_of_its_fields(journal: Journal) -> None:
     with journal.transaction() as transaction:
         outbox.add(transaction, REQUEST)
         assert outbox.find(transaction, "k1") == REQUEST
@@ -41,7 +41,7 @@ def test_a_request_comes_back_with_each_of_its_fields(journal: Journal) -> None:
     assert len({repr(value) for value in distinct}) == len(distinct), "no two fields of the example are alike"
 
 
-def test_what_was_forgotten_is_not_saved_again(journal: Journal) -> None:
+def test_a_forgotten_request_is_not_saved_again(journal: Journal) -> None:
     with journal.transaction() as transaction:
         outbox.add(transaction, REQUEST)
         assert outbox.remove(transaction, "k1")
@@ -50,7 +50,7 @@ def test_what_was_forgotten_is_not_saved_again(journal: Journal) -> None:
         assert not outbox.remove(transaction, "k1")
 
 
-def test_what_is_to_be_done_is_what_is_open_and_what_is_to_be_confirmed(journal: Journal) -> None:
+def test_the_open_and_the_unconfirmed_requests_are_to_be_done(journal: Journal) -> None:
     with journal.transaction() as transaction:
         for name, state, confirm in (
             ("open", State.OPEN, ""), ("accepted", State.ACCEPTED, ""), ("done", State.DONE, ""),
@@ -63,7 +63,7 @@ def test_what_is_to_be_done_is_what_is_open_and_what_is_to_be_confirmed(journal:
         assert {one.body for one in outbox.every(transaction, open_only=False)} == {b""}
 
 
-def test_old_tombstones_go_and_what_is_open_stays(journal: Journal) -> None:
+def test_old_tombstones_are_removed_and_open_requests_stay(journal: Journal) -> None:
     with journal.transaction() as transaction:
         for number in range(1500):
             outbox.add(transaction, replace(REQUEST, id=f"d{number}", state=State.DONE, changed=float(number)))

@@ -41,7 +41,7 @@ def test_every_verdict_is_an_event() -> None:
 
 
 @pytest.mark.parametrize("event", [event for event in Event if event is not Event.AGAIN])
-def test_what_is_settled_is_not_sent_again_and_holds_no_body(event: Event) -> None:
+def test_a_settled_request_is_not_sent_again_and_has_no_body(event: Event) -> None:
     after = settle(OPEN, event, 20.0, answer=Answer(200), confirm="http://h/c")
     assert after.body == b""
     assert after.changed == 20.0

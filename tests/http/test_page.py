@@ -23,7 +23,7 @@ def blocks(language: str) -> list[str]:
     return [text for name, text in fenced if name == language]
 
 
-def test_the_receiver_the_sender_and_the_session_do_what_they_show(tmp_path: Path) -> None:
+def test_the_receiver_the_sender_and_the_session_of_the_page_run_as_shown(tmp_path: Path) -> None:
     port, local = free_port(), free_port()
 
     def placed(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The receiver over real HTTP: what a client that knows nothing of us is answered."""
+"""The receiver over real HTTP: its answers to an ordinary client."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_key_is_needed_and_a_repeat_gets_the_stored_response(tmp_path: Path) -
     against(receiver, act)
 
 
-def test_a_repeat_while_the_handler_runs_is_told_so_and_waits_for_nothing(tmp_path: Path) -> None:
+def test_a_repeat_during_the_handler_is_refused_at_once(tmp_path: Path) -> None:
     receiver, go = Receiver(tmp_path), threading.Event()
 
     @receiver.put("/slow")
@@ -104,7 +104,7 @@ def test_messages_and_jobs_are_acknowledged_before_they_are_handled(tmp_path: Pa
     against(receiver, act)
 
 
-def test_what_is_asked_of_the_wrong_place_says_what_is_right(tmp_path: Path) -> None:
+def test_a_request_to_the_wrong_place_gets_the_right_one(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path))
     receiver.job("/only-job")(lambda request, transaction: None)
 
@@ -127,7 +127,7 @@ def test_what_is_asked_of_the_wrong_place_says_what_is_right(tmp_path: Path) -> 
     against(receiver, act)
 
 
-def test_a_confirmed_response_is_kept_no_longer_and_its_request_not_done_again(tmp_path: Path) -> None:
+def test_a_confirmed_response_is_dropped_and_its_request_not_repeated(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path))
 
     async def act(client: httpx2.AsyncClient) -> None:
@@ -144,7 +144,7 @@ def test_a_confirmed_response_is_kept_no_longer_and_its_request_not_done_again(t
     against(receiver, act)
 
 
-def test_bodies_are_bounded_whether_their_length_is_said_or_not(tmp_path: Path) -> None:
+def test_bodies_are_bounded_with_and_without_a_length(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path, settings=HttpSettings(body_bytes_max=1000)))
 
     async def act(client: httpx2.AsyncClient) -> None:
@@ -178,7 +178,7 @@ def test_a_full_inbox_says_when_to_come_again_and_takes_repeats_all_the_same(tmp
     against(receiver, act)
 
 
-def test_too_many_tombstones_stop_new_requests_and_old_ones_go_while_it_runs(tmp_path: Path) -> None:
+def test_too_many_tombstones_stop_new_requests_until_old_ones_are_removed(tmp_path: Path) -> None:
     clock = Clock()
     settings = HttpSettings(tombstones_max=3, tombstone_seconds=100.0, expiry_seconds=50.0)
     receiver = counting(Receiver(tmp_path, settings=settings, clock=clock))
@@ -196,7 +196,7 @@ def test_too_many_tombstones_stop_new_requests_and_old_ones_go_while_it_runs(tmp
     against(receiver, act)
 
 
-def test_old_tombstones_go_by_themselves_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_tombstones_are_removed_while_the_receiver_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = HttpSettings(tombstone_seconds=1.0, expiry_seconds=0.5)
     receiver = counting(Receiver(tmp_path, settings=settings))
 
@@ -208,7 +208,7 @@ def test_old_tombstones_go_by_themselves_while_it_runs(tmp_path: Path, monkeypat
     against(receiver, act)
 
 
-def test_a_wall_clock_that_is_set_moves_no_tombstone(tmp_path: Path) -> None:
+def test_a_set_wall_clock_moves_no_tombstone(tmp_path: Path) -> None:
     clock = Clock()
     receiver = counting(Receiver(tmp_path, clock=clock))
 
@@ -224,7 +224,7 @@ def test_a_wall_clock_that_is_set_moves_no_tombstone(tmp_path: Path) -> None:
     against(receiver, act)
 
 
-def test_with_tokens_each_client_has_keys_of_its_own_and_strangers_are_turned_away(tmp_path: Path) -> None:
+def test_each_client_with_a_token_has_its_own_keys_and_strangers_are_refused(tmp_path: Path) -> None:
     alice, bob = "a" * 20, "b" * 20
     receiver = counting(Receiver(tmp_path, tokens={"alice": alice, "bob": bob}))
     seen: list[str] = []
@@ -251,7 +251,7 @@ def test_with_tokens_each_client_has_keys_of_its_own_and_strangers_are_turned_aw
         Receiver(tmp_path, tokens={"alice": "short"})
 
 
-def test_without_tokens_others_than_this_machine_are_turned_away_unless_that_is_wanted(tmp_path: Path) -> None:
+def test_a_receiver_without_tokens_refuses_other_machines_unless_insecure(tmp_path: Path) -> None:
     async def ask(receiver: Receiver, host: str) -> int:
         transport = httpx2.ASGITransport(receiver, client=(host, 5))
         async with httpx2.AsyncClient(transport=transport, base_url="http://x") as client, receiver.lifespan():
@@ -272,7 +272,7 @@ def test_a_response_url_may_be_bound_to_places(tmp_path: Path) -> None:
     against(receiver, act)
 
 
-def test_it_is_mounted_in_an_application_and_begins_with_it(tmp_path: Path) -> None:
+def test_a_mounted_receiver_begins_with_its_application(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path))
     app = Starlette(routes=[Mount("/reliable", app=receiver)], lifespan=receiver.lifespan)
 
@@ -289,7 +289,7 @@ def test_it_is_mounted_in_an_application_and_begins_with_it(tmp_path: Path) -> N
     asyncio.run(main())
 
 
-def test_mounted_without_a_lifespan_it_begins_with_the_first_request(tmp_path: Path) -> None:
+def test_a_receiver_without_a_lifespan_begins_with_the_first_request(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path))
 
     async def main() -> None:
@@ -301,7 +301,7 @@ def test_mounted_without_a_lifespan_it_begins_with_the_first_request(tmp_path: P
     asyncio.run(main())
 
 
-def test_what_was_received_and_not_handled_is_handled_by_the_next_process(tmp_path: Path) -> None:
+def test_a_received_message_is_handled_by_the_next_process(tmp_path: Path) -> None:
     async def first() -> None:
         receiver, go = Receiver(tmp_path), threading.Event()
 
@@ -336,7 +336,7 @@ def test_a_body_that_never_ends_is_given_up(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_an_answer_of_a_handlers_own_goes_out_as_it_is(tmp_path: Path) -> None:
+def test_an_answer_of_a_handler_is_sent_unchanged(tmp_path: Path) -> None:
     receiver = Receiver(tmp_path)
     receiver.put("/teapot")(lambda request, transaction: Answer(418, {"x-a": "b"}, b"short"))
 
@@ -349,7 +349,7 @@ def test_an_answer_of_a_handlers_own_goes_out_as_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["no-slash", "/{x:nothing}", "/{x"])
-def test_a_path_that_is_none_is_refused(tmp_path: Path, path: str) -> None:
+def test_an_invalid_path_is_refused(tmp_path: Path, path: str) -> None:
     if path == "/{x":
         Receiver(tmp_path).put(path)(lambda request, transaction: None)  # A plain text to Starlette.
         return

@@ -1,4 +1,4 @@
-"""The receiver's side without a network: what is stored when, and what becomes of a handler's work."""
+"""The receiver's side without a network: the time of each stored change, and the results of a handler's work."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_jobs_result_is_in_the_outbox_with_its_receipt(receiving: Receiving) -
     assert sent.headers == {"content-type": "text/plain", OUTCOME: "done"}
 
 
-def test_a_job_that_is_given_up_tells_its_sender(receiving: Receiving, clock: Clock) -> None:
+def test_a_job_that_is_given_up_informs_its_sender(receiving: Receiving, clock: Clock) -> None:
     receiving.arrive(JOB)
     for _ in range(2):
         clock.ahead += 1000.0
@@ -89,7 +89,7 @@ def test_a_job_that_is_given_up_tells_its_sender(receiving: Receiving, clock: Cl
     assert not receiving.again(("", "j"))
 
 
-def test_what_the_disk_did_counts_as_no_attempt(receiving: Receiving, clock: Clock) -> None:
+def test_a_failure_of_the_disk_counts_as_no_attempt(receiving: Receiving, clock: Clock) -> None:
     receiving.arrive(PUT)
     for _ in range(5):
         clock.ahead += 1000.0
@@ -117,7 +117,7 @@ def test_a_receipt_is_written_once(receiving: Receiving) -> None:
         receiving.done(transaction, ("", "k"), Answer(200))
 
 
-def test_what_a_sender_has_finished_is_refused_when_it_comes_again(receiving: Receiving) -> None:
+def test_a_finished_request_is_refused_when_it_comes_again(receiving: Receiving) -> None:
     session = "0" * 16
     one, two = (replace(PUT, key=make_id(session, number, "f" * 32)) for number in (1, 2))
     receiving.arrive(one)
@@ -130,7 +130,7 @@ def test_what_a_sender_has_finished_is_refused_when_it_comes_again(receiving: Re
     assert (decision, answer.status) == (Decision.FORGOTTEN, 410)
 
 
-def test_what_is_acknowledged_and_not_handled_stays_though_its_sender_has_finished(receiving: Receiving) -> None:
+def test_an_unhandled_message_stays_though_its_sender_has_finished(receiving: Receiving) -> None:
     session = "0" * 16
     message = replace(PUT, kind=Kind.SEND, method="POST", key=make_id(session, 1, "f" * 32))
     receiving.arrive(message)
@@ -138,7 +138,7 @@ def test_what_is_acknowledged_and_not_handled_stays_though_its_sender_has_finish
     assert receiving.begin()[0][0] == ("", message.key)
 
 
-def test_a_later_process_handles_what_this_one_left(tmp_path: Path, clock: Clock) -> None:
+def test_a_later_process_handles_the_remaining_requests(tmp_path: Path, clock: Clock) -> None:
     journal = Journal(OwnFile(tmp_path, ""), clock)
     Receiving(journal, SETTINGS, Random(1), Sending(journal, SETTINGS, Random(2))).arrive(PUT)
     later = Receiving(journal, SETTINGS, Random(1), Sending(journal, SETTINGS, Random(2)))

@@ -1,4 +1,4 @@
-"""Where the results of jobs arrive: once, for jobs that are known, from whoever knows the URL."""
+"""The arrival of the results of jobs: once, for known jobs, from any sender that knows the URL."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_result_is_taken_once_and_its_repeats_are_acknowledged(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_a_put_is_no_job_whose_result_could_be_brought(tmp_path: Path) -> None:
+def test_a_result_for_a_put_is_refused(tmp_path: Path) -> None:
     async def main() -> None:
         async with AsyncReliableHttp(tmp_path, settings=SETTINGS) as http, serving(http.results) as url:
             put = await http._store(http._sending.submit, Draft(Kind.PUT, "http://127.0.0.1:9/", {}, b""))
@@ -99,7 +99,7 @@ def test_pages_of_other_sites_and_foreign_names_bring_no_result(
     asyncio.run(main())
 
 
-def test_a_listener_that_others_reach_is_known_by_its_urls_only(tmp_path: Path) -> None:
+def test_a_listener_reachable_by_others_accepts_only_the_hosts_of_its_urls(tmp_path: Path) -> None:
     async def main() -> None:
         async with (
             AsyncReliableHttp(tmp_path, settings=SETTINGS) as http,
@@ -115,7 +115,7 @@ def test_a_listener_that_others_reach_is_known_by_its_urls_only(tmp_path: Path) 
     asyncio.run(main())
 
 
-def test_a_name_of_the_local_url_is_what_the_receiver_asks_by(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_host_of_the_local_url_is_accepted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = socket.getaddrinfo
 
     def named(host: Any, *facts: Any, **named: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Which handler a request is for, what it gets, and what its return value becomes."""
+"""The handler of a request, its arguments, and the answer made of its return value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def other(request: Any, transaction: Any) -> None:
     pass
 
 
-def test_the_first_route_of_its_kind_that_matches_takes_it() -> None:
+def test_the_first_matching_route_of_its_kind_is_used() -> None:
     routes = Routes()
     routes.add(Kind.PUT, "/orders/{number:int}", handler)
     routes.add(Kind.PUT, "/orders/{name}", other)
@@ -38,7 +38,7 @@ def test_the_first_route_of_its_kind_that_matches_takes_it() -> None:
     assert routes.methods("/") == []
 
 
-def test_what_is_asked_follows_from_method_and_response_url() -> None:
+def test_the_kind_of_a_request_follows_from_method_and_response_url() -> None:
     routes = Routes()
     for kind in (Kind.PUT, Kind.SEND, Kind.JOB):
         routes.add(kind, "/all", handler)
@@ -59,7 +59,7 @@ def _generator(request: Any, transaction: Any) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("wrong", [_generator, None, 7])
-def test_what_cannot_be_a_handler_is_refused(wrong: Any) -> None:
+def test_an_invalid_handler_is_refused(wrong: Any) -> None:
     with pytest.raises(CallerError):
         Routes().add(Kind.PUT, "/", wrong)
 
@@ -75,17 +75,17 @@ def test_what_cannot_be_a_handler_is_refused(wrong: Any) -> None:
         (Answer(201, {"x": "y"}, b"z"), Answer(201, {"x": "y"}, b"z")),
     ],
 )
-def test_what_a_handler_returns_is_an_answer(returned: Any, answer: Answer) -> None:
+def test_the_value_of_a_handler_becomes_an_answer(returned: Any, answer: Answer) -> None:
     assert as_answer(returned, 100) == answer
 
 
 @pytest.mark.parametrize("returned", [7, object(), {"a": object()}, Answer(503), Answer(99), b"x" * 101])
-def test_what_cannot_be_stored_for_good_is_refused(returned: Any) -> None:
+def test_an_answer_that_cannot_be_stored_is_refused(returned: Any) -> None:
     with pytest.raises(HandlerMisused):
         as_answer(returned, 100)
 
 
-def test_a_handler_gets_what_was_asked() -> None:
+def test_a_handler_gets_all_facts_of_the_request() -> None:
     found = Incoming("alice", "k", Kind.PUT, "PUT", "/x", "a=1&b=&c=%20", {"h": "v"}, b'{"x": 1}', b"", 0.0, attempts=2)
     request = as_request(found, {"n": 7})
     assert (request.key, request.client, request.method, request.path) == ("k", "alice", "PUT", "/x")

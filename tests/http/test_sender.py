@@ -1,4 +1,4 @@
-"""The sender over real HTTP: what its callers get, whatever the other side does."""
+"""The sender over real HTTP: the results for its callers, for any acts of the other side."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def asking(tmp_path: Path, app: Any, act: Callable[..., Any], **options: Any) ->
     return asyncio.run(main())
 
 
-def test_put_send_and_job_bring_what_their_handlers_did_once(tmp_path: Path) -> None:
+def test_put_send_and_job_have_the_effect_of_their_handlers_once(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path / "receiver", settings=QUICK))
 
     async def main() -> None:
@@ -77,7 +77,7 @@ def test_put_send_and_job_bring_what_their_handlers_did_once(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_what_a_sender_has_finished_leaves_no_tombstone_behind(tmp_path: Path) -> None:
+def test_a_sender_leaves_no_tombstones_of_finished_requests(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path / "receiver", settings=QUICK))
 
     async def main() -> None:
@@ -106,7 +106,7 @@ def test_the_same_key_is_the_same_request_in_a_later_process_too(tmp_path: Path)
 
 
 @pytest.mark.parametrize("status", [409, 429, 500, 503])
-def test_what_may_be_otherwise_later_is_tried_until_it_is(tmp_path: Path, status: int) -> None:
+def test_a_temporary_failure_is_tried_until_it_is_over(tmp_path: Path, status: int) -> None:
     app = Scripted((status, {}, b""), (status, {}, b""), (200, {}, b"yes"))
 
     async def act(http: Any, url: str) -> None:
@@ -119,7 +119,7 @@ def test_what_may_be_otherwise_later_is_tried_until_it_is(tmp_path: Path, status
 
 
 @pytest.mark.parametrize("status", [301, 400, 404, 422, 501])
-def test_what_is_final_ends_it_with_what_was_said(tmp_path: Path, status: int) -> None:
+def test_a_final_status_ends_the_request_with_its_reason(tmp_path: Path, status: int) -> None:
     app = Scripted((status, {"content-type": "application/problem+json"}, b'{"title": "no such thing"}'))
 
     async def act(http: Any, url: str) -> None:
@@ -152,7 +152,7 @@ def test_retry_after_is_waited_for(tmp_path: Path) -> None:
     asking(tmp_path, app, act, clock=clock)
 
 
-def test_a_request_that_nothing_settles_expires_whatever_the_wall_clock_says(tmp_path: Path) -> None:
+def test_a_request_without_an_answer_expires_despite_changes_of_the_wall_clock(tmp_path: Path) -> None:
     clock = Clock()
 
     async def act(http: Any, url: str) -> None:
@@ -172,7 +172,7 @@ def test_a_request_that_nothing_settles_expires_whatever_the_wall_clock_says(tmp
     asking(tmp_path, Scripted((503, {}, b"")), act, clock=clock)
 
 
-def test_what_was_open_goes_on_in_the_next_process_and_can_be_given_up(tmp_path: Path) -> None:
+def test_an_open_request_continues_in_the_next_process_and_can_be_forgotten(tmp_path: Path) -> None:
     port = free_port()
 
     async def main() -> None:
@@ -191,7 +191,7 @@ def test_what_was_open_goes_on_in_the_next_process_and_can_be_given_up(tmp_path:
     asyncio.run(main())
 
 
-def test_who_waits_for_what_is_forgotten_is_told(tmp_path: Path) -> None:
+def test_a_waiting_call_raises_when_its_request_is_forgotten(tmp_path: Path) -> None:
     async def act(http: Any, url: str) -> None:
         waiting = asyncio.create_task(http.put(f"{url}/x", b"", key="k"))
         await until(lambda: http._delivery._waiters, "it waits")
@@ -202,7 +202,7 @@ def test_who_waits_for_what_is_forgotten_is_told(tmp_path: Path) -> None:
     asking(tmp_path, Scripted((503, {}, b"")), act)
 
 
-def test_a_call_that_is_cancelled_says_under_which_name_the_request_is_kept(tmp_path: Path) -> None:
+def test_a_cancelled_call_names_its_kept_request(tmp_path: Path) -> None:
     async def act(http: Any, url: str) -> None:
         waiting = asyncio.create_task(http.put(f"{url}/x", b"", key="k"))
         await until(lambda: http._delivery._waiters, "it waits")
@@ -280,7 +280,7 @@ def test_a_dead_host_holds_up_no_other(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_job_that_fails_for_good_is_told_so(tmp_path: Path) -> None:
+def test_the_permanent_failure_of_a_job_is_reported(tmp_path: Path) -> None:
     receiver = Receiver(tmp_path / "receiver", settings=HttpSettings(backoff_seconds=0.02, handler_attempts=2))
 
     @receiver.job("/job")
@@ -295,7 +295,7 @@ def test_a_job_that_fails_for_good_is_told_so(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_job_whose_sender_was_away_brings_its_result_when_it_is_back(tmp_path: Path) -> None:
+def test_a_job_delivers_its_result_when_its_sender_is_back(tmp_path: Path) -> None:
     receiver = counting(Receiver(tmp_path / "receiver", settings=QUICK))
     local = f"http://127.0.0.1:{free_port()}/results"
 
@@ -329,7 +329,7 @@ def test_a_local_url_that_others_reach_or_that_is_taken_is_refused(tmp_path: Pat
     asking(tmp_path, Scripted((404, {}, b"")), act)
 
 
-def test_over_tls_who_is_not_trusted_is_not_spoken_to(tmp_path: Path) -> None:
+def test_an_untrusted_certificate_is_refused(tmp_path: Path) -> None:
     certificate, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
@@ -351,7 +351,7 @@ def test_over_tls_who_is_not_trusted_is_not_spoken_to(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("behind", [b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nstale", b"OK"])
-def test_what_comes_behind_an_answer_settles_no_other_request(tmp_path: Path, behind: bytes) -> None:
+def test_bytes_behind_an_answer_settle_no_other_request(tmp_path: Path, behind: bytes) -> None:
     def said(text: bytes) -> bytes:
         return b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%s" % (len(text), text)
 
@@ -365,7 +365,7 @@ def test_what_comes_behind_an_answer_settles_no_other_request(tmp_path: Path, be
     assert asyncio.run(main()) == ["one", "two", "three"]
 
 
-def test_a_try_that_an_error_of_ours_ends_counts_and_is_made_again(
+def test_a_try_ended_by_an_internal_error_counts_and_is_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def breaking(self: Delivery, *words: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The sender's side without a network: what is stored when, and what goes into the headers."""
+"""The sender's side without a network: the time of each stored change, and the content of the headers."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def finished(sending: Sending, request: Outgoing) -> str | None:
     return sending.headers(request).get(FINISHED)
 
 
-def test_only_what_lies_below_every_open_request_is_said_to_be_finished(sending: Sending) -> None:
+def test_only_requests_below_every_open_one_are_reported_as_finished(sending: Sending) -> None:
     first, second, third = put(sending), put(sending), put(sending)
     assert [finished(sending, one) for one in (first, second, third)] == [None, None, None]
     sending.answered(second.id, Answer(200))
@@ -68,13 +68,13 @@ def test_a_request_that_was_never_stored_holds_nothing_up(sending: Sending) -> N
     assert finished(sending, put(sending)) == "1"
 
 
-def test_a_callers_own_key_says_nothing_of_others(sending: Sending) -> None:
+def test_a_callers_own_key_does_not_finish_others(sending: Sending) -> None:
     put(sending)
     mine = sending.submit(Draft(Kind.PUT, "http://h/x", {}, b"", "mine"))
     assert finished(sending, mine) is None
 
 
-def test_a_later_process_has_numbers_of_its_own_and_goes_on_with_what_is_open(tmp_path: Path, clock: Clock) -> None:
+def test_a_later_process_has_its_own_numbers_and_continues_open_requests(tmp_path: Path, clock: Clock) -> None:
     journal = Journal(OwnFile(tmp_path, ""), clock)
     before = put(Sending(journal, SETTINGS, Random(1)))
     later = Sending(journal, SETTINGS, Random(2))
@@ -86,7 +86,7 @@ def test_a_later_process_has_numbers_of_its_own_and_goes_on_with_what_is_open(tm
     journal.close()
 
 
-def test_a_job_names_where_its_result_goes_and_waits_for_it(sending: Sending, clock: Clock) -> None:
+def test_a_job_names_the_url_of_its_result_and_waits_for_the_result(sending: Sending, clock: Clock) -> None:
     job = sending.submit(Draft(Kind.JOB, "http://h/j", {}, b"x", "", "http://l/r/"))
     assert job.headers[RESPONSE_URL] == f"http://l/r/{job.id}"
     assert sending.begin()[0] == [job.id]
@@ -115,7 +115,7 @@ def test_an_accepted_job_expires_too(sending: Sending, clock: Clock) -> None:
     assert expired.state is State.EXPIRED
 
 
-def test_a_confirmation_is_tried_so_often_and_no_more(sending: Sending, clock: Clock) -> None:
+def test_a_confirmation_is_tried_a_limited_number_of_times(sending: Sending, clock: Clock) -> None:
     request = put(sending)
     sending.begin()
     sending.answered(request.id, Answer(200, {CONFIRM: "/c"}))
@@ -134,7 +134,7 @@ def test_a_confirmation_is_tried_so_often_and_no_more(sending: Sending, clock: C
     assert tries == CONFIRM_TRIES_MAX
 
 
-def test_tombstones_go_when_their_time_is_over_and_what_is_open_stays(sending: Sending, clock: Clock) -> None:
+def test_expired_tombstones_are_removed_and_open_requests_stay(sending: Sending, clock: Clock) -> None:
     done, open_ = put(sending), put(sending)
     sending.answered(done.id, Answer(200))
     assert 0 < sending.sweep() <= SETTINGS.tombstone_seconds
@@ -145,7 +145,7 @@ def test_tombstones_go_when_their_time_is_over_and_what_is_open_stays(sending: S
     assert sending.find(open_.id) is not None
 
 
-def test_what_comes_for_a_request_that_was_forgotten_changes_nothing(sending: Sending) -> None:
+def test_an_answer_to_a_forgotten_request_changes_nothing(sending: Sending) -> None:
     request = put(sending)
     assert sending.forget(request.id)
     assert sending.answered(request.id, Answer(200)) is None

@@ -1,4 +1,4 @@
-"""uvicorn on a socket of ours: where it may listen, and what is said where it cannot."""
+"""uvicorn on a socket of the package: the allowed addresses, and the errors for others."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from pubsub.web.serving import Tls
     [("127.0.0.1", True), ("127.9.9.9", True), ("localhost", True), ("::1", True), ("0.0.0.0", False), ("::", False),
      ("192.0.2.1", False), ("example.org", False), ("", False)],
 )  # fmt: skip
-def test_which_addresses_only_this_machine_reaches(host: str, only_here: bool) -> None:
+def test_loopback_hosts_are_recognized(host: str, only_here: bool) -> None:
     assert is_loopback(host) is only_here
 
 
 @pytest.mark.parametrize("address", ["", "80", "h:", "h:99999", "::1:80", "a b:80", "h:80x"])
-def test_what_is_no_address_is_refused(address: str) -> None:
+def test_an_invalid_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigurationError, match="is not HOST:PORT"):
         listen(address, insecure=True)
 
 
-def test_where_others_would_reach_it_it_listens_only_if_that_is_wanted() -> None:
+def test_an_address_reachable_by_others_needs_insecure() -> None:
     with pytest.raises(ConfigurationError, match="insecure"):
         listen("0.0.0.0:0", insecure=False)
     listen("0.0.0.0:0", insecure=True).close()
@@ -53,7 +53,7 @@ async def _app(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "lifespan.startup.failed", "message": "no"})
 
 
-def test_what_does_not_start_says_so(tmp_path: Path) -> None:
+def test_a_server_that_cannot_start_raises_an_error(tmp_path: Path) -> None:
     async def main() -> None:
         with pytest.raises(ConfigurationError, match="did not start"):
             await make_server(_app, listen("127.0.0.1:0", insecure=False)).start()
@@ -80,7 +80,7 @@ async def _answered(reader: asyncio.StreamReader) -> bytes:
     return (await reader.readuntil(b"\r\n\r\n")).partition(b"\r\n")[0]
 
 
-def test_silent_connections_keep_nobody_out() -> None:
+def test_silent_connections_do_not_block_others() -> None:
     async def main() -> None:
         limits = replace(LIMITS, connections_max=20, header_seconds=60.0, idle_seconds=60.0)
         server = make_server(_nothing, listen("127.0.0.1:0", insecure=False), limits=limits)
@@ -120,11 +120,11 @@ def test_silent_connections_are_closed() -> None:
     asyncio.run(main())
 
 
-def test_its_limits_are_those_of_the_docs() -> None:
+def test_the_limits_are_those_of_the_docs() -> None:
     assert Limits(1_000, 64 * 1024, 30.0, 100, 10.0, 60.0) == LIMITS
 
 
-def test_what_is_no_request_is_a_problem() -> None:
+def test_a_malformed_request_is_answered_by_a_problem() -> None:
     async def main() -> None:
         server = make_server(_nothing, listen("127.0.0.1:0", insecure=False))
         await server.start()

@@ -1,4 +1,4 @@
-"""Settings of reliable HTTP: what cannot be is refused by name."""
+"""Settings of reliable HTTP: impossible values are refused by name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pubsub.http.settings import HttpSettings
 
 @pytest.mark.parametrize("name", [one.name for one in fields(HttpSettings)])
 @pytest.mark.parametrize("value", [0, -1, True, "1", None, float("nan"), float("inf")])
-def test_a_setting_is_a_number_above_nothing(name: str, value: Any) -> None:
+def test_a_setting_is_a_positive_number(name: str, value: Any) -> None:
     with pytest.raises(SettingRefused, match=name):
         HttpSettings(**{name: value})
 

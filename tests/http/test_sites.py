@@ -43,28 +43,28 @@ def test_pages_of_other_sites_and_foreign_names_are_refused(tmp_path: Path, head
 
 
 @pytest.mark.parametrize("headers", [{}, {"host": "localhost"}, {"origin": "SELF", "sec-fetch-site": "same-origin"}])
-def test_programs_and_its_own_pages_are_answered(tmp_path: Path, headers: dict[str, str]) -> None:
+def test_programs_and_pages_of_the_receiver_are_answered(tmp_path: Path, headers: dict[str, str]) -> None:
     assert status(tmp_path, headers) == 200
 
 
-def test_a_name_that_was_allowed_is_known(tmp_path: Path) -> None:
+def test_an_allowed_host_is_accepted(tmp_path: Path) -> None:
     allowed = {"allow_hosts": ("orders.example",), "insecure": True}
     assert status(tmp_path / "1", {"host": "orders.example"}, **allowed) == 200
     assert status(tmp_path / "2", {"host": "evil.example"}, **allowed) == 403
 
 
-def test_one_that_others_reach_without_tokens_cannot_know_its_names_but_sites(tmp_path: Path) -> None:
+def test_a_public_receiver_without_tokens_accepts_any_host_but_refuses_other_sites(tmp_path: Path) -> None:
     assert status(tmp_path / "1", {"host": "host.example"}, insecure=True) == 200
     assert status(tmp_path / "2", {"origin": "https://evil.example"}, insecure=True) == 403
 
 
-def test_a_token_is_what_no_foreign_page_has(tmp_path: Path) -> None:
+def test_a_request_with_a_token_is_accepted_under_any_host(tmp_path: Path) -> None:
     tokens = {"tokens": {"alice": "secret-secret-secret"}}
     bearer = {"authorization": "Bearer secret-secret-secret"}
     assert status(tmp_path / "1", {"host": "host.example", **bearer}, **tokens) == 200
     assert status(tmp_path / "2", {"host": "evil.example"}, **tokens) == 401
 
 
-def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_host_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="allow_hosts: a host is"):
         Receiver(tmp_path, allow_hosts=("http://x",))

@@ -28,7 +28,7 @@ def rows(journal: Journal) -> list[Any]:
         return [x for (x,) in transaction.execute("select x from mine")]
 
 
-def test_it_keeps_nobody_out_before_its_first_use(journal: Journal) -> None:
+def test_a_transaction_blocks_nobody_before_its_first_use(journal: Journal) -> None:
     transaction = HandlerTransaction(journal)
     assert rows(journal) == []
     assert not transaction.begun
@@ -40,7 +40,7 @@ def test_it_keeps_nobody_out_before_its_first_use(journal: Journal) -> None:
         transaction.execute("select 1")
 
 
-def test_it_is_rolled_back_without_a_trace(journal: Journal) -> None:
+def test_a_transaction_is_rolled_back_completely(journal: Journal) -> None:
     transaction = HandlerTransaction(journal)
     transaction.executemany("insert into mine values (?)", [(1,), (2,)])
     transaction.roll_back("it took too long")
@@ -50,7 +50,7 @@ def test_it_is_rolled_back_without_a_trace(journal: Journal) -> None:
     assert rows(journal) == []
 
 
-def test_what_fails_at_its_end_leaves_nothing_behind(journal: Journal) -> None:
+def test_a_failed_commit_leaves_nothing_behind(journal: Journal) -> None:
     transaction = HandlerTransaction(journal)
     transaction.execute("insert into mine values (1)")
 
@@ -66,7 +66,7 @@ def test_what_fails_at_its_end_leaves_nothing_behind(journal: Journal) -> None:
     assert rows(journal) == []
 
 
-def test_it_is_used_on_its_own_thread_only(journal: Journal) -> None:
+def test_a_transaction_works_on_its_own_thread_only(journal: Journal) -> None:
     transaction, said = HandlerTransaction(journal), []
 
     def use() -> None:

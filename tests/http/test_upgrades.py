@@ -69,7 +69,7 @@ async def answered(port: int, *packets: bytes) -> int:
 @pytest.mark.parametrize("packets", [1, 2])
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize(("server", "http", "status"), [(ours, "", 204), (own, "h11", 204), (own, "httptools", 501)])
-def test_a_body_is_stored_whole_or_the_request_is_refused(
+def test_a_body_is_stored_completely_or_the_request_is_refused(
     tmp_path: Path, server: Any, http: str, status: int, body: str, packets: int
 ) -> None:
     receiver = counting(Receiver(tmp_path))

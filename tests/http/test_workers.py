@@ -1,4 +1,4 @@
-"""A web server with several workers: the second one says in one line that each needs a name of its own."""
+"""A web server with several workers: the second one ends with one line that asks for a name for each."""
 
 from __future__ import annotations
 

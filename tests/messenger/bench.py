@@ -1,4 +1,4 @@
-"""The Messenger's core on a bench: time is set by hand, and what is to be sent is taken out."""
+"""The Messenger's core on a bench: a test sets the time, and takes the outgoing messages."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""Whoever listens at a port where a Messenger is expected, and speaks something else."""
+"""A listener at a port of a Messenger, with another protocol."""
 
 import socket
 import threading

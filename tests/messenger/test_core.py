@@ -26,7 +26,7 @@ def test_an_answer_goes_to_the_callback_of_its_request_with_its_frames(bench):
     assert bench.answers == [(bench.server, b"answer", [b"body"])]
 
 
-def test_a_request_is_repeated_as_it_was_until_its_answer_is_here(bench):
+def test_a_request_is_repeated_unchanged_until_its_answer_arrives(bench):
     token, head = bench.ask()
     repeats = bench.pass_time(10.0)
     assert len(repeats) >= 3
@@ -64,7 +64,7 @@ def test_an_answer_from_another_peer_is_dropped_and_counted_and_the_right_one_st
     assert bench.answers[0][1] == b"answer"
 
 
-def test_an_answer_to_a_callback_nobody_registered_is_dropped_and_counted(bench):
+def test_an_answer_to_an_unknown_callback_is_dropped_and_counted(bench):
     bench.receive(bench.connection, 1, 0, 4711)
     assert bench.core.counters.unknown_callbacks == 1
 
@@ -76,7 +76,7 @@ def test_a_built_in_callback_that_is_not_known_is_dropped_and_counted(bench, des
     assert bench.requests == []
 
 
-def test_a_forgotten_callback_is_not_called_and_its_request_not_repeated_for_long(bench):
+def test_a_forgotten_callback_is_not_called_and_its_request_soon_not_repeated(bench):
     token, _ = bench.ask()
     bench.core.forget(token)
     bench.core.forget(token)
@@ -94,7 +94,7 @@ def test_a_callback_forgotten_before_its_request_was_sent_sends_nothing(bench):
     assert bench.sent() == []
 
 
-def test_a_request_whose_tries_the_caller_makes_is_sent_once_and_stays_valid(bench):
+def test_a_request_without_retries_is_sent_once_and_stays_valid(bench):
     token, _ = bench.ask(retry=False)
     assert bench.pass_time(LATE) == []
     assert bench.core.pending.count == 0
@@ -102,7 +102,7 @@ def test_a_request_whose_tries_the_caller_makes_is_sent_once_and_stays_valid(ben
     assert len(bench.answers) == 1
 
 
-def test_callbacks_have_a_limit_that_is_named(bench):
+def test_callbacks_have_a_named_limit(bench):
     for _ in range(LIMITS.callbacks_max):
         bench.core.register(bench.server, print)
     with pytest.raises(TooLarge, match="callbacks_max = 4"):
@@ -113,7 +113,7 @@ def test_callbacks_have_a_limit_that_is_named(bench):
 # Acknowledgements of answers
 
 
-def test_an_answer_of_an_ordinary_loop_is_acknowledged_also_when_it_comes_again(bench):
+def test_a_repeated_answer_of_an_ordinary_loop_is_acknowledged_again(bench):
     token, _ = bench.ask()
     bench.receive(bench.connection, 5, 0, token)
     assert bench.pass_time(1.0) == [(0, 0, Callback.ACK, b"5")]
@@ -128,7 +128,7 @@ def test_an_answer_of_an_idempotent_loop_is_not_acknowledged(bench):
     assert bench.pass_time(1.0) == []
 
 
-def test_an_answer_to_a_try_the_caller_makes_is_acknowledged_only_when_it_is_repeated(bench):
+def test_an_answer_to_a_request_without_retries_is_acknowledged_only_if_repeated(bench):
     token, _ = bench.ask(retry=False)
     bench.receive(bench.connection, 5, 0, token)
     assert bench.pass_time(1.0) == []
@@ -150,7 +150,7 @@ def test_a_one_way_message_is_repeated_until_it_is_acknowledged(bench):
     assert bench.pass_time(50.0) == []
 
 
-def test_ranges_acknowledge_what_they_hold_and_nothing_else(bench):
+def test_ranges_acknowledge_exactly_their_ids(bench):
     for _ in range(10):
         bench.core.send(bench.server, (b"news",), 0.0)
     ids = [sent[0] for sent in bench.sent()]
@@ -158,7 +158,7 @@ def test_ranges_acknowledge_what_they_hold_and_nothing_else(bench):
     assert sorted(bench.server.pending) == [ids[4], ids[5], ids[6], ids[8], ids[9]]
 
 
-def test_a_forged_range_over_everything_costs_no_more_than_what_is_pending(bench):
+def test_a_forged_range_over_everything_costs_no_more_than_the_pending_messages(bench):
     bench.core.send(bench.server, (b"news",), 0.0)
     bench.receive(bench.connection, 0, 0, Callback.ACK, b"0-9223372036854775807")
     assert bench.core.pending.count == 0
@@ -171,7 +171,7 @@ def test_an_acknowledgement_from_another_peer_retires_nothing(bench):
 
 
 @pytest.mark.parametrize("contents", [b"", b"x", b"1-", b"-1", b"1,,2", b"1-2-3", b"9" * 20, b"1," * 20_000])
-def test_an_acknowledgement_that_is_none_is_counted_and_changes_nothing(bench, contents):
+def test_an_invalid_acknowledgement_is_counted_and_changes_nothing(bench, contents):
     bench.core.send(bench.server, (b"news",), 0.0)
     bench.receive(bench.connection, 0, 0, Callback.ACK, contents)
     assert bench.core.counters.undecodable == 1
@@ -228,7 +228,7 @@ def test_the_same_id_from_two_peers_is_two_messages(bench):
     assert len(bench.requests) == 2
 
 
-def test_a_one_way_message_is_acknowledged_and_so_is_its_repeat(bench):
+def test_a_one_way_message_and_its_repeat_are_acknowledged(bench):
     bench.receive(bench.ordinary, 1, 0, 0, b"news")
     assert bench.pass_time(1.0) == [(0, 0, Callback.ACK, b"1")]
     bench.receive(bench.ordinary, 1, 0, 0, b"news")
@@ -251,7 +251,7 @@ def test_many_ranges_do_not_wait(bench):
     assert contents.count(b",") == ACK_RANGES_MAX - 1
 
 
-def test_a_one_way_message_wants_no_answer_and_to_answer_it_is_an_error(bench):
+def test_an_answer_to_a_one_way_message_is_an_error(bench):
     bench.receive(bench.ordinary, 1, 0, 0, b"news")
     assert not bench.requests[0].wants_answer
     with pytest.raises(CallerError, match="one-way"):
@@ -306,13 +306,13 @@ def test_an_echo_sends_the_contents_back_to_the_callback(bench):
     assert bench.requests == []
 
 
-def test_an_echo_without_a_callback_is_dropped_so_that_two_never_echo_each_other_for_ever(bench):
+def test_an_echo_without_a_callback_is_dropped_to_prevent_endless_echoes(bench):
     bench.receive(bench.ordinary, 1, 0, Callback.ECHO, b"hello")
     assert bench.sent() == []
     assert bench.core.counters.unknown_callbacks == 1
 
 
-def test_a_message_for_the_loop_of_a_link_that_has_none_is_dropped_and_counted(bench):
+def test_a_message_for_a_missing_loop_is_dropped_and_counted(bench):
     assert bench.receive(bench.connection, 1, 16, 0) is None
     assert bench.core.counters.unwanted == 1
 
@@ -327,14 +327,14 @@ def test_bytes_that_are_no_message_are_counted_and_cost_no_peer(bench, head):
 # Peers
 
 
-def test_peers_have_a_limit_beyond_which_newcomers_are_refused_and_counted(bench):
+def test_new_peers_beyond_the_limit_are_refused_and_counted(bench):
     for number in range(5):
         bench.receive(bench.ordinary, 1, 16, 0, routing=b"\x01%d" % number)
     assert bench.core.peers == LIMITS.peers_max == len(bench.requests)
     assert bench.core.counters.refused == 2
 
 
-def test_an_idle_peer_is_forgotten_with_what_is_pending_to_it(bench):
+def test_an_idle_peer_is_forgotten_with_its_pending_messages(bench):
     bench.receive(bench.ordinary, 1, 16, 0)
     bench.requests[0].reply(b"answer")
     bench.sent()
@@ -345,7 +345,7 @@ def test_an_idle_peer_is_forgotten_with_what_is_pending_to_it(bench):
     assert bench.core.deadline() is None
 
 
-def test_a_peer_that_is_heard_is_not_forgotten_and_its_repeats_stay_known(bench):
+def test_an_active_peer_is_not_forgotten_and_its_repeats_stay_known(bench):
     for _ in range(20):
         bench.receive(bench.ordinary, 1, 16, 0)
         bench.pass_time(LIMITS.idle_seconds / 2)
@@ -361,7 +361,7 @@ def test_nothing_is_sent_to_a_peer_that_was_forgotten(bench):
 
 
 @pytest.mark.parametrize("retry", [True, False])
-def test_what_is_asked_of_a_peer_that_is_gone_keeps_no_callback(bench, retry):
+def test_a_request_to_a_gone_peer_keeps_no_callback(bench, retry):
     bench.core.closed(bench.connection)
     for _ in range(2 * LIMITS.callbacks_max):
         token = bench.core.register(bench.server, print, retry=retry)
@@ -370,7 +370,7 @@ def test_what_is_asked_of_a_peer_that_is_gone_keeps_no_callback(bench, retry):
     assert bench.core.counters.abandoned == 2 * LIMITS.callbacks_max
 
 
-def test_a_forgotten_peer_that_comes_back_is_heard_whatever_its_next_id(bench):
+def test_a_forgotten_peer_is_accepted_again_with_any_id(bench):
     bench.receive(bench.ordinary, 1, 16, 0)
     bench.pass_time(LIMITS.idle_seconds * 2)
     bench.receive(bench.ordinary, 10 * SEEN_JUMP_MAX, 16, 0)
@@ -395,7 +395,7 @@ def test_a_connection_is_never_forgotten_for_being_idle(bench):
     assert len(bench.answers) == 1
 
 
-def test_a_closed_link_abandons_what_is_pending_on_it(bench):
+def test_a_closed_link_abandons_its_pending_messages(bench):
     token, _ = bench.ask()
     bench.core.closed(bench.connection)
     assert bench.core.pending.count == bench.core.callbacks == 0
@@ -406,7 +406,7 @@ def test_a_closed_link_abandons_what_is_pending_on_it(bench):
     assert bench.core.peers == 0
 
 
-def test_ids_to_one_peer_are_dense_whatever_goes_to_others(bench):
+def test_ids_to_one_peer_are_consecutive(bench):
     bench.receive(bench.ordinary, 1, 16, 0)
     ids = []
     for _ in range(50):

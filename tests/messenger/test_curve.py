@@ -1,4 +1,4 @@
-"""Messengers with keys: who is let in, who is not, and what is refused before anything is open."""
+"""Messengers with keys: accepted and refused peers, and the settings refused before any socket is open."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ def pay(bank: Messenger, endpoint: str = "tcp://127.0.0.1:0", **named: object) -
     return bank.listen(endpoint, lambda request: request.reply(b"paid " + request.contents), **named)  # type: ignore[arg-type]
 
 
-def test_who_is_authorized_is_answered(bank, access):
+def test_an_authorized_client_is_answered(bank, access):
     with Messenger() as alice:
         assert ask(alice, pay(bank, curve=DOOR), CurveClient(ALICE, (BANK.public,))) == [b"paid 12.50"]
     assert access.counters == {"handshakes_entered": 1}
 
 
-def test_ipc_is_locked_too(bank, access, tmp_path):
+def test_an_ipc_address_requires_keys_too(bank, access, tmp_path):
     endpoint = f"ipc://{tmp_path}/bank"
     with Messenger() as alice, Messenger() as stranger:
         assert ask(alice, pay(bank, endpoint, curve=DOOR), CurveClient(ALICE, (BANK.public,))) == [b"paid 12.50"]
         assert ask(stranger, endpoint, CurveClient(STRANGER, (BANK.public,)), 0.3) == []
 
 
-def test_within_the_process_nobody_is_asked_for_keys(access):
+def test_a_client_within_the_process_needs_no_keys(access):
     context = zmq.Context()
     with Messenger(context, zap=access.zap) as bank, Messenger(context) as customer:
         assert ask(customer, pay(bank, "inproc://bank", curve=DOOR), CurveClient(ALICE, (BANK.public,))) == [
@@ -73,7 +73,7 @@ def test_within_the_process_nobody_is_asked_for_keys(access):
     [None, CurveClient(STRANGER, (BANK.public,)), CurveClient(ALICE, (STRANGER.public,))],
     ids=["no key", "a key that nobody authorized", "another key expected"],
 )
-def test_who_is_not_is_not(bank, access, curve):
+def test_an_unauthorized_client_is_not_answered(bank, access, curve):
     endpoint = pay(bank, curve=DOOR)
     with Messenger() as customer:
         assert ask(customer, endpoint, curve, 0.3) == []
@@ -82,7 +82,7 @@ def test_who_is_not_is_not(bank, access, curve):
         assert ask(alice, endpoint, CurveClient(ALICE, (BANK.public,))) == [b"paid 12.50"]
 
 
-def test_who_expects_keys_does_not_speak_to_one_without(access):
+def test_a_client_with_keys_does_not_speak_to_a_server_without(access):
     with Messenger() as bank, Messenger() as alice:
         heard = []
         endpoint = bank.listen("tcp://127.0.0.1:0", lambda request: heard.append(request.contents))
@@ -91,24 +91,24 @@ def test_who_expects_keys_does_not_speak_to_one_without(access):
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://*:0", "tcp://0.0.0.0:0", "tcp://[::]:0"])
-def test_what_others_reach_is_not_opened_without_keys_by_mistake(endpoint):
+def test_a_public_address_without_keys_is_refused(endpoint):
     with Messenger() as bank:
         with pytest.raises(ConfigurationError, match="has no keys and can be reached by other hosts") as refused:
             pay(bank, endpoint)
         assert "\n" not in str(refused.value)
 
 
-def test_what_others_reach_is_opened_where_that_is_meant(bank):
+def test_a_public_address_with_insecure_or_keys_is_opened(bank):
     for named in ({"insecure": True}, {"curve": DOOR}):
         assert pay(bank, "tcp://0.0.0.0:0", **named).startswith("tcp://0.0.0.0:")
 
 
-def test_keys_that_nobody_could_say_anything_about_are_not_asked_for():
+def test_a_server_with_keys_needs_a_zap_handler():
     with Messenger() as bank, pytest.raises(ConfigurationError, match="no ZAP handler accepts any"):
         pay(bank, curve=DOOR)
 
 
-def test_in_a_shared_context_another_may_say_who_is_let_in(access):
+def test_another_messenger_of_the_context_may_be_the_zap_handler(access):
     context = zmq.Context()
     with Messenger(context, zap=access.zap) as zap_handler, Messenger(context) as bank, Messenger() as alice:
         pay(zap_handler)  # Somebody drives it.
@@ -118,7 +118,7 @@ def test_in_a_shared_context_another_may_say_who_is_let_in(access):
     context.term()
 
 
-def test_a_zap_that_raises_lets_nobody_in_and_ends_nothing(access, caplog):
+def test_a_zap_handler_that_raises_accepts_nobody_and_keeps_running(access, caplog):
     answers = [ZeroDivisionError("the user's own mistake")]
 
     def zap(question):
@@ -134,7 +134,7 @@ def test_a_zap_that_raises_lets_nobody_in_and_ends_nothing(access, caplog):
     assert "the user's own mistake" in caplog.text
 
 
-def test_nothing_of_it_shows_a_secret():
+def test_the_repr_of_keys_shows_no_secret():
     text = repr([CurveClient(ALICE, (BANK.public,)), DOOR])
     assert repr(ALICE.secret) not in text
     assert repr(BANK.secret) not in text

@@ -37,7 +37,7 @@ def in_thread(function):
     return thread, out
 
 
-def test_the_turn_is_taken_by_one(driving):
+def test_only_one_thread_takes_the_turn(driving):
     assert driving.try_take()
     assert not driving.try_take()
     driving.give_up()
@@ -49,7 +49,7 @@ def test_a_caller_takes_a_free_turn_at_once(driving, woken):
     assert not woken
 
 
-def test_a_caller_wakes_the_driver_and_gets_the_turn_when_it_is_given(driving, woken, until):
+def test_a_caller_wakes_the_driver_and_gets_the_turn(driving, woken, until):
     assert driving.thread_takes(never)
     thread, out = in_thread(lambda: driving.caller_takes(never, FOREVER))
     until(lambda: woken and driving.callers)
@@ -84,7 +84,7 @@ def test_the_thread_takes_the_turn_only_after_the_grace(driving):
     assert time.monotonic() - given >= 0.009
 
 
-def test_the_thread_gives_way_to_a_caller_who_drives_for_long_and_takes_over_after_it(driving, until):
+def test_the_thread_yields_to_a_driving_caller_and_takes_over_afterwards(driving, until):
     assert driving.caller_takes(never, FOREVER)
     thread, out = in_thread(lambda: driving.thread_takes(never))
     until(lambda: driving._parked)
@@ -94,7 +94,7 @@ def test_the_thread_gives_way_to_a_caller_who_drives_for_long_and_takes_over_aft
     assert out == [True]
 
 
-def test_the_thread_stops_when_told(driving, until):
+def test_the_thread_ends_after_stop(driving, until):
     stopped = threading.Event()
     assert driving.try_take()
     thread, out = in_thread(lambda: driving.thread_takes(stopped.is_set))
@@ -151,7 +151,7 @@ def waiting(driving: Driving, done: Callable[[], bool], seconds: float = 10.0) -
     return thread, said
 
 
-def test_of_many_who_wait_those_are_woken_who_have_what_they_wait_for_and_no_other(driving, until):
+def test_only_waiting_callers_with_a_result_are_woken(driving, until):
     looks = [0, 0, 0]
     answered = [False, False, False]
 
@@ -179,7 +179,7 @@ def test_of_many_who_wait_those_are_woken_who_have_what_they_wait_for_and_no_oth
     driving.give_up()
 
 
-def test_when_the_driver_leaves_one_of_those_who_wait_on_drives(driving, until):
+def test_a_waiting_caller_drives_when_the_driver_leaves(driving, until):
     assert driving.try_take()
     over = threading.Event()
     callers = [waiting(driving, over.is_set) for _ in range(3)]
@@ -193,7 +193,7 @@ def test_when_the_driver_leaves_one_of_those_who_wait_on_drives(driving, until):
         thread.join()
 
 
-def test_who_is_interrupted_when_he_is_to_drive_has_another_one_drive(driving, until, monkeypatch):
+def test_another_caller_drives_if_the_chosen_one_is_interrupted(driving, until, monkeypatch):
     assert driving.try_take()
     was_interrupted: list[BaseException] = []
 
@@ -223,7 +223,7 @@ def test_who_is_interrupted_when_he_is_to_drive_has_another_one_drive(driving, u
     assert heard == [True]
 
 
-def test_who_waits_for_what_raises_is_woken_to_raise_it_himself(driving, until):
+def test_a_caller_whose_condition_raises_gets_the_exception(driving, until):
     wrong = threading.Event()
     said: list[BaseException] = []
 
@@ -250,7 +250,7 @@ def test_who_waits_for_what_raises_is_woken_to_raise_it_himself(driving, until):
     driving.give_up()
 
 
-def test_who_is_interrupted_between_giving_the_turn_and_saying_so_says_so_when_he_recovers(driving, until, monkeypatch):
+def test_an_interrupted_notice_of_the_free_turn_is_repeated_by_recover(driving, until, monkeypatch):
     assert driving.caller_takes(never, FOREVER)
     thread, said = waiting(driving, never, 30.0)
     until(lambda: driving.callers == 1)
@@ -292,7 +292,7 @@ def test_a_signals_handler_that_waits_within_a_wait_leaves_that_one_to_be_woken(
     driving.give_up()
 
 
-def test_the_thread_that_parks_misses_no_word(driving, until):
+def test_a_parking_thread_misses_no_wakeup(driving, until):
     """The turn is given back between its look and its sleep; where nobody else calls, nobody would say it again."""
     lock, waits, slept = driving._lock, driving._thread_waits, []
 

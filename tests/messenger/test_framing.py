@@ -21,12 +21,12 @@ def test_a_prefix_round_trips_and_says_where_the_contents_begin(message_id, sour
         assert prefix.length <= PREFIX_LENGTH_MAX
 
 
-def test_it_is_the_format_of_the_messenger_document():
+def test_a_prefix_has_the_format_of_the_messenger_document():
     assert pack(7, 16, 0) + b"hello" == b"7-16-0-hello"
 
 
 @given(st.binary(max_size=80))
-def test_arbitrary_bytes_raise_decode_error_and_nothing_else(payload):
+def test_arbitrary_bytes_raise_only_decode_error(payload):
     try:
         prefix = unpack(payload)
     except DecodeError:
@@ -52,7 +52,7 @@ def test_arbitrary_bytes_raise_decode_error_and_nothing_else(payload):
         "\u0661-0-0-".encode(),
     ],
 )
-def test_what_is_not_three_numbers_of_63_bits_is_refused(payload):
+def test_a_prefix_without_three_numbers_of_63_bits_is_refused(payload):
     with pytest.raises(DecodeError):
         unpack(payload)
 

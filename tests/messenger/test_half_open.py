@@ -1,4 +1,4 @@
-"""A link that was cut on one side only: who comes back through it is heard again at once, and each message once."""
+"""A link cut on one side only: a peer that returns through it is heard at once, and each message once."""
 
 import time
 
@@ -39,7 +39,7 @@ def ask(client, peer, contents, seconds):
     return answers
 
 
-def test_a_client_cut_off_without_a_word_to_the_server_is_heard_again_at_once(ends):
+def test_a_client_cut_off_without_notice_to_the_server_is_served_at_once(ends):
     _, client, relay, peer, taken, peers, _ = ends
     assert ask(client, peer, b"before", 10) == [b"before"]
     relay.cut(CLIENT_SIDE)
@@ -51,7 +51,7 @@ def test_a_client_cut_off_without_a_word_to_the_server_is_heard_again_at_once(en
     assert peers[0] is peers[1]
 
 
-def test_what_the_server_sends_goes_to_the_new_connection_not_into_the_dead_one(ends, until):
+def test_messages_of_the_server_go_to_the_new_connection(ends, until):
     server, client, relay, peer, _, peers, received = ends
     assert ask(client, peer, b"before", 10)
     relay.cut(CLIENT_SIDE)
@@ -60,7 +60,7 @@ def test_what_the_server_sends_goes_to_the_new_connection_not_into_the_dead_one(
     until(lambda: received == [b"news"], 3)
 
 
-def test_a_client_that_is_not_told_of_the_cut_finds_out_and_is_heard_again(ends, until):
+def test_a_client_without_notice_of_the_cut_detects_it_and_is_served(ends, until):
     _, client, relay, peer, taken, _, _ = ends
     assert ask(client, peer, b"before", 10) == [b"before"]
     relay.cut(SERVER_SIDE)
@@ -69,7 +69,7 @@ def test_a_client_that_is_not_told_of_the_cut_finds_out_and_is_heard_again(ends,
     assert taken == [b"before", b"after"]
 
 
-def test_a_message_that_vanished_in_a_dead_link_comes_through_by_its_retry_and_once(relay_to, until):
+def test_a_message_lost_in_a_dead_link_arrives_once_by_its_retry(relay_to, until):
     taken = []
     limits = MessengerLimits(retry_seconds=0.2, retry_seconds_max=0.4, heartbeat_seconds=0.1)
     with Messenger(limits=limits) as server, Messenger(limits=limits) as client:

@@ -1,4 +1,4 @@
-"""`Messenger.look`: what is there is taken, nobody waits, and the sockets are given back."""
+"""`Messenger.look`: waiting messages are taken, no caller waits, and the sockets are given back."""
 
 import threading
 import time
@@ -9,7 +9,7 @@ from pubsub.errors import StorageError
 from tests.messenger.asking import ask, echo, soon
 
 
-def test_a_look_takes_what_is_there_and_waits_for_nothing(make):
+def test_a_look_takes_the_waiting_messages_and_does_not_wait(make):
     server, client, answers = make(), make(grace_seconds=3600), []
     peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
     client.look()
@@ -20,7 +20,7 @@ def test_a_look_takes_what_is_there_and_waits_for_nothing(make):
         assert time.monotonic() < end
 
 
-def test_a_look_leaves_the_sockets_to_who_drives(make):
+def test_a_look_leaves_the_sockets_to_their_driver(make):
     client, over, looked = make(), threading.Event(), []
 
     def drives() -> bool:
@@ -52,7 +52,7 @@ class Timed:
         """Nobody waits here."""
 
 
-def test_a_look_that_is_struck_gives_the_sockets_back(make):
+def test_an_interrupted_look_gives_the_sockets_back(make):
     class Strike(BaseException):
         pass
 
@@ -68,7 +68,7 @@ def test_a_look_that_is_struck_gives_the_sockets_back(make):
     assert ask(client, peer, b"x")[1] == b"x"
 
 
-def test_what_is_queued_while_somebody_looks_is_sent_behind_it(make):
+def test_a_message_queued_during_a_look_is_sent_after_it(make):
     server, client = make(), make(grace_seconds=3600)
     peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
 
@@ -117,7 +117,7 @@ def gets_an_answer(client, peer) -> None:
 
 
 @pytest.mark.parametrize("drives", [looks, waits, gets_an_answer])
-def test_what_strikes_a_callback_of_a_tickers_application_is_what_the_caller_gets_that_drives(make, drives):
+def test_the_driving_caller_gets_the_exception_of_a_ticker(make, drives):
     server, client = make(), make(grace_seconds=3600)
     peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
     client.ticker = Timed(strikes)
@@ -128,7 +128,7 @@ def test_what_strikes_a_callback_of_a_tickers_application_is_what_the_caller_get
     assert ask(client, peer, b"x")[1] == b"x"
 
 
-def test_an_error_of_ours_that_a_ticker_raises_is_no_callers(make):
+def test_an_internal_error_of_a_ticker_reaches_no_caller(make):
     def fails() -> None:
         raise StorageError("file", "is full")
 

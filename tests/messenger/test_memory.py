@@ -1,4 +1,4 @@
-"""When a process is too large, and binding again what was just given up."""
+"""A process that is too large, and binding again an address that was just released."""
 
 import os
 
@@ -24,7 +24,7 @@ class Process:
         return self.guard.exceeded(self.now)
 
 
-def test_it_is_told_once_when_the_limit_is_passed():
+def test_an_exceeded_limit_is_reported_once():
     process = Process(100)
     assert not process.exceeded(100)
     assert process.exceeded(101)
@@ -33,7 +33,7 @@ def test_it_is_told_once_when_the_limit_is_passed():
     assert process.exceeded(101)
 
 
-def test_what_is_large_for_another_reason_is_left_alone_until_it_has_grown():
+def test_memory_that_stays_large_is_ignored_until_it_has_grown():
     process = Process(100)
     assert process.exceeded(200)
     assert not process.exceeded(180, PAUSE_SECONDS)
@@ -43,7 +43,7 @@ def test_what_is_large_for_another_reason_is_left_alone_until_it_has_grown():
     assert process.exceeded(101)
 
 
-def test_who_was_large_for_another_reason_and_is_no_more_has_the_old_limit():
+def test_memory_that_shrinks_again_has_the_old_limit():
     process = Process(100)
     assert process.exceeded(200)
     assert not process.exceeded(180, PAUSE_SECONDS)
@@ -53,13 +53,13 @@ def test_who_was_large_for_another_reason_and_is_no_more_has_the_old_limit():
     assert process.exceeded(101)
 
 
-def test_without_a_limit_nobody_looks():
+def test_a_guard_without_a_limit_does_not_look():
     guard = MemoryGuard(0, lambda: 1 << 60)
     assert guard.wait_ms is None
     assert not guard.exceeded(1.0)
 
 
-def test_it_looks_only_so_often():
+def test_a_guard_looks_at_its_interval_only():
     looks = []
     guard = MemoryGuard(100, lambda: looks.append(1) or 1)
     for step in range(1000):

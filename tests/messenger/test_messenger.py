@@ -39,7 +39,7 @@ def test_a_request_is_answered_without_any_caller_waiting(make, endpoint, until)
     assert sorted(answers, key=int) == [b"%d" % number for number in range(20)]
 
 
-def test_an_endpoint_may_be_named_before_somebody_opens_it(make, tmp_path, until):
+def test_an_endpoint_may_be_named_before_it_is_opened(make, tmp_path, until):
     server, client, answers = make(), make(), []
     client.send(f"ipc://{tmp_path}/later", b"early", lambda _, contents, __: answers.append(contents))
     until(lambda: client.counters.sent)
@@ -77,7 +77,7 @@ def test_two_endpoints_of_one_messenger_have_their_own_loops(make):
     assert [ask(client, name, b"")[1] for name in (one, two)] == [b"one", b"two"]
 
 
-def test_the_server_side_can_ask_its_peers_too(make):
+def test_the_server_side_can_send_requests_to_its_peers_too(make):
     server, client, requests = make(), make(), []
     peer = client.connect(server.listen("tcp://127.0.0.1:0", requests.append), echo)
     client.send(peer, b"here I am")
@@ -129,7 +129,7 @@ def test_many_callers_wait_at_once_and_each_gets_its_own_answer(make, endpoint):
     assert failures == []
 
 
-def test_a_caller_who_waits_long_does_not_hold_others_up(make):
+def test_a_long_waiting_caller_does_not_delay_others(make):
     server, client = make(), make()
     bound = server.listen("tcp://127.0.0.1:0", echo, idempotent=True)
     peer = client.connect(bound)
@@ -145,7 +145,7 @@ def test_a_caller_who_waits_long_does_not_hold_others_up(make):
     assert not thread.is_alive()
 
 
-def test_what_arrives_after_a_caller_was_done_is_handled_though_nobody_waits(make, until):
+def test_a_message_after_the_last_call_is_handled_without_a_caller(make, until):
     server, client, answers = make(), make(), []
     peer = client.connect(server.listen("tcp://127.0.0.1:0", echo, idempotent=True))
     ask(client, peer, b"first")
@@ -161,11 +161,11 @@ def test_wait_returns_at_its_deadline(make):
     assert 0.05 <= time.monotonic() - begun < 5
 
 
-def test_wait_returns_at_once_when_it_is_done_before(make):
+def test_wait_returns_at_once_if_its_condition_holds(make):
     assert make().wait(lambda: True, 0.0)
 
 
-def test_wait_with_a_deadline_that_is_past_takes_what_is_there(make):
+def test_wait_with_a_past_deadline_takes_the_waiting_messages(make):
     server, client, answers = make(), make(grace_seconds=3600), []
     peer = client.connect(server.listen("tcp://127.0.0.1:0", echo))
     client.send(peer, b"", lambda *_: answers.append(1))
@@ -175,7 +175,7 @@ def test_wait_with_a_deadline_that_is_past_takes_what_is_there(make):
 
 
 @pytest.mark.parametrize("contents", ["text", 7, None, ["text"], [b"a", 7], bytearray(b"a")])
-def test_contents_that_are_not_bytes_are_refused_where_the_caller_sees_it(make, contents):
+def test_contents_other_than_bytes_are_refused_in_the_call(make, contents):
     server, client = make(), make()
     bound = server.listen("inproc://here", echo)
     with pytest.raises((CallerError, TypeError)):
@@ -239,7 +239,7 @@ def test_a_forgotten_callback_is_not_called(make, until):
     assert called == []
 
 
-def test_bytes_of_a_stranger_are_counted_and_do_no_harm(make, context, until):
+def test_foreign_bytes_are_counted_and_do_no_harm(make, context, until):
     server, client = make(), make()
     bound = server.listen("tcp://127.0.0.1:0", echo)
     stranger = context.socket(zmq.DEALER)
@@ -286,7 +286,7 @@ def test_unanswered_messages_have_a_limit_in_number_and_bytes(make):
         small.send("inproc://nobody", bytes(1001))
 
 
-def test_what_is_to_be_done_at_the_sockets_counts_as_no_message(make, until):
+def test_a_queued_socket_operation_counts_as_no_message(make, until):
     """A connection is made there, too: on a busy machine that stands in the queue for a while."""
     client = make(messages_max=10, message_bytes_max=1000)
     with undriven(client, until):
@@ -352,7 +352,7 @@ class Alarm:
 
 
 @pytest.mark.parametrize("caller_drives", [False, True])
-def test_the_ticker_is_called_when_it_is_due_by_whoever_drives(make, until, caller_drives):
+def test_the_ticker_is_called_at_its_time_by_any_driver(make, until, caller_drives):
     client = make()
     client.connect("inproc://nobody")
     due = time.monotonic() + 0.05
@@ -366,7 +366,7 @@ def test_the_ticker_is_called_when_it_is_due_by_whoever_drives(make, until, call
     assert alarm.rung[0] >= due
 
 
-def test_a_ticker_that_becomes_due_earlier_is_heard_after_a_wake(make, until):
+def test_an_earlier_ticker_time_counts_after_a_wake(make, until):
     client = make()
     client.connect("inproc://nobody")
     client.ticker = alarm = Alarm(None)

@@ -16,7 +16,7 @@ from tests.messenger.asking import ask, echo, soon
 
 
 @pytest.mark.parametrize("endpoint_of", ["tcp://127.0.0.1:1", "inproc://nobody"])
-def test_close_is_prompt_and_abandons_what_is_pending(endpoint_of):
+def test_close_is_prompt_and_abandons_the_pending_messages(endpoint_of):
     before = set(threading.enumerate())
     client = Messenger()
     for _ in range(100):
@@ -85,7 +85,7 @@ def test_a_disconnected_peer_gets_nothing_more_and_the_others_are_unharmed(make,
     assert requests == [b"heard"]
 
 
-def test_an_address_in_use_or_none_at_all_is_a_configuration_error(make):
+def test_an_address_in_use_or_invalid_is_a_configuration_error(make):
     server = make()
     bound = server.listen("tcp://127.0.0.1:0", echo)
     with pytest.raises(ConfigurationError, match="in use"):
@@ -94,7 +94,7 @@ def test_an_address_in_use_or_none_at_all_is_a_configuration_error(make):
         server.send("nonsense", b"")
 
 
-def test_a_server_that_is_replaced_by_another_at_its_address_answers_what_is_pending(make, until):
+def test_a_server_that_replaces_another_at_its_address_answers_pending_requests(make, until):
     first, client, answers = Messenger(), make(retry_seconds=0.05, retry_seconds_max=0.2), []
     bound = first.listen("tcp://127.0.0.1:0", lambda request: None)
     for number in range(10):
@@ -106,7 +106,7 @@ def test_a_server_that_is_replaced_by_another_at_its_address_answers_what_is_pen
     assert sorted(answers) == list(range(10))
 
 
-def test_an_interrupt_right_after_a_caller_took_the_turn_gives_it_back(make, monkeypatch):
+def test_an_interrupt_right_after_a_caller_took_the_turn_gives_the_turn_back(make, monkeypatch):
     messenger = make()
     peer = messenger.connect(messenger.listen("tcp://127.0.0.1:0", lambda request: request.reply(b"pong")))
     takes = messenger._loop.turn.caller_takes
@@ -124,7 +124,7 @@ def test_an_interrupt_right_after_a_caller_took_the_turn_gives_it_back(make, mon
     assert messenger.wait(lambda: bool(answers), time.monotonic() + 20)
 
 
-def test_who_recovers_while_another_threads_turn_ends_tears_nothing(make, monkeypatch):
+def test_a_recovery_at_the_end_of_another_threads_turn_does_no_harm(make, monkeypatch):
     messenger, answers, moves, may_end = make(), [], threading.Event(), threading.Event()
     loop = messenger._loop
     take = loop.turn.try_take
@@ -150,7 +150,7 @@ def test_who_recovers_while_another_threads_turn_ends_tears_nothing(make, monkey
     assert messenger.wait(lambda: bool(answers), time.monotonic() + 20)
 
 
-def test_an_interrupt_while_its_thread_starts_leaves_a_messenger_that_closes(monkeypatch):
+def test_an_interrupt_during_the_start_of_the_thread_leaves_a_closable_messenger(monkeypatch):
     messenger = Messenger()
 
     def interrupted(thread):

@@ -1,4 +1,4 @@
-"""What docs/messenger.md shows runs, and prints what it says."""
+"""The examples of docs/messenger.md run and print the shown output."""
 
 import re
 from pathlib import Path

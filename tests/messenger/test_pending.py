@@ -38,7 +38,7 @@ def test_delays_double_up_to_the_limit(pending, peer):
     assert times == [1.0, 3.0, 7.0, 15.0, 23.0, 31.0]
 
 
-def test_nothing_is_due_before_its_time(pending, peer):
+def test_no_message_is_due_before_its_time(pending, peer):
     pending.add(peer, 1, b"head", (), 0, now=0.0)
     assert not list(pending.due(0.99))
     assert list(pending.due(1.0))
@@ -53,7 +53,7 @@ def test_a_retry_is_the_same_bytes(pending, peer):
         assert message.parts[0] is body
 
 
-def test_what_is_retired_is_not_sent_again_and_lets_its_bytes_go(pending, peer):
+def test_a_retired_message_is_not_sent_again_and_frees_its_bytes(pending, peer):
     message = pending.add(peer, 1, b"head", (b"body",), 0, now=0.0)
     assert (pending.count, pending.size) == (1, 8)
     pending.retire(message)
@@ -65,7 +65,7 @@ def test_what_is_retired_is_not_sent_again_and_lets_its_bytes_go(pending, peer):
     assert not list(pending.due(100.0))
 
 
-def test_what_is_retired_while_it_is_due_is_not_scheduled_again(pending, peer):
+def test_a_message_retired_while_due_is_not_scheduled_again(pending, peer):
     pending.add(peer, 1, b"head", (), 0, now=0.0)
     for message in pending.due(1.0):
         pending.retire(message)

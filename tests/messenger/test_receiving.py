@@ -18,7 +18,7 @@ def pair():
         context.destroy(0)
 
 
-def test_frames_are_bytes_of_their_own(pair):
+def test_received_frames_are_copies(pair):
     one, two = pair
     one.send_multipart([b"a", b"", b"b" * 100_000])
     assert receive_copied(two, 3, 100_001) == [b"a", b"", b"b" * 100_000]
@@ -26,7 +26,7 @@ def test_frames_are_bytes_of_their_own(pair):
 
 
 @pytest.mark.parametrize("frames", [[b"a"] * 4, [b"a" * 11], [b"a" * 6, b"b" * 5]], ids=range(3))
-def test_what_is_too_large_is_taken_whole_and_is_nothing(pair, frames):
+def test_a_too_large_message_is_taken_completely_and_dropped(pair, frames):
     one, two = pair
     one.send_multipart(frames)
     one.send(b"next")

@@ -1,4 +1,4 @@
-"""A connection that ZeroMQ gives up for good, because what answered it was no ZeroMQ of ours, is made anew."""
+"""A connection that ZeroMQ abandons, because another kind of peer answered, is made anew."""
 
 import struct
 import time
@@ -26,7 +26,7 @@ class Told:
 
 
 @pytest.mark.parametrize("words", STRANGERS.values(), ids=STRANGERS.keys())
-def test_who_met_a_stranger_finds_who_listens_there_later(words, until):
+def test_a_client_that_met_another_listener_finds_the_right_one_later(words, until):
     stranger = Stranger(words)
     with Messenger() as client, Messenger() as server:
         answers = []
@@ -38,7 +38,7 @@ def test_who_met_a_stranger_finds_who_listens_there_later(words, until):
         assert answers == [b"hello"]
 
 
-def test_a_stranger_is_asked_more_and_more_seldom(monkeypatch):
+def test_a_foreign_listener_is_dialled_less_and_less_often(monkeypatch):
     monkeypatch.setattr(redialing, "REDIAL_SECONDS", 0.01)
     monkeypatch.setattr(redialing, "REDIAL_SECONDS_MAX", 0.04)
     stranger = Stranger(STRANGERS["another mechanism"])
@@ -60,7 +60,7 @@ def test_a_stranger_is_asked_more_and_more_seldom(monkeypatch):
     assert waits == [0.01, 0.02, 0.04, 0.04]
 
 
-def test_who_speaks_with_us_again_is_not_asked_more_seldom_for_what_was_before():
+def test_the_redial_interval_is_reset_after_a_connection():
     context = zmq.Context()
     sock, redial = open_redialed(context, "tcp://127.0.0.1:9")
     monitor, redial.sock, waits = redial.sock, Told(), []
@@ -78,7 +78,7 @@ def test_who_speaks_with_us_again_is_not_asked_more_seldom_for_what_was_before()
     assert waits == [REDIAL_SECONDS, 2 * REDIAL_SECONDS, REDIAL_SECONDS]
 
 
-def test_a_connection_that_is_cut_is_left_to_zeromq(relay_to, until):
+def test_a_cut_connection_is_left_to_zeromq(relay_to, until):
     with Messenger() as client, Messenger() as server:
         relay = relay_to(server.listen("tcp://127.0.0.1:0", lambda request: request.reply(request.contents)))
         answers = []
@@ -90,11 +90,11 @@ def test_a_connection_that_is_cut_is_left_to_zeromq(relay_to, until):
         assert client.counters.redialed == 0
 
 
-def test_the_waits_are_named():
+def test_the_pauses_between_redials_have_names():
     assert 0 < REDIAL_SECONDS < REDIAL_SECONDS_MAX <= 60
 
 
-def test_it_is_told_that_a_connection_has_ended_and_not_that_a_try_failed():
+def test_the_end_of_a_connection_is_reported_but_not_a_failed_try():
     context = zmq.Context()
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     sock, redial = open_redialed(context, endpoint)
@@ -126,7 +126,7 @@ def test_watching_ends_where_the_context_was_ended_before():
     assert redial.sock.closed
 
 
-def test_an_address_that_is_none_leaves_nothing_behind():
+def test_an_invalid_address_leaves_nothing_behind():
     context = zmq.Context()
     with pytest.raises(ConfigurationError, match="cannot connect"):
         open_redialed(context, "tcp://nowhere")

@@ -1,4 +1,4 @@
-"""Who is refused is told why, is not forgotten, and does not hammer: every case with real sockets."""
+"""A refused peer learns the reason, is not forgotten, and retries rarely: every case with real sockets."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def customer() -> Iterator[Callable[..., Customer]]:
     ],
     ids=["a key that is not known", "another key", "others than both", "no key", "keys where none is asked for"],
 )
-def test_who_is_refused_is_told_why_at_once(bank, customer, tmp_path, has, curve, refusal):
+def test_a_refused_client_learns_the_reason_at_once(bank, customer, tmp_path, has, curve, refusal):
     for endpoint in ("tcp://127.0.0.1:0", f"ipc://{tmp_path}/bank"):
         one = customer(bank(has, endpoint).endpoint, curve)
         begun = time.monotonic()
@@ -101,7 +101,7 @@ def test_who_is_refused_is_told_why_at_once(bank, customer, tmp_path, has, curve
         assert one.messenger.counters.turned_away == 1
 
 
-def test_who_is_authorized_after_a_refusal_gets_in_by_the_same_messenger(bank, customer):
+def test_a_client_authorized_after_a_refusal_connects_with_the_same_messenger(bank, customer):
     there = bank()
     bob = customer(there.endpoint, CurveClient(STRANGER, (BANK.public,)))
     bob.ask()
@@ -112,7 +112,7 @@ def test_who_is_authorized_after_a_refusal_gets_in_by_the_same_messenger(bank, c
     assert bob.answers == [b"paid"]
 
 
-def test_who_is_authorized_can_ask_at_once_and_need_not_wait_for_the_next_time(bank, customer, monkeypatch):
+def test_an_authorized_client_can_retry_at_once(bank, customer, monkeypatch):
     monkeypatch.setattr(redialing, "REDIAL_SECONDS", 3_600.0)
     there = bank()
     bob = customer(there.endpoint, CurveClient(STRANGER, (BANK.public,)))
@@ -126,7 +126,7 @@ def test_who_is_authorized_can_ask_at_once_and_need_not_wait_for_the_next_time(b
     assert bob.messenger.counters.redialed == 1
 
 
-def test_of_several_expected_keys_the_right_one_is_found(bank, customer):
+def test_the_right_one_of_several_expected_keys_is_found(bank, customer):
     one = customer(bank().endpoint, CurveClient(ALICE, (STRANGER.public, NEXT.public, BANK.public)))
     one.ask()
     assert one.wait(lambda: bool(one.answers))
@@ -145,7 +145,7 @@ def test_a_key_that_is_replaced_is_followed(bank, customer):
     assert one.told == []
 
 
-def test_who_is_not_let_in_and_then_not_there_is_not_refused_any_more(bank, customer, monkeypatch):
+def test_a_refusal_ends_when_the_refusing_server_is_gone(bank, customer, monkeypatch):
     monkeypatch.setattr(redialing, "REDIAL_SECONDS", 0.05)
     there = bank()
     one = customer(there.endpoint, CurveClient(STRANGER, (BANK.public,)))
@@ -181,7 +181,7 @@ class Balancer:
 
 
 @pytest.mark.parametrize("curve", [None, KEYS], ids=["without keys", "with keys"])
-def test_who_closes_without_a_word_is_not_taken_for_one_who_refuses(customer, curve):
+def test_a_peer_that_closes_without_an_answer_does_not_count_as_refusing(customer, curve):
     balancer = Balancer()
     try:
         one = customer(balancer.endpoint, curve)
@@ -191,7 +191,7 @@ def test_who_closes_without_a_word_is_not_taken_for_one_who_refuses(customer, cu
         balancer.close()
 
 
-def test_who_is_too_busy_to_let_anybody_in_is_not_taken_for_one_who_refuses(customer, monkeypatch):
+def test_a_peer_too_busy_for_handshakes_does_not_count_as_refusing(customer, monkeypatch):
     asked: list[object] = []
     with Messenger(zap=lambda question: asked.append(question) or []) as busy:  # type: ignore[func-returns-value]
         with monkeypatch.context() as impatient:
@@ -203,7 +203,7 @@ def test_who_is_too_busy_to_let_anybody_in_is_not_taken_for_one_who_refuses(cust
         assert one.told == []
 
 
-def test_who_comes_back_behind_a_balancer_is_not_taken_for_one_who_refuses(bank):
+def test_a_peer_back_behind_a_balancer_does_not_count_as_refusing(bank):
     """The handshakes were closed while nobody was behind it, and who was asked then is there again."""
     balancer = Balancer()
     context = zmq.Context()
@@ -232,7 +232,7 @@ def test_who_comes_back_behind_a_balancer_is_not_taken_for_one_who_refuses(bank)
         context.term()
 
 
-def test_who_was_let_in_while_it_was_found_out_is_not_refused(bank):
+def test_a_client_accepted_during_the_inquiry_is_not_refused(bank):
     context = zmq.Context()
     sock, redial = open_redialed(context, bank().endpoint, curve=KEYS)
     try:
@@ -274,7 +274,7 @@ def waits(redial: Redial, count: int) -> list[float]:
     [CurveClient(STRANGER, (BANK.public,)), CurveClient(ALICE, (STRANGER.public,)), None],
     ids=["a key that is not known", "another key", "no key"],
 )
-def test_who_refuses_is_asked_more_and_more_seldom(bank, curve, monkeypatch):
+def test_a_refusing_peer_is_asked_less_and_less_often(bank, curve, monkeypatch):
     monkeypatch.setattr(redialing, "REDIAL_SECONDS", 0.01)
     monkeypatch.setattr(redialing, "REDIAL_SECONDS_MAX", 0.04)
     context = zmq.Context()
@@ -287,7 +287,7 @@ def test_who_refuses_is_asked_more_and_more_seldom(bank, curve, monkeypatch):
         context.term()
 
 
-def test_zeromq_does_not_come_back_to_who_refuses(bank, customer, relay_to, monkeypatch):
+def test_zeromq_does_not_reconnect_to_a_refusing_peer(bank, customer, relay_to, monkeypatch):
     """By itself it would every 50 ms, where the other side has another key."""
     monkeypatch.setattr(redialing, "REDIAL_SECONDS", 3_600.0)
     relay = relay_to(bank().endpoint)
@@ -297,7 +297,7 @@ def test_zeromq_does_not_come_back_to_who_refuses(bank, customer, relay_to, monk
     assert not one.wait(lambda: len(relay.pairs) > before, 0.4)
 
 
-def test_who_asks_for_no_news_gets_in_all_the_same(bank):
+def test_a_client_without_a_refusal_callback_connects_after_its_authorization(bank):
     there = bank()
     with Messenger() as bob:
         answers: list[bytes] = []
@@ -308,7 +308,7 @@ def test_who_asks_for_no_news_gets_in_all_the_same(bank):
         assert bob.wait(lambda: bool(answers), time.monotonic() + 20)
 
 
-def test_who_is_refused_closes_at_once(bank, customer):
+def test_a_refused_client_closes_at_once(bank, customer):
     one = customer(bank().endpoint, CurveClient(STRANGER, (BANK.public,)))
     assert one.wait(lambda: bool(one.told))
     begun = time.monotonic()
@@ -317,7 +317,7 @@ def test_who_is_refused_closes_at_once(bank, customer):
     assert time.monotonic() - begun < 5.0
 
 
-def test_a_key_that_is_revoked_is_refused_when_it_comes_back(bank, customer, relay_to):
+def test_a_revoked_key_is_refused_at_its_next_connection(bank, customer, relay_to):
     there = bank()
     relay = relay_to(there.endpoint)
     one = customer(relay.endpoint, KEYS)
@@ -330,7 +330,7 @@ def test_a_key_that_is_revoked_is_refused_when_it_comes_back(bank, customer, rel
     assert one.told[0] is Refusal.KEY_UNKNOWN
 
 
-def test_a_callback_that_raises_when_it_is_told_ends_nothing(bank):
+def test_a_refusal_callback_that_raises_does_no_harm(bank):
     there = bank()
     with Messenger() as bob:
 
@@ -346,7 +346,7 @@ def test_a_callback_that_raises_when_it_is_told_ends_nothing(bank):
         assert bob.wait(lambda: bool(answers), time.monotonic() + 20)
 
 
-def test_who_may_start_no_thread_asks_later_and_goes_on(bank, customer, monkeypatch):
+def test_an_inquiry_without_a_thread_is_made_later(bank, customer, monkeypatch):
     """As where a container's limit of processes is reached: why it is refused is then found out another time."""
     there = bank()
     monkeypatch.setattr(redialing, "ASK_SECONDS", 0.1)
@@ -364,7 +364,7 @@ def test_who_may_start_no_thread_asks_later_and_goes_on(bank, customer, monkeypa
     assert one.told == [Refusal.KEY_DIFFERS]
 
 
-def test_who_is_told_by_the_thread_that_found_it_out_may_close(bank, monkeypatch):
+def test_a_refusal_callback_on_the_inquiring_thread_may_close(bank, monkeypatch):
     """Where nobody is at the sockets just then, whoever has found out why does what there is to do, and tells."""
     asked, again, found, closed = [], threading.Event(), threading.Event(), threading.Event()
 

@@ -1,4 +1,4 @@
-"""Repeats are recognised per Messenger, in memory that grows with the gaps, whatever IDs are forged."""
+"""Repeats are recognised per Messenger, in memory that grows with the gaps, with any forged IDs."""
 
 import random
 
@@ -35,14 +35,14 @@ def test_an_id_that_jumps_too_far_is_refused_and_changes_nothing():
     assert seen.see(2) is REPEAT
 
 
-def test_the_largest_allowed_jump_is_taken_and_what_it_jumped_over_is_not_lost():
+def test_the_largest_allowed_jump_is_accepted_and_skipped_ids_are_not_lost():
     seen = Seen()
     seen.see(1)
     assert seen.see(1 + SEEN_JUMP_MAX) is FIRST
     assert seen.see(1000) is FIRST
 
 
-def test_a_messenger_that_starts_anew_is_no_repeat_of_the_one_before():
+def test_a_restarted_messenger_is_no_repeat_of_its_predecessor():
     seen = Seen()
     for count in range(10):
         assert seen.see((5 << COUNT_BITS) + count) is FIRST
@@ -58,7 +58,7 @@ def test_late_repeats_of_the_messenger_before_are_still_known():
         assert seen.see((instance << COUNT_BITS) + 1) is REPEAT
 
 
-def test_a_peer_that_changes_its_instance_all_the_time_costs_bounded_memory():
+def test_a_peer_with_ever_new_instances_costs_bounded_memory():
     seen = Seen()
     for instance in range(10_000):
         seen.see(instance << COUNT_BITS)
@@ -74,14 +74,14 @@ def test_a_peer_that_leaves_gaps_everywhere_costs_bounded_memory_and_nothing_is_
     assert all(seen.see(message_id) is not FIRST for message_id in ids)
 
 
-def test_what_lies_below_the_gaps_that_are_remembered_is_refused_not_taken_for_a_repeat():
+def test_an_id_below_the_remembered_gaps_is_refused_and_does_not_count_as_a_repeat():
     seen = Seen()
     for message_id in range(0, 4 * SEEN_RANGES_MAX, 2):
         seen.see(message_id)
     assert seen.see(1) is REFUSED
 
 
-def test_a_messenger_that_starts_anew_behind_one_that_left_gaps_everywhere_is_heard_from_its_first_message():
+def test_a_restarted_messenger_is_heard_from_its_first_message_despite_old_gaps():
     seen = Seen()
     for count in range(0, 2 * SEEN_RANGES_MAX + 10, 2):
         seen.see((1 << COUNT_BITS) + count)

@@ -102,7 +102,7 @@ def expected(kind: bytes) -> Counter[bytes]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_an_ordinary_loop_is_called_once_and_answers_once_whatever_the_network_does(seed):
+def test_an_ordinary_loop_is_called_once_and_answers_once_on_any_network(seed):
     network = Network(seed)
     for number in range(MESSAGES):
         network.ask(b"ask %d" % number)
@@ -129,7 +129,7 @@ def test_an_idempotent_loop_is_called_at_least_once_and_each_answer_taken_once(s
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_client_that_starts_anew_is_not_taken_for_its_predecessor(seed):
+def test_a_restarted_client_differs_from_its_predecessor(seed):
     network = Network(seed)
     for number in range(MESSAGES // 2):
         network.ask(b"ask %d" % number)
@@ -143,7 +143,7 @@ def test_a_client_that_starts_anew_is_not_taken_for_its_predecessor(seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_a_server_that_starts_anew_behind_the_same_address_is_heard(seed):
+def test_a_restarted_server_at_the_same_address_is_reached(seed):
     network = Network(seed)
     for number in range(MESSAGES // 2):
         network.ask(b"ask %d" % number)
@@ -166,7 +166,7 @@ def test_the_same_seed_gives_the_same_run():
     assert runs[0] == runs[1]
 
 
-def test_the_checker_objects_when_repeats_are_not_recognised(monkeypatch):
+def test_the_checker_finds_unrecognized_repeats(monkeypatch):
     monkeypatch.setattr(Seen, "see", lambda *_: Sighting.FIRST)
     network = Network(1)
     for number in range(MESSAGES):
@@ -176,7 +176,7 @@ def test_the_checker_objects_when_repeats_are_not_recognised(monkeypatch):
     assert max(network.calls.values()) > 1
 
 
-def test_the_checker_objects_when_nothing_is_retried(monkeypatch):
+def test_the_checker_finds_missing_retries(monkeypatch):
     monkeypatch.setattr("pubsub.messenger.pending.PendingMessages.due", lambda *_: iter(()))
     monkeypatch.setattr("pubsub.messenger.pending.PendingMessages.deadline", lambda *_: None)
     network = Network(1)

@@ -1,4 +1,4 @@
-"""The sockets: options that the service depends on, frames copied or shared, and what cannot be sent."""
+"""The sockets: options that the service depends on, frames copied or shared, and unsendable messages."""
 
 import re
 import socket
@@ -43,7 +43,7 @@ def arrived(sock):
     return receive_frames(sock, known=True)
 
 
-def test_a_router_says_which_port_it_got(context):
+def test_a_router_returns_its_port(context):
     _, endpoint = open_router(context, "tcp://127.0.0.1:0")
     assert endpoint.startswith("tcp://127.0.0.1:")
     assert not endpoint.endswith((":0", "*"))
@@ -52,7 +52,7 @@ def test_a_router_says_which_port_it_got(context):
 
 
 @pytest.mark.parametrize("endpoint", ["", "nonsense", "tcp://", "tcp://127.0.0.1", "http://a:1"])
-def test_what_is_not_an_address_is_a_configuration_error_on_one_line(context, endpoint):
+def test_an_invalid_address_is_a_configuration_error_on_one_line(context, endpoint):
     for attempt in (open_router, open_dealer):
         with pytest.raises(ConfigurationError) as caught:
             attempt(context, endpoint)
@@ -69,7 +69,7 @@ def test_every_dealer_has_a_fresh_random_routing_id(context):
 
 @pytest.mark.parametrize("size", [0, 1, COPY_BYTES_MAX, COPY_BYTES_MAX + 1, 1_000_000])
 @pytest.mark.parametrize("parts", [0, 1, 2])
-def test_frames_arrive_as_they_were_sent_in_both_directions(pair, size, parts):
+def test_frames_arrive_unchanged_in_both_directions(pair, size, parts):
     dealer, router, routing = pair
     bodies = [bytes([65 + n]) * size for n in range(parts)]
     assert send_frames(dealer, b"", b"head", bodies)
@@ -86,14 +86,14 @@ def test_small_frames_are_copied_and_large_ones_are_not(pair):
     assert isinstance(large, memoryview)
 
 
-def test_where_nothing_waits_there_is_no_message(pair):
+def test_an_empty_socket_returns_no_message(pair):
     dealer, router, _ = pair
     assert receive_frames(dealer) is None
     assert receive_frames(router, known=True) is None
     assert receive(dealer) is None
 
 
-def test_a_message_of_too_many_frames_is_taken_out_whole_and_the_next_one_is_sound(pair):
+def test_a_message_of_too_many_frames_is_removed_and_the_next_one_arrives(pair):
     dealer, router, routing = pair
     dealer.send_multipart([b"x"] * (FRAMES_MAX + 5))
     dealer.send_multipart([b"next"])
@@ -116,7 +116,7 @@ def test_a_queue_at_its_high_water_mark_is_reported(context, monkeypatch):
     assert taken == [True] * 5 + [False] * 5
 
 
-def test_connections_are_counted_by_what_they_turned_out_to_be(context):
+def test_connections_are_counted_by_their_kind(context):
     counters = {}
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     connections = Connections(context, router, counters, ("accepted", "established", "ended"))
@@ -136,7 +136,7 @@ def test_connections_are_counted_by_what_they_turned_out_to_be(context):
 @pytest.mark.parametrize(
     "first", [b"GET / HTTP/1.1\r\n\r\n", b"\1\0" * 50, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"]
 )
-def test_who_does_not_speak_the_protocol_of_today_is_disconnected_at_once(context, first):
+def test_a_peer_without_the_present_protocol_is_disconnected_at_once(context, first):
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     host, _, port = endpoint.removeprefix("tcp://").partition(":")
     with socket.create_connection((host, int(port)), 10) as stranger:
@@ -150,7 +150,7 @@ def test_who_does_not_speak_the_protocol_of_today_is_disconnected_at_once(contex
 
 
 @pytest.mark.parametrize("reads", [True, False])
-def test_who_sends_no_ping_it_promised_or_takes_nothing_is_disconnected(context, monkeypatch, reads):
+def test_a_peer_that_sends_no_ping_or_takes_nothing_is_disconnected(context, monkeypatch, reads):
     monkeypatch.setattr(sockets, "SILENT_SECONDS", 0.9)
     counters = {}
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
@@ -211,7 +211,7 @@ print("goes on")
 
 
 @pytest.mark.parametrize("kind", ["router", "dealer"])
-def test_a_peer_that_ends_while_nothing_is_read_from_it_aborts_nobody(kind):
+def test_a_peer_that_ends_unread_aborts_no_process(kind):
     """What libzmq does with a ping that is due then is no exception, but the end of the process."""
     root = Path(sockets.__file__).parents[2]
     done = subprocess.run(
@@ -220,7 +220,7 @@ def test_a_peer_that_ends_while_nothing_is_read_from_it_aborts_nobody(kind):
     assert (done.stdout, done.returncode) == ("goes on\n", 0), done.stderr
 
 
-def test_every_socket_bounds_what_it_queues_and_how_large_a_frame_is(context):
+def test_every_socket_bounds_its_queue_and_the_size_of_a_frame(context):
     router, endpoint = open_router(context, "tcp://127.0.0.1:0", received_max=7)
     dealer = open_dealer(context, endpoint)
     for sock in (router, dealer):

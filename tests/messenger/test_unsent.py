@@ -7,7 +7,7 @@ from tests.faults.hostile import raw
 MIB = 1024 * 1024
 
 
-def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(context, until):
+def test_a_peer_that_takes_no_large_messages_gets_no_more_than_its_share(context, until):
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     with raw(endpoint, ready=True) as stranger:
         stranger.sendall(b"\0\1x")
@@ -33,7 +33,7 @@ def test_who_takes_nothing_of_what_is_large_gets_no_more_than_his_share(context,
         assert unsent.has_room(routing)
 
 
-def test_who_has_read_what_there_was_has_room_at_once(context, until):
+def test_a_peer_that_has_read_its_messages_has_room_at_once(context, until):
     unsent = Unsent(MIB, 8 * MIB)
     reader, writer = open_router(context, "inproc://reads")[0], open_dealer(context, "inproc://reads")
     for _ in range(3):
@@ -46,7 +46,7 @@ def test_who_has_read_what_there_was_has_room_at_once(context, until):
     assert unsent.size == 0
 
 
-def test_where_much_waits_those_come_first_who_have_nothing_waiting(context, until):
+def test_peers_without_waiting_messages_come_first_when_much_waits(context, until):
     unsent = Unsent(3 * MIB, 8 * MIB)
     slow = [open_dealer(context, "inproc://nobody") for _ in range(30)]
     kept = 0

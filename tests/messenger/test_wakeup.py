@@ -1,4 +1,4 @@
-"""What ends the sleep of a loop that polls."""
+"""The events that end the sleep of a polling loop."""
 
 import select
 

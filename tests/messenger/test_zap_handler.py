@@ -1,4 +1,4 @@
-"""The doorkeeper: ZeroMQ's questions are answered by whoever polls it, and without an answer nobody enters."""
+"""The ZAP handler: any polling thread answers ZeroMQ's questions, and without an answer no peer is accepted."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def connect(context: zmq.Context[Any], address: str) -> zmq.Socket[bytes]:
     return dealer
 
 
-def test_who_is_let_in_is_known_by_its_messages_and_who_is_not_sends_none(context: zmq.Context[Any]) -> None:
+def test_an_accepted_client_is_known_by_its_messages_and_a_refused_one_sends_none(context: zmq.Context[Any]) -> None:
     for status, enters in ((b"200", True), (b"400", False)):
         answers = Answers(status)
         keeper = ZapHandler(context, answers)
@@ -61,7 +61,7 @@ def test_who_is_let_in_is_known_by_its_messages_and_who_is_not_sends_none(contex
         keeper.close()
 
 
-def test_without_somebody_who_is_asked_nobody_enters(context: zmq.Context[Any]) -> None:
+def test_no_client_is_accepted_without_a_zap_handler(context: zmq.Context[Any]) -> None:
     router, address = open_router(context, TCP, curve=CurveServer(SERVER, "clients"))
     dealer = connect(context, address)
     assert not router.poll(300)
@@ -85,7 +85,7 @@ def test_handshakes_wait_for_a_loop_that_is_late(context: zmq.Context[Any]) -> N
     keeper.close()
 
 
-def test_many_questions_do_not_keep_messages_from_their_turn(context: zmq.Context[Any]) -> None:
+def test_many_questions_do_not_delay_messages(context: zmq.Context[Any]) -> None:
     answered: list[object] = []
 
     def answer(frames: Sequence[bytes]) -> list[bytes]:
@@ -107,7 +107,7 @@ def test_many_questions_do_not_keep_messages_from_their_turn(context: zmq.Contex
     keeper.close()
 
 
-def test_an_asker_that_is_gone_does_no_harm(context: zmq.Context[Any]) -> None:
+def test_a_vanished_peer_of_a_handshake_does_no_harm(context: zmq.Context[Any]) -> None:
     keeper = ZapHandler(context, lambda frames: [b"gone", b"", b"1.0", b"1", b"200", b"", b"", b""])
     asker = context.socket(zmq.DEALER)
     asker.connect("inproc://zeromq.zap.01")
@@ -118,7 +118,7 @@ def test_an_asker_that_is_gone_does_no_harm(context: zmq.Context[Any]) -> None:
     keeper.close()
 
 
-def test_a_second_one_in_a_context_is_refused_and_the_place_of_one_that_left_is_free(
+def test_a_second_zap_handler_in_a_context_is_refused_until_the_first_has_left(
     context: zmq.Context[Any],
 ) -> None:
     keeper = ZapHandler(context, Answers())

@@ -31,7 +31,7 @@ def snapshot(unready: str = "") -> Snapshot:
     )  # fmt: skip
 
 
-def test_counters_gauges_and_histograms_are_what_the_snapshot_holds() -> None:
+def test_counters_gauges_and_histograms_have_the_values_of_the_snapshot() -> None:
     found = samples(exposition(snapshot()).decode())
     assert found["pubsub_server_records_total", ()] == 5
     assert found["pubsub_server_new_thing_total", ()] == 1
@@ -45,13 +45,13 @@ def test_counters_gauges_and_histograms_are_what_the_snapshot_holds() -> None:
     assert found["process_open_fds", ()] > 2
 
 
-def test_what_was_never_counted_is_told_as_nothing() -> None:
+def test_an_unused_counter_is_zero() -> None:
     found = samples(exposition(snapshot()).decode())
     assert found["pubsub_server_topics_merged_total", ()] == 0
 
 
 @pytest.mark.parametrize(("unready", "value"), [("", 1), ("no proxy is heard", 0)])
-def test_it_is_told_whether_a_process_is_ready(unready: str, value: int) -> None:
+def test_the_readiness_of_a_process_is_a_metric(unready: str, value: int) -> None:
     assert samples(exposition(snapshot(unready)).decode())["pubsub_server_ready", ()] == value
 
 
@@ -70,13 +70,13 @@ def named(room: str) -> Iterator[str]:
 
 
 @pytest.mark.parametrize(("role", "rooms"), [("proxy", ("proxy", "security")), ("server", ("server", "security"))])
-def test_no_counter_that_the_code_names_lacks_its_sentence(role: str, rooms: tuple[str, ...]) -> None:
+def test_every_counter_in_the_code_has_its_sentence(role: str, rooms: tuple[str, ...]) -> None:
     known = COUNTERS[role]
     assert {name for room in rooms for name in named(room)} - known.keys() == set()
     assert all(text.endswith(".") for text in known.values())
 
 
-def test_no_outcome_by_which_a_proxy_counts_lacks_its_sentence() -> None:
+def test_every_counted_outcome_of_a_proxy_has_its_sentence() -> None:
     votes = {f"votes_{outcome.name.lower()}" for outcome in VoteOutcome}
     announcements = {f"announcements_{verdict.value}" for verdict in Verdict if verdict is not Verdict.ACCEPT}
     assert votes | announcements <= COUNTERS["proxy"].keys()

@@ -1,4 +1,4 @@
-"""The hand-over between a loop and who asks."""
+"""The hand-over between a loop and a request for a snapshot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pubsub.metrics.snapshot import Snapshot
 SNAPSHOT = Snapshot("proxy", "p1", "", {})
 
 
-def test_who_asks_wakes_the_loop_and_gets_what_it_gives() -> None:
+def test_a_request_wakes_the_loop_and_gets_the_snapshot() -> None:
     woken: list[bool] = []
     handover = Handover(lambda: woken.append(handover.wanted))
     assert not handover.wanted
@@ -20,7 +20,7 @@ def test_who_asks_wakes_the_loop_and_gets_what_it_gives() -> None:
     assert not handover.wanted
 
 
-def test_who_asked_before_is_forgotten() -> None:
+def test_an_earlier_request_is_forgotten() -> None:
     handover = Handover(lambda: None)
     first: list[Snapshot] = []
     second: list[Snapshot] = []
@@ -30,7 +30,7 @@ def test_who_asked_before_is_forgotten() -> None:
     assert (first, second) == ([], [SNAPSHOT])
 
 
-def test_a_snapshot_without_a_request_goes_nowhere() -> None:
+def test_a_snapshot_without_a_request_is_dropped() -> None:
     handover = Handover(lambda: None)
     handover.give(SNAPSHOT)
     taken: list[Snapshot] = []

@@ -90,7 +90,7 @@ def test_a_process_that_turns_is_alive_ready_and_measured(metrics: Metrics, turn
     assert samples(text)["pubsub_proxy_refused_total", ()] == 1
 
 
-def test_one_that_cannot_serve_says_why(metrics: Metrics, turning: Turning) -> None:
+def test_a_process_that_cannot_serve_gives_the_reason(metrics: Metrics, turning: Turning) -> None:
     turning.unready = "no proxy is heard"
     turning.start(metrics.handover)
     assert read(metrics.url, "/readyz") == (503, "no proxy is heard\n")
@@ -104,9 +104,7 @@ def test_a_loop_that_does_not_turn_is_not_alive(metrics: Metrics, monkeypatch: p
         assert read(metrics.url, path) == (503, "the process's loop has not answered for 0.1 s\n")
 
 
-def test_however_many_ask_the_loop_makes_few_snapshots(
-    metrics: Metrics, turning: Turning, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_requests_cause_few_snapshots(metrics: Metrics, turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages_module, "SNAPSHOT_SECONDS", 3600.0)
     turning.start(metrics.handover)
     with ThreadPoolExecutor(16) as threads:
@@ -124,7 +122,7 @@ def test_however_many_ask_the_loop_makes_few_snapshots(
         (b"GET /metrics HTTP/1.1\r\nx: " + b"y" * HEAD_BYTES_MAX + b"\r\n\r\n", b"431"),
     ],
 )
-def test_what_is_no_request_for_a_page_is_answered_so(metrics: Metrics, request_: bytes, status: bytes) -> None:
+def test_a_malformed_request_gets_its_status(metrics: Metrics, request_: bytes, status: bytes) -> None:
     with connect(metrics.url) as sock:
         sock.sendall(request_)
         assert heard(sock).split(b" ")[1] == status
@@ -149,7 +147,7 @@ def test_half_open_connections_end_in_time(metrics: Metrics, turning: Turning, m
         assert [heard(sock) for sock in socks] == [b""] * 5
 
 
-def test_a_hundred_connections_that_say_nothing_keep_nobody_from_reading(metrics: Metrics, turning: Turning) -> None:
+def test_a_hundred_silent_connections_do_not_block_readers(metrics: Metrics, turning: Turning) -> None:
     turning.start(metrics.handover)
     with ExitStack() as stack:
         socks = [stack.enter_context(connect(metrics.url)) for _ in range(100)]
@@ -165,7 +163,7 @@ def opened(metrics: Metrics) -> Any:
     return dict(metrics._pages._open)
 
 
-def test_who_reads_nothing_is_left_behind_and_others_are_answered(
+def test_a_connection_that_does_not_read_is_dropped_and_others_are_answered(
     metrics: Metrics, turning: Turning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages_module, "WRITE_SECONDS", 0.3)
@@ -179,7 +177,7 @@ def test_who_reads_nothing_is_left_behind_and_others_are_answered(
         assert len(heard(slow)) < 64 * 1024 * 1024
 
 
-def test_to_stop_does_not_wait_for_connections(turning: Turning) -> None:
+def test_stopping_does_not_wait_for_connections(turning: Turning) -> None:
     metrics = Metrics("127.0.0.1:0", turning.woken.set)
     with connect(metrics.url) as sock:
         until(lambda: opened(metrics))
@@ -189,7 +187,7 @@ def test_to_stop_does_not_wait_for_connections(turning: Turning) -> None:
         connect(metrics.url)
 
 
-def test_who_asks_in_vain_is_forgotten_when_the_loop_turns_at_last(
+def test_an_unanswered_request_is_forgotten_when_the_loop_turns(
     metrics: Metrics, turning: Turning, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pages_module, "ANSWER_SECONDS", 0.1)
@@ -216,12 +214,12 @@ def test_an_address_in_use_is_one_line() -> None:
             listen(f"127.0.0.1:{port}", insecure=False)
 
 
-def test_a_host_that_is_none_is_one_line() -> None:
+def test_an_unknown_host_is_one_line() -> None:
     with pytest.raises(ConfigurationError, match=r"--metrics nowhere\.invalid:1: "):
         listen("nowhere.invalid:1", insecure=True)
 
 
-def test_without_files_it_writes_one_line_and_answers_when_there_are_some(
+def test_a_lack_of_files_is_logged_in_one_line_and_answers_continue_afterwards(
     turning: Turning, metrics: Metrics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     turning.start(metrics.handover)
@@ -240,12 +238,12 @@ def test_without_files_it_writes_one_line_and_answers_when_there_are_some(
     ]
 
 
-def test_without_the_library_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metrics_without_the_library_name_the_package_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "pubsub.metrics.exposition", None)
     with pytest.raises(ConfigurationError, match=r"--metrics needs pip install '\.\[http\]' in a clone"):
         Metrics("127.0.0.1:0", lambda: None)
 
 
-def test_who_is_not_told_to_has_none() -> None:
+def test_a_process_without_the_option_has_no_metrics() -> None:
     assert open_metrics(None, False, lambda: None, []) is None
     assert said(None) == ""

@@ -40,7 +40,7 @@ def total(url: str, name: str) -> float:
     return samples(read(url)[1]).get((name, ()), -1.0)
 
 
-def test_what_happens_is_measured_and_told() -> None:
+def test_operations_are_measured_and_shown() -> None:
     with cluster() as (running, proxy, server), running.client("ann") as ann:
         ann.subscribe("t")
         for number in range(20):
@@ -66,7 +66,7 @@ def test_what_happens_is_measured_and_told() -> None:
         assert (read(proxy, "/readyz")[0], read(server, "/readyz")[0]) == (200, 200)
 
 
-def test_a_server_whose_proxy_is_gone_is_alive_and_not_ready() -> None:
+def test_a_server_without_its_proxy_is_alive_and_not_ready() -> None:
     with cluster() as (running, _, server):
         until(lambda: read(server, "/readyz")[0] == 200)
         running._processes[0].stop()
@@ -104,7 +104,7 @@ def test_traffic_goes_on_while_scrapers_are_many_slow_and_silent() -> None:
         assert set(read_) == {200}
 
 
-def test_of_two_processes_at_one_address_the_second_does_not_start(tmp_path: Path) -> None:
+def test_the_second_process_at_an_address_does_not_start(tmp_path: Path) -> None:
     with cluster() as (_, proxy, _):
         taken = proxy.removeprefix("http://").removesuffix("/metrics")
         with (
@@ -130,7 +130,7 @@ def test_up_gives_each_process_a_port_and_says_where(tmp_path: Path) -> None:
         ("9400", "allowed: HOST:PORT"),
     ],
 )
-def test_where_it_may_not_listen_it_ends_with_one_line(tmp_path: Path, address: str, line: str) -> None:
+def test_a_process_that_may_not_listen_ends_with_one_line(tmp_path: Path, address: str, line: str) -> None:
     command = [sys.executable, "-m", "pubsub", "proxy", "start", "--id", "p1", "--bind", "tcp://127.0.0.1:0"]
     command += ["--dir", str(tmp_path), "--metrics", address]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
@@ -139,7 +139,7 @@ def test_where_it_may_not_listen_it_ends_with_one_line(tmp_path: Path, address: 
     assert line in done.stderr
 
 
-def test_without_the_extra_it_ends_with_one_line(tmp_path: Path) -> None:
+def test_a_process_without_the_extra_ends_with_one_line(tmp_path: Path) -> None:
     words = ["proxy", "start", "--id", "p1", "--bind", "tcp://127.0.0.1:0", "--dir", str(tmp_path)]
     program = (
         "import sys; sys.modules['prometheus_client'] = None\n"

@@ -67,7 +67,7 @@ def test_pages_of_other_sites_and_foreign_names_are_refused_on_every_path(
     assert status(here, *lines, path=path) == 403
 
 
-def test_neither_is_a_page_that_posts_answered_what_there_is(here: Metrics) -> None:
+def test_a_post_is_refused_from_other_pages_and_not_allowed_from_its_own(here: Metrics) -> None:
     assert status(here, "Host: SELF", "Origin: https://evil.example", method="POST") == 403
     assert status(here, "Host: SELF", method="POST") == 405
 
@@ -93,11 +93,11 @@ def test_prometheus_may_scrape_by_any_name_where_others_reach_the_port(everywher
 
 
 @pytest.mark.parametrize("lines", FOREIGN_PAGES)
-def test_pages_of_other_sites_are_refused_there_too(everywhere: Metrics, lines: list[str]) -> None:
+def test_pages_of_other_sites_are_refused_on_every_interface(everywhere: Metrics, lines: list[str]) -> None:
     assert status(everywhere, *lines) == 403
 
 
-def test_the_refusal_says_in_a_line_what_is_wrong(here: Metrics) -> None:
+def test_the_refusal_names_the_reason_in_one_line(here: Metrics) -> None:
     with connect(here.url) as sock:
         sock.sendall(b"GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         head, _, body = said(sock).partition(b"\r\n\r\n")

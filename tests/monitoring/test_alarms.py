@@ -32,7 +32,7 @@ def move(name: str, tries: int) -> dict[str, Any]:
     return {"topic": name, "server": "s1", "other": "s2", "tries": tries}
 
 
-def test_where_all_is_well_there_is_none() -> None:
+def test_a_healthy_report_causes_no_alarm() -> None:
     assert alarms(report()) == []
     fine = report(
         servers=[{"id": "s1", "report": process(50 * MIB)}, {"id": "s2", "report": None}, {"id": "s3", "report": {}}],
@@ -42,7 +42,7 @@ def test_where_all_is_well_there_is_none() -> None:
     assert alarms(fine) == []
 
 
-def test_a_disk_that_is_nearly_full_is_one_of_whichever_process() -> None:
+def test_a_nearly_full_disk_of_any_process_causes_an_alarm() -> None:
     found = report(
         servers=[{"id": "s1", "report": process(49 * MIB)}],
         proxies=[{"address": "tcp://h:1", "report": process(0, proxy="p1")}],
@@ -53,19 +53,19 @@ def test_a_disk_that_is_nearly_full_is_one_of_whichever_process() -> None:
     ]
 
 
-def test_a_message_that_waits_too_long_is_one_and_says_for_whom() -> None:
+def test_a_message_that_waits_too_long_causes_an_alarm_with_its_subscriber() -> None:
     assert alarms(report(topics=[topic("t", 7500.0, 1234)])) == [
         "topic t: slow has not acknowledged a message for 2 h 5 min; 1,234 wait; check that slow runs"
     ]
 
 
-def test_a_move_without_an_answer_is_one() -> None:
+def test_a_move_without_an_answer_causes_an_alarm() -> None:
     assert alarms(report(moves=[move("t", 40)])) == [
         "topic t: transfer from s1 to s2, 40 tries without an answer; check s2"
     ]
 
 
-def test_of_many_topics_the_oldest_are_named_and_the_others_counted() -> None:
+def test_the_alarm_names_the_oldest_of_many_topics_and_counts_the_others() -> None:
     found = alarms(report(topics=[topic(f"t{age}", 4000.0 + age) for age in range(10_000)]))
     assert len(found) == TOPICS_MAX + 1
     assert found[0].startswith("topic t9999: ")
@@ -75,5 +75,5 @@ def test_of_many_topics_the_oldest_are_named_and_the_others_counted() -> None:
 @pytest.mark.parametrize(
     ("seconds", "text"), [(0.4, "0 s"), (59.9, "59 s"), (61, "1 min 1 s"), (3600, "1 h 0 min"), (90_000, "1 d 1 h")]
 )
-def test_a_time_is_told_in_its_two_largest_units(seconds: float, text: str) -> None:
+def test_a_time_is_shown_in_its_two_largest_units(seconds: float, text: str) -> None:
     assert words(seconds) == text

@@ -1,4 +1,4 @@
-"""docs/monitoring.md, the alert rules and the dashboard name what real processes tell, and all of it."""
+"""docs/monitoring.md, the alert rules and the dashboard name the metrics of real processes, and all of them."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def rows(text: str) -> dict[str, set[str]]:
     return {name: set(labels.split(",")) - {""} for name, labels in found}
 
 
-def test_the_page_has_all_that_each_process_tells_and_nothing_else(pages: dict[str, Told]) -> None:
+def test_the_page_has_exactly_the_metrics_of_each_process(pages: dict[str, Told]) -> None:
     every = rows(section("Metrics of every process"))
     for role in ("server", "proxy", "gateway"):
         documented = every | rows(section(f"Metrics of a {role}"))
@@ -96,13 +96,13 @@ def test_the_page_has_all_that_each_process_tells_and_nothing_else(pages: dict[s
         assert documented == {name: pages[role][name] for name in names}, role
 
 
-def test_the_page_has_what_a_standby_tells(pages: dict[str, Told]) -> None:
+def test_the_page_has_the_metrics_of_a_standby(pages: dict[str, Told]) -> None:
     names = {name for name in pages["standby"] if name.startswith("pubsub_server_")}
     assert set(NAME.findall(section("Of a standby"))) == {name for name in names if not name.endswith("_total")}
     assert {name for name in pages["server"] if name.endswith("_total")} <= names | set(pages["gateway"])
 
 
-def test_no_two_kinds_of_processes_tell_different_things_by_one_name(pages: dict[str, Told]) -> None:
+def test_two_kinds_of_processes_share_only_the_common_metrics(pages: dict[str, Told]) -> None:
     every = rows(section("Metrics of every process")).keys()
     for one, other in (("server", "proxy"), ("server", "gateway"), ("proxy", "gateway")):
         assert pages[one].keys() & pages[other].keys() == every
@@ -118,7 +118,7 @@ def expressions() -> list[tuple[str, str]]:
     return rules + panels + variables
 
 
-def test_every_metric_of_the_rules_and_the_dashboard_is_told_with_the_labels_that_it_is_asked_for(
+def test_every_metric_in_the_rules_and_the_dashboard_exists_with_its_labels(
     pages: dict[str, Told],
 ) -> None:
     known: Told = {}
@@ -142,13 +142,13 @@ def test_every_metric_of_the_rules_and_the_dashboard_is_told_with_the_labels_tha
     assert lost == []
 
 
-def test_each_alarm_is_on_the_page_as_urgent_as_it_is() -> None:
+def test_each_alarm_is_on_the_page_with_its_severity() -> None:
     named = dict(re.findall(r"^\| `(Pubsub\w+)` \| (page|ticket) \|", section("Alarms"), re.MULTILINE))
     assert named == {rule["alert"]: rule["labels"]["severity"] for rule in RULES}
     assert all(rule["annotations"]["summary"] for rule in RULES)
 
 
-def test_what_an_alarm_says_is_of_labels_that_are_left() -> None:
+def test_the_text_of_an_alarm_uses_only_remaining_labels() -> None:
     for rule in RULES:
         said = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
         for grouped in re.findall(r"^(?:sum|max) by \(([a-z, ]*)\)", rule["expr"]):
@@ -170,7 +170,7 @@ def test_the_dashboard_can_be_drawn() -> None:
             assert panel["datasource"]["uid"] == "${datasource}"
 
 
-def test_prometheus_is_told_to_scrape_under_the_names_that_the_rules_go_by() -> None:
+def test_prometheus_scrapes_under_the_job_names_of_the_rules() -> None:
     settings = yaml.safe_load((DOCS / "monitoring/prometheus.yml").read_text())
     assert settings["rule_files"] == ["alerts.yml"]
     assert {job["job_name"] for job in settings["scrape_configs"]} == {"pubsub", "pubsub-gateway"}

@@ -24,22 +24,22 @@ def rates(*reports: dict[str, Any]) -> Rates:
     return made
 
 
-def test_a_server_s_rates_are_of_its_counters_and_its_own_time() -> None:
+def test_the_rates_of_a_server_follow_from_its_counters_and_its_own_time() -> None:
     made = rates(report(10.0, {}, records=100), report(12.0, {}, records=150, delivered=40))
     assert made.servers == {"s1": Rate(25.0, 20.0)}
 
 
-def test_a_topic_s_rates_are_of_where_its_subscribers_stand() -> None:
+def test_the_rates_of_a_topic_follow_from_the_positions_of_its_subscribers() -> None:
     before = {"t": topic(6, a=("ab.4", 6), b=("ab.10", 0))}
     now = {"t": topic(16, a=("ab.9", 11), b=("ab.20", 0))}
     assert rates(report(1.0, before), report(2.0, now)).topics == {"t": Rate(10.0, 15.0)}
 
 
-def test_without_subscribers_what_is_held_is_what_was_put() -> None:
+def test_the_puts_of_a_topic_without_subscribers_follow_from_the_held_records() -> None:
     assert rates(report(1.0, {"t": topic(5)}), report(3.0, {"t": topic(9)})).topics == {"t": Rate(2.0, 0.0)}
 
 
-def test_who_has_come_to_another_log_has_taken_at_least_what_waits_no_more() -> None:
+def test_a_subscriber_in_another_log_has_taken_at_least_the_decrease_of_its_backlog() -> None:
     made = rates(report(1.0, {"t": topic(9, a=("ab.4", 9))}), report(2.0, {"t": topic(2, a=("cd.1", 2))}))
     assert made.topics == {"t": Rate(0.0, 7.0)}
 

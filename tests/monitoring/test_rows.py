@@ -24,7 +24,7 @@ def server(name: str, **changed: Any) -> dict[str, Any]:
     return {"id": name, "answered": True, "reason": "", "report": report | changed}
 
 
-def test_a_server_says_what_it_is_about() -> None:
+def test_the_row_of_a_server_has_its_figures() -> None:
     row = server_row(server("s1", topics={"t": {"records": 3}}, left_out={"topics": 2}), Rate(1.25, 2.0))
     assert (row["topics"], row["records"], row["puts"], row["disk"]) == (3, 3, 1.2, {"store": 3, "log": 4})
 
@@ -37,13 +37,13 @@ def test_a_server_s_state_is_in_words(changed: dict[str, Any], state: str) -> No
     assert server_row(server("s1", **changed), None)["state"] == state
 
 
-def test_processes_that_do_not_answer_say_why() -> None:
+def test_the_row_of_a_silent_process_has_the_reason() -> None:
     silent = {"answered": False, "reason": "no answer within 2 s", "report": None}
     assert server_row({"id": "s1", **silent}, None)["state"] == "no answer within 2 s"
     assert proxy_row({"address": "tcp://a:1", **silent})["up"] is False
 
 
-def test_a_proxy_counts_who_is_connected() -> None:
+def test_the_row_of_a_proxy_counts_its_connections() -> None:
     report = {
         "proxy": "p1", "starting": False, "topics_total": 4, "uptime_seconds": 1.0,
         "servers": [{"id": "s1", "alive": True}, {"id": "s2", "alive": False}],
@@ -66,7 +66,7 @@ def move(server: str, topic: str, direction: str, other: str, **more: Any) -> di
     return {"server": server, "topic": topic, "direction": direction, "other": other} | facts | more
 
 
-def test_what_a_process_tells_of_memory_and_disk_is_in_its_row_and_null_where_it_does_not() -> None:
+def test_a_row_shows_memory_and_disk_or_null() -> None:
     process = {"memory_bytes": 5, "disk_size_bytes": 9, "disk_free_bytes": 7, "disk_used_bytes": 2}
     row = server_row(server("s1", process=process), None)
     assert (row["memory_bytes"], row["disk_size_bytes"], row["disk_free_bytes"]) == (5, 9, 7)
@@ -75,7 +75,7 @@ def test_what_a_process_tells_of_memory_and_disk_is_in_its_row_and_null_where_it
     assert proxy_row({"address": "tcp://a:1", **silent})["disk_free_bytes"] is None
 
 
-def test_a_move_names_giver_and_receiver_and_says_how_far_it_is() -> None:
+def test_a_move_names_giver_and_receiver_and_its_progress() -> None:
     moves = [
         move("s1", "m", "giving", "tcp://127.0.0.1:2", chunks=3, tries=1),
         move("s1", "n", "giving", "s3", state="offered"),
@@ -91,7 +91,7 @@ def test_a_move_names_giver_and_receiver_and_says_how_far_it_is() -> None:
     ]
 
 
-def test_a_merge_names_all_holders_whether_its_transfer_has_begun_or_not() -> None:
+def test_a_merge_names_all_holders_before_and_after_its_transfer_begins() -> None:
     contested = [
         {"topic": name, "contested": True, "holders": [{"server": "s2"}, {"server": "s1"}]} for name in ("m", "x")
     ]

@@ -1,4 +1,4 @@
-"""A topic whose server tells nothing is unknown, and neither empty nor whole."""
+"""A topic of a silent server is unknown, and neither empty nor whole."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def topic(found: dict[str, Any]) -> dict[str, Any]:
     return dict(one)
 
 
-def test_a_topic_of_a_server_that_is_gone_is_unknown_with_what_was_known_last_and_since_when() -> None:
+def test_a_topic_of_a_gone_server_is_unknown_with_its_last_figures_and_time() -> None:
     found = topic(picture({"x": proxy(gone("s1", 12.0, records=3, ago=15.0))}, {}))
     assert [found[name] for name in FIGURES] == [None] * len(FIGURES)
     assert (found["whole"], found["unknown_seconds"]) == (None, 12.0)
@@ -68,13 +68,13 @@ def test_a_topic_of_a_server_that_is_gone_is_unknown_with_what_was_known_last_an
     }  # fmt: skip
 
 
-def test_of_two_proxies_the_later_word_counts() -> None:
+def test_the_later_report_of_two_proxies_counts() -> None:
     rows = {"x": proxy(gone("s1", 12.0, records=3, ago=15.0)), "y": proxy(gone("s1", 9.0, records=5, ago=10.0))}
     found = topic(picture(rows, {}))
     assert (found["unknown_seconds"], found["last_known"]["records"]) == (9.0, 5)
 
 
-def test_a_server_that_proxies_hear_and_that_gives_no_answer_is_unknown_too() -> None:
+def test_a_topic_of_a_connected_server_without_an_answer_is_unknown_too() -> None:
     silent = alive("s1") | {"silence_seconds": 0.8}
     found = topic(picture({"x": proxy(silent)}, {"s1": NoAnswer("no answer within 2 s")}))
     assert (found["records"], found["whole"], found["unknown_seconds"]) == (None, None, 0.8)
@@ -87,12 +87,12 @@ def test_one_of_two_holders_that_is_gone_makes_the_sum_unknown() -> None:
     assert (found["last_known"]["records"], found["last_known"]["backlog"]) == (14, 9)
 
 
-def test_another_store_under_the_name_of_the_holder_tells_nothing_of_the_topic() -> None:
+def test_another_store_under_the_holders_name_has_no_figures_of_the_topic() -> None:
     reports = {"s1": server("s1", store="store-new", topics={})}
     assert topic(picture({"x": proxy(gone("s1", 3.0))}, reports))["records"] is None
 
 
-def test_a_topic_beyond_what_a_report_can_name_is_unknown_and_a_topic_that_moved_away_is_not() -> None:
+def test_a_topic_left_out_of_a_report_is_unknown_but_a_moved_one_is_not() -> None:
     cut = server("s1", topics={}, left_out={"topics": 1})
     assert topic(picture({"x": proxy(alive("s1"))}, {"s1": cut}))["records"] is None
     moved = server("s1", topics={})
@@ -111,7 +111,7 @@ def test_tables_show_question_marks_and_never_a_zero(capsys: Any) -> None:
     assert "1,234" in capsys.readouterr().out
 
 
-def test_what_a_program_saw_itself_counts_where_it_is_the_later() -> None:
+def test_the_later_of_own_figures_and_reported_figures_counts() -> None:
     memory, whole = Memory(), {"x": proxy(alive("s1"))}
     memory.add(picture(whole, {"s1": server("s1", records=20)}), 100.0)
     late = picture({"x": proxy(gone("s1", 3.0, records=3, ago=15.0))}, {})
@@ -137,7 +137,7 @@ def test_a_plot_has_a_gap_and_does_not_fall_to_zero() -> None:
     assert facts["puts"] == [0.0, None, None, 0.0, 0.0]
 
 
-def test_metrics_leave_out_what_is_unknown_and_say_since_when() -> None:
+def test_metrics_omit_unknown_figures_and_show_since_when() -> None:
     found = picture({"x": proxy(gone("s1", 12.0, records=3, ago=15.0))}, {})
     samples = {one.name: one.value for family in cluster(found) for one in family.samples}
     assert samples["pubsub_topic_unknown_seconds"] == 12.0

@@ -89,7 +89,7 @@ def test_a_forged_batch_with_headers_is_refused_or_sound(records, data):
     assert len(decode_batch(raw)) == len(bodies)
 
 
-def test_headers_that_are_none_are_refused_with_the_batch():
+def test_invalid_headers_are_refused_with_the_batch():
     batch = bytearray(encode_batch([b"x", b"y"], (), [encode_headers({"a": b"1"})] * 2))
     assert batch[1] == HEADED
     batch[-2] = ord("=")
@@ -111,7 +111,7 @@ def test_keys_count_for_the_limit():
 
 
 @given(records, st.data())
-def test_a_damaged_batch_is_refused_with_decode_error_and_nothing_else(bodies, data):
+def test_a_damaged_batch_raises_only_decode_error(bodies, data):
     batch = bytearray(encode_batch(bodies))
     checksum = crc32(batch)
     place = data.draw(st.integers(0, len(batch) - 1))
@@ -122,7 +122,7 @@ def test_a_damaged_batch_is_refused_with_decode_error_and_nothing_else(bodies, d
 
 
 @given(records, st.data())
-def test_a_forged_batch_whose_checksum_is_right_is_refused_or_sound(bodies, data):
+def test_a_forged_batch_with_a_right_checksum_is_refused_or_sound(bodies, data):
     batch = bytearray(encode_batch(bodies))
     for _ in range(data.draw(st.integers(1, 3))):
         batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
@@ -136,7 +136,7 @@ def test_a_forged_batch_whose_checksum_is_right_is_refused_or_sound(bodies, data
 
 
 @given(st.binary(max_size=100), st.integers(0, 2**63 - 1))
-def test_arbitrary_bytes_are_refused_with_decode_error_and_nothing_else(raw, count):
+def test_arbitrary_bytes_raise_only_decode_error(raw, count):
     try:
         check_batch(raw, count, crc32(raw))
     except DecodeError:
@@ -157,14 +157,14 @@ def test_a_forged_huge_count_allocates_nothing(count):
 
 
 @pytest.mark.parametrize(("place", "value"), [(0, 2), (1, 4), (1, 7), (1, 128), (2, 1), (3, 1)])
-def test_a_format_or_a_flag_that_is_not_known_refuses_the_batch(place, value):
+def test_an_unknown_format_or_flag_refuses_the_batch(place, value):
     batch = bytearray(encode_batch([b"a", b"b"]))
     batch[place] = value
     with pytest.raises(DecodeError, match="not known"):
         check_batch(bytes(batch), 2, crc32(batch))
 
 
-def test_a_batch_of_none_is_refused_on_both_sides():
+def test_an_empty_batch_is_refused_on_both_sides():
     with pytest.raises(TooLarge):
         encode_batch([])
     raw = struct.pack("<BBHI", 1, 0, 0, 0)

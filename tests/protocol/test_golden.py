@@ -42,7 +42,7 @@ def golden() -> Iterator[tuple[Message, bytes, bytes]]:
         yield eval(message, NAMES), bytes.fromhex(head), bytes.fromhex(body)
 
 
-def test_every_message_is_the_bytes_that_it_was() -> None:
+def test_the_bytes_of_every_message_are_unchanged() -> None:
     for message, head, body in golden():
         assert encode(message) == (head, body)
         found = decode(head, body)
@@ -51,7 +51,7 @@ def test_every_message_is_the_bytes_that_it_was() -> None:
         assert decode(memoryview(head + body)) == message
 
 
-def test_every_message_and_every_field_is_among_them() -> None:
+def test_every_message_and_every_field_is_among_the_golden_ones() -> None:
     count = Counter(type(message) for message, _, _ in golden())
     assert {kind for kind in get_args(Message) if count[kind] < 6} == set()
     shown = {

@@ -1,4 +1,4 @@
-"""Headers of a message: round trip, limits, and bytes that nobody wrote."""
+"""Headers of a message: round trip, limits, and arbitrary bytes."""
 
 import contextlib
 
@@ -36,13 +36,13 @@ def test_forged_headers_are_refused_or_sound(found, data):
 
 
 @given(st.binary(max_size=400))
-def test_only_decode_error_escapes(raw):
+def test_arbitrary_bytes_raise_only_decode_error(raw):
     with contextlib.suppress(DecodeError):
         assert encode_headers(decode_headers(raw)) == raw
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a=b", "é", "tab\t", "x" * (MESSAGE_HEADER_NAME_LENGTH_MAX + 1), "line\n"])
-def test_a_name_that_cannot_be_is_refused(name):
+def test_an_invalid_name_is_refused(name):
     with pytest.raises(InvalidName, match="header name"):
         encode_headers({name: b""})
 
@@ -56,7 +56,7 @@ def test_too_many_headers_are_refused_and_so_are_too_large_ones():
         encode_headers({"h": bytes(fits + 1)})
 
 
-def test_a_name_twice_is_refused_where_it_is_read():
+def test_a_repeated_name_is_refused_by_the_decoder():
     one = encode_headers({"h": b"1"})
     with pytest.raises(DecodeError, match="each name once"):
         decode_headers(one + one)

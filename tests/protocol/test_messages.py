@@ -22,7 +22,7 @@ def test_a_message_refuses_a_field_it_does_not_have(cls):
         cls(nonsense=1)
 
 
-def test_after_a_retry_nothing_has_happened():
+def test_a_retry_outcome_means_that_nothing_has_happened():
     final = {Outcome.SUCCESS, Outcome.DUPLICATE, Outcome.EMPTY, Outcome.REFUSED, Outcome.GONE, Outcome.SUPERSEDED}
     assert not RETRY & final
     assert {Outcome.GAP, Outcome.UNAVAILABLE, Outcome.MOVED, Outcome.BUSY, Outcome.FULL} <= RETRY

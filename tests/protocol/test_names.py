@@ -53,7 +53,7 @@ NEVER_A_TOPIC = ["x" * (TOPIC_LENGTH_MAX + 1), *NEVER]
 
 @pytest.mark.parametrize("name", NEVER_AN_ID, ids=lambda n: repr(n)[:20])
 @pytest.mark.parametrize("kind", ["client ID", "server ID"])
-def test_an_id_that_must_not_travel_is_refused_with_its_rule(kind, name):
+def test_an_invalid_id_is_refused_with_its_rule(kind, name):
     with pytest.raises(InvalidName, match=f"^{kind} .* is not allowed: 1-64 of ") as caught:
         check_id(kind, name)
     assert len(str(caught.value)) < 200
@@ -61,7 +61,7 @@ def test_an_id_that_must_not_travel_is_refused_with_its_rule(kind, name):
 
 
 @pytest.mark.parametrize("name", NEVER_A_TOPIC, ids=lambda n: repr(n)[:20])
-def test_a_topic_that_must_not_travel_is_refused_with_its_rule(name):
+def test_an_invalid_topic_is_refused_with_its_rule(name):
     with pytest.raises(InvalidName, match=r"^topic .* is not allowed: 1-80 printable"):
         check_topic(name)
 
@@ -89,7 +89,7 @@ def test_any_other_topic_can_be_made(topic):
 
 
 @given(st.text(max_size=100))
-def test_nothing_but_the_listed_characters_is_an_id(text):
+def test_only_the_listed_characters_make_an_id(text):
     allowed = set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
     assert is_id(text) == (0 < len(text) <= 64 and set(text) <= allowed and text not in {".", ".."})
     assert is_topic(text) == (0 < len(text) <= 80 and set(text) <= set(PRINTABLE))
@@ -119,7 +119,7 @@ def test_a_number_has_one_spelling(number):
 
 
 @pytest.mark.parametrize("text", ["", "9223372036854775808", "9" * 19, "9" * 10_000, "1e3", "0x1", "\u0661", "1.0"])
-def test_what_is_not_a_number_of_63_bits_is_refused(text):
+def test_an_invalid_number_of_63_bits_is_refused(text):
     with pytest.raises(ValueError, match="not a number") as caught:
         parse_number(text)
     assert len(str(caught.value)) < 100
@@ -133,13 +133,13 @@ def test_a_position_round_trips(position):
 @pytest.mark.parametrize(
     "text", ["", "-2", "0", ".1", "0123456789abcdef", "0123456789abcdef.", "0123456789ABCDEF.1", "x.1"]
 )
-def test_what_is_not_a_position_is_refused(text):
+def test_an_invalid_position_is_refused(text):
     with pytest.raises(ValueError, match="not a"):
         parse_position(text)
 
 
 @pytest.mark.parametrize("text", ["", "0123", "0123456789abcdeg", "0123456789ABCDEF", "0123456789abcdef\n", "0" * 17])
-def test_what_is_not_64_bits_in_hex_is_refused(text):
+def test_an_invalid_hex_text_is_refused(text):
     assert not is_hex(text)
     assert is_hex("0123456789abcdef")
 
@@ -152,14 +152,14 @@ IDS = st.text("abz019._-", min_size=1, max_size=NAME_LENGTH_MAX).filter(is_id)
 
 
 @given(IDS, PLACES)
-def test_what_a_server_with_a_key_tells_is_its_id_and_where_it_is(server: str, endpoint: str) -> None:
+def test_the_endpoint_of_a_keyed_server_has_its_id_and_its_address(server: str, endpoint: str) -> None:
     told = keyed_endpoint(server, endpoint)
     assert is_endpoint(told)
     assert parse_endpoint(told) == (server, endpoint)
 
 
 @given(PLACES)
-def test_what_a_server_without_a_key_tells_is_never_taken_for_one_with(endpoint: str) -> None:
+def test_the_endpoint_of_a_keyless_server_never_looks_like_a_keyed_one(endpoint: str) -> None:
     told = keyless_endpoint(endpoint)
     assert is_endpoint(told)
     assert parse_endpoint(told) == ("", told)
@@ -179,11 +179,11 @@ def test_what_a_server_without_a_key_tells_is_never_taken_for_one_with(endpoint:
         ("tcp://..@10.0.0.2:5701", "", "tcp://..@10.0.0.2:5701"),
     ],
 )
-def test_an_address_as_other_servers_read_it(text: str, server: str, endpoint: str) -> None:
+def test_an_endpoint_is_parsed_to_server_and_address(text: str, server: str, endpoint: str) -> None:
     assert parse_endpoint(text) == (server, endpoint)
 
 
-def test_an_address_within_a_process_names_nobody() -> None:
+def test_an_endpoint_within_a_process_has_no_id() -> None:
     assert keyed_endpoint("s2", "inproc://x") == "inproc://x"
 
 
@@ -191,11 +191,11 @@ def test_an_address_within_a_process_names_nobody() -> None:
     "text",
     ["", "s2@tcp://h:1", "tcp://s2@", "tcp://..@h:1", "tcp://a/b@h:1", "tcp://a@b@h:1", "ipc://s2@", "http://h:1"],
 )
-def test_what_no_server_can_be_reached_at(text: str) -> None:
+def test_an_unreachable_endpoint_is_refused(text: str) -> None:
     assert not is_endpoint(text)
 
 
-def test_a_server_is_known_again_when_keys_come_and_when_they_go() -> None:
+def test_a_server_is_recognized_with_and_without_keys() -> None:
     bare, keyed, other = "tcp://10.0.0.2:1", "tcp://s2@10.0.0.2:1", "tcp://s3@10.0.0.2:1"
     assert may_be_one_server(bare, keyed)
     assert may_be_one_server(keyed, bare)
@@ -205,7 +205,7 @@ def test_a_server_is_known_again_when_keys_come_and_when_they_go() -> None:
 
 
 @pytest.mark.parametrize("name", [b"a", None, 7])
-def test_a_name_that_is_no_text_is_told_so(name: object) -> None:
+def test_a_name_that_is_not_text_is_refused(name: object) -> None:
     for check in (check_topic, lambda its: check_id("client ID", its)):
         with pytest.raises(InvalidName, match=f"it is text, not {type(name).__name__}$"):
             check(name)  # type: ignore[arg-type]
@@ -221,6 +221,6 @@ def test_a_start_has_one_spelling(start: Start, text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "-1", "7", "now", "@", "@-1", "@07", "a" * 16 + ".0"])
-def test_what_is_no_start(text: str) -> None:
+def test_an_invalid_start_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="not a"):
         parse_start(text)

@@ -48,7 +48,7 @@ def build(answer, keyed: bool = False, headed: bool = False) -> bytes:
 
 
 @given(answers)
-def test_keys_come_out_with_their_records(answer):
+def test_keys_are_read_with_their_records(answer):
     body = build(answer, keyed=True)
     records = Records(body)
     assert list(records.bodies()) == list(Records(build(answer)).bodies())
@@ -58,7 +58,7 @@ def test_keys_come_out_with_their_records(answer):
 
 
 @given(answers, st.booleans())
-def test_headers_come_out_with_their_records_beside_keys_or_without(answer, keyed):
+def test_headers_are_read_with_their_records_with_and_without_keys(answer, keyed):
     body = build(answer, keyed=keyed, headed=True)
     records, without = Records(body), Records(build(answer, keyed=keyed))
     assert list(records.bodies()) == list(without.bodies())
@@ -69,7 +69,7 @@ def test_headers_come_out_with_their_records_beside_keys_or_without(answer, keye
 
 
 @given(answers)
-def test_parts_of_batches_come_out_as_they_were_put_in(answer):
+def test_parts_of_batches_are_read_back_unchanged(answer):
     records = Records(build(answer))
     assert records.count == sum(part[-1] - part[-2] for part in answer)
     assert list(records.bodies()) == [body for *_, bodies, first, stop in answer for body in bodies[first:stop]]
@@ -80,7 +80,7 @@ def test_parts_of_batches_come_out_as_they_were_put_in(answer):
 
 
 @given(answers)
-def test_the_builder_knows_how_much_it_holds(answer):
+def test_the_builder_knows_its_size(answer):
     builder = RecordsBuilder()
     for log, publisher, offset, counter, stamp, bodies, first, stop in answer:
         builder.add(log, offset, publisher, counter, stamp, memoryview(encode_batch(bodies)), first, stop)
@@ -90,7 +90,7 @@ def test_the_builder_knows_how_much_it_holds(answer):
 
 
 @given(answers, st.booleans(), st.booleans(), st.data())
-def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, keyed, headed, data):
+def test_a_mutated_body_raises_only_decode_error(answer, keyed, headed, data):
     raw = bytearray(build(answer, keyed, headed))
     for _ in range(data.draw(st.integers(1, 4))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -104,7 +104,7 @@ def test_a_mutated_body_raises_decode_error_and_nothing_else(answer, keyed, head
 
 
 @given(st.binary(max_size=200))
-def test_arbitrary_bytes_raise_decode_error_and_nothing_else(raw):
+def test_arbitrary_bytes_raise_only_decode_error(raw):
     with pytest.raises(DecodeError):
         Records(b"\x00" + raw)
     with contextlib.suppress(DecodeError):
@@ -112,7 +112,7 @@ def test_arbitrary_bytes_raise_decode_error_and_nothing_else(raw):
 
 
 @given(st.lists(st.integers(0, 2**32 - 1), min_size=5, max_size=5), st.binary(max_size=60))
-def test_forged_counts_raise_decode_error_and_nothing_else(counts, rest):
+def test_forged_counts_raise_only_decode_error(counts, rest):
     with pytest.raises(DecodeError):
         Records(struct.pack("<BBHIIIII", 2, 0, 0, *counts) + rest)
 
@@ -162,7 +162,7 @@ def test_ten_thousand_small_puts_become_one_body():
         "billing/0123456789abcdef/x",
     ],
 )
-def test_what_is_not_a_publisher_is_refused(name):
+def test_an_invalid_publisher_is_refused(name):
     with pytest.raises(DecodeError):
         check_publisher(name)
 

@@ -1,4 +1,4 @@
-"""What two members say to each other: lists of entries come back as they were, and others are refused."""
+"""The messages between two members: lists of entries round-trip, and invalid ones are refused."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def chain(count: int) -> list[Listed]:
 
 
 @given(st.lists(ids, min_size=1, max_size=20))
-def test_ids_come_back(some: list[EntryId]) -> None:
+def test_ids_round_trip(some: list[EntryId]) -> None:
     assert split_ids(join_ids(some)) == some
 
 
 @given(st.lists(st.tuples(numbers, st.integers(1, ENTRY_BYTES_MAX), st.integers(0, 2**32 - 1)), max_size=9))
-def test_entries_come_back(some: list[tuple[int, int, int]]) -> None:
+def test_entries_round_trip(some: list[tuple[int, int, int]]) -> None:
     places = [EntryId(term, number) for number, term in enumerate(sorted(term for term, _, _ in some), 1)]
     listed = [
         Listed(place, before, size, checksum)
@@ -80,19 +80,19 @@ def test_a_list_of_ids_has_a_limit() -> None:
         b"\xff",
     ],
 )
-def test_a_list_that_cannot_be_is_refused(body: bytes) -> None:
+def test_an_invalid_list_is_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         split_entries(body)
 
 
 @pytest.mark.parametrize("body", [b"", b"1", b"1.", b"-1.2", b"1.1,", b"1.1 ", b"1.%d" % 2**63, b"\xc3\xa4"])
-def test_ids_that_cannot_be_are_refused(body: bytes) -> None:
+def test_invalid_ids_are_refused(body: bytes) -> None:
     with pytest.raises(DecodeError):
         split_ids(body)
 
 
 @given(st.binary(max_size=60))
-def test_nothing_but_a_refusal_comes_of_any_bytes(body: bytes) -> None:
+def test_arbitrary_bytes_raise_only_a_refusal(body: bytes) -> None:
     for split in (split_ids, split_entries):
         try:
             split(body)
@@ -117,6 +117,6 @@ MEMBER = b"s1 " + b"0" * 16 + b" " + b"a" * 16
         (b"FOLLOW %b known=1", "without token"),
     ],
 )
-def test_a_header_that_cannot_be_is_refused(header: bytes, reason: str) -> None:
+def test_an_invalid_header_is_refused(header: bytes, reason: str) -> None:
     with pytest.raises(DecodeError, match=reason):
         decode(header % MEMBER + b" !v=1\r\n\r\n")

@@ -14,11 +14,11 @@ A, B = "a" * 16, "b" * 16
     [{}, {A: Known("s1", 0)}, {A: Known("s.1-a", 1_764_000_000_000), B: Known("", 7)}],
     ids=["none", "one", "two, one of no known server"],
 )
-def test_what_is_written_is_read(stores: dict[str, Known]) -> None:
+def test_a_written_store_directory_is_read_back(stores: dict[str, Known]) -> None:
     assert parse_stores(format_stores(stores)) == stores
 
 
-def test_a_roster_that_is_too_long_goes_without_the_servers_names() -> None:
+def test_a_too_long_directory_omits_the_servers_names() -> None:
     stores = {f"{number:016x}": Known("s" * 64, 2_000_000_000_000) for number in range(STORES_MAX)}
     word = format_stores(stores)
     assert len(word) <= WORD_LENGTH_MAX
@@ -28,5 +28,5 @@ def test_a_roster_that_is_too_long_goes_without_the_servers_names() -> None:
 @pytest.mark.parametrize(
     "word", ["x", A, f"{A}.", f"{A}.-1.s1", f"{A}.zz.s1", f"{A}.1.s 1", f"{A}.1...", f"{A}.{'f' * 20}.s1", "," * 9000]
 )
-def test_what_is_no_roster_is_refused(word: str) -> None:
+def test_an_invalid_store_directory_is_refused(word: str) -> None:
     assert not is_store_directory(word)

@@ -1,4 +1,4 @@
-"""Trains: their bytes, and that whatever lies about itself is refused whole."""
+"""Trains: their bytes; every false train is refused completely."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ def two() -> list[Row]:
     return [Row(7, 5, encode_batch([b"a", b"b"]), 2), Row(10, 8, encode_batch([b"c"]))]
 
 
-def test_the_bytes_of_a_train_are_these() -> None:
+def test_a_train_has_its_golden_bytes() -> None:
     assert encode(train(two())) == (GOLDEN_HEAD, GOLDEN_BODY)
     assert decode(GOLDEN_HEAD, GOLDEN_BODY) == train(two())
 
 
-def test_each_row_is_the_put_that_it_would_be_alone() -> None:
+def test_each_row_equals_a_single_put() -> None:
     one, other = split_train(train(two(), log="a" * 16, avoid="b" * 16))
     rows = two()
     assert one == Put(
@@ -75,7 +75,7 @@ def test_each_row_is_the_put_that_it_would_be_alone() -> None:
 
 
 @pytest.mark.parametrize("rows", [b"0", b"65", b"-1", b"x", b"", b"9" * 20])
-def test_a_number_of_rows_that_no_train_has_is_refused_with_the_header(rows: bytes) -> None:
+def test_an_impossible_number_of_rows_is_refused_with_the_header(rows: bytes) -> None:
     assert TRAIN_ROWS_MAX == 64
     with pytest.raises(DecodeError):
         decode(GOLDEN_HEAD.replace(b"!rows=2", b"!rows=" + rows), GOLDEN_BODY)
@@ -122,12 +122,12 @@ def spoilt(changes: dict[int, dict[str, int]], /, **header: object) -> Put:
         train([]),
     ],
 )
-def test_a_train_that_lies_about_itself_is_refused_whole(lying: Put) -> None:
+def test_a_false_train_is_refused_completely(lying: Put) -> None:
     with pytest.raises(DecodeError):
         split_train(lying)
 
 
-def test_a_batch_that_is_not_sound_is_the_rows_own_affair() -> None:
+def test_an_unsound_batch_concerns_only_its_row() -> None:
     rows = split_train(spoilt({1: {"checksum": 1}}))
     assert [row.checksum for row in rows] == [crc32(two()[0].batch), 1]
 
@@ -159,7 +159,7 @@ def test_every_train_round_trips(drawn: list[tuple[int, int, list[bytes]]]) -> N
 
 
 @given(chains, st.data())
-def test_of_mutated_bytes_come_rows_of_one_chain_or_decode_error(
+def test_mutated_bytes_give_rows_of_one_chain_or_decode_error(
     drawn: list[tuple[int, int, list[bytes]]], data: st.DataObject
 ) -> None:
     made = train(chained(drawn))

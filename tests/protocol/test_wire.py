@@ -1,4 +1,4 @@
-"""A codec is derived from a dataclass's annotations; kinds of fields take what they say and nothing more."""
+"""A codec is derived from a dataclass's annotations; kinds of fields accept only their own values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ CODEC = Codec("SAMPLE", Sample, positional=2)
         (Sample("a", b"x", None, 0, "because"), b"SAMPLE a n=0 !why=because !v=1\r\n\r\n"),
     ],
 )
-def test_a_message_is_written_and_read_as_its_annotations_say(message: Any, head: bytes) -> None:
+def test_a_message_is_written_and_read_by_its_annotations(message: Any, head: bytes) -> None:
     assert CODEC.encode(message) == (head, b"x")
     assert CODEC.decode(head[:-4].decode().split(" "), b"x") == message
 
@@ -70,7 +70,7 @@ def test_a_field_that_is_not_declared_is_ignored() -> None:
     assert CODEC.decode(["SAMPLE", "a", "count=7", "body=7", "place=7", "!v=1"], b"") == Sample("a", b"")
 
 
-def test_every_message_is_declared_under_a_name_of_its_own() -> None:
+def test_every_message_has_its_own_name() -> None:
     assert set(BY_CLASS) == set(get_args(Message))
     assert {codec.name: codec for codec in BY_CLASS.values()} == {n: c for n, c in BY_NAME.items() if n == c.name}
     assert {n: c.name for n, c in BY_NAME.items() if n != c.name} == {"OWNERS": "WHOLE"}
@@ -109,7 +109,7 @@ def test_a_text_that_does_not_match_is_named() -> None:
         kind.parse("x")
 
 
-def test_one_of_a_few_values_comes_back_as_that_value() -> None:
+def test_each_of_a_few_values_round_trips() -> None:
     kind = one_of("a status", Outcome)
     assert kind.parse("empty") is Outcome.EMPTY
     assert kind.values[:2] == ("success", "duplicate")

@@ -1,4 +1,4 @@
-"""A ProxyCore with named peers: what the tests say to it, and what it says back, as messages instead of bytes."""
+"""A ProxyCore with named peers: its input and its output are messages instead of bytes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PROXIES = "tcp://p1,tcp://p2"
 
 
 def log_id(name: str) -> str:
-    """A log or store ID that can be told from others."""
+    """A log or store ID that differs from others."""
     return name.encode().hex().rjust(16, "0")[-16:]
 
 
@@ -39,7 +39,7 @@ class Said(NamedTuple):
 
 
 class Stage:
-    """A proxy whose start-up wait is over unless `starting`; time moves only by `sleep`."""
+    """A proxy after its start-up wait, unless `starting`; time moves only by `sleep`."""
 
     def __init__(self, *, starting: bool = False, remembered: Remembered | None = None, **changed: Any) -> None:
         self.now = 1000.0
@@ -47,7 +47,7 @@ class Stage:
             changed.setdefault("startup_wait_seconds", 0.0)
         self.core = ProxyCore(settings(**changed), self.now, 1_700_000_000.0, remembered)
 
-    # What peers say
+    # Input from peers
 
     def announce(
         self,
@@ -69,10 +69,10 @@ class Stage:
         member: str = "",
         address: str = "",
     ) -> Status | None:
-        """PERIODIC; returns the answer. The store and the link are named after the server unless given.
+        """PERIODIC; returns the answer. The store and the link have the name of the server by default.
 
         Args:
-            stores: what the server knows of the roster; None: all that the proxy knows.
+            stores: the server's store directory; None: all stores that the proxy knows.
         """
         if stores is None:
             known = self.core.table.servers.items()
@@ -106,7 +106,10 @@ class Stage:
         self.core.server_message(link, frames, self.now)
 
     def request(self, message: Message, client: bytes = b"C", source: int = 40) -> list[Said]:
-        """A client's request; what the proxy sends on it. The short way is tried first, as the shell does."""
+        """A client's request; returns the message that the proxy sends on.
+
+        The short way is tried first, as in the shell.
+        """
         header, body = encode(message)
         frames = (pack(7, source, 0) + header, *((body,) if len(body) else ()))
         short = self.core.route(frames[0], self.now)
@@ -126,9 +129,9 @@ class Stage:
         return self.outcome(Get("ann", topic, None, 1, 1, **named))
 
     def outcome(self, message: Message) -> str:
-        """`-> s1` where the request went to a server (by its link), else the outcome and the reason.
+        """`-> s1` for a request that went to a server (by its link), otherwise the outcome and the reason.
 
-        What the proxy says to servers of its own is left out.
+        Messages that the proxy itself sends to servers are omitted.
         """
         (said,) = [said for said in self.request(message) if said.origin or not said.to_server]
         if said.to_server:
@@ -139,10 +142,10 @@ class Stage:
         assert (said.link, said.destination) == (b"C", 40)
         return f"{said.message.outcome.value} {said.message.reason}"
 
-    # What the proxy says
+    # Output of the proxy
 
     def said(self) -> list[Said]:
-        """What it sends now."""
+        """The messages that the proxy sends now."""
         out = []
         for to_server, link, frames in self.core.replies.take():
             origin = bytes(frames[0]) if to_server else b""

@@ -10,7 +10,7 @@ def outcome(answer: Status | None) -> str:
     return "" if answer is None else answer.outcome.value
 
 
-def test_a_server_is_believed_at_its_first_full_announcement() -> None:
+def test_a_server_is_accepted_at_its_first_full_announcement() -> None:
     stage = Stage()
     answer = stage.announce("s1", {"t": "x"}, change=7)
     assert answer is not None
@@ -18,7 +18,7 @@ def test_a_server_is_believed_at_its_first_full_announcement() -> None:
     assert stage.get("t") == "-> s1"
 
 
-def test_a_part_from_a_stranger_makes_the_proxy_ask_for_all() -> None:
+def test_a_partial_announcement_of_an_unknown_server_makes_the_proxy_ask_for_all() -> None:
     stage = Stage()
     assert outcome(stage.announce("s1", {"t": "x"}, partial=1)) == "announce"
     assert stage.get("t").startswith("unknown")
@@ -62,7 +62,7 @@ def test_a_copied_data_directory_waits_until_the_original_is_silent() -> None:
     assert outcome(stage.announce("s9", {"t": "x"}, store="s1", incarnation=2, change=5, link=b"s9")) == "taken"
 
 
-def test_a_newcomer_makes_the_proxy_probe_the_old_link_before_it_answers() -> None:
+def test_a_second_link_of_a_server_makes_the_proxy_probe_the_old_one_first() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.sleep(1.0)
@@ -79,7 +79,7 @@ def _periodic(incarnation: int) -> object:
     return Periodic("s1", log_id("s1"), incarnation, 1, "a", "p", 0, 0, {})
 
 
-def test_a_server_started_again_is_taken_in_as_soon_as_its_old_link_is_found_closed() -> None:
+def test_a_restarted_server_is_accepted_as_soon_as_its_old_link_is_closed() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     assert outcome(stage.announce("s1", {"t": "x"}, incarnation=2, link=b"new")) == "taken"
@@ -99,7 +99,7 @@ def test_the_same_process_may_come_over_a_new_link_at_once() -> None:
     assert stage.heartbeat("s1", link=b"s1") is not None, "the old link is a stranger's now"
 
 
-def test_what_is_late_on_the_old_link_does_not_bring_it_back() -> None:
+def test_a_late_message_on_the_old_link_does_not_restore_that_link() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, change=5)
     stage.announce("s1", {"t": "x"}, change=6, link=b"again")
@@ -117,7 +117,7 @@ def test_a_store_restored_from_an_older_copy_is_stale() -> None:
     assert stage.get("t") == "unavailable server_s1_sends_no_heartbeats"
 
 
-def test_an_older_incarnation_that_goes_on_is_taken_first_and_stale_once_it_is_alone() -> None:
+def test_an_older_incarnation_is_refused_as_taken_and_as_stale_once_it_is_alone() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, incarnation=2, change=5, link=b"newer")
     assert outcome(stage.announce("s1", {"t": "x"}, incarnation=1, change=9, link=b"older")) == "taken"
@@ -137,7 +137,7 @@ def test_stale_is_known_after_a_restart_of_the_proxy() -> None:
     assert outcome(again.announce("s1", {"t": "x"}, incarnation=2, change=9)) == "success"
 
 
-def test_a_store_may_return_under_another_server_id_and_brings_its_topics() -> None:
+def test_a_store_may_return_under_another_server_id_with_its_topics() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, change=4)
     stage.sleep(4.0)
@@ -163,7 +163,7 @@ def test_parts_that_follow_each_other_are_applied() -> None:
     assert (stage.get("a").split()[0], stage.get("b")) == ("unknown", "-> s1")
 
 
-def test_a_part_after_a_gap_is_applied_and_all_is_asked_for_until_it_comes() -> None:
+def test_a_part_after_a_gap_is_applied_and_the_full_announcement_is_requested() -> None:
     stage = Stage()
     stage.announce("s1", {"a": "x"}, change=5)
     assert outcome(stage.announce("s1", {"c": "z"}, change=9, partial=1, previous=7)) == "announce"
@@ -174,14 +174,14 @@ def test_a_part_after_a_gap_is_applied_and_all_is_asked_for_until_it_comes() -> 
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
 
 
-def test_a_restarted_server_must_say_all_first() -> None:
+def test_a_restarted_server_must_announce_all_topics_first() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.sleep(4.0)
     assert outcome(stage.announce("s1", {}, incarnation=2, change=2, partial=1, link=b"new")) == "announce"
 
 
-def test_more_servers_than_the_limit_are_told_so_unless_one_left_nothing_behind() -> None:
+def test_a_server_beyond_the_limit_is_refused_unless_one_left_without_topics() -> None:
     stage = Stage(servers_max=2)
     stage.announce("s1", {"t": "x"})
     stage.announce("s2", {})
@@ -192,7 +192,7 @@ def test_more_servers_than_the_limit_are_told_so_unless_one_left_nothing_behind(
     assert outcome(stage.announce("s4", {})) == "full", "what s1 holds must stay remembered"
 
 
-def test_a_store_that_comes_under_another_id_ends_nobody_who_has_its_old_one_now() -> None:
+def test_a_store_under_another_id_ends_no_server_with_its_old_id() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.heartbeat("s1", leaving=1)
@@ -201,7 +201,7 @@ def test_a_store_that_comes_under_another_id_ends_nobody_who_has_its_old_one_now
     assert (stage.get("t"), stage.get("u")) == ("-> s2", "-> new")
 
 
-def test_a_store_that_comes_under_the_id_of_a_silent_server_stays_when_that_one_is_heard_again() -> None:
+def test_a_store_under_the_id_of_a_silent_server_stays_when_that_server_returns() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.announce("s2", {"u": "y"})

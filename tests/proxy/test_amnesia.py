@@ -1,4 +1,4 @@
-"""One of 1, 2, 3 or 5 proxies has lost its directory: who can still change the register, how the vote comes back."""
+"""One of 1, 2, 3 or 5 proxies has lost its directory: possible changes of the register, and the return of the vote."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def cluster(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Cluster]
 
 
 @pytest.mark.parametrize(("cluster", "at_once"), [(2, False), (3, True), (5, True)], indirect=["cluster"])
-def test_a_proxy_gets_its_vote_back_through_the_others_and_binds_as_it_did(cluster: Cluster, at_once: bool) -> None:
+def test_a_proxy_gets_its_vote_back_through_the_others_and_is_bound_as_before(cluster: Cluster, at_once: bool) -> None:
     cluster.lose()
     assert cluster.drop() is at_once, "of two proxies both are a majority"
     assert cluster.row() is None
@@ -125,7 +125,7 @@ def test_a_proxy_gets_its_vote_back_through_the_others_and_binds_as_it_did(clust
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)
-def test_the_only_proxy_stays_without_a_vote_until_an_operator_gives_it_one(cluster: Cluster) -> None:
+def test_the_only_proxy_has_no_vote_until_an_operator_gives_one(cluster: Cluster) -> None:
     cluster.lose()
     for _ in range(3):
         cluster.look()
@@ -140,7 +140,7 @@ def test_the_only_proxy_stays_without_a_vote_until_an_operator_gives_it_one(clus
 
 
 @pytest.mark.parametrize("cluster", [2, 3], indirect=True)
-def test_an_operator_gives_no_vote_where_others_can_tell(cluster: Cluster) -> None:
+def test_an_operator_gives_no_vote_while_other_proxies_can_report(cluster: Cluster) -> None:
     cluster.lose()
     assert cluster.acceptor_recovery.reset(2000) == "other_proxies_report_its_promises"
     cluster.pump()

@@ -22,7 +22,7 @@ def test_a_new_topic_goes_to_the_server_with_the_fewest_topics(table: RoutingTab
     assert table.assign("new", 0.0) is s2
 
 
-def test_an_assigned_topic_stays_with_its_server_while_that_is_alive(table: RoutingTable) -> None:
+def test_an_assigned_topic_stays_with_its_live_server(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     assert table.assign("t", 0.0) is s1
     s2.liveness.heard(2.9)
@@ -32,7 +32,7 @@ def test_an_assigned_topic_stays_with_its_server_while_that_is_alive(table: Rout
     assert (s1.assigned, s2.assigned) == (0, 1)
 
 
-def test_nobody_alive_means_no_assignment(table: RoutingTable) -> None:
+def test_no_assignment_is_made_without_a_live_server(table: RoutingTable) -> None:
     server(table, "s1")
     assert table.assign("t", 10.0) is None
     assert not table.assignments.tentative
@@ -46,7 +46,7 @@ def test_an_announced_topic_is_not_tentative_any_more(table: RoutingTable) -> No
     assert table.holders("t") == (s1,)
 
 
-def test_a_full_announcement_does_not_take_back_what_was_just_assigned(table: RoutingTable) -> None:
+def test_a_full_announcement_does_not_cancel_a_recent_assignment(table: RoutingTable) -> None:
     s1, _ = server(table, "s1"), server(table, "s2")
     table.assign("t", 0.0)
     table.replace(s1, {"other": log_id("o")})
@@ -63,7 +63,7 @@ def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
     assert (table.assignments.tentative, s1.assigned, table.assignments.doubts) == ({}, 0, {})
 
 
-def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_it_holds(table: RoutingTable) -> None:
+def test_a_server_that_died_with_an_assignment_stays_in_doubt_until_its_full_announcement(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     table.assign("t", 0.0)
     s2.liveness.heard(TENTATIVE_SECONDS)
@@ -75,7 +75,7 @@ def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_i
     assert not table.assignments.undecided(s2, ["t"])
 
 
-def test_of_two_that_died_with_the_same_assignment_each_stays_in_doubt_until_it_says_all_it_holds(
+def test_each_of_two_servers_with_the_same_assignment_stays_in_doubt(
     table: RoutingTable,
 ) -> None:
     s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
@@ -90,9 +90,7 @@ def test_of_two_that_died_with_the_same_assignment_each_stays_in_doubt_until_it_
     assert not table.assignments.undecided(s3, ["t"])
 
 
-def test_of_more_doubts_than_are_remembered_by_topic_none_is_forgotten(
-    table: RoutingTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_doubts_beyond_the_limit_are_kept_for_all_topics(table: RoutingTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignments, "TENTATIVE_MAX", 1)
     s1, s2, s3 = (server(table, name) for name in ("s1", "s2", "s3"))
     for dead, topic in ((s1, "t"), (s2, "u")):

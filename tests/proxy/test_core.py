@@ -1,4 +1,4 @@
-"""The proxy's behaviour as its peers see it, with time as an argument: where requests go, and who is heard."""
+"""The proxy's behaviour as its peers see it, with time as an argument: routes of requests, and live servers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.proxy.stage import REMEMBERED, Stage
 # Routing and assignment
 
 
-def test_a_known_topic_goes_to_its_holder_untouched() -> None:
+def test_a_request_for_a_known_topic_goes_to_its_holder_unchanged() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     header, _ = encode(Put("ann", "t", 1, "0" * 16, 1, 0, 0, body=b"!"))
@@ -37,7 +37,7 @@ def test_a_new_topic_is_given_to_the_server_with_the_fewest_topics(ask: object) 
     assert [ask(stage, f"new{k}") for k in range(4)] == ["-> s2", "-> s1", "-> s2", "-> s1"]  # type: ignore[operator]
 
 
-def test_unsubscribe_gives_a_topic_away_too_but_get_does_not() -> None:
+def test_unsubscribe_assigns_a_topic_too_but_get_does_not() -> None:
     stage = Stage()
     stage.announce("s1")
     assert stage.get("t") == "unknown no_server_holds_this_topic"
@@ -45,7 +45,7 @@ def test_unsubscribe_gives_a_topic_away_too_but_get_does_not() -> None:
     assert stage.get("t") == "-> s1", "the server may have made it by now"
 
 
-def test_an_assignment_is_replaced_when_the_server_dies_before_it_announces() -> None:
+def test_an_assignment_is_replaced_when_the_server_dies_before_its_announcement() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.announce("s2")
@@ -54,7 +54,7 @@ def test_an_assignment_is_replaced_when_the_server_dies_before_it_announces() ->
     assert stage.put("t") == "-> s2"
 
 
-def test_an_assignment_that_nobody_uses_is_forgotten() -> None:
+def test_an_unused_assignment_is_forgotten() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.put("t")
@@ -62,7 +62,7 @@ def test_an_assignment_that_nobody_uses_is_forgotten() -> None:
     assert stage.core.table.assignments.tentative == {}
 
 
-def test_nobody_to_give_a_topic_to_is_said_at_once() -> None:
+def test_a_request_without_any_server_is_refused_at_once() -> None:
     assert Stage().put("t") == "unavailable no_server_sends_heartbeats"
 
 
@@ -77,7 +77,7 @@ def test_a_topic_beyond_the_limit_is_answered_full() -> None:
 # The start-up wait
 
 
-def test_after_its_start_a_proxy_gives_nothing_away_for_one_liveness() -> None:
+def test_a_started_proxy_assigns_no_topic_for_one_liveness() -> None:
     stage = Stage(starting=True)
     stage.announce("s1", {"t": "x"})
     assert stage.put("t") == "-> s1", "what has a live holder is served at once"
@@ -118,7 +118,7 @@ def test_a_dead_holder_is_remembered_over_a_restart_of_the_proxy() -> None:
     assert stage.put("u") == "-> s2"
 
 
-def test_a_server_that_is_heard_again_is_served_again() -> None:
+def test_a_server_that_is_heard_again_gets_requests_again() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.sleep(4.0)
@@ -167,7 +167,7 @@ def test_a_full_queue_is_busy_and_the_server_stays_alive() -> None:
     assert stage.put("t") == "-> s1"
 
 
-def test_a_pause_of_the_proxy_itself_does_not_look_like_the_death_of_its_servers() -> None:
+def test_a_pause_of_the_proxy_does_not_look_like_the_death_of_its_servers() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.sleep(1.0, "s1")
@@ -183,7 +183,7 @@ def test_a_pause_of_the_proxy_itself_does_not_look_like_the_death_of_its_servers
 # Heartbeats
 
 
-def test_an_idle_server_is_sent_a_heartbeat_each_interval_and_a_busy_one_none() -> None:
+def test_an_idle_server_gets_a_heartbeat_each_interval_and_a_busy_one_none() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.announce("s2", {"u": "x"})
@@ -204,7 +204,7 @@ def test_the_deadline_is_kept_within_a_heartbeat() -> None:
     assert stage.now < stage.core.deadline <= stage.now + 1.0
 
 
-def test_a_heartbeat_of_a_stranger_is_asked_who_it_is() -> None:
+def test_an_unknown_server_with_a_heartbeat_is_asked_for_its_announcement() -> None:
     stage = Stage()
     answer = stage.heartbeat("s1")
     assert answer is not None
@@ -220,7 +220,7 @@ def test_a_heartbeat_under_another_name_is_refused() -> None:
     assert answer.outcome is Outcome.REFUSED
 
 
-def test_stamps_are_passed_on_unless_they_are_far_ahead() -> None:
+def test_stamps_are_forwarded_unless_they_are_far_ahead() -> None:
     stage = Stage()
     near, far = 1_700_000_100_000_000, 1_800_000_000_000_000
     answer = stage.announce("s1", stamp=near)

@@ -1,4 +1,4 @@
-"""What the proxy reports, sends back and refuses, and what it does without a disk, as its peers see it."""
+"""The proxy's reports, answers and refusals, also without a disk, as its peers see them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.proxy.stage import PROXIES, Stage, contested, log_id, report
 # Reports
 
 
-def test_the_report_shows_servers_topics_and_what_is_wrong() -> None:
+def test_the_report_shows_servers_topics_and_problems() -> None:
     stage = contested()
     stage.announce("s3", {"v": "x"}, proxies="tcp://p1")
     stage.put("new")
@@ -45,7 +45,7 @@ def test_the_report_shows_servers_topics_and_what_is_wrong() -> None:
     assert shown["counters"]["announcements"] == 3  # type: ignore[index]
 
 
-def test_many_who_ask_for_reports_get_the_same_one() -> None:
+def test_many_requests_for_a_report_get_the_same_one() -> None:
     stage = Stage()
     assert report(stage)["topics_total"] == 0
     stage.announce("s1", {"t": "x"})
@@ -66,7 +66,7 @@ def test_a_report_of_a_server_is_asked_of_that_server() -> None:
 # Answers on their way back
 
 
-def test_an_answer_goes_to_the_client_that_its_origin_names() -> None:
+def test_an_answer_goes_to_the_client_of_its_origin() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.core.server_message(b"s1", (b"cC", b"head", b"body"), stage.now)
@@ -83,7 +83,7 @@ def test_answers_of_strangers_are_dropped() -> None:
     assert stage.core.counters["answers_of_strangers_dropped"] == 2
 
 
-def test_an_answer_whose_client_is_gone_is_counted() -> None:
+def test_an_answer_to_a_gone_client_is_counted() -> None:
     stage = Stage()
     stage.core.undelivered(Send(False, b"C", (b"head",)), stage.now, gone=True)
     assert stage.core.counters["answers_dropped"] == 1
@@ -149,7 +149,7 @@ def test_frames_that_are_too_many_or_too_long_are_refused() -> None:
 # The disk
 
 
-def test_while_nothing_can_be_remembered_nothing_is_routed_but_heartbeats_go_on() -> None:
+def test_a_suspended_proxy_routes_nothing_but_keeps_sending_heartbeats() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     stage.put("t")
@@ -169,7 +169,7 @@ def test_while_nothing_can_be_remembered_nothing_is_routed_but_heartbeats_go_on(
     assert stage.put("u") == "-> s1"
 
 
-def test_what_follows_from_what_could_not_be_written_is_not_sent() -> None:
+def test_an_answer_that_depends_on_an_unwritten_change_is_not_sent() -> None:
     stage = Stage()
     header, body = encode(Periodic("s1", log_id("s1"), 1, 1, "tcp://s1", PROXIES, 0, 0, {"t": log_id("x")}))
     stage.core.server_message(b"s1", (b"", pack(0, 0, 0) + header, body), stage.now)
@@ -177,7 +177,7 @@ def test_what_follows_from_what_could_not_be_written_is_not_sent() -> None:
     assert stage.said() == [], "it would take itself for one that this proxy has heard"
 
 
-def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_server_that_names_no_callback() -> None:
+def test_an_unwritten_announcement_is_not_confirmed_to_a_server_without_a_callback() -> None:
     """Servers name none; one forgets to whom it gave a topic when every proxy has confirmed to know."""
     stage = Stage()
     stage.announce("s1", {"t": "x"})
@@ -190,7 +190,7 @@ def test_an_announcement_that_cannot_be_written_down_is_not_confirmed_to_a_serve
         assert said.message.outcome is outcome
 
 
-def test_a_table_that_is_full_is_not_told_either_while_that_cannot_be_written_down() -> None:
+def test_a_full_table_is_not_reported_before_that_fact_is_written() -> None:
     """A server takes it for a promise: that the proxy calls nothing whole, after a start too."""
     stage = Stage(topics_max=1)
     stage.core.suspend("the_disk_of_the_proxy_is_full", stage.now)

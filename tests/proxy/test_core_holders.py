@@ -17,7 +17,7 @@ from tests.proxy.stage import PROXIES, REMEMBERED, Stage, contested, log_id, rep
 # Two holders
 
 
-def test_two_holders_are_told_of_each_other_and_the_log_says_it_once() -> None:
+def test_two_holders_learn_of_each_other_and_the_log_names_them_once() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"}, change=1)
     first = stage.announce("s2", {"t": "two", "u": "x"})
@@ -79,7 +79,7 @@ def test_a_contest_ends_when_one_holder_gives_the_topic_up() -> None:
 # Whole
 
 
-def test_whole_names_all_other_holders_dead_ones_too() -> None:
+def test_the_answer_to_whole_names_all_other_holders_including_dead_ones() -> None:
     stage = contested()
     answer = stage.whole("s1", "t", "u", "nobody's")
     assert answer.outcome is Outcome.SUCCESS
@@ -89,7 +89,7 @@ def test_whole_names_all_other_holders_dead_ones_too() -> None:
     assert split_topics(stage.whole("s1", "t").body) == {"t": two}
 
 
-def test_whole_is_not_answered_before_the_start_up_wait_is_over() -> None:
+def test_whole_is_not_answered_before_the_startup_wait_is_over() -> None:
     stage = Stage(starting=True)
     stage.announce("s1", {"t": "x"})
     assert (stage.whole("s1", "t").outcome, stage.whole("s1", "t").reason) == (Outcome.UNAVAILABLE, "proxy_starting")
@@ -115,7 +115,7 @@ def test_the_order_in_which_proxies_are_named_does_not_matter() -> None:
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
 
 
-def test_of_two_servers_that_were_given_a_topic_by_two_proxies_the_lower_one_gets_it() -> None:
+def test_the_lower_of_two_servers_with_the_same_assignment_gets_the_topic() -> None:
     stage = Stage()
     stage.announce("s1", {"x": "x"})
     stage.announce("s2")
@@ -140,7 +140,7 @@ def test_whole_is_not_answered_while_another_server_may_be_making_the_topic() ->
     assert split_topics(stage.whole("s2", "t").body) == {"t": f"s1.{log_id('one')}"}
 
 
-def test_a_server_that_says_the_same_again_is_no_holder_any_more_of_what_was_only_said_to_be_given_to_it() -> None:
+def test_a_repeated_announcement_ends_a_hold_known_only_by_the_givers_report() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "t"})
     stage.announce("s2", {"x": "x"})
@@ -153,7 +153,7 @@ def test_a_server_that_says_the_same_again_is_no_holder_any_more_of_what_was_onl
     assert split_topics(stage.whole("s1", "t").body) == {"t": ""}
 
 
-def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> None:
+def test_whole_is_not_answered_while_the_table_is_full() -> None:
     stage = Stage(topics_max=2)
     stage.announce("s1", {"a": "x"})
     answer = stage.announce("s2", {"b": "x", "c": "x"}, change=1)
@@ -166,7 +166,7 @@ def test_whole_is_not_answered_while_the_table_has_no_room_for_all_topics() -> N
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
 
 
-def test_whole_is_not_answered_while_a_server_that_has_left_may_hold_what_the_table_has_no_room_for() -> None:
+def test_whole_is_not_answered_while_a_departed_server_may_hold_omitted_topics() -> None:
     stage = Stage(topics_max=2)
     stage.announce("s1", {"a": "x"})
     stage.announce("s2", {"b": "x", "c": "x"})
@@ -182,7 +182,7 @@ def test_a_list_longer_than_the_table_is_not_even_read() -> None:
     assert len(stage.core.table) == 0
 
 
-def test_a_stranger_is_not_told_what_is_whole() -> None:
+def test_an_unknown_server_gets_no_answer_to_whole() -> None:
     assert Stage().whole("s1", "t").outcome is Outcome.ANNOUNCE
 
 
@@ -193,7 +193,7 @@ def test_a_store_left_behind_under_the_same_id_is_another_holder() -> None:
 
 
 @pytest.mark.parametrize("how", ["forgotten", "evicted"])
-def test_a_doubt_ends_when_the_server_is_back_though_its_store_was_not_remembered(how: str) -> None:
+def test_a_doubt_ends_with_the_return_of_a_server_whose_store_was_forgotten(how: str) -> None:
     stage = Stage(servers_max=2)
     stage.announce("s1")
     stage.announce("s2", draining=1)
@@ -224,7 +224,7 @@ def test_a_store_that_may_be_making_a_topic_is_not_forgotten_for_want_of_room() 
     assert answer.outcome is Outcome.FULL
 
 
-def test_a_server_that_holds_what_it_held_before_it_held_too_much_is_whole_again() -> None:
+def test_whole_is_answered_again_after_a_server_announces_only_its_earlier_topics() -> None:
     stage = Stage(topics_max=2)
     stage.announce("s1", {"a": "x", "b": "x"})
     answer = stage.announce("s1", {"a": "x", "b": "x", "c": "x"}, change=2)
@@ -234,7 +234,7 @@ def test_a_server_that_holds_what_it_held_before_it_held_too_much_is_whole_again
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
 
 
-def test_a_receiver_whose_own_word_was_lost_before_it_died_is_a_holder_on_the_giver_s_word() -> None:
+def test_a_dead_receiver_is_a_holder_by_the_givers_report_if_its_own_was_lost() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"}, change=5)
     stage.announce("s2", change=3)

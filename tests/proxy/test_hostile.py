@@ -88,7 +88,7 @@ FRAMES = st.one_of(mutated(), st.lists(st.binary(max_size=40), min_size=1, max_s
 
 @settings(max_examples=400)
 @given(st.lists(st.tuples(st.booleans(), st.sampled_from([b"s1", b"new", b""]), FRAMES), max_size=12))
-def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
+def test_arbitrary_bytes_do_not_stop_a_proxy_or_block_clients(
     messages: list[tuple[bool, bytes, tuple[bytes, ...]]],
 ) -> None:
     stage = Stage(topics_max=20, servers_max=4)
@@ -113,7 +113,7 @@ def test_no_bytes_stop_a_proxy_and_well_behaved_clients_keep_their_service(
 
 @settings(max_examples=200)
 @given(st.booleans(), st.lists(st.tuples(st.sampled_from([b"s1", b"new", b""]), mutated(MEMBERS)), max_size=12))
-def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_read(
+def test_arbitrary_messages_of_members_leave_readable_registers(
     keyed: bool, messages: list[tuple[bytes, tuple[bytes, ...]]]
 ) -> None:
     stage = Stage(remembered=Remembered(registers=[ROW], identity=IDENTITY), servers_max=4)
@@ -136,7 +136,7 @@ def test_whatever_members_seem_to_say_leaves_registers_that_a_later_start_can_re
     assert (vote.outcome, vote.promised) == (VoteOutcome.REPORTED, promised)
 
 
-def test_a_flood_of_questions_about_registers_fills_nothing() -> None:
+def test_a_flood_of_questions_about_registers_costs_no_memory() -> None:
     """Of stores that nobody has: each is answered, and none is kept."""
     stage = Stage(remembered=Remembered(registers=[ROW], identity=IDENTITY))
     for k in range(1, 3_000):
@@ -171,7 +171,7 @@ def test_a_flood_of_new_topics_stops_at_the_limit() -> None:
     assert answers[-1] == "full topics_max_is_reached"
 
 
-def test_servers_that_all_announce_the_same_topics_take_no_more_room_than_there_is() -> None:
+def test_equal_announcements_of_many_servers_stay_within_the_limit() -> None:
     stage = Stage(topics_max=50, servers_max=40)
     names = {f"t{k}": "x" for k in range(50)}
     outcomes = [answer.outcome for k in range(40) if (answer := stage.announce(f"s{k}", names)) is not None]

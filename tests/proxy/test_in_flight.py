@@ -19,14 +19,14 @@ def fill(flight: InFlight, client: bytes, size: int = MIB) -> int:
     return sent
 
 
-def test_a_client_gets_its_share_and_all_together_no_more_than_there_is() -> None:
+def test_a_client_gets_its_share_and_all_together_stay_within_the_limit() -> None:
     flight = InFlight()
     shares = [fill(flight, b"%d" % number) for number in range(6)]
     assert shares[:4] == [CLIENT_BYTES_MAX] * 4
     assert sum(shares) == len(flight) == FLIGHT_BYTES_MAX
 
 
-def test_what_the_server_has_taken_in_makes_room_for_who_sent_it() -> None:
+def test_bytes_taken_by_the_server_make_room_for_their_client() -> None:
     flight = InFlight()
     fill(flight, b"a")
     mark = flight.mark()
@@ -41,7 +41,7 @@ def test_what_the_server_has_taken_in_makes_room_for_who_sent_it() -> None:
     assert flight.has_room(b"b", CLIENT_BYTES_MAX)
 
 
-def test_a_mark_is_due_after_some_bytes_and_none_is_needed_where_nothing_is_under_way() -> None:
+def test_a_mark_is_due_after_some_bytes_and_not_on_an_idle_link() -> None:
     flight = InFlight()
     assert flight.mark() == 0
     assert not flight.add(b"a", MARK_BYTES - 1)
@@ -52,7 +52,7 @@ def test_a_mark_is_due_after_some_bytes_and_none_is_needed_where_nothing_is_unde
     assert len(flight) == 1
 
 
-def test_a_mark_that_is_lost_is_made_good_by_the_next_one() -> None:
+def test_a_lost_mark_is_replaced_by_the_next_one() -> None:
     flight = InFlight()
     flight.add(b"a", 5)
     lost = flight.mark()
@@ -63,7 +63,7 @@ def test_a_mark_that_is_lost_is_made_good_by_the_next_one() -> None:
     assert not flight
 
 
-def test_a_forged_mark_frees_no_more_than_there_is_and_a_new_link_begins_with_nothing() -> None:
+def test_a_forged_mark_frees_only_marked_bytes_and_a_new_link_is_empty() -> None:
     flight = InFlight()
     flight.add(b"a", 5)
     flight.confirm(2**63 - 1)
@@ -74,7 +74,7 @@ def test_a_forged_mark_frees_no_more_than_there_is_and_a_new_link_begins_with_no
     assert flight.has_room(b"a", CLIENT_BYTES_MAX)
 
 
-def test_a_mark_of_a_link_that_ended_says_nothing_of_the_next_one() -> None:
+def test_a_mark_of_an_ended_link_does_not_count_for_the_next_one() -> None:
     flight = InFlight()
     flight.add(b"a", 5)
     lost = flight.mark()
@@ -86,7 +86,7 @@ def test_a_mark_of_a_link_that_ended_says_nothing_of_the_next_one() -> None:
     assert not flight
 
 
-def test_one_body_fits_however_large_it_is() -> None:
+def test_one_body_of_any_size_fits() -> None:
     assert InFlight().has_room(b"a", CLIENT_BYTES_MAX + 1)
 
 
@@ -94,7 +94,7 @@ def large(counter: int) -> m.Put:
     return m.Put("ann", "kept", counter, "0" * 16, 1, counter - 1, 0, body=bytes(MIB))
 
 
-def test_a_proxy_marks_what_it_forwards_and_answers_busy_until_the_server_has_it() -> None:
+def test_a_proxy_marks_forwarded_bytes_and_answers_busy_until_the_server_has_them() -> None:
     stage = Stage()
     stage.announce("s1", {"kept": "x"})
     server = stage.core.table.single["kept"]
@@ -120,7 +120,7 @@ def test_a_proxy_marks_what_it_forwards_and_answers_busy_until_the_server_has_it
     assert stage.core.replies.take()[0].to_server
 
 
-def test_a_mark_goes_out_again_while_something_is_under_way() -> None:
+def test_a_mark_is_repeated_while_bytes_are_in_flight() -> None:
     stage = Stage()
     stage.announce("s1", {"kept": "x"})
     server = stage.core.table.single["kept"]

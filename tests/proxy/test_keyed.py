@@ -1,4 +1,4 @@
-"""A proxy with keys over real sockets: who gets in, and what each may do there."""
+"""A proxy with keys over real sockets: accepted peers, and the allowed requests of each."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from tests.proxy.stage import log_id
         ("p1", "servers", "handshakes_refused_role"),
     ],
 )
-def test_who_may_not_enter_at_a_door_says_nothing_there(tmp_path: Path, how: str, door: str, counter: str) -> None:
+def test_messages_of_a_refused_peer_are_not_read(tmp_path: Path, how: str, door: str, counter: str) -> None:
     with locked(tmp_path) as proxy:
         intruder = outsider(proxy, getattr(proxy.process, door), how)
         intruder.send(get(), origin=None if door == "bind" else b"")
@@ -86,7 +86,7 @@ def test_a_proxys_key_does_not_enter_where_clients_and_servers_do(tmp_path: Path
         assert proxy.count("handshakes_refused_role") > 0
 
 
-def test_who_is_authorized_after_a_refusal_gets_in_without_a_restart(tmp_path: Path) -> None:
+def test_a_peer_authorized_after_a_refusal_connects_without_a_restart(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         server = proxy.serving("t")
         refused = proxy.peer("late")
@@ -102,7 +102,7 @@ def test_who_is_authorized_after_a_refusal_gets_in_without_a_restart(tmp_path: P
 
 
 @ADDRESSES
-def test_who_has_the_right_is_served_as_without_keys(tmp_path: Path, addresses: dict[str, None]) -> None:
+def test_a_client_with_the_right_is_served_as_without_keys(tmp_path: Path, addresses: dict[str, None]) -> None:
     with locked(tmp_path, **addresses) as proxy:
         server, client = proxy.serving("t"), proxy.peer("ann")
         for k in range(3):
@@ -126,7 +126,7 @@ def test_who_has_the_right_is_served_as_without_keys(tmp_path: Path, addresses: 
         assert made["user"].startswith("client:ann#")
 
 
-def test_an_ipc_address_is_locked_too(tmp_path: Path) -> None:
+def test_an_ipc_address_requires_keys_too(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as folder, locked(tmp_path, bind=f"ipc://{folder}/p") as proxy:
         server = proxy.serving("t")
         null = outsider(proxy, proxy.process.bind, "NULL")
@@ -152,7 +152,7 @@ def test_an_ipc_address_is_locked_too(tmp_path: Path) -> None:
         (Heartbeat("s1", leaving=1), "right", "client ann may not send this"),
     ],
 )
-def test_who_has_no_right_is_told_so_and_no_server_hears_of_it(
+def test_a_client_without_the_right_is_denied_and_no_server_gets_its_request(
     tmp_path: Path, addresses: dict[str, None], message: Message, why: str, sentence: str
 ) -> None:
     with locked(tmp_path, **addresses) as proxy:
@@ -184,7 +184,7 @@ def test_a_header_that_proxy_and_server_could_read_differently_goes_to_no_server
 
 
 @ADDRESSES
-def test_a_client_that_speaks_as_a_server_is_a_client(tmp_path: Path, addresses: dict[str, None]) -> None:
+def test_a_client_that_sends_server_messages_is_treated_as_a_client(tmp_path: Path, addresses: dict[str, None]) -> None:
     with locked(tmp_path, **addresses) as proxy:
         server, victim, client = proxy.serving("t"), proxy.peer("bob"), proxy.peer("ann")
         victim.send(get("t", "bob"))
@@ -200,7 +200,7 @@ def test_a_client_that_speaks_as_a_server_is_a_client(tmp_path: Path, addresses:
         assert proxy.count("servers_under_a_wrong_name") == 0, "its key says that it is a client"
 
 
-def test_who_operates_is_written_down_before_it_is_done(tmp_path: Path) -> None:
+def test_an_operation_is_in_the_audit_before_it_is_done(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         server, ops = proxy.serving("t"), proxy.peer("ops")
         assert ops.ask(Operate("pubsub-operator", "-", "forget", store=log_id("none"))).outcome is Outcome.UNKNOWN
@@ -212,7 +212,7 @@ def test_who_operates_is_written_down_before_it_is_done(tmp_path: Path) -> None:
         assert second["user"].startswith("client:ops#")
 
 
-def test_what_cannot_be_written_down_is_not_operated(tmp_path: Path) -> None:
+def test_an_operation_that_cannot_be_audited_is_refused(tmp_path: Path) -> None:
     with locked(tmp_path, audit_file=Path("/dev/full")) as proxy:
         server, ops = proxy.serving("t"), proxy.peer("ops")
         answer = ops.ask(Operate("pubsub-operator", "s1", "drain"))
@@ -224,7 +224,7 @@ def test_what_cannot_be_written_down_is_not_operated(tmp_path: Path) -> None:
 # Servers
 
 
-def test_a_server_speaks_under_its_own_id_only(tmp_path: Path) -> None:
+def test_a_server_can_use_only_its_own_id(tmp_path: Path) -> None:
     with locked(tmp_path, heartbeat_seconds=0.5) as proxy:
         server, client, liar = proxy.serving("t"), proxy.peer("ann"), proxy.store("s2")
         for message in (
@@ -240,7 +240,7 @@ def test_a_server_speaks_under_its_own_id_only(tmp_path: Path) -> None:
         assert liar.announce({"u": log_id("u")}, name="s2").outcome is Outcome.SUCCESS
 
 
-def test_a_server_that_takes_anothers_link_is_not_taken_for_it(tmp_path: Path) -> None:
+def test_a_server_with_the_link_id_of_another_is_not_mistaken_for_it(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         server, client = proxy.serving("t"), proxy.peer("ann")
         client.send(get())
@@ -257,7 +257,7 @@ def test_a_server_that_takes_anothers_link_is_not_taken_for_it(tmp_path: Path) -
         assert not client.socket.poll(0)
 
 
-def test_a_server_whose_key_was_taken_out_gets_nothing_more(tmp_path: Path) -> None:
+def test_a_server_with_a_revoked_key_gets_no_more_messages(tmp_path: Path) -> None:
     with locked(tmp_path, heartbeat_seconds=30.0) as proxy:
         server, other, client = proxy.serving("t"), proxy.serving("u", name="s2"), proxy.peer("ann")
         client.send(get())
@@ -305,7 +305,7 @@ def test_a_server_that_comes_again_and_again_fills_no_table(tmp_path: Path) -> N
 # Other ways to have keys
 
 
-def test_keys_in_memory_lock_what_leaves_the_process_and_nothing_else(tmp_path: Path) -> None:
+def test_keys_in_memory_apply_only_outside_the_process(tmp_path: Path) -> None:
     source = InMemory(parse("".join(f"{each}\n" for each in USUAL).encode()))
     servers = "inproc://keyed-servers"
     with running(tmp_path, zmq.Context(), servers=servers, keys=ProcessKeys(pair("p1"), source)) as proxy:
@@ -323,7 +323,7 @@ def test_keys_in_memory_lock_what_leaves_the_process_and_nothing_else(tmp_path: 
         peers.destroy(0)
 
 
-def test_two_keyed_processes_cannot_share_a_context_and_say_so(tmp_path: Path) -> None:
+def test_two_keyed_processes_cannot_share_a_context(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         settings = {"directory": tmp_path / "two", "authorized": proxy.authorized}
         make_key_file(tmp_path / "two" / "key", pair("p2").secret)
@@ -333,9 +333,7 @@ def test_two_keyed_processes_cannot_share_a_context_and_say_so(tmp_path: Path) -
 
 
 @ADDRESSES
-def test_the_report_says_what_the_file_means_and_how_often_what_happened(
-    tmp_path: Path, addresses: dict[str, None]
-) -> None:
+def test_the_report_has_the_facts_of_the_access_list_and_the_counts(tmp_path: Path, addresses: dict[str, None]) -> None:
     with locked(tmp_path, **addresses) as proxy:
         report = proxy.report()
         assert report["authorized_lines"] == len(USUAL)

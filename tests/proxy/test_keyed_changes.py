@@ -1,4 +1,4 @@
-"""A proxy with keys over real sockets: what follows when the file of who is authorized changes."""
+"""A proxy with keys over real sockets: the effects of a changed access list."""
 
 from __future__ import annotations
 
@@ -26,9 +26,7 @@ from tests.proxy.peers import get, wait_until
 
 
 @ADDRESSES
-def test_answers_to_what_was_asked_before_a_key_was_revoked_go_to_nobody(
-    tmp_path: Path, addresses: dict[str, None]
-) -> None:
+def test_answers_to_requests_from_before_a_revocation_are_dropped(tmp_path: Path, addresses: dict[str, None]) -> None:
     with locked(tmp_path, **addresses) as proxy:
         server, ann, bob = proxy.serving("t"), proxy.peer("ann"), proxy.peer("bob")
         ann.send(get())
@@ -50,7 +48,7 @@ def test_answers_to_what_was_asked_before_a_key_was_revoked_go_to_nobody(
         assert not ann.socket.poll(0)
 
 
-def test_a_right_that_was_taken_away_ends_what_was_asked_by_it(tmp_path: Path) -> None:
+def test_a_removed_right_ends_the_requests_made_by_it(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         server, ann = proxy.serving("t"), proxy.peer("ann")
         ann.send(get())
@@ -64,7 +62,7 @@ def test_a_right_that_was_taken_away_ends_what_was_asked_by_it(tmp_path: Path) -
         assert ann.status() == SERVES
 
 
-def test_who_is_connected_under_an_id_that_its_line_has_no_more_is_told_to_connect_anew(tmp_path: Path) -> None:
+def test_a_client_whose_id_left_its_line_is_asked_to_connect_again(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         server, ann = proxy.serving("t"), proxy.peer("ann")
         assert serves(proxy, server, ann)
@@ -93,7 +91,7 @@ def test_a_file_that_cannot_be_used_changes_nothing(tmp_path: Path, content: byt
         wait_until(lambda: proxy.report()["problems"] == before["problems"] == [])
 
 
-def test_the_file_is_looked_at_without_being_told(tmp_path: Path) -> None:
+def test_the_access_list_is_checked_without_a_signal(tmp_path: Path) -> None:
     with locked(tmp_path, heartbeat_seconds=30.0) as proxy:
         server = proxy.serving("t")
         write(proxy.authorized, *USUAL, line("client", "late", "get=t"))
@@ -103,7 +101,7 @@ def test_the_file_is_looked_at_without_being_told(tmp_path: Path) -> None:
         assert serves(proxy, server, proxy.peer("late"), "late")
 
 
-def test_a_reload_every_50_ms_disturbs_nobody_whose_line_is_the_same(tmp_path: Path) -> None:
+def test_a_reload_every_50_ms_disturbs_no_client_with_an_unchanged_line(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         server, ann = proxy.serving("t"), proxy.peer("ann")
         ann.send(get())

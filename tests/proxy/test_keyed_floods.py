@@ -34,7 +34,7 @@ from tests.proxy.test_hostile import MEMBERS
 
 
 @ADDRESSES
-def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: dict[str, None]) -> None:
+def test_no_frames_of_authorized_peers_stop_the_proxy(tmp_path: Path, addresses: dict[str, None]) -> None:
     draw = Random(11)
     with locked(tmp_path, heartbeat_seconds=30.0, **addresses) as proxy:
         server, ann = proxy.serving("t"), proxy.peer("ann")
@@ -58,7 +58,7 @@ def test_no_frames_of_those_who_are_let_in_stop_it(tmp_path: Path, addresses: di
             assert not isinstance(table, dict) or len(table) < 50
 
 
-def test_a_thousand_handshakes_at_once_do_not_stop_those_who_are_in(tmp_path: Path) -> None:
+def test_a_thousand_handshakes_at_once_do_not_block_connected_peers(tmp_path: Path) -> None:
     allow_connections()
     with locked(tmp_path) as proxy:
         server, ann = proxy.serving("t"), proxy.peer("ann")
@@ -87,7 +87,7 @@ def test_a_thousand_handshakes_at_once_do_not_stop_those_who_are_in(tmp_path: Pa
         assert len(proxy.written("refused")) <= 100
 
 
-def test_when_connections_are_closed_for_their_memory_the_doors_stay_locked(tmp_path: Path) -> None:
+def test_keys_stay_required_after_connections_are_closed_for_memory(tmp_path: Path) -> None:
     size = [0]
     proxy = Locked(tmp_path, heartbeat_seconds=0.2)
     proxy.process._guard = MemoryGuard(1_000, lambda: size[0])

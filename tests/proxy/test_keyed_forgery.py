@@ -1,4 +1,4 @@
-"""A server whose key is authorized and that means harm: what it can make a client believe of another server's topic."""
+"""A malicious server with an authorized key: its false statements about another server's topic."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def success(topic: str, put: Put) -> Status:
     return Status("s1", Outcome.SUCCESS, last=put.counter + put.count - 1, log=log_id(topic))
 
 
-def test_a_server_cannot_answer_for_another_though_it_knows_the_client(tmp_path: Path) -> None:
+def test_a_server_cannot_answer_for_another_server(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy, ThreadPoolExecutor() as beside, client(proxy, tmp_path / "ann") as ann:
         bad, honest = proxy.serving("t"), proxy.serving("u", name="s2")
         first = beside.submit(ann.put, "t", b"to the bad one", timeout=30)
@@ -56,7 +56,7 @@ def test_a_server_cannot_answer_for_another_though_it_knows_the_client(tmp_path:
         ann.discard("u")
 
 
-def test_who_says_that_an_operator_gave_up_a_topic_of_another_server_is_in_the_audit(tmp_path: Path) -> None:
+def test_a_false_report_of_an_abandoned_topic_is_in_the_audit(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         bad, honest = proxy.serving("t"), proxy.serving("u", name="s2")
         said = Operate("s1", "p1", "abandoned", "u", "s2", "tcp://s2", log=log_id("u"), store=log_id("s2"))

@@ -1,4 +1,4 @@
-"""A keyed proxy as a process: what it refuses to start with, what SIGHUP does, and what it never shows."""
+"""A keyed proxy as a process: refused settings, the effect of SIGHUP, and hidden secrets."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def test_sighup_reads_the_file_again_begins_the_audit_anew_and_ends_nothing(
         assert process.wait(5.0) == 0
 
 
-def test_without_keys_sighup_ends_it_as_it_does_any_process(tmp_path: Path) -> None:
+def test_sighup_ends_a_proxy_without_keys(tmp_path: Path) -> None:
     with program(tmp_path) as (process, _):
         process.send_signal(signal.SIGHUP)
         assert process.wait(5.0) == -signal.SIGHUP
 
 
-def test_nothing_secret_is_in_what_it_writes(tmp_path: Path, context: zmq.Context[Any]) -> None:
+def test_no_output_of_a_proxy_shows_a_secret(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with program(keyed(tmp_path)) as (process, address):
         client(context, address, "ann").ask(Subscribe("ann", "t", 1, 1))
         stranger = client(context, address, "stranger")
@@ -119,7 +119,7 @@ def test_nothing_secret_is_in_what_it_writes(tmp_path: Path, context: zmq.Contex
 
 @pytest.mark.parametrize("address", ["tcp://0.0.0.0:0", "tcp://*:0", "tcp://10.1.2.3:5601"])
 @pytest.mark.parametrize("field", ["bind", "servers"])
-def test_it_does_not_listen_without_keys_where_others_reach_it(tmp_path: Path, field: str, address: str) -> None:
+def test_a_proxy_without_keys_does_not_listen_on_a_public_address(tmp_path: Path, field: str, address: str) -> None:
     process = ProxyProcess(settings(directory=tmp_path, **{"bind": TCP, "servers": TCP, field: address}))
     with pytest.raises(ConfigurationError) as caught:
         process.start()
@@ -129,7 +129,7 @@ def test_it_does_not_listen_without_keys_where_others_reach_it(tmp_path: Path, f
     )
 
 
-def test_who_insists_listens_without_keys_and_that_is_written_down(tmp_path: Path) -> None:
+def test_a_proxy_with_insecure_listens_without_keys_and_the_audit_shows_that(tmp_path: Path) -> None:
     # An address for documents, which no host has (RFC 5737).
     address = "tcp://203.0.113.1:0"
     chosen = settings(directory=tmp_path, bind=address, insecure=True, audit_file=tmp_path / "audit")

@@ -1,4 +1,4 @@
-"""What was recorded on the way to a keyed proxy is of no use to who plays it again."""
+"""Bytes recorded on the way to a keyed proxy have no effect when they are replayed."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def anew(_: Locked, relay: Relay, __: bytes) -> None:
 
 
 @pytest.mark.parametrize("how", [again, anew])
-def test_what_was_recorded_is_not_taken_again(tmp_path: Path, how: Callable[[Locked, Relay, bytes], None]) -> None:
+def test_recorded_bytes_are_not_accepted_again(tmp_path: Path, how: Callable[[Locked, Relay, bytes], None]) -> None:
     with locked(tmp_path) as proxy, relayed(proxy) as relay:
         server, ann = proxy.serving("t"), proxy.peer("ann", relay.address)
         ann.send(PUT)
@@ -104,7 +104,7 @@ def test_what_was_recorded_is_not_taken_again(tmp_path: Path, how: Callable[[Loc
         assert server.request()[2] == b"the next"
 
 
-def test_without_keys_it_would_be(tmp_path: Path) -> None:
+def test_recorded_bytes_are_accepted_again_without_keys(tmp_path: Path) -> None:
     """So what the test above does is an attack."""
     context: zmq.Context[bytes] = zmq.Context()
     with running(tmp_path, context) as proxy, relayed(proxy) as relay:

@@ -48,7 +48,7 @@ def row(stage: Stage) -> dict[str, Any]:
     return dict(found)
 
 
-def test_a_proxy_asks_its_servers_seldom_and_where_somebody_looks_at_once() -> None:
+def test_a_proxy_asks_its_servers_rarely_and_at_once_for_a_report() -> None:
     one = stage()
     assert len(asked(one.sleep(35.0, "s1"))) == 3
     one.now += last_reports.FRESH_SECONDS
@@ -62,7 +62,7 @@ def test_a_server_with_many_topics_is_asked_less_often() -> None:
     assert len(asked(one.sleep(35.0, "s1"))) == 1
 
 
-def test_a_server_that_is_gone_is_told_with_its_last_figures_and_since_when() -> None:
+def test_a_gone_server_is_shown_with_its_last_figures_and_since_when() -> None:
     one = stage()
     answer(one, "s1", told(3))
     assert (row(one)["alive"], row(one)["gone_seconds"], row(one)["last_report"]) == (True, None, None)
@@ -98,7 +98,7 @@ def _forwarded(stage: Stage) -> list[Any]:
     return stage.core.replies.take()
 
 
-def test_a_server_that_was_not_heard_since_the_start_is_gone_at_least_since_then() -> None:
+def test_a_server_not_heard_since_the_start_is_gone_since_the_start() -> None:
     from tests.proxy.stage import REMEMBERED
 
     one = Stage(remembered=REMEMBERED)
@@ -106,7 +106,7 @@ def test_a_server_that_was_not_heard_since_the_start_is_gone_at_least_since_then
     assert 5.0 <= row(one)["gone_seconds"] < 6.0
 
 
-def test_what_is_too_long_or_no_report_is_no_figure() -> None:
+def test_a_too_long_or_invalid_report_gives_no_figures() -> None:
     one = stage()
     answer(one, "s1", b"x" * (last_reports.BYTES_MAX + 1))
     one.sleep(10.0)
@@ -130,7 +130,7 @@ def test_reports_together_have_a_bound_too(monkeypatch: Any) -> None:
     assert [bool(other["last_report"]) for other in json.loads(bytes(said.message.body))["servers"]] == [True, False]
 
 
-def test_an_answer_to_a_report_is_no_mark_of_what_was_taken_in() -> None:
+def test_an_answer_to_a_report_is_not_mistaken_for_a_mark() -> None:
     one = stage()
     (server,) = one.core.table.servers.values()
     server.in_flight.add(b"C", 5 * 1024 * 1024)

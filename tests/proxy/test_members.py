@@ -1,4 +1,4 @@
-"""Members of a store with a register, at the proxy's core: who gets a vote, who is primary, what a takeover changes."""
+"""Members of a registered store, at the proxy's core: their votes, the primary, and the effects of a takeover."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def report(stage: Stage) -> dict[str, Any]:
 # Votes
 
 
-def test_a_member_that_never_announced_itself_gets_votes_and_what_they_say_is_to_be_written() -> None:
+def test_an_unannounced_member_gets_votes_and_each_is_to_be_written() -> None:
     pair = Pair(ROW)
     vote = pair.vote(prepare())
     assert vote == Vote("p1", STORE, VoteOutcome.PROMISED, 7, IDENTITY, promised=200, ballot=100, view=FIRST)
@@ -99,7 +99,7 @@ def test_a_member_that_never_announced_itself_gets_votes_and_what_they_say_is_to
     assert pair.registers() == {STORE: RegisterRow(STORE, 200, 200, NEXT, "s1")}
 
 
-def test_a_proxy_without_the_row_gets_it_by_admit_and_votes_from_then_on() -> None:
+def test_a_proxy_without_the_row_gets_it_by_admit_and_votes_afterwards() -> None:
     pair = Pair()
     assert pair.vote(prepare()).outcome is VoteOutcome.NEW
     assert pair.vote(admit()).outcome is VoteOutcome.REPORTED
@@ -108,7 +108,7 @@ def test_a_proxy_without_the_row_gets_it_by_admit_and_votes_from_then_on() -> No
 
 
 @pytest.mark.parametrize("asked", [prepare(), look(), admit(), Accept("s1", STORE, B, 200, 7, NEXT)])
-def test_while_nothing_can_be_written_the_proxy_is_silent_and_binds_itself_to_nothing(asked: Any) -> None:
+def test_a_proxy_that_cannot_write_is_silent_and_promises_nothing(asked: Any) -> None:
     pair = Pair(*(() if isinstance(asked, Admit) else (ROW,)))
     pair.core.suspend("the_disk_of_the_proxy_is_full", pair.now)
     assert pair.hear(asked) == []
@@ -117,7 +117,7 @@ def test_while_nothing_can_be_written_the_proxy_is_silent_and_binds_itself_to_no
     assert pair.vote(asked).outcome not in {VoteOutcome.REFUSED, VoteOutcome.NEW}
 
 
-def test_a_promise_that_could_not_be_written_is_not_told() -> None:
+def test_an_unwritten_promise_is_not_sent() -> None:
     """The shell finds the disk full after the core has made its vote."""
     pair = Pair(ROW)
     pair.from_server(b"b", b"", prepare())
@@ -137,7 +137,7 @@ def test_a_vote_is_never_answered() -> None:
 # Whether the primary is heard
 
 
-def test_who_is_not_primary_gets_no_promise_until_the_primary_was_silent_for_one_liveness() -> None:
+def test_a_member_gets_no_promise_until_the_primary_was_silent_for_one_liveness() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.now += 2.5
@@ -147,7 +147,7 @@ def test_who_is_not_primary_gets_no_promise_until_the_primary_was_silent_for_one
     assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
 
 
-def test_whatever_the_primary_says_is_a_sign_of_life() -> None:
+def test_every_message_of_the_primary_is_a_sign_of_life() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.now += 2.5
@@ -171,7 +171,7 @@ def test_a_primary_that_has_left_is_not_waited_for() -> None:
     assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
 
 
-def test_a_primary_that_is_heard_again_hinders_the_other_member_again() -> None:
+def test_a_primary_that_is_heard_again_blocks_the_other_member_again() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.core.servers.presence.unreachable(b"a", pair.now)
@@ -180,7 +180,7 @@ def test_a_primary_that_is_heard_again_hinders_the_other_member_again() -> None:
     assert pair.vote(prepare()).outcome is VoteOutcome.PRIMARY_ALIVE
 
 
-def test_the_primarys_link_is_tried_when_another_member_asks_and_not_when_it_asks_itself() -> None:
+def test_the_primarys_link_is_probed_for_another_members_question_only() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     assert [(said.link, type(said.message).__name__) for said in pair.hear(look())] == [
@@ -193,7 +193,7 @@ def test_the_primarys_link_is_tried_when_another_member_asks_and_not_when_it_ask
 # Who is primary
 
 
-def test_a_primary_of_a_higher_term_takes_the_place_of_the_one_before_at_once() -> None:
+def test_a_primary_of_a_higher_term_replaces_the_earlier_one_at_once() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     assert pair.put("t") == "-> a"
@@ -204,7 +204,7 @@ def test_a_primary_of_a_higher_term_takes_the_place_of_the_one_before_at_once() 
     assert pair.core.table.changes.stores[STORE] == StoreRow(STORE, "s1", 200, 1, "tcp://b:1")
 
 
-def test_who_was_replaced_is_told_so_at_once_and_each_time_it_announces_itself() -> None:
+def test_a_replaced_primary_learns_so_at_once_and_at_each_announcement() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.from_server(b"b", b"", Periodic("s1", STORE, 200, 1, "tcp://b:1", PROXIES, 0, made=1, member=B))
@@ -217,7 +217,7 @@ def test_who_was_replaced_is_told_so_at_once_and_each_time_it_announces_itself()
     assert report(pair)["warnings"] == []
 
 
-def test_that_another_member_is_primary_is_said_in_the_log_and_warns_nobody() -> None:
+def test_a_change_of_the_primary_is_routine_in_the_log() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.serve(B, 200)
@@ -230,7 +230,7 @@ def test_that_another_member_is_primary_is_said_in_the_log_and_warns_nobody() ->
     assert all(isinstance(line, Routine) for line in lines)
 
 
-def test_what_a_replaced_primary_still_answers_is_passed_to_nobody() -> None:
+def test_late_answers_of_a_replaced_primary_are_dropped() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.serve(B, 200)
@@ -249,7 +249,7 @@ def test_topics_that_were_only_assigned_go_to_the_new_primary() -> None:
     assert pair.core.table.servers[STORE].assigned == 1
 
 
-def test_what_was_on_its_way_to_the_old_primary_takes_no_room_from_the_new_one() -> None:
+def test_bytes_in_flight_to_the_old_primary_do_not_count_for_the_new_one() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.request(Put("ann", "t", 1, "0" * 16, 1, 0, 0, body=b"x" * (LARGE_BYTES + 1)))
@@ -292,14 +292,14 @@ def test_a_member_may_come_over_a_new_link_at_once(term: int) -> None:
     assert pair.put("t") == "-> again"
 
 
-def test_a_primary_that_knows_less_than_the_one_before_is_an_older_copy_all_the_same() -> None:
+def test_a_primary_with_an_older_change_counts_as_an_older_copy() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100, change=9)
     assert outcome(pair.serve(B, 200, change=8)) == ("stale", 0)
     assert pair.put("t") == "-> a"
 
 
-def test_who_knows_of_no_register_waits_and_is_stale_as_ever() -> None:
+def test_an_unregistered_server_waits_and_is_stale_as_before() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     assert outcome(pair.announce("s1", {}, incarnation=300, change=9, link=b"new")) == ("taken", 0)
@@ -307,7 +307,7 @@ def test_who_knows_of_no_register_waits_and_is_stale_as_ever() -> None:
     assert outcome(pair.announce("s1", {}, incarnation=2, change=9, link=b"new")) == ("stale", 0)
 
 
-def test_who_knows_of_no_register_hinders_no_member() -> None:
+def test_an_unregistered_server_does_not_block_a_member() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.sleep(4.0)
@@ -341,7 +341,7 @@ def refused(pair: Pair, asked: Any) -> bool:
 
 
 @pytest.mark.parametrize("asked", [prepare(sender="s2"), look("s2"), Accept("s2", STORE, B, 200, 7, NEXT)])
-def test_with_keys_only_the_server_whose_store_it_is_asks_about_it(asked: Any) -> None:
+def test_only_the_server_of_a_store_may_ask_about_it_with_keys(asked: Any) -> None:
     pair = keyed(ROW)
     pair.serve(A, 100)
     assert refused(pair, asked)
@@ -349,7 +349,7 @@ def test_with_keys_only_the_server_whose_store_it_is_asks_about_it(asked: Any) -
     assert pair.vote(prepare(kind="resume")).outcome is VoteOutcome.PROMISED
 
 
-def test_with_keys_nobody_gives_a_row_for_a_store_that_was_never_heard() -> None:
+def test_no_row_is_given_with_keys_for_a_store_that_was_never_heard() -> None:
     pair = keyed()
     assert pair.vote(look()).outcome is VoteOutcome.NEW
     assert refused(pair, admit())
@@ -358,7 +358,7 @@ def test_with_keys_nobody_gives_a_row_for_a_store_that_was_never_heard() -> None
     assert pair.vote(admit()).outcome is VoteOutcome.REPORTED
 
 
-def test_with_keys_a_server_gets_no_votes_on_a_store_that_it_has_announced_as_its_own() -> None:
+def test_an_announcement_of_another_servers_store_gives_no_votes_with_keys() -> None:
     """Nobody is heard under that store, so an announcement of it would be believed if it had no register."""
     pair = keyed(ROW)
     pair.serve(A, 100)
@@ -372,7 +372,7 @@ def test_with_keys_a_server_gets_no_votes_on_a_store_that_it_has_announced_as_it
     assert pair.put("t") == "-> b"
 
 
-def test_with_keys_a_store_that_was_forgotten_is_still_its_servers() -> None:
+def test_a_forgotten_store_still_belongs_to_its_server_with_keys() -> None:
     """It held nothing and made room for another one; its register stays."""
     pair = keyed(ROW)
     assert STORE not in pair.core.table.servers
@@ -383,7 +383,7 @@ def test_with_keys_a_store_that_was_forgotten_is_still_its_servers() -> None:
     assert pair.vote(prepare()).outcome is VoteOutcome.PROMISED
 
 
-def test_with_keys_who_was_only_said_to_have_a_store_gives_no_row_for_it() -> None:
+def test_a_reported_store_is_not_enough_for_a_row_with_keys() -> None:
     pair = keyed()
     stores = format_stores({STORE: Known("s2", 1)})
     pair.announce("s2", {}, stores=stores)
@@ -391,7 +391,7 @@ def test_with_keys_who_was_only_said_to_have_a_store_gives_no_row_for_it() -> No
     assert refused(pair, admit("s2"))
 
 
-def test_without_keys_a_pair_may_be_started_under_another_server_id() -> None:
+def test_a_pair_without_keys_may_be_started_under_another_server_id() -> None:
     pair = Pair(ROW)
     pair.vote(prepare(sender="s9"))
     assert outcome(pair.announce("s9", {}, store="s1", incarnation=300, link=b"z", member=B)) == ("success", 0)
@@ -400,7 +400,7 @@ def test_without_keys_a_pair_may_be_started_under_another_server_id() -> None:
 # Reports
 
 
-def test_a_report_says_what_was_accepted_here_last() -> None:
+def test_a_report_shows_the_last_accepted_view() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.vote(prepare(150, kind="remove_from_sync"))
@@ -424,7 +424,7 @@ def test_a_report_says_where_this_proxy_has_no_vote(proxies: str, advised: bool)
     assert ("pubsub witness reset s1" in warning) is advised
 
 
-def test_of_servers_without_a_standby_a_report_says_nothing_of_registers() -> None:
+def test_a_report_of_servers_without_a_standby_has_no_registers() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"})
     found = report(stage)

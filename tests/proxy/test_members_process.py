@@ -88,7 +88,7 @@ def watched(directory: Path, context: zmq.Context[Any]) -> tuple[Running, Watche
     return proxy.start(), found[0]
 
 
-def test_a_vote_never_overtakes_what_it_says(tmp_path: Path, context: zmq.Context[Any]) -> None:
+def test_a_vote_is_sent_only_after_its_row_is_written(tmp_path: Path, context: zmq.Context[Any]) -> None:
     proxy, disk = watched(tmp_path, context)
     try:
         member = proxy.server()
@@ -101,7 +101,7 @@ def test_a_vote_never_overtakes_what_it_says(tmp_path: Path, context: zmq.Contex
         proxy.stop()
 
 
-def test_a_proxy_that_was_started_again_keeps_what_it_has_promised(tmp_path: Path, context: zmq.Context[Any]) -> None:
+def test_a_restarted_proxy_keeps_its_promises(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with running(tmp_path, context) as proxy:
         identity = admitted(proxy.server())
         assert proxy.server().vote(prepare(200, 1)).outcome is VoteOutcome.PROMISED
@@ -110,9 +110,7 @@ def test_a_proxy_that_was_started_again_keeps_what_it_has_promised(tmp_path: Pat
         assert (vote.outcome, vote.promised, vote.identity) == (VoteOutcome.REFUSED, 200, identity)
 
 
-def test_a_proxy_that_has_lost_its_file_has_no_vote_and_shows_another_identity(
-    tmp_path: Path, context: zmq.Context[Any]
-) -> None:
+def test_a_proxy_that_lost_its_file_has_no_vote_and_another_identity(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with running(tmp_path / "before", context) as proxy:
         identity = admitted(proxy.server())
     with running(tmp_path / "after", context) as proxy:
@@ -121,7 +119,7 @@ def test_a_proxy_that_has_lost_its_file_has_no_vote_and_shows_another_identity(
         assert vote.identity != identity
 
 
-def test_on_a_full_disk_the_proxy_is_silent_and_what_it_has_not_told_binds_it_all_the_same(
+def test_a_proxy_with_a_full_disk_is_silent_and_bound_by_unsent_promises(
     tmp_path: Path, context: zmq.Context[Any]
 ) -> None:
     proxy, disk = watched(tmp_path, context)
@@ -147,7 +145,7 @@ def test_on_a_full_disk_the_proxy_is_silent_and_what_it_has_not_told_binds_it_al
         proxy.stop()
 
 
-def test_requests_go_to_the_new_primary_at_once_and_the_old_one_is_told(
+def test_requests_go_to_the_new_primary_at_once_and_the_old_one_learns_so(
     tmp_path: Path, context: zmq.Context[Any]
 ) -> None:
     with running(tmp_path, context, heartbeat_seconds=NEVER) as proxy:
@@ -167,7 +165,7 @@ def test_requests_go_to_the_new_primary_at_once_and_the_old_one_is_told(
         assert (told.outcome, told.term) == (Outcome.DEPOSED, 200)
 
 
-def test_a_primary_whose_process_has_ended_is_found_out_by_the_question_of_the_other_member(
+def test_the_other_members_question_reveals_the_end_of_the_primarys_process(
     tmp_path: Path, context: zmq.Context[Any]
 ) -> None:
     with running(tmp_path, context, heartbeat_seconds=NEVER) as proxy:
@@ -180,7 +178,7 @@ def test_a_primary_whose_process_has_ended_is_found_out_by_the_question_of_the_o
         assert new.vote(prepare(200, 3, kind="takeover")).outcome is VoteOutcome.PROMISED
 
 
-def test_with_keys_only_the_server_whose_store_it_is_asks(tmp_path: Path) -> None:
+def test_only_the_server_of_a_store_asks_about_it_with_keys(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         primary, standby, other = proxy.store(), proxy.store(), proxy.store("s2")
         primary.announce({}, incarnation=100, member=A)
@@ -193,7 +191,7 @@ def test_with_keys_only_the_server_whose_store_it_is_asks(tmp_path: Path) -> Non
         assert (vote.outcome, vote.promised) == (VoteOutcome.PROMISED, 200)
 
 
-def test_with_keys_another_server_can_neither_vote_nor_depose_nor_have_a_store_forgotten(tmp_path: Path) -> None:
+def test_another_server_with_a_key_cannot_vote_or_depose_or_forget_a_store(tmp_path: Path) -> None:
     with locked(tmp_path) as proxy:
         primary, standby, other = proxy.store(), proxy.store(), proxy.store("s2")
         primary.announce({}, incarnation=100, member=A)
@@ -223,7 +221,7 @@ def test_with_keys_another_server_can_neither_vote_nor_depose_nor_have_a_store_f
         assert (vote.outcome, vote.promised) == (VoteOutcome.PROMISED, 200)
 
 
-def test_with_keys_a_client_cannot_ask(tmp_path: Path) -> None:
+def test_a_client_with_a_key_cannot_ask_for_votes(tmp_path: Path) -> None:
     with locked(tmp_path, servers=None) as proxy:
         primary, client = proxy.store(), proxy.peer("bob")
         primary.announce({}, incarnation=100, member=A)

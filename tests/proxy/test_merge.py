@@ -1,4 +1,4 @@
-"""MERGE: who is asked to give a contested topic to whom, how often, and when no longer."""
+"""MERGE: the giver and the receiver of a contested topic, the rate of requests, and their end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_the_higher_server_id_is_asked_to_give_the_topic_to_the_lower() -> None:
     assert merges(stage.sleep(1.0, "s1", "s2")) == [("s2", "t", "tcp://s1", log_id("s1t"))]
 
 
-def test_it_is_asked_again_each_second_until_one_holder_is_left() -> None:
+def test_a_merge_is_requested_each_second_until_one_holder_is_left() -> None:
     stage = Stage()
     contested(stage, "s1", "s2")
     assert len(merges(stage.sleep(5.0, "s1", "s2"))) == 5
@@ -35,7 +35,7 @@ def test_it_is_asked_again_each_second_until_one_holder_is_left() -> None:
     assert merges(stage.sleep(5.0, "s1", "s2")) == []
 
 
-def test_of_three_holders_two_are_asked_to_give_to_the_lowest() -> None:
+def test_two_of_three_holders_are_asked_to_give_to_the_lowest() -> None:
     stage = Stage()
     contested(stage, "s3", "s1", "s2")
     found = merges(stage.sleep(1.0, "s1", "s2", "s3"))
@@ -43,7 +43,7 @@ def test_of_three_holders_two_are_asked_to_give_to_the_lowest() -> None:
     assert {address for _, _, address, _ in found} == {"tcp://s1"}
 
 
-def test_a_holder_that_is_not_heard_neither_gives_nor_receives() -> None:
+def test_a_silent_holder_neither_gives_nor_receives() -> None:
     stage = Stage()
     contested(stage, "s1", "s2", "s3")
     stage.sleep(4.0, "s2", "s3")
@@ -52,7 +52,7 @@ def test_a_holder_that_is_not_heard_neither_gives_nor_receives() -> None:
     assert merges(stage.sleep(2.0, "s3")) == []
 
 
-def test_topics_that_cannot_be_settled_do_not_hold_up_those_that_can() -> None:
+def test_unmergeable_topics_do_not_delay_others() -> None:
     stage = Stage()
     dead = {f"dead{number}": "old" for number in range(300)}
     stage.announce("s1", dead)
@@ -70,7 +70,7 @@ def test_a_store_that_comes_under_another_id_is_asked_by_that_one() -> None:
     assert {giver for giver, *_ in merges(stage.sleep(1.0, "s2", "s3"))} == {"s3"}
 
 
-def test_topics_that_are_never_settled_are_in_no_other_s_way() -> None:
+def test_unmergeable_topics_do_not_block_others() -> None:
     stage = Stage()
     count = MERGES_MAX + 50
     for server in ("s1", "s2"):

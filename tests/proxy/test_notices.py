@@ -5,7 +5,7 @@ from __future__ import annotations
 from pubsub.proxy.notices import LINES_MAX, REPEAT_SECONDS, SUBJECTS_MAX, Notices
 
 
-def test_one_subject_is_said_once_a_minute() -> None:
+def test_one_subject_is_logged_once_a_minute() -> None:
     notices = Notices()
     notices.say("a", "first", 0.0)
     notices.say("a", "again", REPEAT_SECONDS - 1)
@@ -15,7 +15,7 @@ def test_one_subject_is_said_once_a_minute() -> None:
     assert notices.take() == []
 
 
-def test_a_subject_that_was_settled_is_news_when_it_comes_back() -> None:
+def test_a_settled_subject_is_logged_again_when_it_returns() -> None:
     notices = Notices()
     notices.say("a", "first", 0.0)
     notices.settled("a")
@@ -23,7 +23,7 @@ def test_a_subject_that_was_settled_is_news_when_it_comes_back() -> None:
     assert notices.take() == ["first", "again"]
 
 
-def test_there_is_a_limit_for_all_together_and_what_is_left_out_is_counted() -> None:
+def test_lines_beyond_the_common_limit_are_omitted_and_counted() -> None:
     notices = Notices()
     for k in range(SUBJECTS_MAX * 2):
         notices.say(f"subject {k}", "x", 0.0)

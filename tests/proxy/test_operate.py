@@ -1,4 +1,4 @@
-"""OPERATE at a proxy: passed on to a server, or done; and what a draining server is spared."""
+"""OPERATE at a proxy: forwarded to a server, or done; and the topics that a draining server does not get."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def report(stage: Stage, topic: str = "") -> dict[str, object]:
     return dict(json.loads(bytes(said.message.body)))
 
 
-def test_an_operation_is_passed_on_to_its_server() -> None:
+def test_an_operation_is_forwarded_to_its_server() -> None:
     stage = Stage()
     stage.announce("s1")
     assert stage.outcome(Operate("op", "s1", "drain")) == "-> s1"
@@ -46,13 +46,13 @@ def test_a_draining_server_is_given_no_topic() -> None:
     assert stage.put("another") == "-> s1"
 
 
-def test_what_a_draining_server_holds_is_still_served_there() -> None:
+def test_topics_of_a_draining_server_are_still_served_there() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, draining=1)
     assert stage.put("t") == "-> s1"
 
 
-def test_a_topic_that_was_given_to_a_server_which_drains_before_it_made_it_goes_elsewhere() -> None:
+def test_a_topic_assigned_to_a_server_that_then_drains_goes_elsewhere() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.announce("s2", {"a": "a"})
@@ -61,7 +61,7 @@ def test_a_topic_that_was_given_to_a_server_which_drains_before_it_made_it_goes_
     assert stage.put("new") == "-> s2"
 
 
-def test_where_all_servers_drain_a_new_topic_waits() -> None:
+def test_a_new_topic_waits_while_all_servers_drain() -> None:
     stage = Stage()
     stage.announce("s1", draining=1)
     assert stage.put("new") == "unavailable every_server_is_draining"
@@ -93,7 +93,7 @@ def split(**changed: object) -> Stage:
     return stage
 
 
-def test_a_holder_that_is_heard_is_not_given_up() -> None:
+def test_the_log_of_a_live_holder_is_not_abandoned() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"})
     assert abandon(stage, server="s1", log="one") == "busy server_s1_sends_heartbeats"
@@ -103,7 +103,7 @@ def test_a_holder_that_is_heard_is_not_given_up() -> None:
     assert abandon(stage, server="s2", store="s1") == "busy server_s2_sends_heartbeats"
 
 
-def test_what_a_server_that_is_heard_has_lost_can_be_given_up() -> None:
+def test_a_log_that_a_live_server_has_lost_can_be_abandoned() -> None:
     stage = Stage()
     stage.announce("s1", {"u": "u"})
     assert abandon(stage, server="s1", log="one") == "success "
@@ -111,23 +111,23 @@ def test_what_a_server_that_is_heard_has_lost_can_be_given_up() -> None:
     assert abandon(stage, "new", server="s1", log="one") == "busy server_s1_sends_heartbeats", "it may be making it"
 
 
-def test_a_proxy_that_only_just_started_cannot_tell_who_is_heard() -> None:
+def test_a_proxy_that_just_started_abandons_nothing() -> None:
     assert abandon(Stage(starting=True)) == "unavailable proxy_starting"
 
 
 @pytest.mark.parametrize("action", sorted(ACTIONS))
-def test_an_action_without_all_that_it_needs_is_refused(action: str) -> None:
+def test_an_action_without_a_required_argument_is_refused(action: str) -> None:
     values = {"topic": "t", "server": "s1", "store": log_id("s1")}
     for missing in ACTIONS[action].needs:
         named = {name: values[name] for name in ACTIONS[action].needs if name != missing}
         assert Stage().outcome(Operate("op", "-", action, **named)) == f"refused {ACTIONS[action].refusal}"
 
 
-def test_an_action_that_is_a_server_s_is_refused() -> None:
+def test_an_action_for_servers_is_refused() -> None:
     assert Stage().outcome(Operate("op", "-", "drain")) == "refused drain_is_no_action_of_a_proxy"
 
 
-def test_a_server_that_may_have_made_a_topic_before_it_died_is_in_the_way_until_it_is_back_or_given_up() -> None:
+def test_a_dead_server_that_may_have_made_a_topic_blocks_it_until_it_returns_or_is_abandoned() -> None:
     for settled in ("back", "given up"):
         stage = Stage()
         stage.announce("s1")
@@ -147,7 +147,7 @@ def test_a_server_that_may_have_made_a_topic_before_it_died_is_in_the_way_until_
         assert report(stage)["doubts"] == []
 
 
-def test_a_holder_that_was_given_up_is_forgotten_and_what_else_it_holds_is_not() -> None:
+def test_an_abandoned_holder_is_forgotten_and_its_other_topics_are_not() -> None:
     stage = split()
     for _ in range(2):
         assert abandon(stage) == "success "
@@ -157,7 +157,7 @@ def test_a_holder_that_was_given_up_is_forgotten_and_what_else_it_holds_is_not()
     assert report(stage)["abandoned"] == [{"topic": "t", "log": log_id("two"), "server": "s2", "store": log_id("s2")}]
 
 
-def test_a_proxy_that_never_heard_of_the_holder_remembers_its_log_too() -> None:
+def test_a_proxy_that_never_heard_the_holder_remembers_its_abandoned_log() -> None:
     stage = Stage()
     assert abandon(stage) == "success "
     assert stage.announce("s2", {"t": "two"}) == told(stage, {"t": log_id("two")})
@@ -168,7 +168,7 @@ def told(stage: Stage, topics: dict[str, str], change: int = 1) -> Status:
     return Status("p1", Outcome.SUCCESS, change=change, stamp=stage.core.replies._stamps.last, body=join_topics(topics))
 
 
-def test_every_server_that_is_heard_is_told_at_once_what_was_given_up() -> None:
+def test_every_live_server_learns_of_an_abandoned_topic_at_once() -> None:
     """Servers believe it of proxies only. Without a log it is what a topic that is on its way there waits for."""
     for log in ("two", ""):
         stage = split()
@@ -182,7 +182,7 @@ def test_every_server_that_is_heard_is_told_at_once_what_was_given_up() -> None:
         }
 
 
-def test_a_copy_that_comes_back_is_told_and_is_no_holder() -> None:
+def test_a_returned_copy_learns_that_it_is_abandoned_and_is_no_holder() -> None:
     stage = split()
     abandon(stage)
     assert stage.announce("s2", {"t": "two", "u": "x"}) == told(stage, {"t": log_id("two")})
@@ -194,7 +194,7 @@ def test_a_copy_that_comes_back_is_told_and_is_no_holder() -> None:
     assert report(stage)["warnings"] == []
 
 
-def test_a_copy_that_was_restored_in_between_is_told_by_the_log_that_was_ended() -> None:
+def test_a_restored_copy_learns_of_the_abandon_by_its_ended_log() -> None:
     stage = split()
     abandon(stage)
     ended = f"{log_id('new')},{log_id('two')}"
@@ -214,7 +214,7 @@ def test_the_same_store_may_hold_the_topic_again_under_a_new_log() -> None:
     assert [server.id for server in stage.core.table.holders("t")] == ["s1", "s2"]
 
 
-def test_holders_are_told_with_each_full_announcement_what_was_given_up() -> None:
+def test_holders_learn_of_abandoned_logs_with_each_full_announcement() -> None:
     stage = split()
     abandon(stage)
     for change in (2, 3):
@@ -227,14 +227,14 @@ def test_holders_are_told_with_each_full_announcement_what_was_given_up() -> Non
         ]
 
 
-def test_the_log_that_this_proxy_remembers_is_dead_too_where_another_one_is_named() -> None:
+def test_the_remembered_log_is_abandoned_too_if_another_one_is_named() -> None:
     stage = split()
     assert abandon(stage, log="newer") == "success "
     logs = {row["log"] for row in report(stage)["abandoned"]}  # type: ignore[attr-defined]
     assert logs == {log_id("two"), log_id("newer")}
 
 
-def test_a_proxy_that_has_forgotten_what_was_given_up_is_told_by_a_server_that_knows() -> None:
+def test_a_proxy_that_forgot_an_abandoned_log_learns_of_it_from_a_server() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"})
     stage.announce("s2", {"t": "two", "u": "x"})
@@ -249,7 +249,7 @@ def test_a_proxy_that_has_forgotten_what_was_given_up_is_told_by_a_server_that_k
     assert row == AbandonedLog("t", log_id("two"), "s2", log_id("s2"), "tcp://s2"), "and is written"
 
 
-def test_a_server_s_word_gives_up_nothing_but_a_holder_with_that_very_log() -> None:
+def test_a_servers_report_abandons_only_a_holder_with_that_log() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"})
     stage.announce("s2", {"t": "two"})
@@ -263,7 +263,7 @@ def test_a_server_s_word_gives_up_nothing_but_a_holder_with_that_very_log() -> N
     assert report(stage)["abandoned"] == []
 
 
-def test_who_has_read_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_which_tells() -> None:
+def test_a_reader_of_a_topic_without_a_holder_is_sent_to_a_server_that_explains() -> None:
     stage = Stage()
     stage.announce("s1")
     assert stage.get("t") == "unknown no_server_holds_this_topic"
@@ -271,7 +271,7 @@ def test_who_has_read_of_a_topic_that_has_no_holder_left_is_sent_to_a_server_whi
     assert stage.get("t", log=log_id("two")) == "-> s1"
 
 
-def test_what_was_given_up_is_remembered_over_a_restart(tmp_path: Path) -> None:
+def test_an_abandoned_log_is_remembered_over_a_restart(tmp_path: Path) -> None:
     stage = split()
     abandon(stage)
     store = RoutesStore(tmp_path)
@@ -303,7 +303,7 @@ def test_a_routes_file_of_the_first_format_is_taken_over(tmp_path: Path) -> None
     store.close()
 
 
-def test_a_server_that_held_more_than_there_is_room_for_can_be_forgotten() -> None:
+def test_a_server_that_held_too_many_topics_can_be_forgotten() -> None:
     stage = Stage(topics_max=1)
     stage.announce("s1", {"a": "one"})
     stage.announce("s2", {"b": "two", "c": "three"})
@@ -313,7 +313,7 @@ def test_a_server_that_held_more_than_there_is_room_for_can_be_forgotten() -> No
     assert stage.whole("s1", "a").outcome is Outcome.SUCCESS
 
 
-def test_a_report_of_one_topic_has_the_doubt_about_it_whatever_else_is_in_doubt() -> None:
+def test_a_report_of_one_topic_shows_its_doubt_among_any_number_of_doubts() -> None:
     stage = Stage()
     stage.announce("s1")
     topics = [f"t{k}" for k in range(ABANDONED_MAX + 1)]
@@ -326,7 +326,7 @@ def test_a_report_of_one_topic_has_the_doubt_about_it_whatever_else_is_in_doubt(
     assert len(report(stage)["doubts"]) == ABANDONED_MAX  # type: ignore[arg-type]
 
 
-def test_who_may_hold_any_topic_is_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_may_hold_any_topic_causes_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubsub.proxy.assignments.TENTATIVE_MAX", 1)
     stage = Stage()
     stage.announce("s1")
@@ -342,7 +342,7 @@ def test_who_may_hold_any_topic_is_warned_of(monkeypatch: pytest.MonkeyPatch) ->
 # Stale stores
 
 
-def test_a_server_on_an_older_copy_is_warned_of_until_it_is_accepted() -> None:
+def test_a_server_on_an_older_copy_causes_a_warning_until_it_is_accepted() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "x"}, change=9)
     stage.heartbeat("s1", leaving=1)
@@ -355,7 +355,7 @@ def test_a_server_on_an_older_copy_is_warned_of_until_it_is_accepted() -> None:
     assert warning not in report(stage)["warnings"]  # type: ignore[operator]
 
 
-def test_a_server_on_an_older_copy_that_was_forgotten_is_warned_of_no_more() -> None:
+def test_a_forgotten_server_on_an_older_copy_causes_no_warning() -> None:
     stage = Stage()
     stage.announce("s1", change=9)
     stage.heartbeat("s1", leaving=1)
@@ -365,14 +365,14 @@ def test_a_server_on_an_older_copy_that_was_forgotten_is_warned_of_no_more() -> 
     assert report(stage)["warnings"] == []
 
 
-def test_a_log_that_is_to_be_avoided_is_not_where_the_request_goes_although_it_names_it() -> None:
+def test_a_request_avoids_the_named_log_even_if_it_names_that_log_itself() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"})
     stage.announce("s2", {"t": "two"})
     assert stage.put("t", log=log_id("one"), avoid=log_id("one")) == "-> s2"
 
 
-def test_what_is_given_to_a_server_that_came_back_since_it_was_given_up_is_known_from_the_giver_s_word_on() -> None:
+def test_a_topic_given_to_a_returned_server_is_known_by_the_givers_report() -> None:
     stage = split()
     assert abandon(stage) == "success "
     word = {"t": f"s2.{log_id('one')},{log_id('s2')},9"}

@@ -27,7 +27,7 @@ def switched() -> Pair:
     return pair
 
 
-def test_a_planned_change_warns_of_nothing() -> None:
+def test_a_planned_change_causes_no_warning() -> None:
     pair = switched()
     (line,) = pair.core.notices.take()
     assert isinstance(line, Routine)
@@ -41,7 +41,7 @@ def test_a_planned_change_warns_of_nothing() -> None:
     assert line == "server s1 is not heard; topics that it alone holds are unavailable: 1"
 
 
-def test_a_planned_change_that_does_not_end_is_warned_of_once() -> None:
+def test_a_planned_change_that_does_not_end_causes_one_warning() -> None:
     pair = switched()
     pair.core.notices.take()
     pair.sleep(10.0)
@@ -51,7 +51,7 @@ def test_a_planned_change_that_does_not_end_is_warned_of_once() -> None:
     assert len(warnings(pair)) == 1
 
 
-def test_an_unplanned_one_is_warned_of_at_once() -> None:
+def test_an_unplanned_change_causes_a_warning_at_once() -> None:
     pair = Pair(ROW)
     pair.serve(A, 100)
     pair.core.notices.take()

@@ -102,7 +102,7 @@ def with_store(directory: Path, context: zmq.Context[Any], store: SlowStore) -> 
     return proxy.start()
 
 
-def test_an_answer_never_overtakes_the_routes_that_came_before_it(tmp_path: Path, context: zmq.Context[Any]) -> None:
+def test_an_answer_is_sent_only_after_earlier_routes_are_written(tmp_path: Path, context: zmq.Context[Any]) -> None:
     store = SlowStore()
     proxy = with_store(tmp_path, context, store)
     server, client = proxy.server(), proxy.client()
@@ -120,7 +120,7 @@ def test_an_answer_never_overtakes_the_routes_that_came_before_it(tmp_path: Path
     proxy.stop()
 
 
-def test_a_full_disk_makes_the_proxy_step_aside_until_there_is_room(tmp_path: Path, context: zmq.Context[Any]) -> None:
+def test_a_proxy_with_a_full_disk_refuses_until_there_is_room(tmp_path: Path, context: zmq.Context[Any]) -> None:
     store = SlowStore()
     proxy = with_store(tmp_path, context, store)
     server, client = proxy.server(), proxy.client()
@@ -178,7 +178,7 @@ def test_a_request_for_a_server_that_is_gone_is_answered_and_the_next_one_is_not
         wait_until(lambda: client.ask(get("other")).outcome is Outcome.UNKNOWN)
 
 
-def test_a_server_started_again_need_not_wait_for_its_own_silence(tmp_path: Path, context: zmq.Context[Any]) -> None:
+def test_a_restarted_server_need_not_wait_for_its_own_silence(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with running(tmp_path, context, heartbeat_seconds=30.0) as proxy:
         old, client = proxy.server(), proxy.client()
         old.announce({"t": log_id("x")})
@@ -215,9 +215,7 @@ def test_an_answer_for_a_client_that_is_gone_is_dropped_and_the_next_one_arrives
         assert client.status() == answer
 
 
-def test_a_server_that_does_not_read_makes_its_clients_busy_and_nobody_else(
-    tmp_path: Path, context: zmq.Context[Any]
-) -> None:
+def test_a_server_that_does_not_read_makes_only_its_own_clients_busy(tmp_path: Path, context: zmq.Context[Any]) -> None:
     addresses = {"bind": "inproc://clients", "servers": "inproc://servers"}
     with running(tmp_path, context, **addresses) as proxy:
         server, client, other = proxy.server(), proxy.client(), proxy.client()
@@ -266,9 +264,7 @@ def test_bytes_that_are_not_zeromq_and_half_open_connections_do_no_harm(
             connection.close()
 
 
-def test_a_client_cannot_pass_for_a_server_where_servers_have_an_address_of_their_own(
-    tmp_path: Path, context: zmq.Context[Any]
-) -> None:
+def test_a_client_cannot_pose_as_a_server_at_the_clients_address(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with running(tmp_path, context) as proxy:
         impostor, client = proxy.client(), proxy.client()
         said = Periodic("s1", log_id("s1"), 1, 1, "tcp://s1", "p", 0, 0, {"t": log_id("x")})
@@ -310,7 +306,7 @@ def test_an_address_in_use_is_one_clear_error_and_nothing_stays_locked(
         pass
 
 
-def test_an_address_that_is_none_is_a_configuration_error(tmp_path: Path) -> None:
+def test_an_invalid_address_is_a_configuration_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError):
         ProxyProcess(settings(directory=tmp_path, bind="nonsense")).start()
 
@@ -355,9 +351,7 @@ def test_a_signal_ends_the_process_cleanly_and_soon(tmp_path: Path, number: int)
         assert process.wait(10.0) == 0  # Two seconds, on a machine that is not busy.
 
 
-def test_after_sigkill_a_topic_of_a_dead_server_is_still_not_given_away(
-    tmp_path: Path, context: zmq.Context[Any]
-) -> None:
+def test_a_topic_of_a_dead_server_is_not_reassigned_after_sigkill(tmp_path: Path, context: zmq.Context[Any]) -> None:
     with program(tmp_path) as (process, _, servers):
         server = ServerPeer(context, servers)
         assert server.announce({"t": log_id("x")}).outcome is Outcome.SUCCESS

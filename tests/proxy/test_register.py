@@ -1,4 +1,4 @@
-"""The register at one proxy: what it promises, accepts, refuses, and when it has no vote."""
+"""The register at one proxy: its promises, its accepted views, its refusals, and the lack of a vote."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def accept(ballot: int, view: View = NEXT) -> Accept:
     return Accept("s1", STORE, view.primary, ballot, ballot * 7, view)
 
 
-def test_a_higher_ballot_is_promised_and_what_was_accepted_is_told() -> None:
+def test_a_higher_ballot_is_promised_and_the_accepted_view_is_reported() -> None:
     registers, changes = acceptor(ROW)
     vote = registers.handle(prepare(200), 0.0)
     assert vote == Vote("p1", STORE, VoteOutcome.PROMISED, 1400, IDENTITY, promised=200, ballot=100, view=FIRST)
@@ -40,7 +40,7 @@ def test_a_higher_ballot_is_promised_and_what_was_accepted_is_told() -> None:
 
 
 @pytest.mark.parametrize("ballot", [200, 199, 1])
-def test_a_ballot_that_is_not_above_the_promise_is_refused_and_told_the_promise(ballot: int) -> None:
+def test_a_ballot_not_above_the_promise_is_refused_with_the_promise(ballot: int) -> None:
     registers, changes = acceptor(replace(ROW, promised=200))
     vote = registers.handle(prepare(ballot), 0.0)
     assert (vote.outcome, vote.promised, vote.token) == (VoteOutcome.REFUSED, 200, ballot * 7)
@@ -62,21 +62,21 @@ def test_a_ballot_below_the_promise_is_not_accepted() -> None:
     assert not changes
 
 
-def test_who_accepted_a_ballot_promises_none_below_it() -> None:
+def test_an_acceptor_promises_no_ballot_below_the_accepted_one() -> None:
     registers, _ = acceptor(ROW)
     registers.handle(accept(200), 0.0)
     assert registers.handle(prepare(150), 0.0).outcome is VoteOutcome.REFUSED
     assert registers.handle(accept(150, FIRST), 0.0).outcome is VoteOutcome.REFUSED
 
 
-def test_a_look_tells_and_promises_nothing() -> None:
+def test_a_look_reports_and_promises_nothing() -> None:
     registers, changes = acceptor(replace(ROW, promised=200))
     vote = registers.handle(Look("s1", STORE, 5), 0.0)
     assert vote == Vote("p1", STORE, VoteOutcome.REPORTED, 5, IDENTITY, promised=200, ballot=100, view=FIRST)
     assert not changes
 
 
-def test_whatever_was_voted_is_voted_again_from_the_file(tmp_path: Path) -> None:
+def test_the_file_keeps_everything_for_the_same_votes_later(tmp_path: Path) -> None:
     """What `handle` has noted is all that a later life needs."""
     registers, changes = acceptor(ROW)
     registers.handle(prepare(150), 0.0)
@@ -91,7 +91,7 @@ def test_whatever_was_voted_is_voted_again_from_the_file(tmp_path: Path) -> None
     assert again.handle(prepare(300), 0.0).outcome is VoteOutcome.REFUSED
 
 
-def test_a_vote_of_any_kind_travels() -> None:
+def test_every_kind_of_vote_round_trips() -> None:
     registers, _ = acceptor(ROW)
     for asked in (prepare(150), accept(200), prepare(10), Look("s1", STORE, 1), Look("s1", "1" * 16, 1)):
         vote = registers.handle(asked, 0.0)
@@ -113,7 +113,7 @@ def admit(identity: str = IDENTITY, promised: int = 250, store: str = STORE) -> 
     return Admit("s1", store, 9, identity, promised, 200, NEXT)
 
 
-def test_a_proxy_without_its_row_gets_one_and_votes_from_then_on() -> None:
+def test_a_proxy_without_its_row_gets_one_and_votes_afterwards() -> None:
     registers, changes = acceptor()
     vote = registers.handle(admit(), 0.0)
     assert vote == Vote("p1", STORE, VoteOutcome.REPORTED, 9, IDENTITY, promised=250, ballot=200, view=NEXT)
@@ -122,7 +122,7 @@ def test_a_proxy_without_its_row_gets_one_and_votes_from_then_on() -> None:
     assert registers.handle(prepare(251), 0.0).outcome is VoteOutcome.PROMISED
 
 
-def test_a_promise_below_what_is_accepted_counts_as_one_of_that() -> None:
+def test_a_promise_below_the_accepted_ballot_counts_as_that_ballot() -> None:
     registers, _ = acceptor()
     assert registers.handle(admit(promised=0), 0.0).promised == 200
 
@@ -140,7 +140,7 @@ def test_a_proxy_that_has_its_row_keeps_it() -> None:
     assert not changes
 
 
-def test_there_is_room_for_so_many_registers_and_no_more() -> None:
+def test_registers_beyond_the_limit_are_refused() -> None:
     rows = [replace(ROW, store=f"{number:016x}") for number in range(1, REGISTERS_MAX)]
     registers, _ = acceptor(*rows)
     assert registers.handle(admit(), 0.0).outcome is VoteOutcome.REPORTED
@@ -161,13 +161,13 @@ def test_a_proxy_that_hears_the_primary_does_not_help_to_replace_it() -> None:
 
 
 @pytest.mark.parametrize("kind", ["resume", "remove_from_sync", "add_to_sync", "remove", "handover"])
-def test_whatever_does_not_replace_a_silent_primary_is_helped(kind: str) -> None:
+def test_an_attempt_that_replaces_no_silent_primary_gets_promises(kind: str) -> None:
     registers, _ = acceptor(ROW)
     registers.heard(STORE, A, 100, 10.0)
     assert registers.handle(prepare(200, kind=kind), 10.0).outcome is VoteOutcome.PROMISED
 
 
-def test_a_primary_does_not_hinder_itself() -> None:
+def test_a_primary_does_not_block_itself() -> None:
     registers, _ = acceptor(ROW)
     registers.heard(STORE, A, 100, 10.0)
     assert registers.handle(prepare(200, member=A), 10.0).outcome is VoteOutcome.PROMISED
@@ -183,7 +183,7 @@ def test_a_primary_whose_connection_ended_is_not_heard() -> None:
     assert (vote.outcome, vote.silence_ms) == (VoteOutcome.PROMISED, -1)
 
 
-def test_a_primary_of_a_lower_term_is_told_from_the_one_that_was_heard() -> None:
+def test_a_primary_of_a_lower_term_differs_from_the_one_that_was_heard() -> None:
     registers, _ = acceptor(ROW)
     assert registers.heard(STORE, B, 200, 10.0)
     assert not registers.heard(STORE, A, 100, 11.0)
@@ -193,7 +193,7 @@ def test_a_primary_of_a_lower_term_is_told_from_the_one_that_was_heard() -> None
     assert registers.heard(STORE, A, 300, 12.0)
 
 
-def test_of_a_store_without_a_register_nothing_is_kept() -> None:
+def test_a_store_without_a_register_leaves_no_memory() -> None:
     registers, _ = acceptor(ROW)
     for number in range(1, 1000):
         assert registers.heard(f"{number:016x}", A, 1, 0.0)

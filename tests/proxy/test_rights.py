@@ -1,4 +1,4 @@
-"""What a keyed proxy decides of each message, and that it is what the server's reading of the message would decide."""
+"""The decisions of a keyed proxy agree with the server's reading of each message."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def put(topic: str = "t", sender: str = "ann") -> Put:
         ("s1", put(), Course.DENY, Why.ROLE),
     ],
 )  # fmt: skip
-def test_what_becomes_of_a_request(who: str, message: Message, course: Course, why: Why) -> None:
+def test_a_request_is_forwarded_or_denied_by_its_user(who: str, message: Message, course: Course, why: Why) -> None:
     judge = rights()
     for _ in range(2):  # The second one is found in a table.
         asked = judge.request(user(judge, who), head(message))
@@ -74,7 +74,7 @@ def test_what_becomes_of_a_request(who: str, message: Message, course: Course, w
         assert asked.question == question_of(message)
 
 
-def test_what_was_allowed_once_allows_nothing_that_is_asked_for_in_other_words() -> None:
+def test_a_permission_covers_no_other_question() -> None:
     judge = rights()
     ann = user(judge, "ann")
     for message in (Get("ann", "t", None, 1, 1), Subscribe("ann", "t", 1, 1), put()):
@@ -86,7 +86,7 @@ def test_what_was_allowed_once_allows_nothing_that_is_asked_for_in_other_words()
 
 
 @pytest.mark.parametrize("bad", [b"", b"1-40-0", b"1-40-0-PUT ann t", b"1-40-0-PUT ann t 1 !v=1", b"c\x00\xff"])
-def test_what_cannot_be_read_is_refused(bad: bytes) -> None:
+def test_an_unreadable_request_is_refused(bad: bytes) -> None:
     judge = rights()
     judge.request(user(judge, "ann"), head(put()))
     assert judge.request(user(judge, "ann"), bad).course is Course.REFUSE
@@ -102,7 +102,7 @@ def test_a_request_is_decided_anew_when_the_rules_have_changed() -> None:
     assert judge.request(ann, head(put("u"))).verdict.why is Why.KEY
 
 
-def test_no_table_grows_with_what_strangers_make_up(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_table_grows_with_invented_names(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ASKED_MAX", "TAGS_MAX"):
         monkeypatch.setattr(module, name, 10)
     judge = rights(f"client * {pk('any')} put=* get=* operate\n")
@@ -165,7 +165,7 @@ def test_the_decision_on_a_header_is_the_decision_on_the_message_that_the_server
 # Links with tags
 
 
-def test_an_answer_finds_its_client_as_long_as_the_line_of_its_user_is_the_same() -> None:
+def test_an_answer_finds_its_client_while_its_users_line_is_unchanged() -> None:
     judge = rights()
     ann, link = user(judge, "ann"), b"\x01link of ann's"
     tagged = judge.tagged(ann, link)
@@ -181,7 +181,7 @@ def test_an_answer_finds_its_client_as_long_as_the_line_of_its_user_is_the_same(
     assert judge.answered(b"c" + again) is None
 
 
-def test_an_answer_that_was_asked_for_before_this_process_began_or_by_nobody_goes_to_nobody() -> None:
+def test_an_answer_to_a_request_of_an_earlier_process_or_of_nobody_is_dropped() -> None:
     before, now = rights(generation=7), rights(generation=8)
     tagged = before.tagged(user(before, "ann"), b"link")
     assert now.answered(b"c" + tagged) is None
@@ -190,19 +190,19 @@ def test_an_answer_that_was_asked_for_before_this_process_began_or_by_nobody_goe
 
 
 @given(st.binary(max_size=300))
-def test_no_origin_that_a_server_makes_up_does_harm(origin: bytes) -> None:
+def test_an_invented_origin_of_a_server_does_no_harm(origin: bytes) -> None:
     assert rights().answered(origin) is None
     rights().untagged(origin)
 
 
 @given(st.binary(max_size=255), st.sampled_from(["ann", "ops"]))
-def test_any_link_comes_back_as_it_was(link: bytes, name: str) -> None:
+def test_any_link_is_restored_unchanged(link: bytes, name: str) -> None:
     judge = rights()
     tagged = judge.tagged(user(judge, name), link)
     assert judge.answered(b"c" + tagged) == judge.untagged(tagged) == link
 
 
-def test_a_server_learns_no_link_from_what_passes_through_it() -> None:
+def test_a_server_learns_no_link_from_the_origins_it_sees() -> None:
     judge, link = rights(), b"\x01" + bytes(range(15))
     ann, ops = user(judge, "ann"), user(judge, "ops")
     seen = judge.tagged(ann, link)
@@ -233,7 +233,7 @@ def test_a_server_speaks_for_itself_only() -> None:
 
 
 @given(st.one_of(likely, hostile))
-def test_who_a_server_says_it_is_is_who_the_core_reads(contents: bytes) -> None:
+def test_the_checked_sender_of_a_server_is_the_one_that_the_core_reads(contents: bytes) -> None:
     judge = rights(f"server alice {pk('s1')}\n")
     believed = judge.speaks_for_itself(user(judge, "s1"), pack(1, 0, 0) + contents)
     try:
@@ -246,7 +246,7 @@ def test_who_a_server_says_it_is_is_who_the_core_reads(contents: bytes) -> None:
 # The audit
 
 
-def test_the_audit_is_told_what_is_about_to_be_done() -> None:
+def test_the_audit_gets_the_facts_of_an_operation() -> None:
     said = Operate("pubsub-operator", "s1", "move", "orders", "s2", "tcp://h:1", log="0" * 16)
     assert facts(head(said)) == {
         "action": "move", "target": "s1", "sender": "pubsub-operator", "topic": "orders", "server": "s2",

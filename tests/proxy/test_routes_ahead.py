@@ -1,4 +1,4 @@
-"""The routes file on a full disk: it goes on with the space that it took ahead."""
+"""The routes file on a full disk: it continues in its reserved space."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def topics(first: int, count: int) -> RouteChanges:
     return RouteChanges({ROW.store: replace(ROW, change=first)}, dict(held))
 
 
-def test_a_proxy_whose_disk_is_full_goes_on_with_what_it_has(disk: FullDisk, tmp_path: Path) -> None:
+def test_a_proxy_with_a_full_disk_continues_in_its_reserve(disk: FullDisk, tmp_path: Path) -> None:
     store = opened(tmp_path)
     store.write(topics(0, 10))
     disk.full = True
@@ -70,7 +70,7 @@ def test_a_proxy_whose_disk_is_full_goes_on_with_what_it_has(disk: FullDisk, tmp
     store.close()
 
 
-def test_a_proxy_that_used_up_what_it_had_says_so_and_goes_on_with_space(disk: FullDisk, tmp_path: Path) -> None:
+def test_a_proxy_that_used_up_its_reserve_says_so_and_continues_with_space(disk: FullDisk, tmp_path: Path) -> None:
     store = opened(tmp_path)
     disk.full = True
     with pytest.raises(StoreFull):
@@ -93,7 +93,7 @@ def test_a_proxy_begins_on_a_disk_that_has_no_space_ahead(
     store.close()
 
 
-def test_a_log_that_stays_for_its_space_is_not_given_to_a_file_in_its_place(disk: FullDisk, tmp_path: Path) -> None:
+def test_a_reserved_log_is_not_used_for_a_replaced_file(disk: FullDisk, tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old = opened(tmp_path / "old")

@@ -1,4 +1,4 @@
-"""The routes file: what it survives, and what stops a proxy."""
+"""The routes file: the faults that it survives, and the ones that stop a proxy."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_new_file_remembers_nothing(tmp_path: Path) -> None:
     assert reopened(tmp_path / "made" / "when" / "missing") == Remembered([], [])
 
 
-def test_what_was_written_is_there_again(tmp_path: Path) -> None:
+def test_written_routes_are_read_back(tmp_path: Path) -> None:
     store = RoutesStore(tmp_path)
     store.write(changes(a="1", b="2"))
     store.write(changes(a=None, b="3", c=None))
@@ -66,7 +66,7 @@ def test_a_store_can_be_forgotten(tmp_path: Path) -> None:
     assert reopened(tmp_path) == Remembered([], [])
 
 
-def test_registers_are_there_again_with_their_latest_values(tmp_path: Path) -> None:
+def test_registers_are_read_back_with_their_latest_values(tmp_path: Path) -> None:
     store = RoutesStore(tmp_path)
     store.write(RouteChanges(registers={ROW.store: REGISTER}))
     later = RegisterRow(ROW.store, 11, 11, View(11, B, "tcp://[::1]:2", (A, B), (A, B)), "s1")
@@ -76,7 +76,7 @@ def test_registers_are_there_again_with_their_latest_values(tmp_path: Path) -> N
     assert sorted(reopened(tmp_path).registers, key=lambda row: row.promised) == [other, later]
 
 
-def test_a_file_keeps_its_identity_and_one_that_takes_its_place_has_another(tmp_path: Path) -> None:
+def test_a_file_keeps_its_identity_and_a_replacement_has_another(tmp_path: Path) -> None:
     seen = []
     for _ in range(2):
         store = RoutesStore(tmp_path)
@@ -89,7 +89,7 @@ def test_a_file_keeps_its_identity_and_one_that_takes_its_place_has_another(tmp_
     assert seen[0] == seen[1] != seen[2]
 
 
-def test_a_file_is_made_with_the_identity_that_it_is_given_and_keeps_it(tmp_path: Path) -> None:
+def test_a_file_is_made_with_the_given_identity_and_keeps_it(tmp_path: Path) -> None:
     RoutesStore(tmp_path, identity=A).close()
     store = RoutesStore(tmp_path, identity=B)
     assert store.identity == A
@@ -114,7 +114,7 @@ def test_a_file_of_the_release_before_registers_is_taken_over_and_gets_an_identi
     store.close()
 
 
-def test_a_release_before_registers_refuses_a_file_that_has_them(
+def test_a_release_before_registers_refuses_a_file_with_registers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = RoutesStore(tmp_path)
@@ -205,7 +205,7 @@ def test_a_second_process_is_kept_out(tmp_path: Path) -> None:
     assert reopened(tmp_path).stores == []
 
 
-def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+def test_a_file_of_a_newer_release_is_refused_and_unchanged(tmp_path: Path) -> None:
     store = RoutesStore(tmp_path)
     store.write(changes(a="1"))
     assert store._db is not None
@@ -219,7 +219,7 @@ def test_a_file_of_a_newer_release_is_refused_and_left_as_it_is(tmp_path: Path) 
     db.close()
 
 
-def test_a_file_that_is_no_database_stops_the_proxy_and_says_what_to_do(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_stops_the_proxy_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / FILE_NAME).write_bytes(b"not a database at all" * 300)
     with pytest.raises(
         StoreDamaged, match="put it aside and start the proxy without it, best while every server is running"

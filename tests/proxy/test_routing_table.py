@@ -1,4 +1,4 @@
-"""The routing table by itself: holders, counts, assignment, and what it wants remembered."""
+"""The routing table by itself: holders, counts, assignment, and its changes for the routes file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_topics_just_assigned_count_and_ties_go_to_the_smallest_id(table: Routin
     assert [one.id for one in given if one] == ["s1", "s10", "s2", "s1", "s10", "s2"]
 
 
-def test_topics_are_bounded_and_those_there_may_still_change() -> None:
+def test_topics_are_bounded_and_present_ones_may_still_change() -> None:
     table = RoutingTable(topics_max=2)
     s1, s2 = server(table, "s1"), server(table, "s2")
     assert table.update(s1, {"a": log_id("1"), "b": log_id("1"), "c": log_id("1")}) == 1
@@ -38,7 +38,7 @@ def test_topics_are_bounded_and_those_there_may_still_change() -> None:
     assert table.may_assign("d")
 
 
-def test_a_replaced_list_drops_what_it_does_not_name(table: RoutingTable) -> None:
+def test_a_replaced_list_drops_unnamed_topics(table: RoutingTable) -> None:
     s1 = server(table, "s1")
     table.replace(s1, {"a": log_id("1"), "b": log_id("2")})
     table.replace(s1, {"b": log_id("3"), "c": ""})
@@ -46,7 +46,7 @@ def test_a_replaced_list_drops_what_it_does_not_name(table: RoutingTable) -> Non
     assert table.changes.holders == {("a", s1.store): None, ("b", s1.store): log_id("3")}
 
 
-def test_two_holders_contest_a_topic_until_one_gives_it_up(table: RoutingTable) -> None:
+def test_two_holders_contest_a_topic_until_one_drops_it(table: RoutingTable) -> None:
     s2, s1 = server(table, "s2"), server(table, "s1")
     table.update(s2, {"t": log_id("2")})
     table.update(s1, {"t": log_id("1")})
@@ -81,7 +81,7 @@ def test_an_empty_store_under_a_known_id_does_not_inherit(table: RoutingTable) -
     assert table.named("s1") is new
 
 
-def test_only_a_store_that_holds_nothing_is_evicted(table: RoutingTable) -> None:
+def test_only_a_store_without_topics_is_evicted(table: RoutingTable) -> None:
     s1, s2, s3, s4 = (server(table, name) for name in ("s1", "s2", "s3", "s4"))
     table.update(s1, {"t": log_id("t")})
     s4.overflow = True
@@ -93,7 +93,7 @@ def test_only_a_store_that_holds_nothing_is_evicted(table: RoutingTable) -> None
     assert not table.evict()
 
 
-def test_a_store_that_may_hold_what_is_not_known_here_is_not_evicted(table: RoutingTable) -> None:
+def test_a_store_that_may_hold_unknown_topics_is_not_evicted(table: RoutingTable) -> None:
     """One is awaited, since it was never heard; the other was given a topic just before it went away."""
     s1 = server(table, "s1")
     signs = Liveness(1.0, 3, 0.0)
@@ -107,7 +107,7 @@ def test_a_store_that_may_hold_what_is_not_known_here_is_not_evicted(table: Rout
     assert set(table.servers) == set(table.awaited) == {log_id("a")}
 
 
-def test_what_is_restored_is_remembered_and_dead(table: RoutingTable) -> None:
+def test_restored_servers_are_known_and_dead(table: RoutingTable) -> None:
     rows = [StoreRow(log_id("a"), "s1", 5, 9, "tcp://s1"), StoreRow(log_id("b"), "s2", 1, 1, "tcp://s2")]
     held = [("t", log_id("a"), log_id("x")), ("t", log_id("b"), log_id("y")), ("u", log_id("b"), log_id("z"))]
     table.restore(Remembered(rows, held), 1.0, 3, 0.0)
@@ -150,7 +150,7 @@ def given(receiver: str, log: str, after: int) -> str:
     return f"{receiver}.{log_id(log)},{log_id(receiver)},{after}"
 
 
-def test_the_receiver_of_a_topic_is_its_holder_from_the_giver_s_word_on(table: RoutingTable) -> None:
+def test_the_receiver_of_a_topic_is_its_holder_from_the_givers_report_on(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     table.update(s2, {"t": log_id("t")}, 5)
     table.update(s2, {"t": given("s1", "t", 9)}, 6)
@@ -161,7 +161,7 @@ def test_the_receiver_of_a_topic_is_its_holder_from_the_giver_s_word_on(table: R
     assert table.holders("t") == ()
 
 
-def test_what_the_receiver_has_said_since_counts_more_than_the_giver_s_word(table: RoutingTable) -> None:
+def test_the_receivers_later_announcement_overrides_the_givers_report(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     table.update(s2, {"t": log_id("t")}, 5)
     s1.change = 9
@@ -169,7 +169,7 @@ def test_what_the_receiver_has_said_since_counts_more_than_the_giver_s_word(tabl
     assert table.holders("t") == ()
 
 
-def test_a_receiver_that_was_never_heard_is_a_holder_that_is_dead(table: RoutingTable) -> None:
+def test_a_receiver_that_was_never_heard_is_a_dead_holder(table: RoutingTable) -> None:
     s2 = server(table, "s2")
     table.update(s2, {"t": log_id("t")}, 5)
     table.update(s2, {"t": given("s1", "t", 9)}, 6)
@@ -179,7 +179,7 @@ def test_a_receiver_that_was_never_heard_is_a_holder_that_is_dead(table: Routing
     assert table.changes.stores[log_id("s1")] == holder.row()
 
 
-def test_nobody_is_given_what_was_given_up_there(table: RoutingTable) -> None:
+def test_a_topic_abandoned_at_a_server_is_not_given_to_it(table: RoutingTable) -> None:
     server(table, "s1")
     s2 = server(table, "s2")
     table.update(s2, {"t": log_id("t")}, 5)
@@ -191,7 +191,7 @@ def test_nobody_is_given_what_was_given_up_there(table: RoutingTable) -> None:
 @pytest.mark.parametrize(
     "value", ["s1.x", f"s1.{log_id('t')}", f"s1.{log_id('t')},x,9", f"s1.{log_id('t')},{log_id('s1')},x"]
 )
-def test_a_giver_s_word_that_is_none_says_only_that_the_topic_is_gone(table: RoutingTable, value: str) -> None:
+def test_an_invalid_report_of_a_giver_only_ends_its_hold(table: RoutingTable, value: str) -> None:
     server(table, "s1")
     s2 = server(table, "s2")
     table.update(s2, {"t": log_id("t")}, 5)
@@ -199,7 +199,7 @@ def test_a_giver_s_word_that_is_none_says_only_that_the_topic_is_gone(table: Rou
     assert table.holders("t") == ()
 
 
-def test_a_receiver_that_a_long_roster_left_without_a_name_has_one_when_it_is_given_up(
+def test_a_receiver_without_a_name_in_a_long_directory_has_one_when_it_is_abandoned(
     table: RoutingTable, tmp_path: Path
 ) -> None:
     nameless = StoreRow(log_id("s1"), "", 1, 0, "", heard=False)
@@ -216,7 +216,7 @@ def test_a_receiver_that_a_long_roster_left_without_a_name_has_one_when_it_is_gi
     store.close()
 
 
-def test_the_receiver_of_a_topic_is_its_holder_over_a_restart_until_it_has_said_more(
+def test_the_receiver_stays_holder_over_a_restart_until_its_next_announcement(
     table: RoutingTable, tmp_path: Path
 ) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
@@ -237,7 +237,7 @@ def test_the_receiver_of_a_topic_is_its_holder_over_a_restart_until_it_has_said_
     assert again.holders("t") == ()
 
 
-def test_a_giver_s_word_for_which_there_is_no_room_was_left_out() -> None:
+def test_a_givers_report_beyond_the_limit_was_omitted() -> None:
     table = RoutingTable(topics_max=1)
     s1, s2 = server(table, "s1"), server(table, "s2")
     table.update(s1, {"a": log_id("a")})

@@ -35,7 +35,7 @@ def test_a_put_is_measured_until_its_answer() -> None:
     assert samples.waiting == {}
 
 
-def test_what_is_no_put_is_not_looked_at() -> None:
+def test_a_request_other_than_a_put_is_not_sampled() -> None:
     samples = Samples()
     samples.forwarded(b"c", pack(1, 40, 0) + encode(Get("ann", "t", None, 1, 1))[0], 10.0)
     samples.forwarded(b"d", b"nonsense", 10.0)
@@ -44,7 +44,7 @@ def test_what_is_no_put_is_not_looked_at() -> None:
     assert samples.due == 10.0 + SAMPLE_SECONDS
 
 
-def test_of_a_client_one_put_is_looked_at() -> None:
+def test_one_put_of_each_client_is_sampled() -> None:
     samples = Samples()
     samples.forwarded(b"c", put(40), 10.0)
     samples.forwarded(b"c", put(41, 2), 11.0)
@@ -54,7 +54,7 @@ def test_of_a_client_one_put_is_looked_at() -> None:
     assert seen(samples) == (1, 2.0)
 
 
-def test_the_answer_to_a_later_put_of_the_same_log_says_of_this_one_too() -> None:
+def test_the_answer_to_a_later_put_of_the_same_log_ends_an_earlier_sample() -> None:
     samples = Samples()
     samples.forwarded(b"c", put(40, counter=11, count=10, log=LOG), 10.0)
     samples.answered(b"c", status(41, last=19, log=LOG), 10.5)
@@ -66,7 +66,7 @@ def test_the_answer_to_a_later_put_of_the_same_log_says_of_this_one_too() -> Non
 
 
 @pytest.mark.parametrize("outcome", [Outcome.BUSY, Outcome.FULL, Outcome.MOVED, Outcome.DUPLICATE])
-def test_one_that_is_not_taken_is_given_up(outcome: Outcome) -> None:
+def test_a_sample_of_an_untaken_put_is_given_up(outcome: Outcome) -> None:
     samples = Samples()
     samples.forwarded(b"c", put(40, log=LOG), 10.0)
     samples.answered(b"c", status(39, outcome, log=LOG), 10.1)  # another's
@@ -76,7 +76,7 @@ def test_one_that_is_not_taken_is_given_up(outcome: Outcome) -> None:
     assert samples.waiting == {}
 
 
-def test_an_answer_that_cannot_be_read_says_nothing() -> None:
+def test_an_unreadable_answer_ends_no_sample() -> None:
     samples = Samples()
     samples.forwarded(b"c", put(40), 10.0)
     for head in (b"", b"-", b"1-2", b"0-0-40-STATUS s1"):
@@ -84,7 +84,7 @@ def test_an_answer_that_cannot_be_read_says_nothing() -> None:
     assert b"c" in samples.waiting
 
 
-def test_one_that_is_not_answered_makes_room_for_the_next() -> None:
+def test_an_unanswered_sample_makes_room_for_the_next() -> None:
     samples = Samples()
     samples.forwarded(b"c", put(40), 10.0)
     samples.forwarded(b"c", put(41), 10.0 + PATIENCE_SECONDS)
@@ -92,7 +92,7 @@ def test_one_that_is_not_answered_makes_room_for_the_next() -> None:
     assert (seen(samples), samples.given_up) == ((1, 1.0), 1)
 
 
-def test_there_are_only_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(samples_module, "SAMPLES_MAX", 2)
     samples = Samples()
     for client in (b"a", b"b", b"c"):

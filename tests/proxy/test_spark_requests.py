@@ -1,4 +1,4 @@
-"""What range readers and sinks send is routed by topic like puts and gets; only a read makes no topic."""
+"""Requests of range readers and sinks are routed by topic like puts and gets; only a read makes no topic."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAKING = (
 
 
 @pytest.mark.parametrize("message", [READ, *MAKING], ids=lambda m: type(m).__name__)
-def test_it_goes_to_the_holder_of_its_topic(message: Message) -> None:
+def test_a_request_of_spark_goes_to_the_holder_of_its_topic(message: Message) -> None:
     proxy = Proxy()
     proxy.announce("s1", {"t": "x"})
     proxy.announce("s2", {"u": "y"})
@@ -26,7 +26,7 @@ def test_it_goes_to_the_holder_of_its_topic(message: Message) -> None:
 
 
 @pytest.mark.parametrize("message", MAKING, ids=lambda m: type(m).__name__)
-def test_it_is_assigned_where_nobody_holds_its_topic(message: Message) -> None:
+def test_a_request_of_spark_for_a_new_topic_gets_an_assignment(message: Message) -> None:
     proxy = Proxy()
     proxy.announce("s1", {"u": "y"})
     proxy.announce("s2")
@@ -41,7 +41,7 @@ def test_a_read_makes_no_topic() -> None:
     assert not proxy.core.table.assignments.tentative
 
 
-def test_while_two_hold_a_topic_it_goes_to_the_one_whose_log_it_names() -> None:
+def test_a_request_of_spark_for_a_contested_topic_goes_to_the_log_it_names() -> None:
     proxy = Proxy()
     proxy.announce("s1", {"t": "x"})
     proxy.announce("s2", {"t": "y"})

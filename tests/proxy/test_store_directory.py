@@ -1,4 +1,4 @@
-"""A proxy that has forgotten who is there speaks for all only when it has heard every store of the roster once."""
+"""A proxy with a lost directory speaks for all only after it has heard every store of the directory once."""
 
 from __future__ import annotations
 
@@ -50,13 +50,13 @@ def test_no_topic_is_whole_while_a_store_is_awaited() -> None:
 
 
 @pytest.mark.parametrize("ask", ["put", "subscribe", "get"])
-def test_a_topic_that_is_not_known_is_not_begun_while_a_store_is_awaited(ask: str) -> None:
+def test_an_unknown_topic_is_not_begun_while_a_store_is_awaited(ask: str) -> None:
     stage = forgetful()
     assert getattr(stage, ask)("t").startswith("unavailable server_s2_with_store_")
     assert stage.put("own") == "-> s1"
 
 
-def test_a_topic_that_was_given_out_before_the_roster_was_known_waits_too() -> None:
+def test_a_topic_assigned_before_the_directory_was_known_waits_too() -> None:
     stage = Stage()
     stage.announce("s3", stores="")
     assert stage.put("t") == "-> s3"
@@ -64,7 +64,7 @@ def test_a_topic_that_was_given_out_before_the_roster_was_known_waits_too() -> N
     assert stage.put("t").startswith("unavailable")
 
 
-def test_once_the_store_was_heard_the_proxy_speaks_for_all_also_when_it_is_away_again() -> None:
+def test_a_proxy_that_heard_the_store_speaks_for_all_also_in_its_absence() -> None:
     stage = forgetful()
     stage.announce("s2", {"t": "two"})
     assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
@@ -74,7 +74,7 @@ def test_once_the_store_was_heard_the_proxy_speaks_for_all_also_when_it_is_away_
     assert stage.put("t") == "unavailable server_s2_sends_no_heartbeats"
 
 
-def test_a_part_of_what_a_store_holds_is_not_enough() -> None:
+def test_a_partial_announcement_of_an_awaited_store_is_not_enough() -> None:
     stage = forgetful()
     answer = stage.announce("s2", {"t": "two"}, partial=1)
     assert answer is not None
@@ -82,7 +82,7 @@ def test_a_part_of_what_a_store_holds_is_not_enough() -> None:
     assert stage.whole("s1", "own").outcome is Outcome.UNAVAILABLE
 
 
-def test_a_first_start_waits_for_nobody() -> None:
+def test_a_first_start_awaits_no_store() -> None:
     stage = Stage()
     for server in ("s1", "s2"):
         stage.announce(server, stores="")
@@ -90,13 +90,13 @@ def test_a_first_start_waits_for_nobody() -> None:
     assert stage.put("t") == "-> s1"
 
 
-def test_servers_of_an_older_release_say_nothing_of_a_roster_and_are_served() -> None:
+def test_servers_of_an_older_release_without_a_directory_are_served() -> None:
     stage = Stage()
     stage.announce("s1", {"t": "one"}, stores="")
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
 
 
-def test_who_is_awaited_is_remembered_over_a_restart(tmp_path: Path) -> None:
+def test_an_awaited_store_is_remembered_over_a_restart(tmp_path: Path) -> None:
     stage = forgetful()
     store = RoutesStore(tmp_path)
     store.write(stage.core.table.changes)
@@ -111,7 +111,7 @@ def test_who_is_awaited_is_remembered_over_a_restart(tmp_path: Path) -> None:
     assert third.whole("s1", "own").outcome is Outcome.SUCCESS
 
 
-def test_it_is_said_for_whom_the_proxy_waits() -> None:
+def test_the_warning_names_the_awaited_store() -> None:
     stage = forgetful()
     (line,) = warnings(stage)
     assert line.startswith(f"waiting for server s2 (store {S2}), which this proxy has never heard")
@@ -123,7 +123,7 @@ def test_it_is_said_for_whom_the_proxy_waits() -> None:
 # What servers are told
 
 
-def test_a_server_is_told_of_the_stores_that_it_lacks() -> None:
+def test_a_server_learns_of_the_stores_that_it_lacks() -> None:
     stage = Stage()
     stage.announce("s1", incarnation=4, stores="")
     answer = stage.announce("s2", stores="")
@@ -134,7 +134,7 @@ def test_a_server_is_told_of_the_stores_that_it_lacks() -> None:
     assert answer.stores == ""
 
 
-def test_the_others_are_asked_to_announce_themselves_when_a_store_is_new() -> None:
+def test_other_servers_are_asked_to_announce_themselves_when_a_store_is_new() -> None:
     stage = Stage()
     stage.announce("s1", stores="")
     stage.from_server(b"s2", b"", _periodic("s2"))
@@ -152,7 +152,7 @@ def _periodic(server: str) -> Any:
     return Periodic(server, log_id(server), 1, 1, f"tcp://{server}", PROXIES, 0, 0, {})
 
 
-def test_an_awaited_store_is_told_on_to_others() -> None:
+def test_other_servers_learn_of_an_awaited_store() -> None:
     stage = forgetful()
     answer = stage.announce("s3", stores=store_directory("s1"))
     assert answer is not None
@@ -162,7 +162,7 @@ def test_an_awaited_store_is_told_on_to_others() -> None:
 # Gone
 
 
-def test_a_store_that_an_operator_has_forgotten_is_awaited_no_more() -> None:
+def test_a_store_forgotten_by_an_operator_is_not_awaited() -> None:
     stage = forgetful()
     assert operate(stage, server="s2", store=S2).outcome is Outcome.SUCCESS
     assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
@@ -174,7 +174,7 @@ def test_a_store_that_an_operator_has_forgotten_is_awaited_no_more() -> None:
     assert stage.whole("s1", "own").outcome is Outcome.SUCCESS
 
 
-def test_a_store_that_was_forgotten_is_awaited_no_more_after_a_restart_either(tmp_path: Path) -> None:
+def test_a_forgotten_store_is_not_awaited_after_a_restart_either(tmp_path: Path) -> None:
     stage = forgetful()
     operate(stage, server="s2", store=S2)
     store = RoutesStore(tmp_path)
@@ -185,14 +185,14 @@ def test_a_store_that_was_forgotten_is_awaited_no_more_after_a_restart_either(tm
     assert again.whole("s1", "own").outcome is Outcome.SUCCESS
 
 
-def test_what_is_gone_for_one_server_is_not_awaited_because_another_missed_that() -> None:
+def test_a_store_gone_for_one_server_is_not_awaited_because_of_another() -> None:
     stage = Stage()
     stage.announce("s1", stores=store_directory("s2"))
     stage.announce("s3", stores=store_directory("s1"), gone=format_stores({S2: Known("", 5)}))
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
 
 
-def test_a_store_that_was_started_since_is_in_the_roster_again() -> None:
+def test_a_store_started_after_it_was_forgotten_is_in_the_directory_again() -> None:
     stage = Stage()
     stage.announce("s3", stores=store_directory("s1"), gone=format_stores({S2: Known("", 5)}))
     stage.announce("s1", stores=store_directory("s2", incarnation=6))
@@ -210,7 +210,7 @@ def test_a_store_that_is_heard_or_holds_topics_is_not_forgotten() -> None:
     assert operate(stage, server="s3").outcome is Outcome.REFUSED
 
 
-def test_a_forgotten_store_that_comes_back_is_a_store_like_any_other(tmp_path: Path) -> None:
+def test_a_returned_forgotten_store_is_like_any_other(tmp_path: Path) -> None:
     stage = forgetful()
     operate(stage, server="s2", store=S2)
     store = RoutesStore(tmp_path)
@@ -224,7 +224,7 @@ def test_a_forgotten_store_that_comes_back_is_a_store_like_any_other(tmp_path: P
     assert answer.stores == store_directory("s2", incarnation=2)
 
 
-def test_a_forgotten_store_that_comes_back_without_a_start_is_in_every_roster_again() -> None:
+def test_a_forgotten_store_that_returns_without_a_start_is_in_every_directory_again() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.announce("s2")
@@ -254,7 +254,7 @@ def test_a_forgotten_store_that_comes_back_without_a_start_is_in_every_roster_ag
     assert parse_stores(answer.gone) == {S2: Known("", back[S2].incarnation)}
 
 
-def test_a_drained_server_that_holds_nothing_leaves_the_roster_when_it_leaves() -> None:
+def test_a_drained_server_without_topics_leaves_the_directory_when_it_leaves() -> None:
     stage = Stage()
     stage.announce("s1")
     stage.announce("s2", draining=1)
@@ -264,7 +264,7 @@ def test_a_drained_server_that_holds_nothing_leaves_the_roster_when_it_leaves() 
     assert (answer.stores, answer.gone) == ("", format_stores({S2: Known("", 1)}))
 
 
-def test_a_server_that_may_be_making_a_topic_does_not_leave_it() -> None:
+def test_a_server_that_may_be_making_a_topic_stays_in_the_directory() -> None:
     stage = Stage()
     stage.announce("s2")
     assert stage.put("t") == "-> s2"
@@ -272,7 +272,7 @@ def test_a_server_that_may_be_making_a_topic_does_not_leave_it() -> None:
     assert S2 in stage.core.table.servers
 
 
-def test_a_store_that_is_forgotten_for_want_of_room_is_not_awaited_and_others_are_not_told_that_it_is_gone() -> None:
+def test_a_store_forgotten_for_room_is_neither_awaited_nor_reported_as_gone() -> None:
     stage = Stage(servers_max=2)
     stage.announce("s1")
     stage.announce("s2")
@@ -284,7 +284,7 @@ def test_a_store_that_is_forgotten_for_want_of_room_is_not_awaited_and_others_ar
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
 
 
-def test_whole_says_since_when_all_stores_have_said_what_they_hold() -> None:
+def test_the_answer_to_whole_has_the_time_of_the_last_first_announcement() -> None:
     stage = Stage()
     stage.announce("s1", made=50)
     assert stage.whole("s1", "t").since == 0
@@ -293,7 +293,7 @@ def test_whole_says_since_when_all_stores_have_said_what_they_hold() -> None:
     assert stage.whole("s1", "t").since == 60
 
 
-def test_a_long_roster_is_told_in_parts_that_can_be_read() -> None:
+def test_a_long_directory_is_sent_in_readable_parts() -> None:
     stage = Stage(servers_max=1000)
     started = 1_780_000_000_000
     many = {f"{k:016x}": Known(f"s{k}", started + k) for k in range(1, 401)}
@@ -305,7 +305,7 @@ def test_a_long_roster_is_told_in_parts_that_can_be_read() -> None:
     assert len(parse_stores(answer.stores)) == STORES_MAX
 
 
-def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
+def test_the_directory_of_a_forgotten_store_is_forgotten() -> None:
     stage = Stage(servers_max=2)
     for number in range(20):
         stage.announce(f"s{number}")
@@ -313,7 +313,7 @@ def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
     assert len(stage.core.servers.store_directory._said) <= 3
 
 
-def test_stores_beyond_the_table_that_had_room_later_and_were_forgotten_are_awaited_no_more(
+def test_forgotten_stores_that_were_beyond_the_table_are_not_awaited(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("pubsub.proxy.store_directory.AWAITED_MAX", 2)
@@ -326,7 +326,7 @@ def test_stores_beyond_the_table_that_had_room_later_and_were_forgotten_are_awai
     assert stage.whole("s1", "t").outcome is Outcome.SUCCESS
 
 
-def test_so_many_stores_beyond_the_table_are_noted() -> None:
+def test_stores_beyond_the_table_are_limited() -> None:
     stage = Stage()
     for number in range(12):
         stage.announce("s1", stores=format_stores({f"{number:08x}{k:08x}": Known("x", 1) for k in range(200)}))

@@ -1,4 +1,4 @@
-"""Votes and the disk under them: a proxy that is killed, loses power, or whose disk fails or is full, at any access.
+"""Votes and the disk under them: a proxy under a kill, a power cut, a failing or full disk, at any access.
 
 The proxy's whole turn is as it ships, on sockets of a few lines and the simulation's virtual disk. What was told
 binds the next life; what could not be written is told to nobody.
@@ -162,7 +162,7 @@ def check_bound(told: list[Vote]) -> None:
 
 
 @pytest.mark.parametrize("power", [False, True])
-def test_what_was_told_binds_whoever_is_killed_at_any_access_of_the_disk(power: bool) -> None:
+def test_a_proxy_killed_at_any_disk_access_is_bound_by_its_sent_votes(power: bool) -> None:
     kills = 0
     for access in count():
         disk = fresh()
@@ -188,7 +188,7 @@ def test_what_was_told_binds_whoever_is_killed_at_any_access_of_the_disk(power: 
     assert kills > len(SCRIPT)
 
 
-def test_a_disk_that_fails_at_any_access_ends_the_proxy_before_its_vote_leaves() -> None:
+def test_a_disk_failure_at_any_access_ends_the_proxy_before_its_vote_is_sent() -> None:
     failures = 0
     for access in count():
         disk = fresh()
@@ -203,7 +203,7 @@ def test_a_disk_that_fails_at_any_access_ends_the_proxy_before_its_vote_leaves()
 
 
 @pytest.mark.parametrize("place", range(len(SCRIPT)))
-def test_on_a_full_disk_no_vote_leaves_and_what_was_promised_is_told_when_there_is_room(place: int) -> None:
+def test_no_vote_is_sent_on_a_full_disk_and_a_promise_is_reported_later(place: int) -> None:
     disk = fresh()
     proxy = Proxy(IDENTITY)
     for asked in SCRIPT[:place]:
@@ -223,7 +223,7 @@ def test_on_a_full_disk_no_vote_leaves_and_what_was_promised_is_told_when_there_
     check_bound([vote])
 
 
-def test_a_killed_proxy_on_a_full_disk_is_bound_by_what_it_told_and_by_no_more() -> None:
+def test_a_proxy_killed_on_a_full_disk_is_bound_only_by_its_sent_votes() -> None:
     disk = fresh()
     proxy = Proxy(IDENTITY)
     told = proxy.votes(SCRIPT[0])

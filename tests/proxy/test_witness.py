@@ -1,4 +1,4 @@
-"""A witness at the proxy's core: it votes, says whether a topic is whole, and routes nothing."""
+"""A witness at the proxy's core: it votes, answers whether a topic is whole, and routes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_witness_votes_and_routes_nothing() -> None:
     assert report(pair)["witness"] is True
 
 
-def test_a_witness_says_whether_a_topic_is_whole() -> None:
+def test_a_witness_answers_whether_a_topic_is_whole() -> None:
     """Every proxy has to, and a server cannot tell a witness from another one."""
     stage = Stage(witness=True)
     stage.announce("s1", {"t": "x"})

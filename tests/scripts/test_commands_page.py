@@ -18,7 +18,7 @@ def section(title: str) -> str:
     return found
 
 
-def test_the_page_is_made_from_the_commands_as_they_are() -> None:
+def test_the_page_is_made_from_the_present_commands() -> None:
     assert PAGE.read_text() == page(), "run `python scripts/commands_page.py`"
 
 
@@ -41,7 +41,7 @@ def test_a_section_has_arguments_options_defaults_and_the_settings_that_are_shar
     assert "| `--witness / --no-witness` |" in section("Settings of a proxy")
 
 
-def test_what_help_hides_is_left_out() -> None:
+def test_hidden_options_are_omitted() -> None:
     assert "--lifeline" not in page()
     assert "--directory" not in page()
 

@@ -1,4 +1,4 @@
-"""The demo itself, on a short input: processes are killed, and what it says of the outcome is true."""
+"""The demo itself, on a short input: processes are killed, and its statement of the outcome is true."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_one_of_each_role_is_killed_and_each_line_is_delivered_once(tmp_path: Pa
 
 
 @pytest.mark.faults
-def test_with_keys_it_is_the_same(tmp_path: Path) -> None:
+def test_the_demo_with_keys_has_the_same_result(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(300)))
     done = demo(tmp_path / "lines", "--keys")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -44,9 +44,7 @@ def test_with_keys_it_is_the_same(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("keys", [(), ("--keys",)])
-def test_with_a_standby_the_primarys_host_is_lost_for_good_and_nobody_waits_long(
-    tmp_path: Path, keys: tuple[str, ...]
-) -> None:
+def test_a_demo_with_a_standby_survives_the_loss_of_the_primarys_host(tmp_path: Path, keys: tuple[str, ...]) -> None:
     (tmp_path / "lines").write_text("".join(f"line {number}\n" for number in range(2000)))
     done = demo(tmp_path / "lines", "--standby", *keys)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -59,7 +57,7 @@ def test_with_a_standby_the_primarys_host_is_lost_for_good_and_nobody_waits_long
 
 
 @pytest.mark.faults
-def test_a_single_record_sees_all_four_die(tmp_path: Path) -> None:
+def test_a_single_record_survives_the_death_of_all_four_roles(tmp_path: Path) -> None:
     (tmp_path / "lines").write_text("alone\n")
     done = demo(tmp_path / "lines")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -68,7 +66,7 @@ def test_a_single_record_sees_all_four_die(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults
-def test_without_a_file_it_publishes_a_shops_day_and_shows_on_a_terminal_how_far_it_is() -> None:
+def test_a_demo_without_a_file_publishes_a_day_of_a_shop_and_shows_its_progress() -> None:
     leader, terminal = os.openpty()
     command = [sys.executable, str(DEMO), "--records", "600", "--seed", "3"]
     environment = {**os.environ, "COLUMNS": "80"}
@@ -87,7 +85,7 @@ def test_without_a_file_it_publishes_a_shops_day_and_shows_on_a_terminal_how_far
 
 
 @pytest.mark.parametrize("content", [None, ""])
-def test_an_input_that_is_none_is_one_line(tmp_path: Path, content: str | None) -> None:
+def test_an_invalid_input_is_one_line(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "lines").write_text(content)
     done = demo(tmp_path / "lines")

@@ -1,4 +1,4 @@
-"""The checker of the demo is alive: it objects to every way in which the outcome can be wrong."""
+"""The checker of the demo finds every way in which the outcome can be wrong."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def elsewhere(rows: list[Row]) -> None:
         (elsewhere, {"lost": 1, "foreign": 1}),
     ],
 )
-def test_it_objects(fault: Callable[[list[Row]], None], counts: dict[str, int], tmp_path: Path) -> None:
+def test_the_check_finds_each_fault(fault: Callable[[list[Row]], None], counts: dict[str, int], tmp_path: Path) -> None:
     rows = right_rows()
     fault(rows)
     found = verdict(tmp_path, rows)
@@ -93,11 +93,11 @@ def test_a_loss_and_a_double_do_not_make_up_for_each_other(tmp_path: Path) -> No
     assert not found.right
 
 
-def test_it_objects_when_not_all_was_put(tmp_path: Path) -> None:
+def test_the_check_finds_an_incomplete_publication(tmp_path: Path) -> None:
     assert not verdict(tmp_path, right_rows(), put=9).right
 
 
-def test_it_objects_when_nothing_was_delivered(tmp_path: Path) -> None:
+def test_the_check_finds_that_nothing_was_delivered(tmp_path: Path) -> None:
     found = verdict(tmp_path, [])
     assert not found.right
     assert found.total("lost") == 10

@@ -8,7 +8,7 @@ from typing import Any
 from demo_input import Item, from_file, from_shop, number_of, save, saved
 
 
-def test_lines_go_to_the_topic_of_their_repository_or_to_the_one_named(tmp_path: Path) -> None:
+def test_lines_go_to_the_topic_of_their_repository_or_to_the_named_one(tmp_path: Path) -> None:
     lines = [
         json.dumps({"repository": "zeromq/pyzmq", "commit": "1"}),
         "plain text\twith a tab",
@@ -33,7 +33,7 @@ def test_a_compressed_file_is_the_same(tmp_path: Path) -> None:
     assert [body for _, body in from_file(tmp_path / "plain", "t")] == [b"0\ta", b"1\tb", b"2\t", b"3\tc"]
 
 
-def test_the_publisher_reads_back_what_was_saved(tmp_path: Path) -> None:
+def test_the_publisher_reads_the_saved_input_back(tmp_path: Path) -> None:
     items = [Item("a/b", b"0\t\x00\xffx"), Item("c", b"1\t\t")]
     save(items, tmp_path / "input")
     assert list(saved(tmp_path / "input")) == items

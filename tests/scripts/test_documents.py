@@ -1,4 +1,4 @@
-"""What the documents and docstrings point to is there."""
+"""The targets of references in documents and docstrings exist."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_a_citation_of_a_page_a_section_or_a_rule_that_is_gone_is_found() -> Non
     assert missing("docs/architecture.md, *Merge*") == ["docs/architecture.md, *Merge*"]
 
 
-def test_a_link_that_is_named_after_a_rule_leads_to_its_section() -> None:
+def test_a_link_named_after_a_rule_leads_to_its_section() -> None:
     places = {(rule.name, rule.page): anchor(rule.heading) for rule in rules()}
     lost, linked = [], 0
     for page in files("*.md"):

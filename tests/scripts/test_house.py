@@ -90,7 +90,7 @@ def folders() -> list[str]:
 
 
 @pytest.mark.parametrize("folder", folders())
-def test_the_rooms_of_a_folder_import_in_one_direction(folder: str) -> None:
+def test_the_modules_of_a_folder_import_in_one_direction(folder: str) -> None:
     """A room is a module or a folder right in this one; imports for the type checker count."""
 
     def room(module: str) -> str:

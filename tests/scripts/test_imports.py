@@ -1,4 +1,4 @@
-"""What imports what, type-checking imports included: which modules are pure is complete, and circles only get fewer."""
+"""The graph of imports, for type checks too: the list of pure modules is complete, and circles only get fewer."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def impure(module: str) -> bool:
     return False
 
 
-def test_every_module_is_in_the_list_of_cores_or_imports_what_a_core_may_not() -> None:
+def test_every_module_is_a_listed_core_or_imports_something_forbidden_to_cores() -> None:
     """So that a pure module cannot stay out of the list, where nothing keeps it pure."""
     forgotten = [
         module
@@ -109,7 +109,7 @@ def circles(arrows: dict[str, set[str]]) -> list[set[str]]:
     return found
 
 
-def test_no_module_more_is_in_a_circle() -> None:
+def test_no_further_module_is_in_a_circle_of_imports() -> None:
     known = modules().keys()
     arrows = {module: set(imports(module) & known - {module}) for module in known}
     found: dict[str, int] = {}
@@ -120,7 +120,7 @@ def test_no_module_more_is_in_a_circle() -> None:
     assert found == CIRCLES, f"these go round: {circles(arrows)}; where there are fewer now, say so in CIRCLES"
 
 
-def test_a_circle_is_seen() -> None:
+def test_a_circle_is_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [{"b", "c"}]
 
 

@@ -20,7 +20,7 @@ def test_every_extra_is_in_the_page_and_no_other() -> None:
     assert all(name in installed.split(",") for name, installed in rows)
 
 
-def test_nothing_says_that_an_index_has_it() -> None:
+def test_no_page_claims_that_an_index_has_the_package() -> None:
     places = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "pubsub").rglob("*.py")]
     found = [
         f"{path.relative_to(ROOT)}: {line}"
@@ -31,7 +31,7 @@ def test_nothing_says_that_an_index_has_it() -> None:
     assert not found
 
 
-def test_the_extras_that_errors_and_pages_name_are_there() -> None:
+def test_the_extras_in_errors_and_pages_exist() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     places = [*(ROOT / "docs").rglob("*.md"), *(ROOT / "pubsub").rglob("*.py")]
     named = {

@@ -1,4 +1,4 @@
-"""The list of mistakes fits the code, and `scripts/mutate` tells what catches one."""
+"""The list of mistakes fits the code, and `scripts/mutate` names the test that catches one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mutate import ROOT, Mutant, Unfit, applied, check, load
 MISTAKE = Mutant("one", "pubsub/base/intervals.py", "old", "new", "it is wrong")
 
 
-def test_every_mistake_stands_in_the_code_once_and_makes_a_program() -> None:
+def test_every_mistake_fits_the_code_once_and_compiles() -> None:
     mutants = load()
     assert check(mutants) == []
     assert len({one.name for one in mutants}) == len(mutants)
@@ -31,7 +31,7 @@ def test_a_mistake_that_does_not_fit_is_an_error_that_says_so(source: str) -> No
 
 
 @pytest.mark.slow
-def test_a_mistake_is_made_in_a_copy_and_what_catches_it_is_named() -> None:
+def test_a_mistake_is_made_in_a_copy_and_its_test_is_named() -> None:
     (mutant,) = [one for one in load() if one.name == "the milliseconds of before are used again"]
     before = (ROOT / mutant.file).stat()
     command = [sys.executable, str(Path("scripts", "mutate.py")), "--only", mutant.name, "--no-simulate"]

@@ -1,4 +1,4 @@
-"""What is uploaded is what was meant: built as a user's tools build it, installed where nothing else is, and used."""
+"""The uploaded files are the intended ones: built by a user's tools, installed in an empty environment, and used."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_the_source_distribution_has_what_its_readme_names(sdist: Path) -> None:
+def test_the_source_distribution_has_the_files_that_its_readme_names(sdist: Path) -> None:
     for name in re.findall(r"\]\((?!\w+:)([^)#]+)\)", (sdist / "README.md").read_text()):
         assert (sdist / name).exists(), name
     for name in (
@@ -103,7 +103,7 @@ def test_the_source_distribution_has_what_its_readme_names(sdist: Path) -> None:
     assert [name for name in tracked.stdout.splitlines() if not (sdist / name).exists()] == []
 
 
-def test_the_wheel_has_the_package_and_nothing_else(wheel: Path) -> None:
+def test_the_wheel_has_only_the_package(wheel: Path) -> None:
     with ZipFile(wheel) as packed:
         tops = {name.split("/")[0] for name in packed.namelist()}
         assert {top for top in tops if not top.endswith(".dist-info")} == {"pubsub", "pyspark_pubsub.py"}
@@ -130,7 +130,7 @@ def test_the_distributions_have_the_version_of_the_project_and_of_the_changelog(
     assert next(name for name in sections if name != "Unreleased").split()[0] == version
 
 
-def test_the_page_of_an_index_has_no_link_that_leads_nowhere(wheel: Path) -> None:
+def test_every_link_on_the_page_for_an_index_works(wheel: Path) -> None:
     metadata = message_from_string(metadata_of(wheel))
     page = metadata.get_payload()
     assert metadata["Description-Content-Type"] == "text/markdown"
@@ -150,7 +150,7 @@ def test_links_become_absolute_where_the_repository_has_an_address() -> None:
     ).replace("[docs/a.md](docs/a.md#b)", "docs/a.md (`docs/a.md#b`)")
 
 
-def test_a_picture_is_left_out_where_it_cannot_be_seen() -> None:
+def test_a_picture_without_a_public_address_is_omitted() -> None:
     assert index_page("![The page](docs/page.png)", None) == ""
     assert (
         index_page("![The page](docs/page.png)", "https://x.invalid/r")
@@ -171,7 +171,7 @@ with embedded() as cluster, cluster.client("c") as client:
 
 
 @pytest.mark.slow
-def test_the_wheel_works_where_nothing_else_is(python: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_without_the_repository(python: Path, tmp_path: Path) -> None:
     command = python.with_name("pubsub")
     assert re.fullmatch(r"pubsub \d+\.\d+\.\d+\n", run(command, "--version", cwd=tmp_path))
     assert "exactly-once" in run(command, "--help", cwd=tmp_path)

@@ -1,4 +1,4 @@
-"""What a person who has only Python, git and pip relies on."""
+"""The assumptions of a person who has only Python, git and pip."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_constraints_are_exact_versions_and_name_no_place() -> None:
     assert "://" not in (ROOT / "constraints.txt").read_text()
 
 
-def test_constraints_pin_everything_that_is_needed_and_what_that_needs() -> None:
+def test_constraints_pin_all_direct_and_indirect_requirements() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     wanted = [*project["project"]["dependencies"], *project["project"]["optional-dependencies"]["dev"]]
     wanted += project["build-system"]["requires"]
@@ -98,7 +98,7 @@ def test_every_test_that_a_mark_takes_out_of_one_part_is_in_the_part_of_that_mar
     assert outside == set(elsewhere.split())
 
 
-def test_each_folder_of_a_part_of_its_own_is_left_out_of_the_rest_and_run() -> None:
+def test_each_folder_with_its_own_part_is_excluded_from_the_rest_and_run() -> None:
     script = (ROOT / "scripts/test").read_text()
     (apart,) = re.findall(r"^apart=\((.*)\)$", script, re.MULTILINE)
     groups = dict(re.findall(r"^(of_\w+)=\((.*)\)$", script, re.MULTILINE))
@@ -110,7 +110,7 @@ def test_each_folder_of_a_part_of_its_own_is_left_out_of_the_rest_and_run() -> N
         assert len(re.findall(rf'^    part .* pytest "\$\{{{name}\[@\]\}}" -m "\$rest"', script, re.MULTILINE)) == 2
 
 
-def test_what_is_in_the_second_part_of_spark_is_left_out_of_the_first() -> None:
+def test_the_second_part_of_spark_is_excluded_from_the_first() -> None:
     script = (ROOT / "scripts/test").read_text()
     (apart,) = re.findall(r"^spark_apart=\((.*)\)$", script, re.MULTILINE)
     assert [path for path in apart.split() if not (ROOT / path).is_file()] == []
@@ -118,7 +118,7 @@ def test_what_is_in_the_second_part_of_spark_is_left_out_of_the_first() -> None:
 
 
 @pytest.mark.parametrize("room", ["proxy", "server", "client", "config"])
-def test_the_rooms_are_seen_at_the_top_level(room: str) -> None:
+def test_the_links_at_the_top_level_exist(room: str) -> None:
     assert (ROOT / room).is_symlink()
     assert (ROOT / room).resolve() == ROOT / "pubsub" / room
 
@@ -146,7 +146,7 @@ def tracked(*patterns: str) -> set[Path]:
     return {ROOT / line for line in said.stdout.splitlines()}
 
 
-def test_linter_and_formatter_look_at_every_python_file() -> None:
+def test_linter_and_formatter_check_every_python_file() -> None:
     ruff = Path(sys.executable).parent / "ruff"
     said = subprocess.run([ruff, "check", "--show-files", "."], cwd=ROOT, check=True, capture_output=True, text=True)
     seen = {Path(line) for line in said.stdout.splitlines()}
@@ -155,7 +155,7 @@ def test_linter_and_formatter_look_at_every_python_file() -> None:
     assert "exclude" not in tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"].get("format", {})
 
 
-def test_the_type_checker_looks_at_every_module_of_the_package() -> None:
+def test_the_type_checker_checks_every_module_of_the_package() -> None:
     # What `mypy` looks at when it is called as scripts/test calls it, by its own word, without having it look.
     program = (
         "from mypy.main import process_options; print(*(source.path for source in process_options([])[0]), sep='\\n')"

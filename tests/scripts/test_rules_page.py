@@ -13,7 +13,7 @@ SENTENCE_WORDS_MAX = 30
 LISTS = ("rules.md", "terms.md")
 
 
-def test_the_page_is_made_from_the_rules_as_they_are() -> None:
+def test_the_page_is_made_from_the_present_rules() -> None:
     assert PAGE.read_text() == page(), "run `python scripts/rules_page.py`"
 
 

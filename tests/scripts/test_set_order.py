@@ -121,11 +121,11 @@ def findings(trees: dict[str, ast.Module]) -> list[str]:
     return sorted(found)
 
 
-def test_no_core_goes_through_a_set_in_its_order() -> None:
+def test_no_core_iterates_over_a_set_in_its_order() -> None:
     assert findings(cores()) == [], "sort them, or keep them in a dict"
 
 
-def test_a_set_that_is_gone_through_is_seen() -> None:
+def test_an_iteration_over_a_set_is_found() -> None:
     program = """
 class One:
     marked: set[str]

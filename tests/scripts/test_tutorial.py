@@ -1,4 +1,4 @@
-"""docs/tutorial.md, typed from top to bottom: its files are saved, its commands run, and print what it shows."""
+"""docs/tutorial.md, typed from top to bottom: its files are saved, its commands run, and print the shown output."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def steps() -> list[tuple[str, str]]:
     return [step for session in SESSIONS for step in STEP.findall(session)]
 
 
-def test_nothing_of_the_page_is_left_out() -> None:
+def test_no_line_of_the_page_is_omitted() -> None:
     assert NAMES == ["billing.py", "shop.py", "together.py"]
     assert PAGE.count("```") == 2 * (len(NAMES) + len(SESSIONS)) == 2 * len(FENCED.findall(PAGE))
     assert len(steps()) == sum(line.startswith("$ ") for line in PAGE.splitlines()) == 16
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_as_typed_and_prints_what_it_shows(tmp_path: Path) -> None:
+def test_the_tutorial_runs_as_typed_and_prints_the_shown_output(tmp_path: Path) -> None:
     for name, source in zip(NAMES, PROGRAMS, strict=True):
         (tmp_path / name).write_text(source)
     (tmp_path / "bin").mkdir()

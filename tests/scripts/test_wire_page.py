@@ -10,7 +10,7 @@ from pubsub.protocol.messages import Message, Put
 from pubsub.protocol.wire import BY_CLASS
 
 
-def test_the_page_is_made_from_the_messages_as_they_are() -> None:
+def test_the_page_is_made_from_the_present_messages() -> None:
     assert PAGE.read_text() == page(), "run `python scripts/wire_page.py`"
 
 

@@ -142,7 +142,7 @@ def comments(path: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("room", ROOMS)
-def test_docstrings_and_comments_of_a_room_have_few_relative_words(room: str) -> None:
+def test_docstrings_and_comments_of_a_folder_have_few_relative_words(room: str) -> None:
     place = ROOT / "pubsub" / room
     texts = [text for path in ([place] if place.is_file() else sorted(place.rglob("*.py"))) for text in comments(path)]
     count = sum(len(words(text)) for text in texts)
@@ -150,7 +150,7 @@ def test_docstrings_and_comments_of_a_room_have_few_relative_words(room: str) ->
     assert len(RELATIVE.findall("\n".join(texts))) < RELATIVE_PER_THOUSAND_MAX * max(count, 500) / 1000, found
 
 
-def test_code_and_links_do_not_count_and_cells_and_items_are_sentences_of_their_own() -> None:
+def test_code_and_links_do_not_count_and_cells_and_items_are_sentences() -> None:
     page = (
         "# Who\n\n```\nwhat who\n```\n\nOne [what](who.md) `whose`. Two\nlines.\n\n"
         "| a | whoever |\n|---|---|\n* first\n* second one\n"

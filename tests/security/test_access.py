@@ -1,4 +1,4 @@
-"""Access: every decision, what a change of the rules does to it, and that a slow, plain reading of the rules agrees."""
+"""Access: every decision, the effects of changed rules, and the agreement with a slow, plain reading of the rules."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ ALICE, SPARK = user("client", "alice"), user("client", "spark-*", "spark")
         (user("client", "look"), "status", "look", "", ""),
     ],
 )
-def test_what_is_allowed(who: str, operation: str, sender: str, topic: str, name: str) -> None:
+def test_an_allowed_operation_is_allowed(who: str, operation: str, sender: str, topic: str, name: str) -> None:
     assert opened().decide(who, operation, sender, topic, name) == (True, Why.NONE, "")
 
 
@@ -78,7 +78,7 @@ def test_what_is_allowed(who: str, operation: str, sender: str, topic: str, name
         ("alice", "put", "alice", "audit", "", Why.KEY, "this key is not authorized any more"),
     ],
 )
-def test_what_is_denied_and_what_is_said(
+def test_a_denied_operation_has_its_reason_and_its_text(
     who: str, operation: str, sender: str, topic: str, name: str, why: Why, text: str
 ) -> None:
     verdict = opened().decide(who, operation, sender, topic, name)
@@ -103,7 +103,7 @@ def test_what_is_denied_and_what_is_said(
         ("other", "spark-1", "orders", ""),
     ],
 )
-def test_what_cannot_be_a_name_never_meets_a_pattern(operation: str, sender: str, topic: str, name: str) -> None:
+def test_an_invalid_name_never_matches_a_pattern(operation: str, sender: str, topic: str, name: str) -> None:
     access = opened(f"client * {pk('all')} put=* get=* names=* call=* serve=* status operate\n")
     verdict = access.decide(user("client", "*", "all"), operation, sender, topic, name)
     assert (verdict.allowed, verdict.why) == (False, Why.FORM)
@@ -111,7 +111,7 @@ def test_what_cannot_be_a_name_never_meets_a_pattern(operation: str, sender: str
     assert access._decisions == {}
 
 
-def test_as_many_decisions_are_kept_as_the_limit_says_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kept_decisions_stay_within_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DECISIONS_MAX", 10)
     access = opened()
     for number in range(25):
@@ -188,7 +188,7 @@ def test_rules_that_mean_the_same_change_nothing() -> None:
     assert access.may_be_answered(ALICE, 1)
 
 
-def test_who_is_taken_out_is_denied_from_the_next_question_on() -> None:
+def test_a_removed_user_is_denied_from_the_next_question_on() -> None:
     access = opened()
     assert access.decide(ALICE, "put", "alice", "audit", "").allowed
     went = access.replace(parse("".join(line for line in RULES.splitlines(True) if "alice" not in line).encode())).went
@@ -197,7 +197,7 @@ def test_who_is_taken_out_is_denied_from_the_next_question_on() -> None:
     assert access.user(key("alice")) is None
 
 
-def test_what_was_asked_before_the_askers_line_changed_is_not_answered() -> None:
+def test_a_request_from_before_a_change_of_its_users_line_is_not_answered() -> None:
     access = opened()
     asked = access.generation
     access.replace(parse(RULES.replace("put=orders/*,audit get=orders/*", "put=orders/*").encode()))
@@ -206,7 +206,7 @@ def test_what_was_asked_before_the_askers_line_changed_is_not_answered() -> None
     assert access.may_be_answered(SPARK, asked), "nobody notices whose line is the same"
 
 
-def test_who_was_taken_out_and_is_let_in_again_gets_no_answer_to_what_was_asked_before() -> None:
+def test_a_user_removed_and_authorized_again_gets_no_answer_to_earlier_requests() -> None:
     access = opened()
     asked = access.generation
     access.replace(parse("".join(line for line in RULES.splitlines(True) if "alice" not in line).encode()))
@@ -226,7 +226,7 @@ def test_a_second_key_of_a_client_does_not_touch_the_first() -> None:
     assert access.decide(user("client", "alice", "new"), "put", "alice", "audit", "").allowed
 
 
-def test_what_was_asked_of_an_earlier_process_is_not_answered() -> None:
+def test_a_request_to_an_earlier_process_is_not_answered() -> None:
     assert not Access(parse(RULES.encode()), generation=100).may_be_answered(ALICE, 99)
 
 
@@ -241,5 +241,5 @@ def test_what_was_asked_of_an_earlier_process_is_not_answered() -> None:
         ("s1", ""),
     ],
 )
-def test_which_server_a_user_is(who: str, server: str) -> None:
+def test_the_server_of_a_user_is_known(who: str, server: str) -> None:
     assert opened().server(who) == server

@@ -1,4 +1,4 @@
-"""The audit file: what is in it, how much of it strangers can cause, and what happens when it cannot be written."""
+"""The audit file: its content, the share that strangers can cause, and the handling of a failing disk."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def cut_short(size: int) -> Iterator[None]:
         signal.signal(signal.SIGXFSZ, handler)
 
 
-def test_a_line_says_when_whose_and_what_and_leaves_out_what_is_not_known(tmp_path: Path) -> None:
+def test_a_line_has_its_time_process_and_facts_and_omits_unknown_ones(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit", "proxy p1")
     audit.write(1_700_000_000.1234, "entered", user="client:ann#00000000", address="10.0.0.1", reason="", topic=None)
     audit.close()
@@ -44,7 +44,7 @@ def test_a_line_says_when_whose_and_what_and_leaves_out_what_is_not_known(tmp_pa
     ]  # fmt: skip
 
 
-def test_what_stands_there_already_stays_and_only_its_owner_can_read_it(tmp_path: Path) -> None:
+def test_earlier_lines_stay_and_only_the_owner_can_read_the_file(tmp_path: Path) -> None:
     for _ in range(2):
         audit = Audit(tmp_path / "audit", "proxy p1")
         audit.write(1.0, "reload")
@@ -66,7 +66,7 @@ def test_a_flood_of_one_kind_is_a_number_and_leaves_room_for_other_kinds(tmp_pat
     assert lines(tmp_path / "audit")[-1]["key"] == "after"
 
 
-def test_a_clock_that_goes_back_does_not_silence_it(tmp_path: Path) -> None:
+def test_a_clock_that_goes_back_does_not_silence_the_audit(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit", "proxy p1")
     for wall in (1000.0, 10.0):
         for _ in range(LINES_A_MINUTE_MAX):
@@ -74,7 +74,7 @@ def test_a_clock_that_goes_back_does_not_silence_it(tmp_path: Path) -> None:
     assert len(lines(tmp_path / "audit")) == 2 * LINES_A_MINUTE_MAX
 
 
-def test_what_must_be_written_is_never_left_out(tmp_path: Path) -> None:
+def test_required_lines_are_never_omitted(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit", "proxy p1")
     assert all(audit.must_write(1.0, "operate", action="forget") for _ in range(LINES_A_MINUTE_MAX + 10))
     assert len(lines(tmp_path / "audit")) == LINES_A_MINUTE_MAX + 10
@@ -90,12 +90,12 @@ def test_a_file_that_was_renamed_to_be_kept_is_begun_anew(tmp_path: Path) -> Non
     assert [line["what"] for line in lines(tmp_path / "audit")] == ["refused"]
 
 
-def test_one_that_cannot_be_written_at_the_start_is_a_clear_error(tmp_path: Path) -> None:
+def test_an_unwritable_audit_at_the_start_is_a_clear_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"audit file .*/none/audit: No such file or directory"):
         Audit(tmp_path / "none" / "audit", "proxy p1")
 
 
-def test_one_that_can_not_be_written_any_more_says_so_until_it_can(tmp_path: Path) -> None:
+def test_an_unwritable_audit_reports_so_until_it_is_writable(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     audit = Audit(folder / "audit", "proxy p1")
@@ -134,13 +134,13 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "other").exists()
 
 
-def test_a_line_cannot_be_made_to_look_like_two(tmp_path: Path) -> None:
+def test_a_line_cannot_look_like_two(tmp_path: Path) -> None:
     audit = Audit(tmp_path / "audit", "proxy p1")
     audit.write(1.0, "denied", topic='x"}\n{"what": "entered"', user="\u2028\x00")
     assert [line["what"] for line in lines(tmp_path / "audit")] == ["denied"]
 
 
-def test_without_a_file_nothing_is_written_and_nothing_is_missing() -> None:
+def test_an_audit_without_a_file_writes_nothing_and_misses_nothing() -> None:
     audit = Audit(None, "proxy p1")
     audit.write(1.0, "entered")
     audit.reopen()
@@ -161,7 +161,7 @@ def test_a_line_that_an_earlier_process_could_write_in_part_only_spoils_no_other
     assert json.loads(whole)["action"] == "forget"
 
 
-def test_a_new_file_does_not_begin_with_the_end_of_a_line_that_was_torn(tmp_path: Path) -> None:
+def test_a_new_file_does_not_begin_with_the_rest_of_an_incomplete_line(tmp_path: Path) -> None:
     path = tmp_path / "audit"
     audit = Audit(path, "proxy p1")
     with cut_short(20):

@@ -1,4 +1,4 @@
-"""The file of who is authorized: what it may say, where it is refused, and what two versions differ in."""
+"""The access list: its valid and invalid lines, and the differences of two versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def lines(text: str) -> tuple[Line, ...]:
     return parse(text.encode()).lines
 
 
-def test_the_example_of_the_documentation() -> None:
+def test_the_example_of_the_documentation_is_read() -> None:
     found = parse(EXAMPLE.encode())
     assert [(line.role, str(line.id), line.rights, line.number) for line in found.lines] == [
         ("proxy", "p1", (), 2),
@@ -47,14 +47,14 @@ def test_the_example_of_the_documentation() -> None:
     assert found.by_user[f"client:alice#{fingerprint(key('alice'))}"].key == key("alice")
 
 
-def test_who_has_two_keys_is_found_by_both_and_patterns_are_looked_through() -> None:
+def test_an_id_with_two_keys_is_found_by_both_and_patterns_are_not_ids() -> None:
     found = parse(f"server s1 {pk('a')}\nserver s1 {pk('b')}\nclient s* {pk('c')}\n".encode())
     assert found.keys_of(Role.SERVER, "s1") == (key("a"), key("b"))
     assert found.keys_of(Role.CLIENT, "s1") == (key("c"),)
     assert found.keys_of(Role.SERVER, "s2") == ()
 
 
-def test_comments_and_ends_of_lines_of_any_kind() -> None:
+def test_comments_and_line_ends_of_any_kind_are_read() -> None:
     text = f"# ünïcode\n\r\n  \t \nclient a {pk('a')} put=x # put=y\u2028client b {pk('b')}\r\n#"
     (line,) = lines(text + "\n")
     assert line.rights == ("put=x",)
@@ -134,19 +134,19 @@ def test_a_wrong_line_is_refused_with_its_number_and_the_reason(line: str, reaso
         ),
     ],
 )
-def test_a_file_that_cannot_be_is_refused_as_a_whole(content: bytes, line: int, reason: str) -> None:
+def test_an_impossible_file_is_refused_completely(content: bytes, line: int, reason: str) -> None:
     with pytest.raises(AuthorizedRefused) as raised:
         parse(content)
     assert raised.value.line == line
     assert reason in str(raised.value)
 
 
-def test_as_many_lines_as_are_allowed_are_read() -> None:
+def test_as_many_lines_as_allowed_are_read() -> None:
     text = "".join(f"client c{number} {pk(str(number))} put=*\n" for number in range(authorized.AUTHORIZED_LINES_MAX))
     assert len(lines(text)) == authorized.AUTHORIZED_LINES_MAX
 
 
-def test_two_keys_of_an_id_that_could_not_be_told_apart_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_keys_of_an_id_with_equal_fingerprints_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(authorized, "fingerprint", lambda key: "00000000")
     assert len(lines(f"client a {pk('a')}\nclient b {pk('b')}\n")) == 2
     with pytest.raises(AuthorizedRefused, match="line 2: another key of this ID, in line 1, has its fingerprint"):
@@ -163,7 +163,7 @@ def test_any_bytes_are_a_file_or_are_refused(content: bytes) -> None:
 
 
 @given(st.integers(0, len(EXAMPLE) - 1), st.integers(0, 255))
-def test_a_byte_that_changes_makes_another_file_or_none(place: int, byte: int) -> None:
+def test_a_changed_byte_makes_a_different_file_or_an_invalid_one(place: int, byte: int) -> None:
     content = bytearray(EXAMPLE.encode())
     content[place] = byte
     try:
@@ -174,7 +174,7 @@ def test_a_byte_that_changes_makes_another_file_or_none(place: int, byte: int) -
 
 
 @given(st.integers(0, len(EXAMPLE) - 1))
-def test_a_file_that_is_cut_short_allows_nobody_more(length: int) -> None:
+def test_a_truncated_file_authorizes_nobody_else(length: int) -> None:
     whole = set(parse(EXAMPLE.encode()).lines)
     try:
         found = parse(EXAMPLE.encode()[:length])
@@ -216,7 +216,7 @@ def written(found: tuple[Line, ...]) -> bytes:
 
 
 @given(files)
-def test_what_is_written_is_read(found: tuple[Line, ...]) -> None:
+def test_written_lines_are_read_back(found: tuple[Line, ...]) -> None:
     assert parse(written(found)).lines == found
     for line in found:
         assert parse_line(str(line)) == line
@@ -233,7 +233,7 @@ def test_the_digest_is_that_of_the_meaning(found: tuple[Line, ...], random: Any)
 
 
 @given(files, files)
-def test_what_went_taken_out_and_what_came_put_in_makes_the_one_from_the_other(
+def test_removed_and_added_lines_lead_from_one_file_to_the_other(
     before: tuple[Line, ...], after: tuple[Line, ...]
 ) -> None:
     came, went = Authorized(after).difference(Authorized(before))
@@ -253,6 +253,6 @@ def test_what_went_taken_out_and_what_came_put_in_makes_the_one_from_the_other(
         (lambda text: text.replace(pk("alice"), pk("alice2")), 1, 1),
     ],
 )
-def test_lines_that_mean_the_same_neither_came_nor_went(change: Callable[[str], str], came: int, went: int) -> None:
+def test_lines_with_the_same_meaning_count_as_unchanged(change: Callable[[str], str], came: int, went: int) -> None:
     difference = parse(change(EXAMPLE).encode()).difference(parse(EXAMPLE.encode()))
     assert (len(difference.came), len(difference.went)) == (came, went)

@@ -1,4 +1,4 @@
-"""The gate: the file is looked at once a second, a bad one changes nothing, and what happens is written down."""
+"""The authorizer: it checks the file once a second, ignores a bad one, and writes the audit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def stage(tmp_path: Path) -> Stage:
     return Stage(tmp_path)
 
 
-def test_another_file_counts_within_a_second_and_not_before_it_is_time_to_look(stage: Stage) -> None:
+def test_a_changed_file_counts_within_a_second_and_only_at_the_next_check(stage: Stage) -> None:
     stage.write(ANN + BOB)
     assert not stage.look(0.9)
     assert stage.knows("ann")
@@ -69,7 +69,7 @@ def test_another_file_counts_within_a_second_and_not_before_it_is_time_to_look(s
     assert stage.authorizer.counters["reloads"] == 1
 
 
-def test_after_a_hang_up_it_is_read_at_once_also_where_it_is_the_same(stage: Stage) -> None:
+def test_an_unchanged_file_is_read_at_once_after_a_hang_up(stage: Stage) -> None:
     stage.authorizer.hang_up()
     assert stage.authorizer.deadline < stage.now
     assert not stage.look(0.0), "nobody came or went"
@@ -80,7 +80,7 @@ def test_after_a_hang_up_it_is_read_at_once_also_where_it_is_the_same(stage: Sta
     assert stage.knows("bob")
 
 
-def test_a_hang_up_while_it_looks_is_not_lost(stage: Stage) -> None:
+def test_a_hang_up_during_the_check_is_not_lost(stage: Stage) -> None:
     load = stage.authorizer._source.load
 
     def struck() -> Any:
@@ -97,7 +97,7 @@ def test_a_hang_up_while_it_looks_is_not_lost(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("text", ["client ann nonsense\n", "", ANN + "client bob", None])
-def test_a_file_that_cannot_be_used_changes_nothing_until_it_can(stage: Stage, text: str | None) -> None:
+def test_an_unusable_file_changes_nothing_until_it_is_usable(stage: Stage, text: str | None) -> None:
     if text is None:
         stage.path.unlink()
     else:
@@ -149,7 +149,7 @@ def test_a_file_that_could_not_be_opened_just_then_is_read_a_moment_later(
     assert stage.authorizer.problem == ""
 
 
-def test_at_the_start_such_a_file_is_fatal(tmp_path: Path) -> None:
+def test_an_unusable_file_at_the_start_is_fatal(tmp_path: Path) -> None:
     for text in ("nonsense\n", ""):
         with pytest.raises(ConfigurationError, match="authorized file"):
             Stage(tmp_path, text)
@@ -157,7 +157,7 @@ def test_at_the_start_such_a_file_is_fatal(tmp_path: Path) -> None:
         Authorizer(AuthorizedFile(tmp_path / "none"), Audit(None, "proxy p1"), 0.0, 0.0)
 
 
-def test_the_audit_says_which_lines_came_and_went(stage: Stage) -> None:
+def test_the_audit_names_the_added_and_the_removed_lines(stage: Stage) -> None:
     stage.write(BOB)
     stage.look()
     came, went = stage.lines()
@@ -196,7 +196,7 @@ def test_a_flood_of_denials_of_many_kinds_fills_no_table(stage: Stage) -> None:
     assert stage.authorizer.counters["denied"] == DENIALS_MAX + 500
 
 
-def test_who_came_is_written_down_once(stage: Stage) -> None:
+def test_an_entry_is_audited_once(stage: Stage) -> None:
     frames = [b"x", b"", b"1.0", b"1", b"clients", b"10.0.0.1", b"", b"CURVE"]
     stage.authorizer.access.zap([*frames, key("ann")])
     stage.authorizer.access.zap([*frames, key("stranger")])
@@ -209,7 +209,7 @@ def test_who_came_is_written_down_once(stage: Stage) -> None:
     assert "user" not in refused
 
 
-def test_what_is_operated_is_written_first_or_must_not_be_done(stage: Stage, tmp_path: Path) -> None:
+def test_an_operation_is_audited_first_or_must_not_be_done(stage: Stage, tmp_path: Path) -> None:
     assert stage.authorizer.note_operation("client:ops#1", stage.wall, action="forget", store="0" * 16)
     assert (stage.lines()[0]["what"], stage.lines()[0]["action"]) == ("operate", "forget")
     authorizer = Authorizer(AuthorizedFile(stage.path), Audit(Path("/dev/full"), "proxy p1"), stage.now, stage.wall)
@@ -224,7 +224,7 @@ def test_a_report_counts_from_zero(stage: Stage) -> None:
     stage.authorizer.close()
 
 
-def test_how_many_lines_were_left_out_is_said_though_nobody_else_comes(stage: Stage) -> None:
+def test_the_number_of_omitted_lines_is_written_without_another_event(stage: Stage) -> None:
     for number in range(LINES_A_MINUTE_MAX + 7):
         stage.authorizer.note("subscribe", stage.wall, topic=f"t{number}")
     stage.look(MINUTE_SECONDS + 1)

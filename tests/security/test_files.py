@@ -1,4 +1,4 @@
-"""Key files and the file of who is authorized, on a real file system: modes, owners, links, two writers."""
+"""Key files and the access list, on a real file system: modes, owners, links, two writers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def made(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
-def test_a_key_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+def test_a_key_file_is_readable_by_its_owner_alone_under_any_umask(tmp_path: Path, umask: int) -> None:
     secret, path = new_pair().secret, tmp_path / "key"
     before = os.umask(umask)
     try:
@@ -46,7 +46,7 @@ def test_a_key_file_is_its_owners_alone_whatever_the_umask(tmp_path: Path, umask
     assert read_key_file(path) == secret
 
 
-def test_its_directory_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+def test_the_directory_of_a_key_file_is_made_for_its_owner_alone(tmp_path: Path) -> None:
     make_key_file(tmp_path / "a" / "b" / "key", new_pair().secret)
     assert mode(tmp_path / "a" / "b") == 0o700
 
@@ -67,7 +67,7 @@ def test_file_and_directory_are_brought_to_the_disk(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "dangling", "directory"])
-def test_what_is_there_is_not_overwritten(tmp_path: Path, made: Path, kind: str) -> None:
+def test_an_existing_file_is_not_overwritten(tmp_path: Path, made: Path, kind: str) -> None:
     path, before = tmp_path / "there", made.read_bytes()
     if kind == "directory":
         path.mkdir()
@@ -95,7 +95,7 @@ def test_a_key_file_that_cannot_be_made_in_full_is_not_left_in_part(
 
 
 @pytest.mark.parametrize("step", ["fchmod", "fsync"])
-def test_a_key_file_whose_making_is_killed_is_not_there_in_part(tmp_path: Path, step: str) -> None:
+def test_a_killed_creation_leaves_no_partial_key_file(tmp_path: Path, step: str) -> None:
     """Else it would be in the way of the next try, which overwrites none, and of the process that looks there."""
     secret, path = new_pair().secret, tmp_path / "key"
     child = os.fork()
@@ -109,14 +109,14 @@ def test_a_key_file_whose_making_is_killed_is_not_there_in_part(tmp_path: Path, 
     assert path.stat().st_nlink == 1
 
 
-def test_where_no_file_can_be_made(tmp_path: Path) -> None:
+def test_an_impossible_place_for_a_key_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"key file .*below: (Not a directory|File exists)"):
         make_key_file(tmp_path / "file" / "below", new_pair().secret)
 
 
 @pytest.mark.parametrize("bits", [0o644, 0o640, 0o604, 0o660, 0o602, 0o601, 0o610])
-def test_a_key_file_that_others_can_read_or_write_is_refused_with_what_to_do(made: Path, bits: int) -> None:
+def test_a_key_file_accessible_by_others_is_refused_with_the_remedy(made: Path, bits: int) -> None:
     made.chmod(bits)
     with pytest.raises(ConfigurationError) as raised:
         read_key_file(made)
@@ -124,7 +124,7 @@ def test_a_key_file_that_others_can_read_or_write_is_refused_with_what_to_do(mad
 
 
 @pytest.mark.parametrize("bits", [0o600, 0o400])
-def test_a_key_file_that_only_its_owner_can_read_is_read(made: Path, bits: int) -> None:
+def test_a_key_file_readable_only_by_its_owner_is_read(made: Path, bits: int) -> None:
     made.chmod(bits)
     assert len(read_key_file(made)) == 32
 
@@ -157,7 +157,7 @@ def test_a_secret_that_a_container_is_handed_is_root_s_and_of_a_group(
             read_key_file(made)
 
 
-def test_a_link_to_a_key_file_is_looked_through(tmp_path: Path, made: Path) -> None:
+def test_a_link_to_a_key_file_is_followed(tmp_path: Path, made: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(made)
     assert read_key_file(link) == read_key_file(made)
@@ -178,9 +178,7 @@ def test_a_link_to_a_key_file_is_looked_through(tmp_path: Path, made: Path) -> N
         (b"sk_" * 100, "has more than 256 bytes"),
     ],
 )
-def test_a_file_that_holds_no_key_is_refused_and_nothing_of_it_is_shown(
-    tmp_path: Path, content: bytes, reason: str
-) -> None:
+def test_a_file_without_a_key_is_refused_and_none_of_it_is_shown(tmp_path: Path, content: bytes, reason: str) -> None:
     path = tmp_path / "key"
     path.write_bytes(content)
     path.chmod(0o600)
@@ -190,7 +188,7 @@ def test_a_file_that_holds_no_key_is_refused_and_nothing_of_it_is_shown(
     assert format_secret(key("a"))[3:20] not in str(raised.value)
 
 
-def test_ends_of_lines_of_other_systems_and_none_at_all(tmp_path: Path) -> None:
+def test_a_key_file_may_end_with_any_line_end_or_none(tmp_path: Path) -> None:
     for number, end in enumerate(("", "\n", "\r\n")):
         path = tmp_path / f"key{number}"
         path.write_bytes((format_secret(key("a")) + end).encode())
@@ -198,7 +196,7 @@ def test_ends_of_lines_of_other_systems_and_none_at_all(tmp_path: Path) -> None:
         assert read_key_file(path) == key("a")
 
 
-def test_what_is_no_file(tmp_path: Path) -> None:
+def test_a_key_file_that_is_no_regular_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"key file .*none: No such file"):
         read_key_file(tmp_path / "none")
     with pytest.raises(ConfigurationError, match=r"key file .* (is not a file|Is a directory)"):
@@ -224,7 +222,7 @@ def adding(line: str) -> Callable[[str], str]:
     return lambda text: text + line + "\n"
 
 
-def test_what_is_read(rules: Path) -> None:
+def test_the_lines_of_an_access_list_are_read(rules: Path) -> None:
     assert [line.user.partition("#")[0] for line in read_authorized(rules).lines] == ["client:alice"]
 
 
@@ -240,13 +238,13 @@ def test_a_missing_file_is_not_an_empty_one(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bits", [0o666, 0o602])
-def test_a_file_that_anybody_can_write_says_nothing_to_rely_on(rules: Path, bits: int) -> None:
+def test_an_access_list_writable_by_everybody_is_refused(rules: Path, bits: int) -> None:
     rules.chmod(bits)
     with pytest.raises(ConfigurationError, match=f"can be written by every user: chmod o-w {rules}"):
         read_authorized(rules)
 
 
-def test_a_file_that_is_too_large_is_not_read_to_its_end(rules: Path) -> None:
+def test_a_too_large_file_is_not_read_to_its_end(rules: Path) -> None:
     with rules.open("wb") as stream:
         stream.truncate(100 * 2**30)
     with pytest.raises(ConfigurationError, match="has more than 4,194,304 bytes"):
@@ -267,7 +265,7 @@ def test_a_change_keeps_owner_mode_and_every_other_line(rules: Path) -> None:
     assert list(rules.parent.iterdir()) == [rules]
 
 
-def test_a_change_through_a_link_changes_the_file_that_it_leads_to(rules: Path, tmp_path: Path) -> None:
+def test_a_change_through_a_link_changes_the_target_of_the_link(rules: Path, tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(rules)
     edit_authorized(link, adding(f"client bob {pk('bob')}"))
@@ -285,7 +283,7 @@ def test_a_file_is_made_by_its_first_line(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "line"), [("", "#"), ("nonsense\n", "#"), (RULES, "nonsense"), (RULES, f"client bob {pk('alice')}")]
 )
-def test_a_file_that_is_wrong_or_would_be_is_left_as_it_is(rules: Path, content: str, line: str) -> None:
+def test_a_file_that_is_invalid_or_would_be_is_unchanged(rules: Path, content: str, line: str) -> None:
     rules.write_text(content)
     before = rules.stat()
     with pytest.raises(AuthorizedRefused):
@@ -295,13 +293,13 @@ def test_a_file_that_is_wrong_or_would_be_is_left_as_it_is(rules: Path, content:
     assert list(rules.parent.iterdir()) == [rules]
 
 
-def test_a_change_that_is_none_writes_nothing(rules: Path) -> None:
+def test_an_empty_change_writes_nothing(rules: Path) -> None:
     before = rules.stat()
     edit_authorized(rules, lambda text: text)
     assert rules.stat().st_ino == before.st_ino
 
 
-def test_what_the_change_raises_leaves_the_file(rules: Path) -> None:
+def test_an_exception_in_the_change_leaves_the_file_unchanged(rules: Path) -> None:
     def change(text: str) -> str:
         raise NotKnown("no such line")
 
@@ -310,7 +308,7 @@ def test_what_the_change_raises_leaves_the_file(rules: Path) -> None:
     assert rules.read_text() == RULES
 
 
-def test_a_full_disk_leaves_the_file_and_nothing_beside_it(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_leaves_the_file_and_no_other(rules: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
@@ -321,7 +319,7 @@ def test_a_full_disk_leaves_the_file_and_nothing_beside_it(rules: Path, monkeypa
     assert list(rules.parent.iterdir()) == [rules]
 
 
-def test_of_changes_at_the_same_time_none_is_lost(rules: Path) -> None:
+def test_concurrent_changes_are_all_kept(rules: Path) -> None:
     def work(number: int) -> None:
         for each in range(5):
             edit_authorized(rules, adding(f"client c{number}-{each} {pk(f'{number}-{each}')}"))
@@ -372,7 +370,7 @@ def test_a_change_of_any_kind_is_seen_once(rules: Path, tmp_path: Path) -> None:
         assert not file.changed()
 
 
-def test_a_file_that_cannot_be_read_is_said_once_until_it_changes(rules: Path) -> None:
+def test_an_unreadable_file_is_reported_once_until_it_changes(rules: Path) -> None:
     file = AuthorizedFile(rules)
     file.load()
     rules.write_text("nonsense\n")

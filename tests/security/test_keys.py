@@ -18,14 +18,14 @@ DIGITS = string.ascii_letters + string.digits + "-_"
 
 
 @given(public_keys)
-def test_a_public_key_is_read_as_it_was_written(raw: bytes) -> None:
+def test_a_written_public_key_is_read_back(raw: bytes) -> None:
     text = format_public(raw)
     assert len(text) == 46
     assert parse_public(text) == raw
 
 
 @given(st.binary(min_size=32, max_size=32))
-def test_a_secret_key_is_read_as_it_was_written(raw: bytes) -> None:
+def test_a_written_secret_key_is_read_back(raw: bytes) -> None:
     assert parse_secret(format_secret(raw)) == raw
 
 
@@ -61,7 +61,7 @@ def test_any_text_is_the_one_spelling_of_a_key_or_is_refused(text: str) -> None:
         (format_secret(key("a")), "it is a secret key"),
     ],
 )
-def test_what_is_no_public_key_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_an_invalid_public_key_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidKey, match=reason):
         parse_public(text)
 
@@ -69,7 +69,7 @@ def test_what_is_no_public_key_is_refused_with_the_reason(text: str, reason: str
 @pytest.mark.parametrize(
     "text", [pk("a"), format_secret(key("a"))[:-1], "sk_" + "!" * 43, format_secret(key("a"))[:-1] + "B"]
 )
-def test_what_is_no_secret_key_is_refused_and_not_repeated(text: str) -> None:
+def test_an_invalid_secret_key_is_refused_and_not_repeated(text: str) -> None:
     with pytest.raises(InvalidKey) as raised:
         parse_secret(text)
     assert text[3:20] not in str(raised.value)
@@ -83,7 +83,7 @@ def test_a_secret_key_in_the_place_of_a_public_one_is_not_repeated() -> None:
     assert secret[3:20] not in f"{raised.value}{raised.value!r}"
 
 
-def test_bytes_that_are_no_key_have_no_text() -> None:
+def test_invalid_bytes_of_a_key_have_no_text() -> None:
     with pytest.raises(InvalidKey, match="31 bytes"):
         format_public(bytes(31))
 
@@ -101,7 +101,7 @@ def test_a_pair_is_new_each_time_and_its_public_half_follows_from_the_secret_one
     assert parse_public(format_public(pair.public)) == pair.public
 
 
-def test_a_pair_that_is_printed_does_not_show_its_secret_half() -> None:
+def test_a_printed_pair_does_not_show_its_secret_half() -> None:
     pair = new_pair()
     assert repr(pair.secret) not in repr(pair)
     assert repr(pair.public) in repr(pair)

@@ -1,4 +1,4 @@
-"""Patterns: a star is any run of characters, whatever else they hold stands for itself."""
+"""Patterns: a star is any run of characters, and any other character is itself."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def topics(text: str) -> Pattern:
         ("A", "a", False),
     ],
 )
-def test_what_a_pattern_matches(pattern: str, text: str, matches: bool) -> None:
+def test_a_pattern_matches_exactly_its_names(pattern: str, text: str, matches: bool) -> None:
     assert topics(pattern).matches(text) is matches
 
 
@@ -57,7 +57,7 @@ parts = st.lists(st.text(st.characters(min_codepoint=33, max_codepoint=126), max
 
 
 @given(parts, st.text("ab*", max_size=12))
-def test_it_matches_as_a_regular_expression_would(literals: list[str], text: str) -> None:
+def test_a_pattern_matches_like_a_regular_expression(literals: list[str], text: str) -> None:
     pattern = Pattern(tuple(literals))
     slow = re.fullmatch(".*".join(map(re.escape, literals)), text, re.DOTALL)
     assert pattern.matches(text) is (slow is not None)
@@ -65,13 +65,13 @@ def test_it_matches_as_a_regular_expression_would(literals: list[str], text: str
 
 @settings(max_examples=1000)
 @given(st.text("ab*", min_size=1, max_size=8), st.text("ab", max_size=6))
-def test_it_matches_as_a_regular_expression_would_where_letters_are_few(written: str, text: str) -> None:
+def test_a_pattern_of_few_letters_matches_like_a_regular_expression(written: str, text: str) -> None:
     slow = re.fullmatch(written.replace("*", ".*"), text)
     assert topics(written).matches(text) is (slow is not None)
 
 
 @given(parts.filter(any))
-def test_a_pattern_is_read_as_it_was_written(literals: list[str]) -> None:
+def test_a_written_pattern_is_read_back(literals: list[str]) -> None:
     middle = [part for part in literals[1:-1] if part]
     pattern = Pattern((literals[0], *middle, literals[-1]) if len(literals) > 1 else (literals[0],))
     assert topics(str(pattern)) == pattern
@@ -104,19 +104,19 @@ def test_any_text_is_a_pattern_or_is_refused(text: str) -> None:
         ("x" * 81, "more than 80"),
     ],
 )
-def test_what_is_no_pattern_is_refused_with_the_reason(text: str, reason: str) -> None:
+def test_an_invalid_pattern_is_refused_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(ValueError, match=reason):
         topics(text)
 
 
-def test_a_pattern_of_names_has_only_what_names_have() -> None:
+def test_a_pattern_of_names_has_only_characters_of_names() -> None:
     assert parse_pattern("roll-*", NAME, 64, "name").matches("roll-1")
     for text in ("a/b", "a%2Fb", "a:b", "%2A"):
         with pytest.raises(ValueError, match="character that no name has"):
             parse_pattern(text, NAME, 64, "name")
 
 
-def test_many_stars_cost_no_more_than_the_text_is_long() -> None:
+def test_many_stars_cost_time_linear_in_the_text() -> None:
     pattern = topics("*a" * 39 + "*b")
     started = time.process_time()
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""What a process needs of keys before it opens a socket: nothing half set up, and each refusal says what to do."""
+"""The keys of a process before it opens a socket: no incomplete set, and each refusal names the remedy."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def made(path: Path, pair: Pair = PAIR) -> Path:
     return path
 
 
-def test_the_pair_of_a_process_is_in_the_file_that_is_named_else_in_the_usual_one(tmp_path: Path) -> None:
+def test_the_pair_of_a_process_is_in_the_named_or_the_usual_file(tmp_path: Path) -> None:
     usual, other = made(tmp_path / "key"), new_pair()
     assert own_pair("proxy", "p1", None, usual) == PAIR
     assert own_pair("proxy", "p1", made(tmp_path / "other", other), usual) == other
     assert own_pair("proxy", "p1", None, tmp_path / "none") is None
 
 
-def test_a_key_file_that_is_named_and_not_there_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
+def test_a_missing_named_key_file_is_refused_with_the_command_that_makes_it(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=f"pubsub keys new proxy p1 --out {tmp_path}/none$"):
         own_pair("proxy", "p1", tmp_path / "none", tmp_path / "key")
 
 
-def test_a_usual_key_file_that_others_can_read_is_refused_and_not_taken_for_none(tmp_path: Path) -> None:
+def test_a_usual_key_file_readable_by_others_is_refused(tmp_path: Path) -> None:
     made(tmp_path / "key").chmod(0o640)
     with pytest.raises(ConfigurationError, match="chmod 600"):
         own_pair("proxy", "p1", None, tmp_path / "key")
@@ -58,7 +58,7 @@ def test_a_usual_key_file_that_others_can_read_is_refused_and_not_taken_for_none
         (PAIR, Path("authorized"), "", False, ""),
     ],
 )  # fmt: skip
-def test_a_process_that_listens_has_a_key_and_the_file_or_neither_and_then_nobody_else_reaches_it(
+def test_a_listening_process_needs_key_and_access_list_or_a_private_address(
     pair: Pair | None, authorized: Path | None, outside: str, insecure: bool, refused: str
 ) -> None:
     if refused:
@@ -68,7 +68,7 @@ def test_a_process_that_listens_has_a_key_and_the_file_or_neither_and_then_nobod
         check_key_settings("proxy", "p1", pair, authorized, outside, insecure)
 
 
-def test_the_keys_of_a_process_open_its_gate(tmp_path: Path) -> None:
+def test_the_keys_of_a_process_make_its_authorizer(tmp_path: Path) -> None:
     made(tmp_path / "key")
     (tmp_path / "authorized").write_text(f"client alice {pk('alice')} put=*\n")
     keys = find_keys("proxy", "p1", None, tmp_path / "key", tmp_path / "authorized", OUTSIDE, insecure=False)
@@ -82,7 +82,7 @@ def test_the_keys_of_a_process_open_its_gate(tmp_path: Path) -> None:
     assert find_keys("proxy", "p1", None, tmp_path / "none", None, "", insecure=False) is None
 
 
-def test_who_is_authorized_in_memory_is_another_at_the_next_look() -> None:
+def test_a_changed_access_list_in_memory_counts_at_the_next_check() -> None:
     source = InMemory(parse(f"client alice {pk('alice')}\n".encode()))
     authorizer = ProcessKeys(PAIR, source).authorizer(Audit(None, "proxy p1"), 0.0, 1.0)
     assert not authorizer.look(2.0, 3.0)
@@ -92,7 +92,7 @@ def test_who_is_authorized_in_memory_is_another_at_the_next_look() -> None:
     assert authorizer.access.user(key("alice")) is None
 
 
-def test_who_connects_has_a_key_and_the_proxies_keys_or_neither() -> None:
+def test_a_connecting_process_has_its_key_and_the_proxies_keys_or_neither() -> None:
     proxies = ("tcp://127.0.0.1:1", "tcp://127.0.0.1:2")
     assert expected_keys("server", "s1", None, proxies, ()) == ()
     assert expected_keys("server", "s1", PAIR, proxies, (f"{pk('old')},{pk('new')}", pk("two"))) == (
@@ -106,6 +106,6 @@ def test_who_connects_has_a_key_and_the_proxies_keys_or_neither() -> None:
     assert expected_keys("server", "s1", PAIR, ("inproc://p1",), ()) == ()
 
 
-def test_a_pair_does_not_show_its_secret_half() -> None:
+def test_the_repr_of_process_keys_does_not_show_the_secret_half() -> None:
     assert repr(PAIR.secret) not in repr(ProcessKeys(PAIR, InMemory(parse(b"#\n"))))
     assert format_public(PAIR.public).startswith("pk_")

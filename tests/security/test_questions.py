@@ -1,4 +1,4 @@
-"""What the proxy thinks that a message asks for is what the server will read in it."""
+"""The proxy's reading of a message's question is the server's reading of it."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ MESSAGES: list[tuple[m.Message, Question]] = [
 
 
 @pytest.mark.parametrize(("message", "asked"), MESSAGES, ids=lambda each: type(each).__name__)
-def test_what_each_message_asks_for(message: m.Message, asked: Question) -> None:
+def test_each_message_asks_for_its_operation(message: m.Message, asked: Question) -> None:
     header, body = encode(message)
     assert question(header) == asked
     assert question(header + bytes(body)) == asked
@@ -64,7 +64,7 @@ def test_what_each_message_asks_for(message: m.Message, asked: Question) -> None
     assert question_of(message) == asked
 
 
-def test_no_message_of_the_protocol_is_forgotten() -> None:
+def test_every_message_of_the_protocol_has_a_question() -> None:
     assert {type(message) for message, _ in MESSAGES} == set(m.Message.__args__)
 
 
@@ -84,13 +84,13 @@ def test_no_message_of_the_protocol_is_forgotten() -> None:
         b"PUT alice orders " + b"x" * 20_000 + b" !v=1\r\n\r\n",
     ],
 )
-def test_what_cannot_be_read_asks_for_nothing_and_cannot_be_decoded(contents: bytes) -> None:
+def test_an_unreadable_message_asks_for_nothing_and_cannot_be_decoded(contents: bytes) -> None:
     assert question(contents) is None
     with pytest.raises(DecodeError):
         decode(contents)
 
 
-def test_a_field_that_only_looks_like_a_name_is_none() -> None:
+def test_a_field_that_only_resembles_a_name_is_no_name() -> None:
     asked = question(b"GET alice orders -1 number=1 opening=1 !v=1 rename=x surname=y\r\n\r\nname=z")
     assert asked == Question(Operation.GET, "alice", "orders")
     asked = question(b"PUT alice orders 1 name=x !v=1\r\n\r\n")
@@ -126,7 +126,7 @@ likely = st.tuples(
 
 @settings(max_examples=500)
 @given(st.one_of(hostile, likely, st.binary(max_size=200)))
-def test_what_can_be_decoded_asks_for_what_was_decoded(contents: bytes) -> None:
+def test_the_question_of_decodable_contents_is_that_of_the_decoded_message(contents: bytes) -> None:
     asked = question(contents)
     try:
         message = decode(contents)
@@ -137,7 +137,7 @@ def test_what_can_be_decoded_asks_for_what_was_decoded(contents: bytes) -> None:
 
 @settings(max_examples=500)
 @given(st.sampled_from(MESSAGES), st.lists(words.filter(lambda word: b" " not in word), max_size=4), st.integers(0, 12))
-def test_a_message_with_foreign_words_in_it_asks_for_what_is_decoded(
+def test_the_question_of_a_message_with_foreign_words_is_that_of_the_decoded_one(
     drawn: object, foreign: list[bytes], place: int
 ) -> None:
     message, _ = drawn  # type: ignore[misc]
@@ -154,7 +154,7 @@ def test_a_message_with_foreign_words_in_it_asks_for_what_is_decoded(
 
 @settings(max_examples=500)
 @given(st.one_of(hostile, likely))
-def test_a_message_is_routed_by_the_topic_that_was_decided_about(contents: bytes) -> None:
+def test_a_message_is_routed_by_the_topic_of_its_decision(contents: bytes) -> None:
     asked, route = question(contents), request_route(contents)
     if asked is not None and asked.topic and route is not None:
         assert (asked.sender, asked.topic) == route[1:]

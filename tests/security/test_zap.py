@@ -1,4 +1,4 @@
-"""ZAP frames: who is let in at which door, and that no request, however broken, is left without an answer or raises."""
+"""ZAP frames: the accepted peers at each address; every broken request gets an answer and raises nothing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def request(domain: str, owner: str, **changed: bytes) -> list[bytes]:
         ("servers", "s1", "server:s1"),
     ],
 )
-def test_who_is_authorized_enters_at_its_door(domain: str, owner: str, user: str) -> None:
+def test_an_authorized_key_is_accepted_at_its_address(domain: str, owner: str, user: str) -> None:
     access = opened()
     name = f"{user}#{fingerprint(key(owner))}"
     assert access.zap(request(domain, owner)) == [b"\x00abcd", b"", b"1.0", b"1", b"200", b"", name.encode(), b""]
@@ -88,7 +88,7 @@ def test_who_is_authorized_enters_at_its_door(domain: str, owner: str, user: str
         ([b"\x00abcd"], b"500", "handshakes_malformed"),
     ],
 )
-def test_who_is_refused_is_counted_and_is_no_user(frames: list[bytes], status: bytes, counter: str) -> None:
+def test_a_refused_handshake_is_counted_and_has_no_user(frames: list[bytes], status: bytes, counter: str) -> None:
     access = opened()
     *envelope, version, _, code, text, user, metadata = access.zap(frames)
     assert envelope == [b"\x00abcd", b""]
@@ -100,19 +100,19 @@ def test_who_is_refused_is_counted_and_is_no_user(frames: list[bytes], status: b
     assert handshake.refused == text.decode()
 
 
-def test_a_line_that_is_taken_out_lets_nobody_in_any_more() -> None:
+def test_the_key_of_a_removed_line_is_refused() -> None:
     access = opened()
     access.replace(parse(RULES.replace(pk("alice"), pk("alice2")).encode()))
     assert access.zap(request("clients", "alice"))[4] == b"400"
     assert access.zap(request("clients", "alice2"))[4] == b"200"
 
 
-def test_the_request_id_and_a_long_envelope_come_back() -> None:
+def test_the_request_id_and_a_long_envelope_are_returned() -> None:
     frames = [b"one", b"two", *request("clients", "alice", id=b"\x00\xff")[1:]]
     assert opened().zap(frames)[:5] == [b"one", b"two", b"", b"1.0", b"\x00\xff"]
 
 
-def test_without_a_frame_there_is_nothing_to_answer() -> None:
+def test_an_empty_request_gets_no_answer() -> None:
     assert opened().zap([]) == []
 
 
@@ -134,7 +134,7 @@ frame = st.one_of(
 
 
 @given(st.lists(frame, min_size=1, max_size=10))
-def test_any_frames_are_answered_and_let_in_only_who_is_authorized(frames: list[bytes]) -> None:
+def test_any_frames_are_answered_and_only_authorized_keys_are_accepted(frames: list[bytes]) -> None:
     reply = opened().zap(frames)
     *envelope, version, _, status, _, user, metadata = reply
     assert envelope[-1] == b""
@@ -148,7 +148,7 @@ def test_any_frames_are_answered_and_let_in_only_who_is_authorized(frames: list[
 
 
 @given(st.integers(1, 8), frame)
-def test_a_good_request_with_one_frame_changed_lets_in_nobody_else(place: int, changed: bytes) -> None:
+def test_a_valid_request_with_one_changed_frame_accepts_nobody_else(place: int, changed: bytes) -> None:
     frames = request("clients", "alice")
     frames[place] = changed
     reply = opened().zap(frames)

@@ -1,4 +1,4 @@
-"""Access answers a real ZeroMQ: who is let in, by what name its messages come, and who is not."""
+"""Access answers a real ZeroMQ: accepted peers, the names on their messages, and refused peers."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ def door() -> Iterator[Door]:
     made.close()
 
 
-def test_who_is_authorized_gets_in_and_its_messages_say_who_it_is(door: Door) -> None:
+def test_an_authorized_client_connects_and_its_messages_name_its_user(door: Door) -> None:
     user, _ = door.try_it(door.connect(ALICE))
     assert user == f"client:alice#{fingerprint(ALICE.public)}"
     assert door.access.decide(user, "put", "alice", "orders", "").allowed
 
 
-def test_a_key_that_nobody_authorized_and_one_of_another_role_are_refused(door: Door) -> None:
+def test_an_unauthorized_key_and_a_key_of_another_role_are_refused(door: Door) -> None:
     assert door.try_it(door.connect(STRANGER)) == (None, zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     assert door.try_it(door.connect(SERVER)) == (None, zmq.EVENT_HANDSHAKE_FAILED_AUTH)
     assert door.access.counters == {"handshakes_refused_key": 1, "handshakes_refused_role": 1}
@@ -108,20 +108,20 @@ def test_a_key_that_nobody_authorized_and_one_of_another_role_are_refused(door: 
     assert refused == [fingerprint(STRANGER.public), fingerprint(SERVER.public)]
 
 
-def test_who_has_no_key_or_a_password_is_not_even_asked_about(door: Door) -> None:
+def test_a_client_without_a_key_or_with_a_password_reaches_no_zap_handler(door: Door) -> None:
     assert door.try_it(door.connect(None))[0] is None
     assert door.try_it(door.plain())[0] is None
     assert door.access.counters["handshakes_entered"] == 0
 
 
-def test_who_takes_another_for_this_door_does_not_get_in(door: Door) -> None:
+def test_a_client_that_expects_another_server_key_does_not_connect(door: Door) -> None:
     dealer = door.connect(ALICE)
     dealer.curve_serverkey = z85.encode(STRANGER.public)
     assert door.try_it(dealer)[0] is None
     assert door.access.counters["handshakes_entered"] == 0
 
 
-def test_a_key_that_is_authorized_later_gets_in_without_anything_started_anew(door: Door) -> None:
+def test_a_later_authorized_key_connects_without_a_restart(door: Door) -> None:
     assert door.try_it(door.connect(STRANGER))[0] is None
     door.access.replace(parse(f"{RULES}client bob {format_public(STRANGER.public)}\n".encode()))
     assert door.try_it(door.connect(STRANGER))[0] == f"client:bob#{fingerprint(STRANGER.public)}"

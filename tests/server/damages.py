@@ -1,4 +1,4 @@
-"""Damaged stores, by the thousand: what `pubsub server check` says of each, beside what a server does with it.
+"""Damaged stores, by the thousand: the prediction of `pubsub server check`, beside the acts of a server.
 
     .venv/bin/python -m tests.server.damages --count 1000
     .venv/bin/python -m tests.server.damages --count 1000 --mishaps

@@ -1,4 +1,4 @@
-"""Servers with keys, and a proxy with a key that a test drives by hand; it answers as long as somebody waits for it."""
+"""Servers with keys, and a proxy with a key that a test drives by hand; it answers while a test waits for it."""
 
 from __future__ import annotations
 

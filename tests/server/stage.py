@@ -1,4 +1,4 @@
-"""A ServerCore on a real store, driven as the process drives it: what proxies say to it, and what it says back."""
+"""A ServerCore on a real store, driven as by the process: messages of proxies go in, and ones to them come out."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settings(directory: Path, **changed: Any) -> ServerSettings:
 
 
 def hear_everything(proxies: Proxies, change: int = NUMBER_MAX) -> None:
-    """As if every proxy had confirmed to have heard what was announced, up to a change number."""
+    """Confirm all announcements up to a change number, as if by every proxy."""
     for proxy in proxies.all:
         proxy.heard = change
 
@@ -50,7 +50,7 @@ class Reserve:
 
 
 class FailingStore(Store):
-    """A store whose commits find the disk full while `fail` is set."""
+    """A store that raises on each commit, as on a full disk, while `fail` is set."""
 
     fail = False
 
@@ -61,7 +61,7 @@ class FailingStore(Store):
 
 
 class Stage:
-    """A server whose proxies answer every question "no other holder" unless told otherwise.
+    """A server with proxies that answer every question by "no other holder" unless a test changes that.
 
     Time moves only by `sleep`; messages are handled together until `loop`.
     """
@@ -72,19 +72,19 @@ class Stage:
         self.wall = WALL - self.now
         """The wall clock when `now` is 0."""
         self.sole_owner: bool | None = True
-        """What proxies answer to WHOLE: other holders as `others` says, or that they cannot tell; None: nothing."""
+        """The answer of proxies to WHOLE: True: other holders are `others`; False: unknown; None: no answer."""
         self.others = ""
         self.since = 0
-        """Since when every store has said all it holds, in those answers."""
+        """The time since which every store has announced all its topics, in those answers."""
         self.confirms = False
         """Whether proxies answer announcements."""
         self.hears = True
-        """Whether what is announced counts as heard by all of them, though none answers."""
+        """Whether announcements count as known to all proxies, though none answers."""
         self.fail_commit = False
         """Whether commits find the disk full."""
         self.sent: list[Outgoing] = []
         self.commits: list[Commit] | None = None
-        """What was committed, where a test wants to know."""
+        """The commits, if a test asks for them."""
         self._callback = 1000
         self.open()
 
@@ -112,7 +112,7 @@ class Stage:
         self.store.close()
 
     def restart(self) -> None:
-        """As after a crash: only what was committed is left."""
+        """Restart as after a crash: only committed changes are left."""
         self.close()
         self.open()
 
@@ -139,7 +139,7 @@ class Stage:
         return sent
 
     def answer_as_proxies(self, sent: list[Outgoing]) -> None:
-        """Say what proxies say to what was sent to them."""
+        """Answer the messages to proxies as proxies do."""
         for out in sent:
             if isinstance(out.message, Owners) and self.sole_owner is not None:
                 answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
@@ -152,7 +152,7 @@ class Stage:
                 self.say(answer, proxy=int(out.link), origin=b"", callback=0)
 
     def answer(self, callback: int) -> Status | None:
-        """What was answered to a request, if anything; it is taken out."""
+        """The answer to a request, if there is one; the answer is removed."""
         for index, out in enumerate(self.sent):
             if out.destination == callback and isinstance(out.message, Status):
                 del self.sent[index]
@@ -160,7 +160,7 @@ class Stage:
         return None
 
     def answered(self, callback: int) -> Status:
-        """What was answered to a request; it is taken out."""
+        """The answer to a request; the answer is removed."""
         answer = self.answer(callback)
         assert answer is not None, "not answered"
         return answer

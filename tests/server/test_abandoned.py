@@ -1,4 +1,4 @@
-"""Who had history at a holder that was given up goes on; the holder that comes back is set aside."""
+"""Clients with history at an abandoned holder continue; a holder that comes back is set aside."""
 
 from __future__ import annotations
 
@@ -38,25 +38,27 @@ def abandoned(stage: Stage, topic: str, log: str = "", **facts: str) -> None:
 # Publishers
 
 
-def test_a_put_with_a_gap_that_names_a_log_nobody_has_is_gone(stage: Stage) -> None:
+def test_a_put_with_a_gap_that_names_an_unknown_log_is_gone(stage: Stage) -> None:
     stage.put("t", 1)
     answer = stage.put("t", 50, previous=40, log=DEAD, sender="ann")
     assert answer.outcome is Outcome.GONE
     assert stage.put("t", 50, previous=0, log="", sender="ann").outcome is Outcome.SUCCESS
 
 
-def test_a_put_to_a_topic_that_is_nowhere_is_gone_and_makes_none(stage: Stage) -> None:
+def test_a_put_with_an_unknown_log_to_an_unknown_topic_is_gone_and_makes_none(stage: Stage) -> None:
     assert stage.put("t", 50, previous=40, log=DEAD).outcome is Outcome.GONE
     assert stage.core.state.topics == {}
 
 
-def test_without_a_gap_the_put_is_taken_whatever_log_it_names(stage: Stage) -> None:
+def test_a_put_without_a_gap_is_taken_with_any_named_log(stage: Stage) -> None:
     stage.put("t", 1)
     assert stage.put("t", 5, previous=1, log=DEAD).outcome is Outcome.SUCCESS
 
 
 @pytest.mark.parametrize("sole_owner", [False, None])
-def test_while_another_holder_may_exist_it_is_only_a_gap(stage: Stage, sole_owner: bool | None) -> None:
+def test_a_put_with_an_unknown_log_is_a_gap_while_another_holder_may_exist(
+    stage: Stage, sole_owner: bool | None
+) -> None:
     log = stage.put("t", 1).log
     stage.sole_owner = sole_owner
     callback = stage.say(put("t", 50, previous=40, log=DEAD))
@@ -75,17 +77,17 @@ def test_a_gap_in_a_log_that_is_held_is_a_gap(stage: Stage) -> None:
 # Subscribers
 
 
-def test_a_place_in_a_log_that_nobody_has_is_gone(stage: Stage) -> None:
+def test_a_position_in_an_unknown_log_is_gone(stage: Stage) -> None:
     stage.put("t", 1)
     answer = stage.get("bob", "t", (DEAD, 7), 5)
     assert (answer.outcome, answer.position) == (Outcome.GONE, None)
 
 
-def test_a_place_is_gone_where_the_topic_is_nowhere(stage: Stage) -> None:
+def test_a_position_in_an_unknown_topic_is_gone(stage: Stage) -> None:
     assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.GONE
 
 
-def test_where_its_subscription_is_known_it_is_told_where_to_go_on(stage: Stage) -> None:
+def test_a_known_subscription_gets_its_next_position_with_the_outcome_gone(stage: Stage) -> None:
     position = stage.subscribe("bob", "t", 5).position
     stage.put("t", 1, [b"a", b"b"])
     answer = stage.get("bob", "t", (DEAD, 7), 5)
@@ -98,13 +100,13 @@ def test_an_older_request_is_superseded_not_gone(stage: Stage) -> None:
     assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.SUPERSEDED
 
 
-def test_a_place_is_only_unknown_while_another_holder_may_exist(stage: Stage) -> None:
+def test_a_position_is_only_unknown_while_another_holder_may_exist(stage: Stage) -> None:
     stage.put("t", 1)
     stage.sole_owner = False
     assert stage.get("bob", "t", (DEAD, 7), 5).outcome is Outcome.UNKNOWN
 
 
-def test_a_place_in_a_log_that_is_held_is_not_gone(stage: Stage) -> None:
+def test_a_position_in_a_held_log_is_not_gone(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     assert stage.get("ann", "t", (log, 0), 5).outcome is Outcome.UNKNOWN
 
@@ -112,7 +114,7 @@ def test_a_place_in_a_log_that_is_held_is_not_gone(stage: Stage) -> None:
 # The copy that comes back
 
 
-def test_a_topic_that_was_given_up_here_is_set_aside_for_good(stage: Stage) -> None:
+def test_a_topic_abandoned_here_is_set_aside_permanently(stage: Stage) -> None:
     log = stage.put("t", 1, [b"a"]).log
     stage.put("u", 1)
     stage.loop()
@@ -129,7 +131,7 @@ def test_a_topic_that_was_given_up_here_is_set_aside_for_good(stage: Stage) -> N
     assert [batch.offset for batch in stage.store.reader.batches(kept.open.number, 1, 2)] == [1]
 
 
-def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage: Stage) -> None:
+def test_topics_set_aside_together_keep_one_order_after_a_restart(stage: Stage) -> None:
     logs = {name: stage.put(name, 1).log for name in ("a", "b", "c")}
     for name in ("c", "a", "b"):
         tell_dead(stage, name, logs[name])
@@ -139,7 +141,7 @@ def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage:
     assert stage.core.state.aside == before
 
 
-def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
+def test_the_same_name_can_be_made_anew_beside_the_topic_set_aside(stage: Stage) -> None:
     log = stage.put("t", 1).log
     tell_dead(stage, "t", log)
     hear_who_has_it(stage)
@@ -152,7 +154,7 @@ def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:
     assert stage.core.state.topics["t"].last == {1: 1}
 
 
-def test_a_topic_that_is_made_after_a_start_has_nothing_of_one_that_was_set_aside_before(stage: Stage) -> None:
+def test_a_topic_made_after_a_start_has_nothing_of_one_set_aside_before(stage: Stage) -> None:
     log = stage.put("t", 7, sender="ann").log
     tell_dead(stage, "t", log)
     stage.restart()
@@ -161,7 +163,7 @@ def test_a_topic_that_is_made_after_a_start_has_nothing_of_one_that_was_set_asid
     assert stage.put("u", 5, sender="ann").outcome is Outcome.SUCCESS
 
 
-def test_what_is_made_anew_is_served_though_the_copy_was_held_back(stage: Stage) -> None:
+def test_a_topic_made_anew_is_served_though_its_copy_was_held_back(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     assert stage.get("bob", "t", (log, 7), 5).outcome is Outcome.UNAVAILABLE, "a place beyond its end: held back"
     tell_dead(stage, "t", log)
@@ -171,7 +173,7 @@ def test_what_is_made_anew_is_served_though_the_copy_was_held_back(stage: Stage)
         stage.restart()
 
 
-def test_who_waits_on_it_is_answered(stage: Stage) -> None:
+def test_a_waiting_get_is_answered_when_its_topic_is_set_aside(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     waiting = stage.say(Get("bob", "t", None, 5, 5, records_max=1, wait_ms=9000))
     stage.loop()
@@ -189,7 +191,7 @@ def test_a_full_disk_sets_nothing_aside(stage: Stage) -> None:
     assert shown(stage)["topics"] == {}
 
 
-def test_a_log_that_was_joined_before_it_was_given_up_stays(pair: Pair) -> None:
+def test_a_log_that_was_joined_before_it_was_abandoned_stays(pair: Pair) -> None:
     log = pair["s2"].put("t", 1).log
     pair["s1"].put("t", 2, sender="bob")
     pair.merge("s2", "s1")
@@ -217,7 +219,7 @@ def frozen(pair: Pair) -> str:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_a_giver_whose_receiver_was_given_up_goes_on_in_a_new_log(pair: Pair, restart: bool) -> None:
+def test_a_giver_whose_receiver_was_abandoned_continues_in_a_new_log(pair: Pair, restart: bool) -> None:
     log = frozen(pair)
     giver = pair["s2"]
     if restart:
@@ -231,7 +233,7 @@ def test_a_giver_whose_receiver_was_given_up_goes_on_in_a_new_log(pair: Pair, re
     assert giver.core.state.topics["t"].frozen == ""
 
 
-def test_a_topic_whose_receiver_was_given_up_is_whole_though_it_was_about_to_be_deleted(pair: Pair) -> None:
+def test_a_topic_whose_receiver_was_abandoned_is_complete_just_before_its_deletion(pair: Pair) -> None:
     """The receiver has merged it, and said so in a loop that found the disk full."""
     frozen(pair)
     giver = pair["s2"]
@@ -246,7 +248,7 @@ def test_a_topic_whose_receiver_was_given_up_is_whole_though_it_was_about_to_be_
     assert bodies(giver.get("bob", "t", None, 5)) == [b"b", b"c"]
 
 
-def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:
+def test_a_topic_is_taken_back_once_for_repeated_reports(pair: Pair) -> None:
     frozen(pair)
     for _ in range(3):
         abandoned(pair["s2"], "t", DEAD, server="s1", address=ADDRESS["s1"])
@@ -260,7 +262,7 @@ def test_it_is_taken_back_once_however_often_proxies_say_it(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize(("giver", "receiver"), [("s3", "s1"), ("s1", "s3")])
-def test_who_reads_from_the_beginning_gets_all_once_though_both_sides_hold_what_was_taken_back(
+def test_a_reader_gets_all_messages_once_of_a_topic_taken_back_on_both_sides(
     tmp_path: Path, giver: str, receiver: str
 ) -> None:
     """s1 gave the topic to s2, was never told so, and took it back when s2 was given up; s2 had given it to s3."""
@@ -290,13 +292,13 @@ def test_who_reads_from_the_beginning_gets_all_once_though_both_sides_hold_what_
     pair.close()
 
 
-def test_another_holder_that_is_given_up_does_not_end_the_freeze(pair: Pair) -> None:
+def test_the_abandonment_of_another_holder_does_not_end_the_freeze(pair: Pair) -> None:
     frozen(pair)
     abandoned(pair["s2"], "t", DEAD, server="s7", address="tcp://127.0.0.1:77")
     assert pair["s2"].core.state.topics["t"].frozen
 
 
-def test_after_a_restart_nothing_is_given_before_a_proxy_has_answered(pair: Pair) -> None:
+def test_a_restarted_giver_gives_nothing_before_a_proxy_has_answered(pair: Pair) -> None:
     frozen(pair)
     pair.lose = set()
     pair["s2"].restart()
@@ -310,7 +312,7 @@ def test_after_a_restart_nothing_is_given_before_a_proxy_has_answered(pair: Pair
     assert pair.holders() == ["s1"]
 
 
-def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
+def test_an_abandoned_log_is_never_joined(pair: Pair) -> None:
     log = pair["s2"].put("t", 1).log
     pair["s1"].put("t", 2, sender="bob")
     pair.lose = {"commit"}
@@ -329,7 +331,7 @@ def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
     assert pair["s1"].answered(99).outcome is Outcome.GONE
 
 
-def test_a_log_that_is_given_up_in_the_loop_that_would_join_it_is_not_joined(pair: Pair) -> None:
+def test_a_log_abandoned_in_the_loop_that_would_join_it_is_not_joined(pair: Pair) -> None:
     log = pair["s2"].put("t", 1).log
     own = pair["s1"].put("t", 2, sender="bob").log
     pair.lose = {"commit"}
@@ -345,7 +347,7 @@ def test_a_log_that_is_given_up_in_the_loop_that_would_join_it_is_not_joined(pai
         receiver.restart()
 
 
-def test_a_giver_that_no_proxy_tells_what_was_given_up_sets_it_aside_on_the_receiver_s_word(pair: Pair) -> None:
+def test_a_giver_sets_an_abandoned_topic_aside_on_the_receivers_answer(pair: Pair) -> None:
     """It would be frozen for ever: only that receiver may take it, and never will."""
     log = frozen(pair)
     abandoned(pair["s1"], "t", log, server="s2")
@@ -357,7 +359,7 @@ def test_a_giver_that_no_proxy_tells_what_was_given_up_sets_it_aside_on_the_rece
         pair["s2"].restart()
 
 
-def test_what_is_not_frozen_is_kept_where_another_server_refuses_it_as_given_up(pair: Pair) -> None:
+def test_an_unfrozen_topic_stays_though_its_receiver_refuses_it_as_abandoned(pair: Pair) -> None:
     """It may have been served since: it is refused there, and goes on here."""
     log = pair["s2"].put("t", 1, [b"a"]).log
     abandoned(pair["s1"], "t", log, server="s2")
@@ -367,7 +369,7 @@ def test_what_is_not_frozen_is_kept_where_another_server_refuses_it_as_given_up(
     assert pair["s2"].put("t", 2, [b"b"], previous=1).outcome is Outcome.SUCCESS
 
 
-def test_a_proxy_that_takes_a_holder_that_was_given_up_for_one_is_told(stage: Stage) -> None:
+def test_a_proxy_that_names_an_abandoned_holder_is_informed(stage: Stage) -> None:
     stage.put("t", 1)
     abandoned(stage, "t", DEAD, server="s2")
     for restart in (False, True):
@@ -381,7 +383,7 @@ def test_a_proxy_that_takes_a_holder_that_was_given_up_for_one_is_told(stage: St
         assert stage.core.state.topics["t"].contested == {}
 
 
-def test_a_proxy_that_names_a_holder_whose_log_is_not_known_as_given_up_is_told_nothing(stage: Stage) -> None:
+def test_a_proxy_that_names_a_holder_with_an_unknown_log_is_not_informed(stage: Stage) -> None:
     log = stage.put("t", 1).log
     stage.say(Status("p1", Outcome.SUCCESS, body=join_topics({"t": f"s1.{log},s2.{DEAD}"})), origin=b"", callback=0)
     stage.loop()
@@ -389,7 +391,7 @@ def test_a_proxy_that_names_a_holder_whose_log_is_not_known_as_given_up_is_told_
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_nothing_is_given_to_a_holder_that_has_not_heard_that_it_was_given_up(pair: Pair, restart: bool) -> None:
+def test_no_topic_is_given_to_a_holder_that_does_not_know_of_its_abandonment(pair: Pair, restart: bool) -> None:
     """It would set aside what it was given together with what it had."""
     s1, s2 = pair["s1"], pair["s2"]
     log = s1.put("t", 1, [b"lost"], sender="ann").log
@@ -412,7 +414,7 @@ def test_nothing_is_given_to_a_holder_that_has_not_heard_that_it_was_given_up(pa
     assert bodies(s1.get("bob", "t", None, 5)) == [b"kept"]
 
 
-def test_only_proxies_say_that_a_holder_was_given_up(stage: Stage) -> None:
+def test_a_report_of_an_abandoned_holder_is_accepted_from_proxies_only(stage: Stage) -> None:
     """They see that nobody hears it; whoever else says so has its request passed on by one, with a client's origin."""
     stage.put("t", 1)
     for log in (DEAD, ""):
@@ -421,7 +423,7 @@ def test_only_proxies_say_that_a_holder_was_given_up(stage: Stage) -> None:
     assert stage.core.state.reader.log_state(DEAD).new
 
 
-def test_a_topic_is_not_taken_back_at_a_clients_word(pair: Pair) -> None:
+def test_a_client_cannot_make_a_server_take_a_topic_back(pair: Pair) -> None:
     frozen(pair)
     told = Operate("p1", "s2", "abandoned", topic="t", server="s1", address=ADDRESS["s1"])
     assert pair["s2"].ask(told).outcome is Outcome.REFUSED

@@ -1,4 +1,4 @@
-"""Who is let in at a server's own address, whom a server speaks to, and what it lets a lying proxy have it do."""
+"""Accepted peers at a server's own address, the server's own targets, and the limits of a false proxy."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def arriving(server: ServerProcess) -> set[str]:
 # Who enters
 
 
-def test_another_server_enters_by_its_key_and_is_heard(
+def test_an_authorized_server_connects_and_its_messages_are_accepted(
     run: Callable[..., ServerProcess], ring: Ring, outside: zmq.Context[Any]
 ) -> None:
     server = run()
@@ -86,7 +86,7 @@ def test_another_server_enters_by_its_key_and_is_heard(
 
 
 @pytest.mark.parametrize("who", ["client alice", "proxy p1", "stranger", "nobody", "plain", "another server expected"])
-def test_nobody_but_a_server_enters_at_a_servers_address(
+def test_only_servers_are_accepted_at_a_servers_address(
     run: Callable[..., ServerProcess], ring: Ring, outside: zmq.Context[Any], who: str
 ) -> None:
     server = run()
@@ -129,7 +129,7 @@ def test_a_transfer_under_another_servers_id_is_not_taken(
     assert server.core.state.counters["servers_under_a_wrong_name"] == 1
 
 
-def test_a_server_that_is_revoked_while_connected_is_heard_no_more_and_its_transfers_end(
+def test_a_server_revoked_while_connected_is_ignored_and_its_transfers_end(
     run: Callable[..., ServerProcess], ring: Ring, outside: zmq.Context[Any]
 ) -> None:
     server = run()
@@ -150,7 +150,7 @@ def test_a_server_that_is_revoked_while_connected_is_heard_no_more_and_its_trans
     assert server.core.state.counters["connections_ended"] == 0, "whose line is the same notices nothing"
 
 
-def test_a_server_that_is_authorized_while_it_tries_is_let_in(
+def test_a_server_authorized_while_it_tries_is_accepted(
     run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy, outside: zmq.Context[Any]
 ) -> None:
     server = run()
@@ -175,7 +175,7 @@ class Full:
         return full
 
 
-def test_doors_that_were_closed_for_want_of_memory_are_locked_when_they_are_open_again(
+def test_an_address_closed_for_want_of_memory_requires_keys_when_it_is_open_again(
     run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy, outside: zmq.Context[Any]
 ) -> None:
     server = run()
@@ -198,7 +198,7 @@ def test_doors_that_were_closed_for_want_of_memory_are_locked_when_they_are_open
 # Whom it speaks to
 
 
-def test_it_announces_its_id_in_its_address_to_the_proxy_that_has_the_key(
+def test_a_server_announces_an_address_with_its_id_to_a_proxy_with_the_right_key(
     run: Callable[..., ServerProcess], proxy: KeyedProxy
 ) -> None:
     server = run()
@@ -216,7 +216,9 @@ def impostor(ring: Ring) -> Iterator[KeyedProxy]:
     proxy.close()
 
 
-def test_it_does_not_speak_to_a_proxy_with_another_key(impostor: KeyedProxy, run: Callable[..., ServerProcess]) -> None:
+def test_a_server_does_not_speak_to_a_proxy_with_another_key(
+    impostor: KeyedProxy, run: Callable[..., ServerProcess]
+) -> None:
     server = run(proxies=(impostor.endpoint,))
     told = f"proxy {impostor.endpoint} has another key than expected: update its key here if it was replaced"
     impostor.until(lambda: told in problems(server) or impostor.links, "somebody has come")
@@ -224,7 +226,7 @@ def test_it_does_not_speak_to_a_proxy_with_another_key(impostor: KeyedProxy, run
     assert not server.core.proxies.answered_once
 
 
-def test_a_proxy_without_a_key_is_not_spoken_to_by_a_server_that_expects_one(
+def test_a_server_with_keys_does_not_speak_to_a_proxy_without(
     ring: Ring, run: Callable[..., ServerProcess], outside: zmq.Context[Any]
 ) -> None:
     sock, endpoint = open_router(outside, "tcp://127.0.0.1:0")
@@ -233,7 +235,7 @@ def test_a_proxy_without_a_key_is_not_spoken_to_by_a_server_that_expects_one(
     assert not sock.poll(0)
 
 
-def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_without_a_restart(
+def test_a_server_refused_by_a_proxy_names_the_remedy_and_connects_without_a_restart(
     ring: Ring, proxy: KeyedProxy, run: Callable[..., ServerProcess]
 ) -> None:
     everybody = proxy.access
@@ -250,7 +252,7 @@ def test_a_server_that_a_proxy_does_not_let_in_says_what_to_do_and_gets_in_witho
     assert told not in problems(server)
 
 
-def test_a_link_made_anew_takes_back_what_was_told_of_the_one_before(ring: Ring, proxy: KeyedProxy) -> None:
+def test_a_new_link_clears_the_problem_of_the_old_one(ring: Ring, proxy: KeyedProxy) -> None:
     everybody, proxy.access = proxy.access, Access(parse(b"# nobody\n"))
     settings, poller = ring.settings("s1"), zmq.Poller()
     server = ServerProcess(Stage.settings_of(settings.pop("directory"), proxies=(proxy.endpoint,), **settings))
@@ -294,7 +296,7 @@ def test_several_keys_of_a_proxy_are_tried_in_turn(
 @pytest.mark.parametrize(
     "lie", ["a key that is nobody's", "no id", "a client's id", "a proxy's id", "the proxy itself", "another's id"]
 )
-def test_a_lying_proxy_can_send_a_topic_to_no_one_but_an_authorized_server(
+def test_a_false_proxy_can_send_a_topic_only_to_an_authorized_server(
     run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy, outside: zmq.Context[Any], lie: str
 ) -> None:
     server = run()
@@ -358,7 +360,7 @@ def test_a_link_to_a_server_that_is_revoked_is_closed(
 # What is told
 
 
-def test_its_report_says_by_which_file_it_decides_and_what_happened(
+def test_the_report_names_the_digest_of_the_access_list_and_the_counts(
     run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy
 ) -> None:
     run()
@@ -370,7 +372,7 @@ def test_its_report_says_by_which_file_it_decides_and_what_happened(
     assert facts["address"].startswith("tcp://s1@127.0.0.1:")
 
 
-def test_a_broken_file_changes_nothing_until_it_is_mended(
+def test_a_broken_file_changes_nothing_until_it_is_repaired(
     run: Callable[..., ServerProcess], ring: Ring, proxy: KeyedProxy, outside: zmq.Context[Any]
 ) -> None:
     server = run()
@@ -387,7 +389,7 @@ def test_a_broken_file_changes_nothing_until_it_is_mended(
     until(lambda: json.loads(server.core.reports.report(2e9))["problems"] == [])
 
 
-def test_who_comes_is_written_down(
+def test_each_handshake_is_in_the_audit(
     run: Callable[..., ServerProcess], ring: Ring, outside: zmq.Context[Any], tmp_path: Path
 ) -> None:
     server = run(audit_file=tmp_path / "audit")
@@ -404,9 +406,7 @@ def test_who_comes_is_written_down(
 # Within a process, and without keys
 
 
-def test_keys_in_memory_lock_what_leaves_the_process_and_nothing_within_it(
-    ring: Ring, tmp_path: Path, outside: zmq.Context[Any]
-) -> None:
+def test_keys_in_memory_apply_only_outside_the_process(ring: Ring, tmp_path: Path, outside: zmq.Context[Any]) -> None:
     """As in an embedded cluster: its proxy is asked about newcomers, and is reached within the process."""
     context: zmq.Context[Any] = zmq.Context()
     access = ring.access()
@@ -436,7 +436,7 @@ def test_keys_in_memory_lock_what_leaves_the_process_and_nothing_within_it(
         context.term()
 
 
-def test_a_server_without_keys_connects_to_none_that_has_one(tmp_path: Path) -> None:
+def test_a_server_without_keys_cannot_connect_to_a_proxy_with_one(tmp_path: Path) -> None:
     context: zmq.Context[Any] = zmq.Context()
     inner, _ = open_router(context, "inproc://servers")
     process = ServerProcess(Stage.settings_of(directory=tmp_path, proxies=("inproc://servers",)), context=context)

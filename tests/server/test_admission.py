@@ -1,4 +1,4 @@
-"""What is turned away before it is looked at, and which limit is named first."""
+"""The requests refused before any work, and the limit that is named first."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def turned_away(stage: Stage, topic: str = "t") -> tuple[Outcome, str] | None:
     return answer.outcome, answer.reason  # type: ignore[union-attr]
 
 
-def test_only_what_is_held_back_or_on_its_way_is_turned_away(stage: Stage) -> None:
+def test_only_topics_held_back_or_on_their_way_are_refused(stage: Stage) -> None:
     stage.put("t", 1)
     state = stage.core.state
     assert (turned_away(stage), turned_away(stage, "unknown")) == (None, None)
@@ -37,7 +37,7 @@ def test_only_what_is_held_back_or_on_its_way_is_turned_away(stage: Stage) -> No
     assert turned_away(stage) == turned_away(stage, "unknown") == (Outcome.UNAVAILABLE, why)
 
 
-def test_what_is_in_the_way_is_named_by_its_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_names_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, topics_max=1, publishers_max=1, subscribers_max=1, backlog_bytes_max=1000)
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1, [b"x" * 500])
@@ -67,7 +67,7 @@ def test_what_is_in_the_way_is_named_by_its_limit(tmp_path: Path, monkeypatch: p
     stage.close()
 
 
-def test_what_is_put_in_one_loop_counts_towards_the_backlog(tmp_path: Path) -> None:
+def test_puts_of_one_loop_count_towards_the_backlog(tmp_path: Path) -> None:
     stage = Stage(tmp_path, backlog_bytes_max=500)
     stage.subscribe("bob", "t", 5)
     said = [stage.say(put("t", counter, [b"k" * 400], previous=counter - 1)) for counter in (1, 2, 3)]

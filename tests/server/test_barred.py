@@ -30,7 +30,7 @@ def rows() -> Iterator[apsw.Connection]:
     db.close()
 
 
-def test_what_is_left_out_is_no_piece(rows: apsw.Connection) -> None:
+def test_barred_ranges_are_left_out_of_the_pieces(rows: apsw.Connection) -> None:
     left_out = Barred(rows)
     assert list(left_out.pieces(0, 100)) == [(0, 100)]
     left_out.bar(10, 20)
@@ -54,7 +54,7 @@ def test_a_range_that_can_be_read_and_not_deleted_is_tried_key_by_key_in_this_tr
     assert list(left_out.pieces(1, 9)) == [(1, 5), (6, 9)]
 
 
-def test_looking_always_leaves_more_out(rows: apsw.Connection) -> None:
+def test_each_look_at_a_damaged_page_leaves_more_out(rows: apsw.Connection) -> None:
     left_out = Barred(rows)
     tried = 0
     while pieces := list(left_out.pieces(0, 20)):
@@ -90,7 +90,7 @@ def offsets(store: Store, low: int, high: int) -> list[int]:
 
 
 @pytest.mark.parametrize("singly", [1, 64])
-def test_a_trim_over_a_damaged_page_deletes_what_lies_around_it(
+def test_a_trim_over_a_damaged_page_deletes_the_rows_around_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, singly: int
 ) -> None:
     monkeypatch.setattr("pubsub.server.storage.applying.SINGLY_MAX", singly)
@@ -112,7 +112,7 @@ def test_a_trim_over_a_damaged_page_deletes_what_lies_around_it(
     store.close()
 
 
-def test_what_a_damaged_batch_leads_to_is_not_copied_and_the_rest_is_committed(tmp_path: Path) -> None:
+def test_pages_of_a_damaged_batch_are_not_copied_and_the_rest_is_committed(tmp_path: Path) -> None:
     store = Store(tmp_path)
     with store.guarded():
         store.apply([batch(1, size=50_000), batch(2)])
@@ -148,7 +148,7 @@ def test_a_transaction_that_met_a_damaged_page_cannot_be_committed(tmp_path: Pat
     store.close()
 
 
-def test_what_is_in_the_way_is_damage_where_nobody_tries_again(tmp_path: Path) -> None:
+def test_damage_is_an_error_without_a_second_try(tmp_path: Path) -> None:
     leaves = filled(tmp_path)
     with (tmp_path / FILE).open("r+b") as file:
         file.seek((leaves[2] - 1) * PAGE)

@@ -14,7 +14,7 @@ from tests.server.stage import Stage
 ONE, OTHER = 2**62 + 12_345, 2**62 + 54_321
 
 
-def test_the_first_checkpoint_that_acknowledges_binds_it_and_others_are_refused(stage: Stage) -> None:
+def test_the_first_acknowledging_checkpoint_binds_a_reader_and_others_are_refused(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a", b"b", b"c"]).log
     assert acknowledge(stage, (log, 1), token=ONE).outcome is Outcome.EMPTY
@@ -45,14 +45,14 @@ def test_acknowledging_without_a_token_binds_nothing(stage: Stage) -> None:
     assert acknowledge(stage, (log, 2)).outcome is Outcome.SUPERSEDED
 
 
-def test_a_position_that_is_not_there_binds_nothing(stage: Stage) -> None:
+def test_a_position_that_does_not_exist_binds_nothing(stage: Stage) -> None:
     make(stage)
     assert acknowledge(stage, ("f" * 16, 1), token=ONE).outcome is Outcome.BEHIND
     assert acknowledge(stage, None, token=OTHER).outcome is Outcome.EMPTY
 
 
 @pytest.mark.parametrize("token", [OTHER, 0])
-def test_one_that_takes_over_is_the_one_that_counts(stage: Stage, token: int) -> None:
+def test_the_token_of_a_takeover_replaces_the_old_one(stage: Stage, token: int) -> None:
     make(stage)
     acknowledge(stage, None, token=ONE)
     assert acknowledge(stage, None, token=token, take_over=True).outcome is Outcome.EMPTY
@@ -63,7 +63,7 @@ def test_one_that_takes_over_is_the_one_that_counts(stage: Stage, token: int) ->
     assert acknowledge(stage, None, token=OTHER).outcome is Outcome.EMPTY
 
 
-def test_one_that_is_made_anew_is_bound_to_none(stage: Stage) -> None:
+def test_a_reader_made_anew_is_not_bound(stage: Stage) -> None:
     make(stage)
     acknowledge(stage, None, token=ONE)
     leave(stage, 8)
@@ -72,7 +72,7 @@ def test_one_that_is_made_anew_is_bound_to_none(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("number", [1, 2**62, NUMBER_MAX - 2])
-def test_a_binding_is_told_from_use_whatever_the_number(number: int) -> None:
+def test_a_binding_differs_from_use_with_any_number(number: int) -> None:
     unused, used, bound = Readers(), Readers.bound(0, number), Readers.bound(ONE, number)
     assert (unused.used, used.used, bound.used) == (False, True, True)
     assert unused.stored_epoch(number) < used.stored_epoch(number) == number < bound.stored_epoch(number) <= NUMBER_MAX
@@ -82,7 +82,7 @@ def test_a_binding_is_told_from_use_whatever_the_number(number: int) -> None:
         assert readers.admits(0, number) == (readers is not bound)
 
 
-def test_at_the_last_number_there_is_nothing_is_bound() -> None:
+def test_the_highest_number_cannot_be_bound() -> None:
     assert Readers.bound(ONE, NUMBER_MAX) == Readers(used=True)
 
 

@@ -1,4 +1,4 @@
-"""`pubsub server check`: what is intact is said to be, what is not is named, and nothing is ever written."""
+"""`pubsub server check`: it recognizes intact parts, names damaged ones, and never writes."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_intact_store_is_intact(data: Path) -> None:
     assert list(found.sentences())[-1] == "the store is intact"
 
 
-def test_what_a_killed_server_left_in_its_log_is_read_and_the_log_is_left_alone(stage: Stage, tmp_path: Path) -> None:
+def test_the_log_of_a_killed_server_is_read_and_not_changed(stage: Stage, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(stage.settings.directory, copy)  # As a kill leaves it: nothing was copied back.
     assert (copy / f"{FILE}-wal").stat().st_size > 2 * PUTS * 8000
@@ -113,7 +113,7 @@ def test_a_flipped_bit_is_one_batch_by_name(data: Path) -> None:
     assert "checksum" in problem
 
 
-def test_a_page_of_noise_is_the_batches_on_it_and_the_rest_is_read(data: Path) -> None:
+def test_a_page_of_noise_loses_its_batches_and_the_rest_is_read(data: Path) -> None:
     page = (data / FILE).read_bytes().index(b"a17:xxx") // PAGE
     change(data / FILE, lambda raw: raw.__setitem__(slice(page * PAGE, (page + 1) * PAGE), bytes(range(256)) * 64))
     found = checked(data)
@@ -135,7 +135,7 @@ def test_a_store_that_was_cut_short_is_broken(data: Path, kept: float) -> None:
     assert f"cut short: {int(size * kept):,} bytes are left of {size:,}" in found.problems.said[0]
 
 
-def test_an_empty_file_is_one_that_was_emptied_and_a_server_refuses_it(data: Path) -> None:
+def test_an_empty_file_counts_as_emptied_and_a_server_refuses_it(data: Path) -> None:
     (data / FILE).write_bytes(b"")
     found = checked(data)
     assert found.verdict is Verdict.BROKEN
@@ -147,7 +147,7 @@ def test_an_empty_file_is_one_that_was_emptied_and_a_server_refuses_it(data: Pat
     Store(data).close()
 
 
-def test_a_store_that_was_begun_and_not_described_yet_is_one_that_a_server_begins(data: Path) -> None:
+def test_a_store_that_was_begun_and_not_described_is_begun_by_a_server(data: Path) -> None:
     (data / FILE).unlink()
     begin_file(data / FILE)  # The process died then.
     found = checked(data)
@@ -158,7 +158,7 @@ def test_a_store_that_was_begun_and_not_described_yet_is_one_that_a_server_begin
 
 
 @pytest.mark.parametrize("raw", [b"s", b"short", b"noise" * 10_000])
-def test_what_is_no_database_is_broken(data: Path, raw: bytes) -> None:
+def test_a_file_that_is_no_database_is_broken(data: Path, raw: bytes) -> None:
     (data / FILE).write_bytes(raw)
     found = checked(data)
     assert found.verdict is Verdict.BROKEN
@@ -166,7 +166,7 @@ def test_what_is_no_database_is_broken(data: Path, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("page", [0, 1])
-def test_noise_where_the_store_begins_is_broken_and_said(data: Path, page: int) -> None:
+def test_noise_at_the_begin_of_the_store_is_reported_as_broken(data: Path, page: int) -> None:
     noise, at = bytes(range(1, 256)) * 60, page * PAGE or 100  # SQLite's first hundred bytes still say that it is one.
     change(data / FILE, lambda raw: raw.__setitem__(slice(at, at + len(noise)), noise))
     found = checked(data)
@@ -174,7 +174,7 @@ def test_noise_where_the_store_begins_is_broken_and_said(data: Path, page: int) 
     assert found.problems or any(topic.problems for topic in found.topics)
 
 
-def test_another_database_is_none_of_ours(tmp_path: Path) -> None:
+def test_another_database_is_not_a_store(tmp_path: Path) -> None:
     tmp_path.joinpath("s1").mkdir()
     db = apsw.Connection(str(tmp_path / "s1" / FILE))
     db.execute("create table x (y)")
@@ -184,7 +184,7 @@ def test_another_database_is_none_of_ours(tmp_path: Path) -> None:
     assert found.problems.said == ["it is a database, but not a server's store"]
 
 
-def test_a_store_of_a_newer_release_is_said_to_be_one(data: Path) -> None:
+def test_a_store_of_a_newer_release_is_reported_as_newer(data: Path) -> None:
     db = apsw.Connection(str(data / FILE))
     db.pragma("user_version", FORMAT + 1)
     db.close()
@@ -227,7 +227,7 @@ def logged(stage: Stage, tmp_path: Path) -> Path:
     return tmp_path / "copy"
 
 
-def test_a_flipped_bit_in_the_log_is_the_commits_that_follow_it(logged: Path) -> None:
+def test_a_flipped_bit_in_the_log_loses_the_following_commits(logged: Path) -> None:
     log = logged / f"{FILE}-wal"
     commits = frames(bytearray(log.read_bytes()))
     change(log, lambda raw: raw.__setitem__(commits[-10] + 500, raw[commits[-10] + 500] ^ 1))
@@ -241,7 +241,7 @@ def test_a_flipped_bit_in_the_log_is_the_commits_that_follow_it(logged: Path) ->
 
 
 @pytest.mark.parametrize("place", [0, 9, 17, 25, 30])
-def test_a_flipped_bit_where_the_log_begins_is_all_of_it(logged: Path, place: int) -> None:
+def test_a_flipped_bit_at_the_begin_of_the_log_loses_all_of_the_log(logged: Path, place: int) -> None:
     log = logged / f"{FILE}-wal"
     change(log, lambda raw: raw.__setitem__(place, raw[place] ^ 4))
     raw = log.read_bytes()
@@ -253,7 +253,7 @@ def test_a_flipped_bit_where_the_log_begins_is_all_of_it(logged: Path, place: in
     assert log.read_bytes() == raw
 
 
-def test_a_last_commit_that_was_torn_is_what_a_power_cut_leaves(logged: Path) -> None:
+def test_an_incomplete_last_commit_counts_as_a_power_cut(logged: Path) -> None:
     log = logged / f"{FILE}-wal"
     commits = frames(bytearray(log.read_bytes()))
     change(log, lambda raw: raw.__setitem__(commits[-1] + 500, raw[commits[-1] + 500] ^ 1))
@@ -272,7 +272,7 @@ def report(found: Found, **changed: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("field", ["incarnation", "change"])
-def test_a_proxy_that_heard_a_later_state_tells_an_older_copy(data: Path, field: str) -> None:
+def test_a_proxy_that_knows_a_later_state_reveals_an_older_copy(data: Path, field: str) -> None:
     found = checked(data)
     compare(found, [report(found, **{field: getattr(found, field) + 1})])
     assert found.verdict is Verdict.STALE
@@ -280,7 +280,7 @@ def test_a_proxy_that_heard_a_later_state_tells_an_older_copy(data: Path, field:
     assert "pubsub server restored" in list(found.sentences())[-1]
 
 
-def test_a_proxy_that_heard_no_later_state_finds_nothing(data: Path) -> None:
+def test_a_proxy_without_a_later_state_finds_nothing(data: Path) -> None:
     found = checked(data)
     compare(found, [report(found)])
     assert found.verdict is Verdict.INTACT
@@ -295,7 +295,7 @@ def test_a_proxy_that_heard_no_later_state_finds_nothing(data: Path) -> None:
         ((), "proxy p1 knows of no register of this store"),
     ],
 )
-def test_of_a_member_the_register_says_whether_it_has_all(data: Path, in_sync: tuple[str, ...], said: str) -> None:
+def test_the_register_shows_whether_a_member_has_everything(data: Path, in_sync: tuple[str, ...], said: str) -> None:
     LocalFile(data).make("a" * 16, registered=True)
     found = checked(data)
     register = {"store": found.store, "votes": True, "in_sync": list(in_sync)}
@@ -306,7 +306,7 @@ def test_of_a_member_the_register_says_whether_it_has_all(data: Path, in_sync: t
     assert found.notes == [f"it is member {'a' * 16} of two: its newest changes may be only in its stream file", said]
 
 
-def test_a_copy_that_a_server_was_told_of_says_so_itself(stage: Stage) -> None:
+def test_a_copy_that_a_server_knew_to_be_old_is_reported_as_stale(stage: Stage) -> None:
     stage.core.quarantine.hold_all_back("store_is_at_change_3_but_was_at_9_before", 9)
     stage.loop()
     stage.close()
@@ -315,7 +315,7 @@ def test_a_copy_that_a_server_was_told_of_says_so_itself(stage: Stage) -> None:
     assert found.stale == "store is at change 3 but was at 9 before"
 
 
-def test_a_store_that_goes_on_as_the_copy_it_is_is_intact(data: Path) -> None:
+def test_an_accepted_copy_is_intact(data: Path) -> None:
     accept_copy(data)
     found = checked(data)
     assert found.verdict is Verdict.INTACT
@@ -325,7 +325,7 @@ def test_a_store_that_goes_on_as_the_copy_it_is_is_intact(data: Path) -> None:
 # The command
 
 
-def test_the_command_says_it_in_sentences_and_in_json_and_by_its_exit_code(
+def test_the_command_prints_sentences_or_json_and_sets_its_exit_code(
     data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["server", "check", "--dir", str(data)]) == 0

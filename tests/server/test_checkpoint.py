@@ -60,7 +60,7 @@ def test_growing_leaves_room_in_the_log_and_nothing_in_the_store(store: Store) -
     assert log_bytes(store) == size
 
 
-def test_growing_a_log_for_which_there_is_no_room_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_growing_a_log_without_room_is_no_error(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store = Store(tmp_path, bytes_max=2 * MIB)
     cache = store.db.pragma("cache_size")
     grow_log(store, 8 * MIB)
@@ -71,7 +71,7 @@ def test_growing_a_log_for_which_there_is_no_room_is_no_error(tmp_path: Path, ca
     store.close()
 
 
-def test_a_fresh_connection_checkpoints_nothing_until_it_has_read(store: Store) -> None:
+def test_a_new_connection_checkpoints_nothing_before_its_first_read(store: Store) -> None:
     append(store, 1, MIB)
     db = open_database(store.path, (("wal_autocheckpoint", 0),))
     other = apsw.Connection(str(store.path))
@@ -147,7 +147,7 @@ FULL_LOG = WAL_BYTES_MAX // PAGE_BYTES + 1
     ],
     ids=["an idle writer", "little", "ever less", "as much", "more", "a log that began anew", "for ever a little less"],
 )
-def test_the_writer_is_held_once_there_is_little_left_or_it_gets_no_less(
+def test_the_writer_is_held_for_the_last_round_when_little_is_left_or_none_gained(
     store: Store, growth: tuple[int, ...], rounds: int
 ) -> None:
     db: Any = Pages(*accumulate((FULL_LOG, *growth)))
@@ -155,7 +155,7 @@ def test_the_writer_is_held_once_there_is_little_left_or_it_gets_no_less(
     assert db.looks == [False] * rounds + [True]
 
 
-def test_a_short_log_is_copied_in_one_round_and_holds_nobody(store: Store) -> None:
+def test_a_short_log_is_copied_in_one_round_without_holding_the_writer(store: Store) -> None:
     db: Any = Pages(FULL_LOG - 1, FULL_LOG - 1)
     Checkpointer(store, db, lambda: None)._round(db)
     assert db.looks == [False]
@@ -169,9 +169,7 @@ def test_the_thread_copies_the_log_back_by_itself(store: Store) -> None:
     checkpointer.stop()
 
 
-def test_a_checkpoint_that_cannot_be_synced_is_told_and_ends_the_thread(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failed_checkpoint_is_reported_and_ends_the_thread(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(self: Checkpointer, db: apsw.Connection) -> NoReturn:
         raise apsw.IOError("disk I/O error")
 
@@ -206,7 +204,7 @@ def test_a_full_disk_or_a_busy_file_is_tried_again(
     checkpointer.check()
 
 
-def test_after_a_failed_disk_the_log_is_left_for_the_next_start(tmp_path: Path) -> None:
+def test_a_failed_disk_leaves_the_log_for_the_next_start(tmp_path: Path) -> None:
     store = Store(tmp_path)
     append(store, 1, MIB)
     size = log_bytes(store)
@@ -250,7 +248,7 @@ class SyncedFile(apsw.VFSFile):
             self._disk.unsynced = 0
 
 
-def test_what_a_checkpoint_copied_is_synced_before_the_log_is_written_over(tmp_path: Path) -> None:
+def test_copied_pages_are_synced_before_the_log_is_overwritten(tmp_path: Path) -> None:
     disk = Synced()
     store = Store(tmp_path)
     checkpointer = Checkpointer(store, Turns(), lambda: None)

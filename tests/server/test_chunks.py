@@ -1,4 +1,4 @@
-"""A chunk as bytes, in both forms: what it holds comes back, and what is no chunk is refused."""
+"""A chunk as bytes, in both forms: its content round-trips, and invalid bytes are refused."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_part_comes_back(form: int) -> None:
+def test_every_part_round_trips(form: int) -> None:
     assert {type(part) for part in PARTS} == set(Part.__args__)
     assert [decode(chunk) for chunk in DATA[form]] == PARTS
     assert [decode(memoryview(chunk)) for chunk in DATA[form]] == PARTS
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_chunk_is_the_bytes_that_it_was(form: int, tmp_path: Path) -> None:
+def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> None:
     """Each line of a file is a chunk as a release sent it; a line that is there stays there."""
     golden = [bytes.fromhex(line) for line in (GOLDEN / f"chunks_{form}.txt").read_text().splitlines()]
     store = Store(tmp_path)
@@ -87,7 +87,7 @@ def test_every_chunk_is_the_bytes_that_it_was(form: int, tmp_path: Path) -> None
     store.close()
 
 
-def test_the_first_byte_tells_the_forms_apart_and_a_newer_form_is_refused() -> None:
+def test_the_first_byte_distinguishes_the_forms_and_a_newer_form_is_refused() -> None:
     for first, second in zip(DATA[1], DATA[2], strict=True):
         assert (first[:1], second[:2]) == (b"{", bytes([0x92, FORM]))
         assert is_refused(bytes([0x92, FORM + 1]) + second[2:])
@@ -107,9 +107,7 @@ places = st.tuples(st.sampled_from(FORMS), st.integers(0, len(PARTS) - 1), st.in
 
 
 @given(places, st.binary(max_size=6), st.integers(0, 4))
-def test_what_is_no_chunk_is_refused_and_nothing_else_happens(
-    place: tuple[int, int, int], junk: bytes, cut: int
-) -> None:
+def test_an_invalid_chunk_raises_only_decode_error(place: tuple[int, int, int], junk: bytes, cut: int) -> None:
     form, number, at = place
     data = DATA[form][number]
     at %= len(data)
@@ -150,7 +148,7 @@ def test_random_bytes_are_refused(beginning: bytes, data: bytes) -> None:
     ],
     ids=range(7),
 )
-def test_what_is_nested_without_end_or_says_that_it_is_huge_is_refused(data: bytes) -> None:
+def test_deeply_nested_or_seemingly_huge_data_is_refused(data: bytes) -> None:
     assert is_refused(data)
 
 
@@ -187,18 +185,18 @@ BAD: list[Any] = [
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("part", BAD, ids=range(len(BAD)))
-def test_a_part_that_cannot_be_is_refused(part: Part, form: int) -> None:
+def test_an_impossible_part_is_refused(part: Part, form: int) -> None:
     assert is_refused(encode(part, form))
 
 
 @pytest.mark.parametrize("head", [{}, [], 1, {"odd": 1}, {"stage": [ALICE, 1, "try"], "rows": []}, {"log": A}])
-def test_a_line_that_is_no_chunk_is_refused(head: Any) -> None:
+def test_a_line_other_than_a_chunk_is_refused(head: Any) -> None:
     assert is_refused(json.dumps(head).encode() + b"\n")
     assert is_refused(msgspec.msgpack.encode(head))
 
 
 @pytest.mark.parametrize("size", ["-2", "4", "true", "null", "1.0"])
-def test_a_body_of_the_first_form_has_a_length_that_can_be(size: str) -> None:
+def test_a_body_of_the_first_form_has_a_possible_length(size: str) -> None:
     data = DATA[1][1]
     assert b",3],[" in data
     assert is_refused(data.replace(b",3],[", b"," + size.encode() + b"],["))
@@ -206,9 +204,7 @@ def test_a_body_of_the_first_form_has_a_length_that_can_be(size: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("part", [0, 1, 3, 6])
-def test_what_a_chunk_says_besides_bodies_is_limited_and_a_body_too(
-    part: int, form: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_parts_of_a_chunk_are_limited(part: int, form: int, monkeypatch: pytest.MonkeyPatch) -> None:
     for low, high in ((10, True), (1_000, False)):
         monkeypatch.setattr(module, "LINE_BYTES_MAX", low)
         assert is_refused(DATA[form][part]) is high
@@ -219,7 +215,7 @@ def test_what_a_chunk_says_besides_bodies_is_limited_and_a_body_too(
     assert not is_refused(encode(Batches(A, [BatchRow(1, 2, ALICE, 3, 9, 5, 0, body[1:])]), form))
 
 
-def test_a_chunk_must_follow_what_came_before() -> None:
+def test_a_chunk_must_follow_the_earlier_ones() -> None:
     moving = Moving()
     logs = {A: LogRow(2, 9, 80, 0)}
     batch, there = (
@@ -247,7 +243,7 @@ def test_a_chunk_must_follow_what_came_before() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_giver_writes_the_form_that_the_receiver_says_it_reads(tmp_path: Path, form: int) -> None:
+def test_a_giver_writes_the_form_that_the_receiver_reads(tmp_path: Path, form: int) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     split(pair)
     assert write(pair["s2"], 0, "first", 0, b"x").outcome is Outcome.SUCCESS

@@ -22,7 +22,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return store
 
 
-def test_what_is_exported_can_be_imported_elsewhere(
+def test_exported_topics_can_be_imported_elsewhere(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["server", "export", str(tmp_path / "tree"), "--dir", str(data), "--json"]) == 0
@@ -33,7 +33,7 @@ def test_what_is_exported_can_be_imported_elsewhere(
     assert capsys.readouterr().out == f"imported 3 messages from {tmp_path / 'tree'}\n"
 
 
-def test_a_topic_that_is_there_is_refused_in_one_line(
+def test_an_existing_topic_is_refused_in_one_line(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["server", "export", str(tmp_path / "tree"), "--dir", str(data)]) == 0

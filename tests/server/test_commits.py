@@ -31,13 +31,13 @@ BODIES: list[c.Change] = [
 ]
 
 
-def test_every_change_is_tried_here() -> None:
+def test_every_change_is_tested() -> None:
     assert {type(change) for change in CHANGES} == set(get_args(c.Change))
 
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
-def test_every_field_of_every_change_comes_back(change: c.Change, form: int) -> None:
+def test_every_field_of_every_change_round_trips(change: c.Change, form: int) -> None:
     for each in (change, *(variant for _, variant in variants(change))):
         commit = Commit(7, 3, [each, c.LogUsedUp(9), each])
         assert decode(encode(commit, form)) == commit
@@ -53,14 +53,14 @@ def shown() -> Iterator[tuple[str, Commit]]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_every_commit_is_the_bytes_that_it_was(form: int) -> None:
+def test_the_bytes_of_every_commit_are_unchanged(form: int) -> None:
     """Each line of a file is a commit as a release wrote it into its stream; a line that is there stays there."""
     golden = dict(line.split() for line in (GOLDEN / f"commits_{form}.txt").read_text().splitlines())
     assert {name: encode(commit, form).hex() for name, commit in shown()} == golden
     assert {name: decode(bytes.fromhex(data)) for name, data in golden.items()} == dict(shown())
 
 
-def test_the_first_byte_tells_the_forms_apart_and_a_newer_form_is_refused() -> None:
+def test_the_first_byte_distinguishes_the_forms_and_a_newer_form_is_refused() -> None:
     commit = Commit(7, 3, CHANGES)
     first, second = encode(commit, 1), encode(commit)
     assert (first[:1], second[:2]) == (b"{", bytes([0x94, FORM]))
@@ -70,7 +70,7 @@ def test_the_first_byte_tells_the_forms_apart_and_a_newer_form_is_refused() -> N
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_bodies_come_back_each_to_its_own_as_views(form: int) -> None:
+def test_each_change_gets_its_own_body_as_a_view(form: int) -> None:
     staged = c.PieceStaged(1, 1, 0, 1, 5, 9, memoryview(b"rows"))
     data = encode(Commit(1, 1, [*BODIES, staged]), form)
     bodies = [getattr(change, "body", None) for change in decode(data).changes]
@@ -79,7 +79,7 @@ def test_bodies_come_back_each_to_its_own_as_views(form: int) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_long_commit_is_cut_into_parts(form: int) -> None:
+def test_a_long_commit_is_split_into_parts(form: int) -> None:
     changes = [c.WatermarkStored(1, {n: n for n in range(100_000)}), *(BODIES[0], BODIES[-1]) * 3]
     changes[3:3] = [c.PieceStaged(1, 1, 0, 1, 5, 9, bytes(3 * FRAME_BYTES))]
     commit = Commit(1, 1, changes)
@@ -91,7 +91,7 @@ def test_a_long_commit_is_cut_into_parts(form: int) -> None:
 
 
 @given(st.sampled_from(FORMS), st.lists(st.integers(0, 10_000), max_size=6))
-def test_it_does_not_matter_how_the_bytes_are_cut(form: int, cuts: list[int]) -> None:
+def test_a_commit_is_read_from_any_split_of_its_bytes(form: int, cuts: list[int]) -> None:
     data = DATA[form]
     places = sorted(min(cut, len(data)) for cut in (0, *cuts, len(data)))
     parts = [data[low:high] for low, high in pairwise(places)]
@@ -111,7 +111,7 @@ def is_refused(data: bytes) -> bool:
 
 
 @given(st.sampled_from(FORMS), st.integers(0, 10_000), st.binary(max_size=6), st.integers(0, 4))
-def test_what_is_no_commit_is_refused_and_nothing_else_happens(form: int, place: int, junk: bytes, cut: int) -> None:
+def test_an_invalid_commit_raises_only_decode_error(form: int, place: int, junk: bytes, cut: int) -> None:
     data = DATA[form]
     place %= len(data)
     is_refused(data[:place] + junk + data[place + cut :])
@@ -147,7 +147,7 @@ def test_random_bytes_are_refused(beginning: bytes, data: bytes) -> None:
     ],
     ids=range(9),
 )
-def test_what_is_nested_without_end_or_says_that_it_is_huge_is_refused(data: bytes) -> None:
+def test_deeply_nested_or_seemingly_huge_data_is_refused(data: bytes) -> None:
     assert is_refused(data)
 
 
@@ -174,7 +174,7 @@ IMPOSSIBLE: list[tuple[int, Any]] = [
 
 
 @pytest.mark.parametrize(("number", "changes"), IMPOSSIBLE, ids=range(len(IMPOSSIBLE)))
-def test_a_commit_that_cannot_be_is_refused(number: int, changes: Any) -> None:
+def test_an_impossible_commit_is_refused(number: int, changes: Any) -> None:
     assert is_refused(msgspec.msgpack.encode([2, 1, number, changes]))
     fields = {change.__name__: change.__struct_fields__ for change in get_args(c.Change)}
     if isinstance(changes, list):
@@ -185,7 +185,7 @@ def test_a_commit_that_cannot_be_is_refused(number: int, changes: Any) -> None:
 
 
 @pytest.mark.parametrize("head", [{}, [], 1, {"incarnation": 1, "number": 1}, {"incarnation": 1, "changes": []}])
-def test_a_line_that_is_no_commit_is_refused(head: Any) -> None:
+def test_a_line_other_than_a_commit_is_refused(head: Any) -> None:
     assert is_refused(json.dumps(head).encode() + b"\n")
     assert is_refused(msgspec.msgpack.encode(head))
 
@@ -200,7 +200,7 @@ def test_a_span_of_the_first_form_has_a_mark_or_none(row: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("size", ["-2", "41", "true", "null", '"1"', "1.0"])
-def test_a_body_of_the_first_form_has_a_length_that_can_be(size: str) -> None:
+def test_a_body_of_the_first_form_has_a_possible_length(size: str) -> None:
     data = encode(Commit(1, 1, BODIES[-1:]), 1)
     assert not is_refused(data)
     assert is_refused(data.replace(b'"body":40', b'"body":' + size.encode()))
@@ -216,7 +216,7 @@ def rows(store: Store) -> list[Any]:
     return sorted((row for row in every if not (row[0] == "meta" and row[1] in LOCAL)), key=repr)
 
 
-def test_a_store_that_carries_out_every_commit_becomes_alike(tmp_path: Path) -> None:
+def test_a_store_with_every_applied_commit_equals_the_original(tmp_path: Path) -> None:
     stage = Stage(tmp_path / "s1", retention_hold_seconds=13.0)
     stage.commits = []
     stage.subscribe("bob", "t", 5)

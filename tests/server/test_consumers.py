@@ -15,7 +15,7 @@ ROW = SubscriptionRow(7, 9, True, 0, ("a" * 16, 0), ())
 
 
 @given(NUMBERS, TOKENS)
-def test_named_readers_come_back_from_the_number_that_stands_for_them(number: int, token: int) -> None:
+def test_named_readers_are_restored_from_their_number(number: int, token: int) -> None:
     for readers in (Readers(), Readers.bound(0, number), Readers.bound(token, number)):
         assert 0 <= readers.stored_epoch(number) <= NUMBER_MAX
         assert consumer_of("@archive", number, readers.stored_epoch(number)) == readers
@@ -36,7 +36,7 @@ def test_a_session_admits_its_epoch_and_later_ones(epoch: int, opening: int) -> 
     assert Session(epoch).admits(opening, 7) == (opening >= epoch)
 
 
-def test_a_subscription_that_an_operator_ends_has_no_readers_and_a_number_for_good() -> None:
+def test_a_subscription_ended_by_an_operator_has_no_readers_and_a_permanent_number() -> None:
     named = subscription_of("@archive", ROW)
     assert named.consumer == Readers(used=True, checkpoint=2)
     named.end()

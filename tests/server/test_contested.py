@@ -1,4 +1,4 @@
-"""A server that was once told of another holder remembers it until that one is joined or given up."""
+"""A server that learned of another holder remembers that holder until it is joined or abandoned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def is_whole(stage: Stage, topic: str = "t", counter: int = 1000) -> bool:
     return stage.put(topic, counter, sole_owner=1, sender="w").outcome is not Outcome.BUSY
 
 
-def test_a_topic_with_another_holder_is_not_whole_even_when_no_proxy_remembers_it(stage: Stage) -> None:
+def test_a_topic_with_another_holder_is_not_whole_though_no_proxy_remembers_the_holder(stage: Stage) -> None:
     stage.put("t", 1)
     tell(stage, "t", f"s2.{OTHER}")
     for _ in range(2):
@@ -41,20 +41,20 @@ def test_another_topic_stays_whole(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("value", ["s2", "s2.xyz", f"..{OTHER}"])
-def test_what_names_no_holder_is_counted_and_ignored(stage: Stage, value: str) -> None:
+def test_an_invalid_holder_is_counted_and_ignored(stage: Stage, value: str) -> None:
     stage.put("t", 1)
     stage.core.contested.told("t", value)
     assert stage.core.state.topics["t"].contested == {}
     assert stage.core.state.counters["answers_not_understood"] == 1
 
 
-def test_our_own_log_is_nobody_elses(stage: Stage) -> None:
+def test_the_servers_own_log_is_not_another_holder(stage: Stage) -> None:
     log = stage.put("t", 1).log
     tell(stage, "t", f"s1.{log}")
     assert is_whole(stage)
 
 
-def test_a_holder_that_is_given_up_is_in_the_way_no_more(stage: Stage) -> None:
+def test_an_abandoned_holder_does_not_count_any_more(stage: Stage) -> None:
     stage.put("t", 1)
     tell(stage, "t", f"s2.{OTHER}")
     stage.say(Operate("p1", "s1", "abandoned", topic="t", server="s2", log=OTHER), origin=b"", callback=0)
@@ -65,7 +65,7 @@ def test_a_holder_that_is_given_up_is_in_the_way_no_more(stage: Stage) -> None:
     assert stage.core.state.topics["t"].contested == {}
 
 
-def test_a_full_disk_forgets_what_was_told_and_it_is_told_again(stage: Stage) -> None:
+def test_a_holder_forgotten_by_a_full_disk_is_recorded_at_the_next_report(stage: Stage) -> None:
     stage.put("t", 1)
     stage.fail_commit = True
     tell(stage, "t", f"s2.{OTHER}")
@@ -82,7 +82,7 @@ def pair(tmp_path: Any) -> Any:
     made.close()
 
 
-def test_a_holder_that_was_joined_is_in_the_way_no_more(pair: Pair) -> None:
+def test_a_joined_holder_does_not_count_any_more(pair: Pair) -> None:
     log = pair["s2"].put("t", 1).log
     pair["s1"].put("t", 2, sender="bob")
     tell(pair["s1"], "t", f"s2.{log}")
@@ -95,7 +95,7 @@ def test_a_holder_that_was_joined_is_in_the_way_no_more(pair: Pair) -> None:
     assert pair["s1"].core.state.topics["t"].contested == {}
 
 
-def test_a_holder_that_came_by_way_of_a_third_server_is_joined_too(pair: Pair) -> None:
+def test_a_holder_that_came_through_a_third_server_is_joined_too(pair: Pair) -> None:
     log = pair["s3"].put("t", 1).log
     pair["s2"].put("t", 2, sender="bob")
     pair["s1"].put("t", 3, sender="cat")
@@ -108,7 +108,7 @@ def test_a_holder_that_came_by_way_of_a_third_server_is_joined_too(pair: Pair) -
     assert is_whole(pair["s1"])
 
 
-def test_what_a_giver_knew_of_others_travels_with_the_topic(pair: Pair) -> None:
+def test_the_givers_knowledge_of_other_holders_moves_with_the_topic(pair: Pair) -> None:
     pair["s2"].put("t", 1)
     tell(pair["s2"], "t", f"s9.{OTHER}")
     pair.merge("s2", "s1")
@@ -119,7 +119,7 @@ def test_what_a_giver_knew_of_others_travels_with_the_topic(pair: Pair) -> None:
     assert pair["s1"].core.state.topics["t"].contested == {OTHER: "s9"}
 
 
-def test_a_holder_whose_topic_is_just_arriving_is_in_the_way_until_it_is_joined(pair: Pair) -> None:
+def test_a_holder_whose_topic_is_arriving_counts_until_the_topic_is_joined(pair: Pair) -> None:
     log = pair["s2"].put("t", 1).log
     pair["s1"].put("t", 2, sender="bob")
     pair.lose = {"commit"}
@@ -145,7 +145,7 @@ def know(stage: Stage, server: str) -> None:
     stage.loop()
 
 
-def test_another_holder_that_nobody_knows_is_found_gone_by_asking(stage: Stage) -> None:
+def test_another_holder_that_nobody_knows_is_found_gone_by_a_question(stage: Stage) -> None:
     stage.put("t", 1)
     know(stage, "s2")
     tell(stage, "t", f"s2.{OTHER}")
@@ -157,7 +157,7 @@ def test_another_holder_that_nobody_knows_is_found_gone_by_asking(stage: Stage) 
     assert stage.core.state.topics["t"].contested == {}
 
 
-def test_after_a_restart_stores_have_to_speak_after_that(stage: Stage) -> None:
+def test_stores_must_report_again_after_a_restart(stage: Stage) -> None:
     stage.put("t", 1)
     know(stage, "s2")
     tell(stage, "t", f"s2.{OTHER}")
@@ -167,7 +167,7 @@ def test_after_a_restart_stores_have_to_speak_after_that(stage: Stage) -> None:
     assert not is_whole(stage)
 
 
-def test_one_whose_server_is_in_no_roster_stays(stage: Stage) -> None:
+def test_a_holder_whose_server_is_in_no_directory_stays(stage: Stage) -> None:
     stage.put("t", 1)
     tell(stage, "t", f"s2.{OTHER}")
     stage.since = stage.stamp() + 60_000_000
@@ -176,7 +176,7 @@ def test_one_whose_server_is_in_no_roster_stays(stage: Stage) -> None:
     assert is_whole(stage)
 
 
-def test_one_that_a_proxy_names_stays(stage: Stage) -> None:
+def test_a_holder_named_by_a_proxy_stays(stage: Stage) -> None:
     stage.put("t", 1)
     know(stage, "s2")
     stage.since, stage.others = stage.stamp() + 60_000_000, f"s2.{OTHER}"
@@ -184,7 +184,7 @@ def test_one_that_a_proxy_names_stays(stage: Stage) -> None:
     assert stage.core.state.topics["t"].contested == {OTHER: "s2"}
 
 
-def test_a_receiver_that_was_given_up_contests_nothing_of_what_is_begun_anew(pair: Pair) -> None:
+def test_an_abandoned_receiver_does_not_contest_a_topic_made_anew(pair: Pair) -> None:
     """`create` makes a rival of the note to whom the topic went; giving that server up ends the note."""
     log = pair["s1"].put("t", 1).log
     pair["s1"].confirms = False
@@ -208,7 +208,7 @@ def test_a_receiver_that_was_given_up_contests_nothing_of_what_is_begun_anew(pai
 @pytest.mark.parametrize(
     "message", [Subscribe("bob", "t", 9, 9), Get("bob", "t", None, 9, 9), Unsubscribe("bob", "t", 9, 9)]
 )
-def test_what_a_proxy_passes_on_that_has_not_heard_who_has_the_topic_begins_nothing(
+def test_a_request_through_a_proxy_that_does_not_know_the_receiver_makes_no_topic(
     pair: Pair, message: Subscribe | Get | Unsubscribe
 ) -> None:
     """The announcement of what it began might be lost, and then who has the topic is told that nobody else has."""
@@ -223,7 +223,7 @@ def test_what_a_proxy_passes_on_that_has_not_heard_who_has_the_topic_begins_noth
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_nor_does_what_comes_in_the_very_loop_in_which_the_topic_leaves(pair: Pair, fails: bool) -> None:
+def test_a_request_in_the_loop_in_which_the_topic_leaves_makes_no_topic(pair: Pair, fails: bool) -> None:
     pair["s1"].put("t", 1)
     pair["s1"].confirms = False
     pair.merge("s1", "s2")
@@ -240,7 +240,7 @@ def test_nor_does_what_comes_in_the_very_loop_in_which_the_topic_leaves(pair: Pa
     assert pair["s1"].put("u", 1).outcome is Outcome.SUCCESS
 
 
-def test_a_topic_that_was_given_up_here_is_begun_anew_for_who_has_heard_that(pair: Pair) -> None:
+def test_a_topic_abandoned_here_is_made_anew_only_through_an_informed_proxy(pair: Pair) -> None:
     stage = pair["s1"]
     log = stage.put("t", 1).log
     stage.confirms = False
@@ -254,7 +254,7 @@ def test_a_topic_that_was_given_up_here_is_begun_anew_for_who_has_heard_that(pai
     assert stage.ask(Subscribe("bob", "t", 9, 9), proxy=1).outcome is Outcome.SUCCESS
 
 
-def test_a_topic_whose_leaving_a_full_disk_took_back_has_not_left(stage: Stage) -> None:
+def test_a_topic_whose_departure_a_full_disk_reverted_has_not_left(stage: Stage) -> None:
     log = stage.put("t", 1).log
     stage.fail_commit = True
     stage.say(Operate("p1", "s1", "abandoned", topic="t", server="s1", log=log), origin=b"", callback=0)
@@ -272,7 +272,7 @@ def given_to_s2(pair: Pair) -> None:
     hear_who_has_it(pair["s1"])
 
 
-def test_another_holder_made_of_the_note_is_settled_when_its_server_is_given_up(pair: Pair) -> None:
+def test_a_holder_made_of_the_note_is_settled_when_its_server_is_abandoned(pair: Pair) -> None:
     given_to_s2(pair)
     pair["s1"].put("t", 2, sender="bob")
     pair["s1"].confirms = True  # Every proxy has heard of it by now: the note goes, the rival stays.

@@ -1,4 +1,4 @@
-"""A client goes on, from another state directory, with the subscription that is here under its ID."""
+"""A client continues, from another state directory, the present subscription under its ID."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def spans(stage: Stage, who: str = "bob") -> tuple[Span, ...]:
     return stage.core.state.topics["t"].subscriptions[who].cursor.backlog
 
 
-def test_what_waits_for_a_lost_directory_comes_to_the_next_one(stage: Stage) -> None:
+def test_messages_for_a_lost_directory_go_to_the_next_one(stage: Stage) -> None:
     assert on(stage, 5).outcome is Outcome.SUCCESS
     stage.put("t", 1, [b"a", b"b", b"c"])
     again = on(stage, 9)
@@ -57,7 +57,7 @@ def test_what_waits_for_a_lost_directory_comes_to_the_next_one(stage: Stage) -> 
     assert (counters["subscriptions_made"], counters["subscriptions_continued"]) == (1, 1)
 
 
-def test_what_was_handed_out_and_not_acknowledged_is_marked_and_an_answer_has_one_kind_only(stage: Stage) -> None:
+def test_delivered_unacknowledged_messages_are_marked_in_separate_answers(stage: Stage) -> None:
     on(stage, 5)
     log = stage.put("t", 1, [b"a", b"b"]).log
     stage.put("t", 3, [b"c"], previous=2)
@@ -71,7 +71,7 @@ def test_what_was_handed_out_and_not_acknowledged_is_marked_and_an_answer_has_on
     assert not on(stage, 9).doubtful
 
 
-def test_each_continuing_marks_anew_and_neighbours_become_one(stage: Stage) -> None:
+def test_each_continued_subscribe_marks_anew_and_merges_neighbouring_spans(stage: Stage) -> None:
     on(stage, 5)
     log = stage.put("t", 1, [b"a", b"b", b"c", b"d"]).log
     for number in (6, 7, 8):
@@ -81,7 +81,7 @@ def test_each_continuing_marks_anew_and_neighbours_become_one(stage: Stage) -> N
     assert [mark for _, mark in waiting(stage, 8)] == [True, True, True, False]
 
 
-def test_an_earlier_place_does_not_take_back_what_was_handed_out(stage: Stage) -> None:
+def test_an_earlier_position_keeps_the_delivered_state(stage: Stage) -> None:
     on(stage, 5)
     log = stage.put("t", 1, [b"a", b"b", b"c"]).log
     stage.get("bob", "t", None, 5, after=(log, 1))
@@ -101,7 +101,7 @@ def test_the_same_number_is_the_same_answer_and_a_lower_one_is_superseded(stage:
     assert stage.ask(Subscribe("bob", "t", 10, 8, continues=1)).outcome is Outcome.SUPERSEDED, "an earlier epoch"
 
 
-def test_without_the_word_it_begins_at_the_end(stage: Stage) -> None:
+def test_a_subscribe_without_continues_begins_at_the_end(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
     stage.sole_owner = None
@@ -110,7 +110,7 @@ def test_without_the_word_it_begins_at_the_end(stage: Stage) -> None:
     assert waiting(stage, 9) == [(b"b", False)]
 
 
-def test_one_that_is_off_is_made_at_the_end(stage: Stage) -> None:
+def test_an_inactive_subscription_is_made_at_the_end(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
     stage.unsubscribe("bob", "t", 6)
@@ -123,7 +123,9 @@ def test_one_that_is_off_is_made_at_the_end(stage: Stage) -> None:
 
 @pytest.mark.parametrize("here", ["on", "off", "none"])
 @pytest.mark.parametrize("sole_owner", [False, None])
-def test_it_waits_until_the_topic_is_known_to_be_whole(stage: Stage, here: str, sole_owner: bool | None) -> None:
+def test_a_subscribe_that_continues_waits_until_the_topic_is_known_to_be_whole(
+    stage: Stage, here: str, sole_owner: bool | None
+) -> None:
     stage.put("t", 1)
     if here != "none":
         on(stage, 5)
@@ -142,13 +144,13 @@ def test_it_waits_until_the_topic_is_known_to_be_whole(stage: Stage, here: str, 
     assert on(stage, 11).outcome is Outcome.SUCCESS
 
 
-def test_it_makes_no_topic_before_that(stage: Stage) -> None:
+def test_a_subscribe_that_continues_makes_no_topic_before_it_is_known_to_be_whole(stage: Stage) -> None:
     stage.sole_owner = False
     assert on(stage, 5).outcome is Outcome.BUSY
     assert "t" not in stage.core.state.topics
 
 
-def test_a_server_that_starts_takes_all_that_is_there_as_handed_out(stage: Stage) -> None:
+def test_a_started_server_treats_all_messages_as_delivered(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a", b"b"])
     stage.restart()
@@ -157,7 +159,7 @@ def test_a_server_that_starts_takes_all_that_is_there_as_handed_out(stage: Stage
     assert waiting(stage, 9) == [(b"a", True), (b"b", True), (b"c", False)]
 
 
-def test_so_does_one_whose_commit_failed(stage: Stage) -> None:
+def test_a_server_whose_commit_failed_treats_all_messages_as_delivered(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
     stage.get("bob", "t", None, 5)
@@ -168,7 +170,7 @@ def test_so_does_one_whose_commit_failed(stage: Stage) -> None:
     assert waiting(stage, 9) == [(b"a", True)]
 
 
-def test_a_loop_that_is_undone_has_continued_nothing(stage: Stage) -> None:
+def test_an_undone_loop_has_continued_nothing(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
     stage.get("bob", "t", None, 5)
@@ -188,7 +190,7 @@ def test_the_mark_survives_a_restart_and_later_messages_have_none(stage: Stage) 
     assert waiting(stage, 9) == [(b"a", True), (b"b", False)]
 
 
-def test_a_move_takes_the_mark_along_and_what_came_counts_as_handed_out(pair: Pair) -> None:
+def test_a_move_keeps_the_mark_and_moved_messages_count_as_delivered(pair: Pair) -> None:
     on(pair["s1"], 5)
     put(pair["s1"], "alice", 10, 0, b"a", b"b")
     log = pair["s1"].core.state.topics["t"].open.id
@@ -204,7 +206,7 @@ def test_a_move_takes_the_mark_along_and_what_came_counts_as_handed_out(pair: Pa
     assert spans(pair["s2"])[0] == Span(log, 1, 3, doubtful=True)
 
 
-def test_a_merge_keeps_the_mark_and_what_it_brings_counts_as_handed_out(pair: Pair) -> None:
+def test_a_merge_keeps_the_mark_and_merged_messages_count_as_delivered(pair: Pair) -> None:
     split(pair)
     bob = pair["s1"]
     bob.get("bob", "t", None, 5, epoch=5, records_max=1)
@@ -235,14 +237,14 @@ def test_an_export_keeps_the_mark(stage: Stage, tmp_path: Path) -> None:
     assert waiting(stage, 9, position) == [(b"a", True), (b"b", False)]
 
 
-def test_a_span_without_the_mark_is_stored_as_before_there_was_one(stage: Stage) -> None:
+def test_a_span_without_the_mark_is_stored_in_the_earlier_form(stage: Stage) -> None:
     on(stage, 5)
     stage.put("t", 1, [b"a"])
     text = stage.store.db.execute("select backlog from subscription").get
     assert text.count(",") == 4, "a span without the mark stands as it always did"
 
 
-def test_a_worker_goes_on_with_the_calls_of_a_lost_directory_and_those_it_was_given_are_marked(stage: Stage) -> None:
+def test_a_worker_continues_the_calls_of_a_lost_directory_with_marks(stage: Stage) -> None:
     calls = "$calls.billing"
     stage.ask(Subscribe("w", calls, 5, 5, continues=1))
     stage.put(calls, 1, [b"call", b"more"])

@@ -1,4 +1,4 @@
-"""What a server answers to each message in each state."""
+"""The answers of a server to each message in each state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOG = "00000000000000aa"
 # Puts
 
 
-def test_a_put_is_handed_to_who_subscribed_before(stage: Stage) -> None:
+def test_a_put_is_delivered_to_an_earlier_subscriber(stage: Stage) -> None:
     subscribed = stage.subscribe("bob", "t", 5)
     assert subscribed.outcome is Outcome.SUCCESS
     assert subscribed.position == (subscribed.log, 0)
@@ -33,7 +33,7 @@ def test_a_put_is_handed_to_who_subscribed_before(stage: Stage) -> None:
     assert got.message == (subscribed.log, 2)
 
 
-def test_a_repeated_put_is_a_duplicate_for_ever(stage: Stage) -> None:
+def test_a_repeated_put_is_a_duplicate_permanently(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     first = stage.put("t", 100, [b"a", b"b"])
     for _ in range(2):
@@ -68,7 +68,7 @@ def test_cumulative_puts_of_one_loop_have_one_answer_that_speaks_of_all(stage: S
     assert stage.answered(last).last == 6
 
 
-def test_cumulative_puts_on_a_full_disk_are_all_told_so_by_one_answer(stage: Stage) -> None:
+def test_cumulative_puts_on_a_full_disk_are_refused_by_one_answer(stage: Stage) -> None:
     stage.put("t", 1)
     callbacks = [stage.say(put("t", n, previous=n - 1, cumulative=1)) for n in (2, 3)]
     stage.fail_commit = True
@@ -77,7 +77,7 @@ def test_cumulative_puts_on_a_full_disk_are_all_told_so_by_one_answer(stage: Sta
     assert stage.answered(callbacks[1]).outcome is Outcome.FULL
 
 
-def test_a_put_whose_previous_is_missing_changes_nothing(stage: Stage) -> None:
+def test_a_put_whose_predecessor_is_missing_changes_nothing(stage: Stage) -> None:
     answer = stage.put("t", 100, previous=50)
     assert (answer.outcome, answer.last, answer.log) == (Outcome.GAP, 0, "")
     assert stage.core.state.topics == {}
@@ -86,7 +86,7 @@ def test_a_put_whose_previous_is_missing_changes_nothing(stage: Stage) -> None:
     assert stage.put("t", 100, previous=50).outcome is Outcome.SUCCESS
 
 
-def test_a_batch_that_last_lies_inside_of_is_not_taken_in_part(stage: Stage) -> None:
+def test_a_batch_that_contains_last_is_not_taken_in_part(stage: Stage) -> None:
     stage.put("t", 100, [b"a", b"b"])
     answer = stage.put("t", 101, [b"b", b"c"])
     assert (answer.outcome, answer.last) == (Outcome.GAP, 101)
@@ -113,7 +113,7 @@ def test_two_stores_under_one_client_id_are_two_publishers(stage: Stage) -> None
         (5, 1, None, b"\xff" * 40),
     ],
 )
-def test_a_put_that_cannot_be_right_is_refused(
+def test_an_impossible_put_is_refused(
     stage: Stage, counter: int, count: int, checksum: int | None, body: bytes | None
 ) -> None:
     request = put("t", 5)
@@ -127,7 +127,7 @@ def test_a_put_that_cannot_be_right_is_refused(
     assert stage.core.state.counters["refused"] == 2
 
 
-def test_the_highest_counters_there_are_come_through(stage: Stage) -> None:
+def test_the_highest_counters_are_accepted(stage: Stage) -> None:
     stage.subscribe("bob", "t", NUMBER_MAX)
     assert stage.put("t", NUMBER_MAX - 2, [b"a", b"b"]).last == NUMBER_MAX - 1
     stage.restart()
@@ -135,7 +135,7 @@ def test_the_highest_counters_there_are_come_through(stage: Stage) -> None:
     assert bodies(stage.get("bob", "t", None, NUMBER_MAX)) == [b"a", b"b"]
 
 
-def test_at_the_last_offset_of_a_log_puts_are_answered_full(stage: Stage) -> None:
+def test_puts_at_the_last_offset_of_a_log_are_answered_full(stage: Stage) -> None:
     stage.put("t", 1)
     stage.core.state.topics["t"].open.end = OFFSET_MAX - 1
     answer = stage.put("t", 2, [b"a", b"b"])
@@ -146,7 +146,7 @@ def test_at_the_last_offset_of_a_log_puts_are_answered_full(stage: Stage) -> Non
 # Marked puts
 
 
-def test_a_marked_put_is_taken_when_every_proxy_says_whole(stage: Stage) -> None:
+def test_a_marked_put_is_taken_when_every_proxy_answers_whole(stage: Stage) -> None:
     assert stage.put("t", 5, sole_owner=1).outcome is Outcome.SUCCESS
     assert sum(isinstance(out.message, Owners) for out in stage.sent) == 2
 
@@ -178,7 +178,7 @@ def test_a_marked_put_is_a_retry_while_the_topic_is_not_known_to_be_whole(
     assert stage.core.state.topics == {}
 
 
-def test_who_was_the_sole_owner_once_is_asked_about_anew_and_other_holders_are_remembered(stage: Stage) -> None:
+def test_a_former_sole_owner_asks_anew_and_remembers_other_holders(stage: Stage) -> None:
     """No run of the simulation shows the first half any more: nobody begins a topic that a proxy has heard of."""
     assert stage.put("t", 1, sole_owner=1).outcome is Outcome.SUCCESS
     stage.others = f"s9.{LOG}"
@@ -216,7 +216,7 @@ def test_the_higher_number_wins_however_the_requests_come(stage: Stage) -> None:
     assert stage.get("bob", "t", None, 20).outcome is Outcome.UNKNOWN
 
 
-def test_a_repeated_subscribe_keeps_what_waits_and_tells_where_it_stands(stage: Stage) -> None:
+def test_a_repeated_subscribe_keeps_the_backlog_and_returns_the_position(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 10).log
     stage.put("t", 1, [b"a", b"b"])
     stage.get("bob", "t", (log, 1), 10)
@@ -225,7 +225,7 @@ def test_a_repeated_subscribe_keeps_what_waits_and_tells_where_it_stands(stage: 
     assert bodies(stage.get("bob", "t", None, 10)) == [b"b"]
 
 
-def test_subscribing_anew_forgets_what_waited(stage: Stage) -> None:
+def test_subscribing_anew_clears_the_backlog(stage: Stage) -> None:
     stage.subscribe("bob", "t", 10)
     stage.put("t", 1, [b"old"])
     assert stage.subscribe("bob", "t", 11).position == (stage.core.state.topics["t"].open.id, 1)
@@ -233,7 +233,7 @@ def test_subscribing_anew_forgets_what_waited(stage: Stage) -> None:
     assert bodies(stage.get("bob", "t", None, 11)) == [b"new"]
 
 
-def test_unsubscribing_from_what_nobody_knows_leaves_a_number(stage: Stage) -> None:
+def test_unsubscribing_from_an_unknown_topic_leaves_a_number(stage: Stage) -> None:
     assert stage.unsubscribe("bob", "t", 10).outcome is Outcome.SUCCESS
     assert stage.subscribe("bob", "t", 9).outcome is Outcome.SUPERSEDED
 
@@ -244,7 +244,7 @@ def test_number_0_is_refused(stage: Stage, kind: type[Subscribe | Unsubscribe]) 
     assert stage.core.state.topics == {}
 
 
-def test_the_highest_number_there_is_can_be_stored(stage: Stage) -> None:
+def test_the_highest_number_can_be_stored(stage: Stage) -> None:
     assert stage.subscribe("bob", "t", NUMBER_MAX).outcome is Outcome.SUCCESS
     stage.restart()
     assert stage.subscribe("bob", "t", NUMBER_MAX - 1).number == NUMBER_MAX
@@ -295,7 +295,7 @@ def test_a_backlog_is_full_until_the_slowest_subscriber_acknowledges(tmp_path: P
         Transfer("s2", "t"),
     ],
 )
-def test_what_servers_say_to_proxies_is_refused(stage: Stage, origin: bytes, message: Message) -> None:
+def test_a_message_for_proxies_is_refused(stage: Stage, origin: bytes, message: Message) -> None:
     assert stage.ask(message, origin=origin).outcome is Outcome.REFUSED
 
 
@@ -310,7 +310,7 @@ def test_a_client_cannot_speak_as_a_proxy(stage: Stage, message: Message) -> Non
     assert stage.core.state.topics["t"].contested_by == frozenset()
 
 
-def test_what_names_no_callback_is_not_answered_with_a_refusal(stage: Stage) -> None:
+def test_a_message_without_a_callback_gets_no_refusal(stage: Stage) -> None:
     stage.say(Transfer("s2", "t"), callback=0)
     assert [out for out in stage.loop() if isinstance(out.message, Status)] == []
 
@@ -323,7 +323,7 @@ def test_a_stamp_from_the_far_future_is_counted_and_not_followed(stage: Stage) -
     assert stage.core.state.stamps.last == int(1_700_000_100 * 1e6)
 
 
-def test_who_else_holds_a_topic_is_taken_from_every_proxys_answer(stage: Stage) -> None:
+def test_the_other_holders_of_a_topic_come_from_every_proxys_answer(stage: Stage) -> None:
     stage.put("t", 1)
     own = f"s1.{stage.core.state.topics['t'].open.id}"
     for proxy, other in enumerate((f"s2.{'2' * 16}", f"s3.{'3' * 16}")):

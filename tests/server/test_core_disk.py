@@ -1,4 +1,4 @@
-"""What a server answers on a full disk and of a damaged store, and what survives both."""
+"""The answers of a server on a full disk and about a damaged store, and the state after both."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_change_numbers_that_were_announced_survive_a_crash_after_a_full_disk(st
     assert stage.core.state.change >= highest
 
 
-def test_a_full_disk_lets_reading_acknowledging_and_leaving_through(stage: Stage) -> None:
+def test_a_full_disk_permits_reading_acknowledging_and_leaving(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.subscribe("carol", "t", 5)
     stage.put("t", 1, [b"a", b"b"])
@@ -100,7 +100,7 @@ def test_a_full_disk_lets_reading_acknowledging_and_leaving_through(stage: Stage
     assert not stage.core.state.topics["t"].subscriptions["carol"].on
 
 
-def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> None:
+def test_publishers_of_a_reverted_loop_get_new_numbers(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1, [b"a"], sender="p1")
     stage.fail_commit = True
@@ -116,7 +116,7 @@ def test_publishers_of_a_reverted_loop_get_their_numbers_anew(stage: Stage) -> N
         assert stage.put("t", 1, sender=sender).outcome is Outcome.DUPLICATE
 
 
-def test_a_get_that_waits_keeps_earlier_openings_out_though_its_loop_was_reverted(stage: Stage) -> None:
+def test_a_waiting_get_of_a_reverted_loop_still_excludes_earlier_openings(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     waiting = stage.say(Get("bob", "t", None, 5, 9, records_max=10, wait_ms=10_000))
     stage.fail_commit = True
@@ -176,7 +176,7 @@ def test_a_damaged_batch_is_lost_and_the_others_keep_being_served(stage: Stage, 
     assert stage.store.db.execute("select count(*) from quarantine").fetchone() == (1,)
 
 
-def test_batches_that_are_not_there_are_lost_as_one(stage: Stage) -> None:
+def test_missing_batches_are_lost_as_one(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     for counter in range(1, 6):
         stage.put("t", counter, [b"%d" % counter])

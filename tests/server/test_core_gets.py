@@ -1,4 +1,4 @@
-"""What a server answers to a GET in each state."""
+"""The answers of a server to a GET in each state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOG = "00000000000000aa"
 # GET: who may
 
 
-def test_get_from_where_nobody_subscribed_is_a_retry_and_creates_nothing(stage: Stage) -> None:
+def test_a_get_without_a_subscription_is_a_retry_and_creates_nothing(stage: Stage) -> None:
     assert stage.get("bob", "t", None, 5).reason == "topic"
     assert stage.core.state.topics == {}
     stage.put("t", 1)
@@ -45,7 +45,7 @@ def test_get_with_a_lower_opening_is_superseded_also_after_a_crash(stage: Stage)
     assert (answer.outcome, answer.epoch) == (Outcome.SUPERSEDED, 12)
 
 
-def test_a_waiting_get_is_fenced_by_a_later_opening(stage: Stage) -> None:
+def test_a_waiting_get_is_superseded_by_a_later_opening(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 10).log
     waiting = stage.say(Get("bob", "t", None, 10, 10, wait_ms=60_000))
     stage.loop()
@@ -56,7 +56,9 @@ def test_a_waiting_get_is_fenced_by_a_later_opening(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("kind", [Subscribe, Unsubscribe])
-def test_a_waiting_get_is_told_when_its_number_is_passed(stage: Stage, kind: type[Subscribe | Unsubscribe]) -> None:
+def test_a_waiting_get_is_answered_when_its_number_is_superseded(
+    stage: Stage, kind: type[Subscribe | Unsubscribe]
+) -> None:
     stage.subscribe("bob", "t", 10)
     waiting = stage.say(Get("bob", "t", None, 10, 10, wait_ms=60_000))
     stage.loop()
@@ -78,7 +80,7 @@ def test_acknowledged_records_are_not_handed_out_again_even_after_a_crash(stage:
     assert bodies(stage.get("bob", "t", None, 5)) == [b"c"]
 
 
-def test_what_is_handed_out_and_not_acknowledged_is_handed_out_again(stage: Stage) -> None:
+def test_unacknowledged_messages_are_delivered_again(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1, [b"a"])
     for _ in range(3):
@@ -86,7 +88,7 @@ def test_what_is_handed_out_and_not_acknowledged_is_handed_out_again(stage: Stag
         stage.restart()
 
 
-def test_an_acknowledgement_that_a_crash_took_is_simply_repeated(stage: Stage) -> None:
+def test_an_acknowledgement_lost_in_a_crash_is_repeated(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"a", b"b"])
     assert stage.get("bob", "t", (log, 1), 5, records_max=0).outcome is Outcome.EMPTY
@@ -94,7 +96,7 @@ def test_an_acknowledgement_that_a_crash_took_is_simply_repeated(stage: Stage) -
     assert bodies(stage.get("bob", "t", (log, 1), 5)) == [b"b"]
 
 
-def test_after_reads_on_without_acknowledging(stage: Stage) -> None:
+def test_a_get_with_after_reads_on_without_acknowledging(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"a", b"b", b"c"])
     assert bodies(stage.get("bob", "t", (log, 0), 5, after=(log, 2))) == [b"c"]
@@ -113,7 +115,7 @@ def test_a_position_beyond_the_end_of_any_log_is_behind(stage: Stage, field: str
     assert bodies(stage.get("bob", "t", None, 5)) == [b"a", b"b"]
 
 
-def test_what_was_received_of_a_log_that_is_not_the_topics_is_behind(stage: Stage) -> None:
+def test_a_received_position_in_a_foreign_log_is_behind(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1)
     other = stage.put("u", 2).log
@@ -124,7 +126,7 @@ def test_what_was_received_of_a_log_that_is_not_the_topics_is_behind(stage: Stag
     assert bodies(stage.get("bob", "t", None, 5)) == [b"x"]
 
 
-def test_a_position_from_before_what_was_acknowledged_is_behind(stage: Stage) -> None:
+def test_a_position_before_the_acknowledged_one_is_behind(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"a", b"b", b"c"])
     stage.get("bob", "t", (log, 2), 5)
@@ -144,7 +146,7 @@ def test_a_get_without_a_wait_is_answered_at_once(stage: Stage) -> None:
     assert answer.outcome is Outcome.EMPTY
 
 
-def test_a_long_poll_is_answered_when_something_comes(stage: Stage) -> None:
+def test_a_long_poll_is_answered_when_a_message_comes(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     callback = stage.say(Get("bob", "t", None, 5, 5, wait_ms=10_000))
     stage.sleep(5)
@@ -155,7 +157,7 @@ def test_a_long_poll_is_answered_when_something_comes(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("wait_ms", "seconds"), [(500, 0.5), (NUMBER_MAX, 60.0)])
-def test_a_long_poll_ends_after_its_wait_or_the_longest_one_allowed(stage: Stage, wait_ms: int, seconds: float) -> None:
+def test_a_long_poll_ends_after_its_wait_or_the_longest_allowed_one(stage: Stage, wait_ms: int, seconds: float) -> None:
     stage.subscribe("bob", "t", 5)
     callback = stage.say(Get("bob", "t", None, 5, 5, wait_ms=wait_ms))
     stage.sleep(seconds - 0.01)
@@ -165,7 +167,7 @@ def test_a_long_poll_ends_after_its_wait_or_the_longest_one_allowed(stage: Stage
     assert answer.outcome is Outcome.EMPTY
 
 
-def test_a_later_get_takes_the_place_of_a_waiting_one(stage: Stage) -> None:
+def test_a_later_get_replaces_a_waiting_one(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     first = stage.say(Get("bob", "t", None, 5, 5, wait_ms=10_000))
     stage.loop()
@@ -206,7 +208,7 @@ def test_answers_are_limited_by_records_and_by_bytes(stage: Stage) -> None:
 # What is left out
 
 
-def test_a_stretch_longer_than_one_loop_looks_at_is_passed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_longer_than_one_loop_checks_is_passed(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
     log = stage.subscribe("bob", "t", 5).log
     for counter in range(1, 31):
@@ -223,7 +225,7 @@ def test_a_stretch_longer_than_one_loop_looks_at_is_passed(stage: Stage, monkeyp
     assert bodies(stage.get("bob", "t", None, 5)) == [b"29", b"30"]
 
 
-def test_what_is_left_out_behind_the_position_received_is_passed_too(
+def test_skipped_messages_behind_the_received_position_are_passed_too(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 4)

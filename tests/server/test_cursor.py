@@ -1,4 +1,4 @@
-"""A cursor alone: what is behind a position, what an acknowledgement drops, and how far was handed out."""
+"""A cursor alone: the rest behind a position, the effect of an acknowledgement, and the delivered end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def cursor() -> Cursor:
     return Cursor(0, (A, 2), (Span(A, 3, 6), Span(B, 1)))
 
 
-def test_an_acknowledgement_drops_all_up_to_its_position(cursor: Cursor) -> None:
+def test_an_acknowledgement_drops_the_backlog_up_to_its_position(cursor: Cursor) -> None:
     assert cursor.acknowledge((A, 4))
     assert (cursor.acknowledged, cursor.backlog) == ((A, 4), (Span(A, 5, 6), Span(B, 1)))
     assert cursor.acknowledge((B, 3))
@@ -30,7 +30,7 @@ def test_a_position_in_no_span_changes_nothing(cursor: Cursor, position: Positio
     assert (cursor.acknowledged, cursor.backlog) == ((A, 2), (Span(A, 3, 6), Span(B, 1)))
 
 
-def test_all_of_it_lies_behind_the_acknowledged_position(cursor: Cursor) -> None:
+def test_the_complete_backlog_is_behind_the_acknowledged_position(cursor: Cursor) -> None:
     assert cursor.behind(None) == cursor.behind((A, 2)) == cursor.backlog
     assert cursor.behind((A, 5)) == (Span(B, 1),)
 
@@ -44,7 +44,7 @@ def test_the_furthest_position_that_was_handed_out_counts_in_the_order_of_the_sp
     assert cursor.handed == (B, 5), "what was handed out before is acknowledged"
 
 
-def test_only_what_may_have_been_handed_out_is_marked(cursor: Cursor) -> None:
+def test_only_possibly_delivered_messages_are_marked(cursor: Cursor) -> None:
     assert cursor.marked() == cursor.backlog
     cursor.hand_out((A, 4))
     assert cursor.marked() == (Span(A, 3, 5, doubtful=True), Span(A, 5, 6), Span(B, 1))

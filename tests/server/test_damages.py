@@ -1,4 +1,4 @@
-"""Damaged stores: what `pubsub server check` says is what a server does, and one topic's damage is its alone."""
+"""Damaged stores: a server does as `pubsub server check` predicts, and damage stays within one topic."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def bench() -> Iterator[tuple[Made, Path]]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 50, *(pytest.param(first, marks=pytest.mark.nightly) for first in (100, 150))])
-def test_what_check_says_of_a_damaged_store_is_what_a_server_does(bench: tuple[Made, Path], first: int) -> None:
+def test_a_server_does_as_check_predicts_for_a_damaged_store(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}
     for seed in range(first, first + 50):
@@ -40,7 +40,7 @@ def test_what_check_says_of_a_damaged_store_is_what_a_server_does(bench: tuple[M
     assert findings == {}
 
 
-def test_damage_of_every_kind_of_page_is_tried(bench: tuple[Made, Path]) -> None:
+def test_damage_of_every_kind_of_page_is_tested(bench: tuple[Made, Path]) -> None:
     assert set(bench[0].pages) == {
         "first",
         "free",
@@ -78,7 +78,7 @@ def large(made: Made, store: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("leads_to", [0, 2, 1 << 30])
-def test_a_body_whose_pages_lead_astray_is_lost_and_its_topic_and_the_others_go_on(
+def test_a_body_with_misleading_pages_is_lost_and_all_topics_continue(
     bench: tuple[Made, Path], store: Path, leads_to: int
 ) -> None:
     page = large(bench[0], store)[2]
@@ -94,7 +94,7 @@ def test_a_body_whose_pages_lead_astray_is_lost_and_its_topic_and_the_others_go_
 
 
 @pytest.mark.parametrize("way", ["beside a put", "opened anew"])
-def test_a_damaged_page_that_is_met_in_a_loop_that_changes_something_is_its_topics_alone(
+def test_a_damaged_page_met_in_a_changing_loop_affects_only_its_topic(
     bench: tuple[Made, Path], store: Path, way: str
 ) -> None:
     raw = (store / FILE).read_bytes()
@@ -126,7 +126,7 @@ def test_a_damaged_page_that_is_met_in_a_loop_that_changes_something_is_its_topi
     stage.close()
 
 
-def test_a_topic_whose_description_cannot_be_read_is_held_back_and_the_others_are_served(store: Path) -> None:
+def test_a_topic_with_an_unreadable_description_is_held_back_and_others_are_served(store: Path) -> None:
     with apsw.Connection(str(store / FILE)) as db:
         db.execute("update subscription set backlog = '[[]]' where topic = (select id from topic where name = 'small')")
     db.close()
@@ -153,9 +153,7 @@ def test_a_page_that_every_topic_needs_is_refused_at_the_start(bench: tuple[Made
         (store / FILE).write_bytes(before)
 
 
-def test_commits_behind_a_damaged_frame_of_the_log_are_not_passed_over_in_silence(
-    bench: tuple[Made, Path], store: Path
-) -> None:
+def test_commits_behind_a_damaged_frame_of_the_log_are_reported(bench: tuple[Made, Path], store: Path) -> None:
     for name, raw in bench[0].killed.items():
         (store / name).write_bytes(raw)
     spoil(store / LOG, 32 + 3 * (PAGE + 24), bytes(24))
@@ -164,7 +162,7 @@ def test_commits_behind_a_damaged_frame_of_the_log_are_not_passed_over_in_silenc
         Store(store)
 
 
-def test_a_log_whose_head_is_gone_is_not_taken_for_one_never_written(bench: tuple[Made, Path], store: Path) -> None:
+def test_a_log_without_its_head_is_not_mistaken_for_an_empty_one(bench: tuple[Made, Path], store: Path) -> None:
     for name, raw in bench[0].killed.items():
         (store / name).write_bytes(raw)
     spoil(store / LOG, 0, bytes(32))
@@ -191,7 +189,7 @@ def test_a_topic_that_cannot_be_given_for_a_damaged_page_stays_and_the_server_go
     pair.close()
 
 
-def test_a_damaged_index_of_what_sinks_have_staged_is_their_topics_alone(bench: tuple[Made, Path], store: Path) -> None:
+def test_a_damaged_index_of_staged_rows_affects_only_its_topic(bench: tuple[Made, Path], store: Path) -> None:
     with contextlib.closing(apsw.Connection(str(store / FILE))) as db:
         pages = db.execute("select pageno from dbstat where name = 'staged_stage' and pagetype = 'leaf'").fetchall()
     spoil(store / FILE, (pages[-1][0] - 1) * PAGE, b"\xff" * 8)
@@ -207,7 +205,7 @@ def test_a_damaged_index_of_what_sinks_have_staged_is_their_topics_alone(bench: 
 
 @pytest.mark.parametrize("size", [0, 1, 60, 300, 20_000])
 @pytest.mark.parametrize("logged", [False, True])
-def test_what_check_says_of_a_file_that_was_cut_is_what_a_server_does(
+def test_a_server_does_as_check_predicts_for_a_truncated_file(
     bench: tuple[Made, Path], store: Path, size: int, logged: bool
 ) -> None:
     if logged:

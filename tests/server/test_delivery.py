@@ -1,4 +1,4 @@
-"""What of a subscriber's spans goes into one answer."""
+"""The part of a subscriber's spans in one answer."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def texts(answer: Answer) -> str:
     return b"".join(Records(answer.body).bodies()).decode()
 
 
-def test_batches_are_joined_with_who_put_them_and_where_they_stand(held: Held) -> None:
+def test_batches_are_delivered_with_their_publishers_and_positions(held: Held) -> None:
     held.put(A, [b"a", b"b"], 10)
     held.put(A, [b"c"], 7, publisher=2, stamp=200)
     answer = held.read(Span(A, 1))
@@ -109,7 +109,7 @@ def test_spans_are_read_one_after_the_other(held: Held) -> None:
     assert (texts(answer), answer.last) == ("yab", (A, 2))
 
 
-def test_nothing_is_read_from_spans_that_are_empty_or_into_logs_that_are_not_here(held: Held) -> None:
+def test_empty_spans_and_missing_logs_give_no_records(held: Held) -> None:
     held.put(A, [b"a"], 10)
     assert held.read(Span(A, 2)).outcome is Outcome.EMPTY
     assert held.read().outcome is Outcome.EMPTY
@@ -126,7 +126,7 @@ def test_bytes_limit_an_answer_but_one_record_always_goes(held: Held) -> None:
     assert held.read(Span(A, 2), size=10).records == 1
 
 
-def test_counters_that_are_held_already_are_left_out(held: Held) -> None:
+def test_counters_of_earlier_messages_are_skipped(held: Held) -> None:
     held.topic.watermarks[3] = {1: 11}
     held.put(B, [b"a", b"b", b"c"], 10)
     held.put(B, [b"x"], 5, publisher=2)
@@ -136,14 +136,14 @@ def test_counters_that_are_held_already_are_left_out(held: Held) -> None:
     assert texts(held.read(Span(B, 1, 6, watermark=3))) == "d"
 
 
-def test_what_was_put_before_the_subscription_is_left_out(held: Held) -> None:
+def test_messages_from_before_the_subscription_are_skipped(held: Held) -> None:
     held.put(B, [b"a"], 1, stamp=100)
     held.put(B, [b"b"], 2, stamp=101)
     assert texts(held.read(Span(B, 1, 3, since=100))) == "b"
     assert held.read(Span(B, 1, 3, since=101)).outcome is Outcome.EMPTY
 
 
-def test_all_that_was_looked_at_is_passed_where_nothing_of_it_is_handed_out(held: Held) -> None:
+def test_skipped_messages_are_passed_if_none_is_delivered(held: Held) -> None:
     held.topic.watermarks[3] = {1: 10}
     held.put(B, [b"a"], 10)
     held.put(A, [b"b"], 10)
@@ -156,7 +156,7 @@ def test_all_that_was_looked_at_is_passed_where_nothing_of_it_is_handed_out(held
 
 
 @pytest.mark.parametrize("how", ["checksum", "shorter", "count", "publisher", "gone"])
-def test_a_bad_batch_is_lost_as_a_whole(held: Held, how: str) -> None:
+def test_a_bad_batch_is_lost_completely(held: Held, how: str) -> None:
     held.put(A, [b"a"], 1)
     bad = held.put(A, [b"b", b"c"], 2)
     held.put(A, [b"d"], 4)
@@ -179,7 +179,7 @@ def test_a_bad_batch_is_lost_as_a_whole(held: Held, how: str) -> None:
     assert texts(held.read(Span(A, 4))) == "d"
 
 
-def test_a_bad_batch_that_is_left_out_anyway_is_not_lost(held: Held) -> None:
+def test_a_bad_batch_that_is_skipped_anyway_is_not_lost(held: Held) -> None:
     held.topic.watermarks[1] = {1: 5}
     held.put(B, [b"a"], 5).body = None
     held.put(B, [b"b"], 6)
@@ -199,7 +199,7 @@ def test_offsets_that_no_batch_holds_are_lost(held: Held, missing: set[int], fir
     assert (answer.outcome, answer.first, answer.last) == (Outcome.LOST, (A, first), (A, last))
 
 
-def test_a_long_stretch_that_is_left_out_is_looked_at_in_pieces(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_skipped_range_is_checked_in_pieces(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
     held.topic.watermarks[1] = {1: 10}
     for counter in range(1, 13):
@@ -214,7 +214,9 @@ def test_a_long_stretch_that_is_left_out_is_looked_at_in_pieces(held: Held, monk
     assert texts(held.read(*spans)).startswith("12")
 
 
-def test_an_answer_with_records_ends_when_enough_was_looked_at(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_with_records_ends_at_the_limit_of_checked_batches(
+    held: Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 4)
     for counter in range(1, 13):
         held.put(A, [b"%d" % (counter % 10)], counter)

@@ -1,4 +1,4 @@
-"""Nothing durable of a topic changes without a note: its methods note what they change, and nobody else changes it."""
+"""No durable part of a topic changes without a note: its methods note their changes, and no other code changes it."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ ASKING = {"note_all", "reading", "waiting", "floors", "suppose_all_handed_out"}
 """What only asks, what only notes, and what changes nothing that is stored."""
 
 
-def test_every_method_of_a_topic_is_tried_here() -> None:
+def test_every_method_of_a_topic_is_tested() -> None:
     methods = {name for name, _ in getmembers(Topic, isfunction) if not name.startswith("_")}
     assert methods == CHANGING.keys() - {"merge"} | ASKING
 
 
 @pytest.mark.parametrize("name", CHANGING)
-def test_what_changes_a_topic_notes_it(name: str) -> None:
+def test_a_method_that_changes_a_topic_records_the_change(name: str) -> None:
     changed, before = topic(), topic()
     CHANGING[name](changed)
     assert changed != before
@@ -81,7 +81,7 @@ def test_what_changes_a_topic_notes_it(name: str) -> None:
     assert vars(DirtyState()).keys() == vars(changed.dirty).keys()
 
 
-def test_what_is_as_it_was_is_not_noted() -> None:
+def test_a_method_without_a_change_records_nothing() -> None:
     same = topic()
     same.acknowledge("bob", (A, 0))
     same.acknowledge("bob", None)
@@ -131,7 +131,7 @@ def changed_in(source: str) -> list[int]:
     return found
 
 
-def test_no_room_changes_a_topic_but_by_its_methods() -> None:
+def test_modules_change_a_topic_only_by_its_methods() -> None:
     found = {
         name: changed_in(path.read_text())
         for name, path in modules().items()
@@ -153,5 +153,5 @@ def test_no_room_changes_a_topic_but_by_its_methods() -> None:
         "state.topic.subscriptions['bob'] = one",
     ],
 )
-def test_a_change_without_a_method_is_seen(source: str) -> None:
+def test_a_change_without_a_method_is_found(source: str) -> None:
     assert changed_in(source) == [1]

@@ -1,4 +1,4 @@
-"""Where a join's guarantees end: clocks. Two servers apart, one of whose clocks is wrong, then joined."""
+"""The limits of a join's guarantees: clocks. Two servers apart, one with a wrong clock, then joined."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def history(clocks: Clocks) -> None:
 
 
 @pytest.mark.parametrize("clocks", [0.0, 3.0, -3.0], indirect=True)
-def test_within_the_bound_nothing_is_lost_and_nothing_comes_early(clocks: Clocks) -> None:
+def test_no_message_is_lost_or_early_within_the_bound_on_skew(clocks: Clocks) -> None:
     history(clocks)
     clocks.merge("s2", "s1")
     clocks.turns()
@@ -63,7 +63,7 @@ def test_within_the_bound_nothing_is_lost_and_nothing_comes_early(clocks: Clocks
 
 
 @pytest.mark.parametrize("clocks", [0.0, 4.5, -4.5], indirect=True)
-def test_within_the_bound_what_is_put_right_behind_a_subscription_is_not_lost(clocks: Clocks) -> None:
+def test_a_put_right_after_a_subscription_is_not_lost_within_the_bound_on_skew(clocks: Clocks) -> None:
     s1, s2 = clocks["s1"], clocks["s2"]
     s1.ask(Subscribe("bob", "t", 5, 5))
     s2.ask(Subscribe("eve", "t", 5, 5))
@@ -77,7 +77,7 @@ def test_within_the_bound_what_is_put_right_behind_a_subscription_is_not_lost(cl
 
 
 @pytest.mark.parametrize("clocks", [HOUR, -HOUR], indirect=True)
-def test_a_clock_wrong_by_an_hour_while_apart_breaks_what_is_told_by_stamp_and_only_that(clocks: Clocks) -> None:
+def test_a_clock_wrong_by_an_hour_breaks_only_decisions_by_stamps(clocks: Clocks) -> None:
     ahead = clocks["s2"].wall > clocks["s1"].wall
     history(clocks)
     clocks["s1"].ask(Subscribe("dan", "t", 5, 5))
@@ -119,7 +119,9 @@ def test_a_wall_clock_that_jumps_while_servers_run_changes_nothing(clocks: Clock
 
 @pytest.mark.parametrize("clocks", [0.0], indirect=True)
 @pytest.mark.parametrize("jump", [HOUR / 2, -HOUR, -30 * 24 * HOUR])
-def test_a_server_started_again_with_a_wrong_clock_goes_on_above_what_it_heard(clocks: Clocks, jump: float) -> None:
+def test_a_restarted_server_with_a_wrong_clock_continues_above_every_received_stamp(
+    clocks: Clocks, jump: float
+) -> None:
     history(clocks)
     stage = clocks["s2"]
     highest = stage.core.state.stamps.last

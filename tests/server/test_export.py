@@ -50,7 +50,7 @@ def everything(directory: Path) -> list[object]:
     return rows
 
 
-def test_the_tree_is_the_papers(stage: Stage, tmp_path: Path) -> None:
+def test_the_exported_tree_is_that_of_the_paper(stage: Stage, tmp_path: Path) -> None:
     log = stage.subscribe("bob", "zeromq/pyzmq", 5).log
     stage.unsubscribe("carol", "zeromq/pyzmq", 6)
     stage.put("zeromq/pyzmq", 100, [b"a\r\n\0", b""])
@@ -74,7 +74,7 @@ def test_the_tree_is_the_papers(stage: Stage, tmp_path: Path) -> None:
     stage.open()
 
 
-def test_everything_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
+def test_everything_survives_an_export_and_an_import(stage: Stage, tmp_path: Path) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.subscribe("carol", "t", 6)
     stage.unsubscribe("dave", "t", 7)
@@ -98,7 +98,7 @@ def test_everything_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) ->
     assert stage.get("bob", "empty", None, 5).outcome is Outcome.EMPTY
 
 
-def test_a_topic_that_was_imported_waits_until_its_proxies_have_heard_of_it(stage: Stage, tmp_path: Path) -> None:
+def test_an_imported_topic_waits_until_its_proxies_know_of_it(stage: Stage, tmp_path: Path) -> None:
     stage.put("t", 100, [b"a"])
     stage.hears = False
     stage = moved(stage, tmp_path)
@@ -108,7 +108,7 @@ def test_a_topic_that_was_imported_waits_until_its_proxies_have_heard_of_it(stag
     assert stage.answer(callback) is None
 
 
-def test_keys_survive_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
+def test_keys_survive_an_export_and_an_import(stage: Stage, tmp_path: Path) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1, [b"a", b"b"], keys=[b"", b"k/\0"])
     stage.put("t", 3, [b"c"], previous=2)
@@ -119,7 +119,7 @@ def test_keys_survive_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
     assert [list(run.keys) for run in records.runs] == [[b"", b"k/\0"], [b""]]
 
 
-def test_headers_survive_the_way_out_and_in_and_can_be_read_there(stage: Stage, tmp_path: Path) -> None:
+def test_headers_survive_an_export_and_an_import_and_are_readable_in_the_tree(stage: Stage, tmp_path: Path) -> None:
     stage.subscribe("bob", "t", 5)
     headers = [encode_headers({"trace": b"1/\0", "empty": b""}), b""]
     stage.put("t", 1, [b"a", b"b"], keys=[b"", b"k"], headers=headers)
@@ -136,7 +136,7 @@ def test_headers_survive_the_way_out_and_in_and_can_be_read_there(stage: Stage, 
         read_metadata(written.parent.parent, [written.name])
 
 
-def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stage, tmp_path: Path) -> None:
+def test_an_exported_merged_topic_gives_each_subscriber_its_messages(stage: Stage, tmp_path: Path) -> None:
     """Two logs; of the second, what alice put up to 11 is held by the first already."""
     one = stage.subscribe("bob", "t", 5).log
     stage.subscribe("carol", "t", 5)
@@ -181,7 +181,7 @@ def test_a_joined_topic_gives_each_subscriber_what_it_was_to_receive(stage: Stag
     assert bodies(stage.get("bob", "t", None, 5))[-1] == b"a21"
 
 
-def test_what_is_lost_stays_lost(stage: Stage, tmp_path: Path) -> None:
+def test_a_loss_stays_a_loss_after_an_import(stage: Stage, tmp_path: Path) -> None:
     stage.subscribe("bob", "t", 5)
     for counter in range(1, 8):
         stage.put("t", counter, [b"%d" % counter])
@@ -206,7 +206,7 @@ def test_what_is_lost_stays_lost(stage: Stage, tmp_path: Path) -> None:
     assert lost == [2, 3, 5, 6]
 
 
-def test_a_restored_store_survives_the_way_out_and_in(stage: Stage, tmp_path: Path) -> None:
+def test_a_restored_store_survives_an_export_and_an_import(stage: Stage, tmp_path: Path) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.subscribe("eve", "t", 5)
     stage.put("t", 1, [b"1"])
@@ -231,9 +231,7 @@ def test_a_restored_store_survives_the_way_out_and_in(stage: Stage, tmp_path: Pa
 
 
 @pytest.mark.parametrize("count", [2, 40_000])
-def test_lost_messages_are_told_though_they_come_first_or_are_more_than_a_batch_has(
-    stage: Stage, tmp_path: Path, count: int
-) -> None:
+def test_losses_at_the_beginning_or_larger_than_a_batch_are_reported(stage: Stage, tmp_path: Path, count: int) -> None:
     stage.subscribe("bob", "t", 5)
     for counter in (1, count + 1, 2 * count + 1):
         stage.put("t", counter, [b""] * count, previous=counter - 1)
@@ -251,7 +249,7 @@ def test_lost_messages_are_told_though_they_come_first_or_are_more_than_a_batch_
     assert bodies(answer) == [b"kept"]
 
 
-def test_an_export_changes_nothing_and_wants_the_server_stopped(stage: Stage, tmp_path: Path) -> None:
+def test_an_export_changes_nothing_and_needs_a_stopped_server(stage: Stage, tmp_path: Path) -> None:
     stage.put("t", 1)
     with pytest.raises(StoreInUse):
         export_tree(tmp_path / "old", tmp_path / "tree")
@@ -312,7 +310,7 @@ def test_a_topic_that_is_held_is_refused_and_nothing_is_imported(stage: Stage, t
         ("subscribers", "bob number=1 opening=1 on=yes since=0 position=-1 waiting=\n"),
     ],
 )
-def test_a_tree_that_cannot_be_read_is_refused_as_a_whole(stage: Stage, tmp_path: Path, file: str, text: str) -> None:
+def test_an_unreadable_tree_is_refused_completely(stage: Stage, tmp_path: Path, file: str, text: str) -> None:
     stage.put("a", 1)
     stage.put("t", 1)
     stage.close()
@@ -327,7 +325,7 @@ def test_a_tree_that_cannot_be_read_is_refused_as_a_whole(stage: Stage, tmp_path
     stage.open()
 
 
-def test_folders_that_are_no_trees_are_refused(stage: Stage, tmp_path: Path) -> None:
+def test_folders_without_a_tree_are_refused(stage: Stage, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="0 folders"):
         import_tree(tmp_path / "new", tmp_path)
     (tmp_path / "server_x" / "%20").mkdir(parents=True)

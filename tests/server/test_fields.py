@@ -1,4 +1,4 @@
-"""No field of what a server keeps can be forgotten: a change's leaves its mark in the store, a topic's is found again
+"""No field of a server's state can be forgotten: a change's alters the store, and a topic's is loaded again
 there, travels when the topic moves, and comes back from an export."""
 
 from __future__ import annotations
@@ -116,12 +116,12 @@ def dump(path: Path, changes: list[c.Change]) -> list[Any]:
     return [row for row in rows if row[:2] != ("meta", "store")]
 
 
-def test_every_change_is_tried_here() -> None:
+def test_every_change_is_tested() -> None:
     assert {type(change) for change in CHANGES} == set(get_args(c.Change))
 
 
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: type(change).__name__)
-def test_every_field_of_a_change_leaves_its_mark(change: c.Change, tmp_path: Path) -> None:
+def test_every_field_of_a_change_alters_the_store(change: c.Change, tmp_path: Path) -> None:
     seen = [dump(tmp_path / "none", BASE), dump(tmp_path / "as it is", [*BASE, change])]
     assert seen[0] != seen[1]
     for name, variant in variants(change):
@@ -206,11 +206,11 @@ def test_the_list_has_every_field_of_a_topic() -> None:
     assert [one.name for one in fields(Topic)] == list(FIELDS)
 
 
-def test_every_field_of_a_topic_is_found_again_in_the_store(store: Store) -> None:
+def test_every_field_of_a_topic_is_stored_and_loaded(store: Store) -> None:
     assert list(store.topics()) == [full_topic()]
 
 
-def test_every_field_of_a_topic_travels(store: Store) -> None:
+def test_every_field_of_a_topic_moves(store: Store) -> None:
     topic, numbers = full_topic(), count(1)
     moving, arrived = Moving(), []
     for chunk in chunks(topic, store.reader, PUBLISHERS):
@@ -229,7 +229,7 @@ def test_every_field_of_a_topic_travels(store: Store) -> None:
         assert {one.publisher for one in piece.batches} == {PUBLISHERS[1]}
 
 
-def test_every_field_of_a_topic_that_is_joined_counts() -> None:
+def test_every_field_of_a_joined_topic_counts() -> None:
     def joined(name: str = "") -> tuple[Topic, Any]:
         mine = Topic(7, "t", Log(9, "f" * 16), {})
         mine.logs = {mine.open.id: mine.open}

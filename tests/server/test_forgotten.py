@@ -1,4 +1,4 @@
-"""What was given up is found out again where every proxy has lost its directory: cores on real stores, one proxy."""
+"""An abandonment is known again after every proxy lost its directory: cores on real stores, one proxy."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Cluster(Pair):
 
 @pytest.mark.parametrize(("lost", "left"), [("s2", "s1"), ("s1", "s2")])
 @pytest.mark.parametrize("freeze", [False, True])
-def test_a_copy_that_comes_back_is_set_aside_though_no_proxy_remembers_that_it_was_given_up(
+def test_a_returned_copy_is_set_aside_though_no_proxy_remembers_its_abandonment(
     tmp_path: Path, lost: str, left: str, freeze: bool
 ) -> None:
     cluster = Cluster(tmp_path)

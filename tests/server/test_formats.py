@@ -162,7 +162,7 @@ def test_the_check_of_an_earlier_format_finds_the_same_and_changes_nothing(made:
     assert {path.name: path.read_bytes() for path in old.iterdir()} == before
 
 
-def test_the_check_of_an_earlier_format_sees_damaged_pages_of_its_tables(old: Path) -> None:
+def test_the_check_of_an_earlier_format_finds_damaged_pages_of_its_tables(old: Path) -> None:
     with contextlib.closing(apsw.Connection(str(old / FILE))) as db:
         (number, size) = next(
             db.execute("select rootpage, page_size from sqlite_schema, pragma_page_size where name = 'entry'")
@@ -255,7 +255,7 @@ def test_a_command_that_writes_migrates(old: Path, use: Callable[[Path], object]
     assert check(old).verdict in {Verdict.INTACT, Verdict.DAMAGED}
 
 
-def test_a_member_migrates_a_page_copy_of_an_earlier_release_and_refuses_one_of_a_later_release(old: Path) -> None:
+def test_a_member_migrates_an_earlier_releases_page_copy_and_refuses_a_later_ones(old: Path) -> None:
     (old / FILE).rename(old / WHOLE)
     local = LocalFile(old)
     local.make(MEMBER)

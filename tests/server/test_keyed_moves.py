@@ -1,4 +1,4 @@
-"""Topics on their way while servers have keys, get keys or lose them; and who may say what to another server."""
+"""Topics on their way while servers have, get or lose keys; and the allowed statements to another server."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def arrives(pair: Keyed) -> None:
 
 @pytest.mark.parametrize("lost", ["chunk", "commit", "done"])
 @pytest.mark.parametrize("keys", [True, False], ids=["keys come", "keys go"])
-def test_a_topic_that_was_on_its_way_when_keys_came_or_went_arrives(pair: Keyed, lost: str, keys: bool) -> None:
+def test_a_topic_on_its_way_at_a_change_of_keys_arrives(pair: Keyed, lost: str, keys: bool) -> None:
     split(pair)
     pair.start_again(keys=not keys)
     pair.turns(3)
@@ -95,7 +95,7 @@ def test_a_topic_that_was_on_its_way_when_keys_came_or_went_arrives(pair: Keyed,
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys come", "keys go"])
-def test_an_operators_move_that_is_repeated_goes_on_when_keys_came_or_went(pair: Keyed, keys: bool) -> None:
+def test_a_repeated_move_of_an_operator_continues_after_a_change_of_keys(pair: Keyed, keys: bool) -> None:
     """A server that holds nothing of the topic is named by no MERGE."""
     pair.start_again(keys=not keys)
     pair["s2"].put("t", 1, [b"a"])
@@ -121,7 +121,7 @@ def move(pair: Keyed) -> None:
 
 
 @pytest.mark.parametrize("keys", [True, False], ids=["keys come", "keys go"])
-def test_two_servers_that_froze_a_topic_for_each_other_find_out_when_keys_came_or_went(pair: Keyed, keys: bool) -> None:
+def test_two_servers_that_froze_a_topic_for_each_other_recover_after_a_change_of_keys(pair: Keyed, keys: bool) -> None:
     split(pair)
     pair.start_again(keys=not keys)
     for giver, receiver in (("s1", "s2"), ("s2", "s1")):
@@ -137,7 +137,7 @@ def test_two_servers_that_froze_a_topic_for_each_other_find_out_when_keys_came_o
     assert len(pair.holders()) == 1
 
 
-def test_a_receiver_with_a_key_is_known_again_at_another_address_after_the_givers_restart(pair: Keyed) -> None:
+def test_a_receiver_with_a_key_is_recognized_at_another_address_after_the_givers_restart(pair: Keyed) -> None:
     """The note names whose key it is; that of a server without a key names a place only."""
     split(pair)
     pair.start_again(keys=True)
@@ -154,7 +154,7 @@ def test_a_receiver_with_a_key_is_known_again_at_another_address_after_the_giver
     arrives(pair)
 
 
-def test_a_topic_frozen_for_a_server_is_given_to_no_other_that_has_its_place_now(tmp_path: Path) -> None:
+def test_a_topic_frozen_for_a_server_is_given_to_no_other_server_at_its_address(tmp_path: Path) -> None:
     trio = Keyed(tmp_path, "s1", "s2", "s3", keys=True)
     split(trio)
     trio["s3"].put("t", 1, sender="dan")
@@ -185,7 +185,7 @@ def given_up(stage: Stage, server: str, address: str) -> None:
 
 @pytest.mark.parametrize("dirty", [True, False], ids=["noted with keys", "noted without"])
 @pytest.mark.parametrize("told", [True, False], ids=["told with keys", "told without"])
-def test_a_topic_whose_receiver_is_given_up_is_taken_back_whatever_form_its_address_has(
+def test_a_topic_whose_receiver_is_abandoned_is_taken_back_under_any_form_of_address(
     pair: Keyed, dirty: bool, told: bool
 ) -> None:
     pair.start_again(keys=dirty)
@@ -199,7 +199,7 @@ def test_a_topic_whose_receiver_is_given_up_is_taken_back_whatever_form_its_addr
     assert pair["s2"].core.state.topics["t"].frozen == ""
 
 
-def test_giving_up_a_server_that_had_that_place_once_does_not_end_the_freeze_for_another(pair: Keyed) -> None:
+def test_abandoning_an_earlier_server_of_that_address_does_not_end_the_freeze(pair: Keyed) -> None:
     pair.start_again(keys=True)
     pair["s2"].put("t", 1, [b"a"])
     pair.lose = {"chunk"}
@@ -218,7 +218,7 @@ def offer(sender: str) -> Transfer:
 
 
 @pytest.mark.parametrize("speaker", ["s3", ""], ids=["another's key", "a key that is not authorized any more"])
-def test_a_transfer_under_another_id_than_its_keys_is_not_taken(stage: Stage, speaker: str) -> None:
+def test_a_transfer_under_an_id_of_another_key_is_refused(stage: Stage, speaker: str) -> None:
     stage.core.handle(Origin(LISTENER, b"x", 7, speaker), offer("s2"), stage.now)
     assert stage.core.state.counters["servers_under_a_wrong_name"] == 1
     assert not stage.core.moves.receiving.incoming
@@ -227,14 +227,14 @@ def test_a_transfer_under_another_id_than_its_keys_is_not_taken(stage: Stage, sp
 
 
 @pytest.mark.parametrize("speaker", ["s2", None], ids=["with keys", "without"])
-def test_a_transfer_under_its_own_id_is_taken(stage: Stage, speaker: str | None) -> None:
+def test_a_transfer_under_its_own_id_is_accepted(stage: Stage, speaker: str | None) -> None:
     stage.core.handle(Origin(LISTENER, b"x", 7, speaker), offer("s2"), stage.now)
     assert stage.core.state.counters["servers_under_a_wrong_name"] == 0
     assert stage.core.moves.receiving.incoming
 
 
 @pytest.mark.parametrize("speaker", ["s2", None], ids=["with keys", "without"])
-def test_nothing_but_transfers_is_served_at_a_servers_address(stage: Stage, speaker: str | None) -> None:
+def test_only_transfers_are_served_at_a_servers_address(stage: Stage, speaker: str | None) -> None:
     for message in (make_put("t", 1), Merge("p1", "t", "tcp://h:1"), Operate("p1", "s1", "drain")):
         stage.core.handle(Origin(LISTENER, b"x", 7, speaker), message, stage.now)
         stage.loop()
@@ -243,7 +243,7 @@ def test_nothing_but_transfers_is_served_at_a_servers_address(stage: Stage, spea
     assert not stage.core.proxies.draining
 
 
-def test_who_is_not_authorized_any_more_is_not_answered(stage: Stage) -> None:
+def test_a_peer_that_is_not_authorized_any_more_gets_no_answer(stage: Stage) -> None:
     origin = Origin(LISTENER, b"x", 7, "")
     stage.core.handle(origin, make_put("t", 1), stage.now)
     stage.core.refuse(origin, "not understood", stage.now)
@@ -253,7 +253,7 @@ def test_who_is_not_authorized_any_more_is_not_answered(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("answer", ["accepted", "done", "refusal"])
-def test_an_answer_under_another_id_than_the_one_that_was_asked_is_not_taken(pair: Keyed, answer: str) -> None:
+def test_an_answer_under_another_id_than_the_requested_one_is_ignored(pair: Keyed, answer: str) -> None:
     pair.start_again(keys=True)
     giver = pair["s2"]
     giver.put("t", 1, [b"a"])

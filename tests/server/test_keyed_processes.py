@@ -109,9 +109,7 @@ def start(
     return run
 
 
-def test_a_broken_file_of_who_is_authorized_is_one_line_at_the_start(
-    ring: Ring, start: Callable[..., tuple[int, str]]
-) -> None:
+def test_a_broken_access_list_is_one_line_at_the_start(ring: Ring, start: Callable[..., tuple[int, str]]) -> None:
     ring.path.write_text(ring.path.read_text() + "server s3 pk_broken\n")
     code, said = start()
     assert code == 8
@@ -119,7 +117,7 @@ def test_a_broken_file_of_who_is_authorized_is_one_line_at_the_start(
     assert f"authorized file {ring.path}, line 5" in said
 
 
-def test_a_missing_file_of_who_is_authorized_is_no_empty_one(ring: Ring, start: Callable[..., tuple[int, str]]) -> None:
+def test_a_missing_access_list_does_not_count_as_empty(ring: Ring, start: Callable[..., tuple[int, str]]) -> None:
     ring.path.unlink()
     code, said = start()
     assert (code, said.count("\n")) == (8, 1)
@@ -134,9 +132,7 @@ def test_a_key_that_others_can_read_is_not_used(ring: Ring, start: Callable[...,
     assert f"chmod 600 {other}" in said
 
 
-def test_half_of_what_keys_need_is_refused_before_anything_is_made(
-    ring: Ring, start: Callable[..., tuple[int, str]]
-) -> None:
+def test_incomplete_keys_are_refused_before_anything_is_made(ring: Ring, start: Callable[..., tuple[int, str]]) -> None:
     code, said = start("--authorized", str(ring.path), keyed=False)
     assert (code, said.count("\n")) == (8, 1)
     assert "pubsub keys new server s1" in said
@@ -154,7 +150,7 @@ def test_half_of_what_keys_need_is_refused_before_anything_is_made(
     assert [path.name for path in (ring.directory / "s1").iterdir() if path.suffix == ".db"] == []
 
 
-def test_nobody_listens_for_other_hosts_without_keys_unless_told_to(
+def test_a_server_without_keys_listens_for_other_hosts_only_with_insecure(
     start: Callable[..., tuple[int, str]], tmp_path: Path
 ) -> None:
     everywhere = ("--bind", "tcp://0.0.0.0:0", "--advertise", "tcp://127.0.0.1:5701")
@@ -172,7 +168,7 @@ def test_nobody_listens_for_other_hosts_without_keys_unless_told_to(
     assert (line["what"], line["address"], line["process"]) == ("insecure", "tcp://0.0.0.0:0", "server s1")
 
 
-def test_with_a_key_it_may_listen_for_other_hosts(ring: Ring, proxy: KeyedProxy, tmp_path: Path) -> None:
+def test_a_server_with_a_key_may_listen_for_other_hosts(ring: Ring, proxy: KeyedProxy, tmp_path: Path) -> None:
     told = {**ring.settings("s1"), "bind": "tcp://0.0.0.0:0", "advertise": "tcp://127.0.0.1:5701"}
     process = ServerProcess(Stage.settings_of(told.pop("directory"), **told, proxies=(proxy.endpoint,)))
     process.start()
@@ -180,7 +176,7 @@ def test_with_a_key_it_may_listen_for_other_hosts(ring: Ring, proxy: KeyedProxy,
     process.close()
 
 
-def test_over_ipc_the_address_names_the_server_too(ring: Ring, proxy: KeyedProxy, tmp_path: Path) -> None:
+def test_the_address_names_the_server_over_ipc_too(ring: Ring, proxy: KeyedProxy, tmp_path: Path) -> None:
     told = {**ring.settings("s1"), "bind": f"ipc://{tmp_path}/s"}
     process = ServerProcess(Stage.settings_of(told.pop("directory"), **told, proxies=(proxy.endpoint,)))
     process.start()
@@ -201,7 +197,9 @@ def test_a_hang_up_opens_the_audit_anew_and_ends_nothing(
     assert server.end(signal.SIGTERM) == 0
 
 
-def test_a_hang_up_while_it_starts_ends_nothing(ring: Ring, proxy: KeyedProxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hang_up_during_the_start_ends_nothing(
+    ring: Ring, proxy: KeyedProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As of whoever rotates the files of processes that were started a moment ago."""
     ended: list[int] = []
     before = {
@@ -306,7 +304,7 @@ def test_a_key_is_replaced_while_a_topic_is_on_its_way(
     proxy.until(lambda: "t" in proxy.topics["s1"] and "t" not in proxy.topics["s2"], "it goes back", 60.0)
 
 
-def test_a_server_goes_on_at_another_port_with_a_topic_that_was_on_its_way(
+def test_a_server_continues_at_another_port_with_a_topic_on_its_way(
     ring: Ring, proxy: KeyedProxy, run: Callable[..., Child]
 ) -> None:
     """What the giver noted before it was killed too names whose key it was for."""

@@ -1,4 +1,4 @@
-"""What peers can make a server hold has limits; each is a name, an answer and, where nobody is answered, a counter."""
+"""The state of a server caused by peers has limits; each is a name, an answer and, without an answer, a counter."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_publishers_of_all_topics_have_a_limit(stage: Stage, monkeypatch: pytest
     assert (refused.outcome, refused.reason) == (Outcome.FULL, "STORE_PUBLISHERS_MAX")
 
 
-def test_what_describes_topics_that_arrive_has_a_limit_over_all_transfers(
+def test_descriptions_of_arriving_topics_have_a_limit_over_all_transfers(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receiving, "MOVING_BYTES_MAX", 20_000)
@@ -67,9 +67,7 @@ def test_what_describes_topics_that_arrive_has_a_limit_over_all_transfers(
     assert isinstance(transfer(stage, "g", "chunk", 0, description()), Transfer)
 
 
-def test_pieces_that_arrive_have_the_limit_of_those_that_are_staged(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_arriving_pieces_have_the_limit_of_staged_ones(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receiving, "PIECES_MAX", 3)
     batch = encode_batch([b"x"])
     line = {"stage": [f"ann/{STORE}", 1, "x", 1], "rows": [[k, 1, crc32(batch), len(batch)] for k in range(2)]}
@@ -83,7 +81,7 @@ def test_pieces_that_arrive_have_the_limit_of_those_that_are_staged(
     assert stage.core.moves.receiving.incoming == {}
 
 
-def test_a_client_has_no_more_reads_waiting_than_its_share(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_has_no_more_waiting_reads_than_its_share(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named, "READS_PER_CLIENT_MAX", 3)
     stage.put("t", 1)
     asked = [stage.say(Read("eve", "t", None, records_max=1), origin=b"ceve") for _ in range(5)]

@@ -1,4 +1,4 @@
-"""A server's links: that the end of one to the other member is seen at once, and told once."""
+"""A server's links: the end of a link to the other member is seen at once, and reported once."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def heard(links: Links, router: zmq.Socket[bytes], sock: zmq.Socket[bytes]) -> N
     router.recv_multipart()
 
 
-def test_the_end_of_a_members_link_wakes_the_loop_and_is_told_once(
+def test_the_end_of_a_members_link_wakes_the_loop_and_is_reported_once(
     context: zmq.Context[Any], poller: zmq.Poller, links: Links
 ) -> None:
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
@@ -73,7 +73,7 @@ def test_a_link_that_is_made_again_by_itself_can_end_again(context: zmq.Context[
     router.close(0)
 
 
-def test_where_nobody_listens_no_link_has_ended(context: zmq.Context[Any], poller: zmq.Poller, links: Links) -> None:
+def test_a_link_without_a_listener_has_not_ended(context: zmq.Context[Any], poller: zmq.Poller, links: Links) -> None:
     with socket.socket() as bound:  # It listens to nobody, and nobody else can take its port meanwhile.
         bound.bind(("127.0.0.1", 0))
         sock = links.to_member(f"tcp://127.0.0.1:{bound.getsockname()[1]}")
@@ -81,7 +81,7 @@ def test_where_nobody_listens_no_link_has_ended(context: zmq.Context[Any], polle
         assert not links.ended(sock)
 
 
-def test_a_closed_link_is_polled_no_more(context: zmq.Context[Any], poller: zmq.Poller, links: Links) -> None:
+def test_a_closed_link_is_not_polled(context: zmq.Context[Any], poller: zmq.Poller, links: Links) -> None:
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     sock = links.to_member(endpoint)
     heard(links, router, sock)
@@ -91,9 +91,7 @@ def test_a_closed_link_is_polled_no_more(context: zmq.Context[Any], poller: zmq.
 
 
 @pytest.mark.parametrize("primary", ["tcp://127.0.0.1:21", ""])
-def test_a_standby_tells_who_gives_it_a_topic_where_the_primary_is(
-    context: zmq.Context[Any], links: Links, primary: str
-) -> None:
+def test_a_standby_names_the_primary_to_a_giver(context: zmq.Context[Any], links: Links, primary: str) -> None:
     """And nobody else, and of nothing that it cannot read."""
     router, endpoint = open_router(context, "tcp://127.0.0.1:0")
     dealer = open_dealer(context, endpoint)

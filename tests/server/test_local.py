@@ -1,4 +1,4 @@
-"""What a store has of this machine alone: its incarnations rise, its port is remembered where there is space."""
+"""The local facts of a store on this machine: its incarnations rise, and its port is kept if there is space."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pubsub.server.storage.local import begin_incarnation, keep_port, kept_port
 from pubsub.server.storage.store import Store
 
 
-def test_each_start_is_a_higher_incarnation_whatever_the_clock_says(tmp_path: Path) -> None:
+def test_each_start_has_a_higher_incarnation_with_any_clock(tmp_path: Path) -> None:
     incarnations = []
     for wall in (1000, 5, 2**40):
         store = Store(tmp_path)
@@ -30,7 +30,7 @@ def test_a_port_is_remembered(tmp_path: Path) -> None:
         store.close()
 
 
-def test_a_full_disk_keeps_no_server_from_starting_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_does_not_prevent_the_start_on_a_port(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path)
 
     def full(self: Store) -> None:

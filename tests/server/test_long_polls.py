@@ -18,7 +18,7 @@ def ready(polls: LongPolls) -> dict[str, set[str]]:
     return {topic: {poll.get.sender for poll in waiting} for topic, waiting in polls.ready()}
 
 
-def test_one_that_is_parked_is_looked_at_at_once_and_then_when_something_comes() -> None:
+def test_a_parked_poll_is_checked_at_once_and_when_a_message_comes() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     assert polls.deadline() == float("-inf")
@@ -30,7 +30,7 @@ def test_one_that_is_parked_is_looked_at_at_once_and_then_when_something_comes()
     assert ready(polls) == {"t": {"bob"}}
 
 
-def test_one_whose_wait_is_over_is_looked_at() -> None:
+def test_a_poll_whose_wait_is_over_is_checked() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     polls.park(poll("t", "carol", 12.0))
@@ -43,7 +43,7 @@ def test_one_whose_wait_is_over_is_looked_at() -> None:
     assert polls.deadline() == 12.0
 
 
-def test_a_later_one_of_the_same_subscriber_takes_the_place() -> None:
+def test_a_later_poll_of_the_same_subscriber_replaces_the_earlier_one() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     later = poll("t", "bob", 20.0)
@@ -73,7 +73,7 @@ def test_consumers_of_one_subscription_wait_beside_each_other() -> None:
     assert len(polls) == 1
 
 
-def test_one_that_was_replaced_takes_nothing_away() -> None:
+def test_a_replaced_poll_removes_nothing() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     earlier, later = poll("t", "bob", 10.0), poll("t", "bob", 20.0)
     polls.park(earlier)
@@ -94,7 +94,7 @@ def test_polls_that_a_newer_subscription_outdates_are_answered() -> None:
     assert ready(polls) == {"t": {"dan"}}
 
 
-def test_a_topic_that_was_not_served_to_the_end_is_looked_at_again() -> None:
+def test_a_topic_not_served_to_the_end_is_checked_again() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     polls.park(poll("t", "bob", 10.0))
     for topic, _ in polls.ready():
@@ -102,7 +102,7 @@ def test_a_topic_that_was_not_served_to_the_end_is_looked_at_again() -> None:
     assert ready(polls) == {"t": {"bob"}}
 
 
-def test_a_subscriber_that_asks_for_ever_costs_no_memory() -> None:
+def test_a_subscriber_with_endless_polls_costs_no_memory() -> None:
     polls = LongPolls(Replies("s1", Counter()))
     for number in range(10_000):
         polls.park(poll("t", "bob", 1000.0 + number))

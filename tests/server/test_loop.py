@@ -69,7 +69,7 @@ def turning(stage: Stage) -> Iterator[Turning]:
     made.loop.close()
 
 
-def test_a_turn_takes_so_many_messages(turning: Turning) -> None:
+def test_a_turn_takes_a_limited_number_of_messages(turning: Turning) -> None:
     for counter in range(1, DRAIN_MAX + 11):
         turning.send(put("t", counter))
     assert turning.turn() == DRAIN_MAX
@@ -97,7 +97,7 @@ def test_the_last_train_of_a_turn_may_go_beyond(turning: Turning) -> None:
     assert turning.turn() == 1
 
 
-def test_a_turn_takes_so_many_bytes(turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_turn_takes_a_limited_number_of_bytes(turning: Turning, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_module, "DRAIN_BYTES_MAX", 10_000)
     for counter in range(1, 6):
         turning.send(put("t", counter, [bytes(6_000)]))

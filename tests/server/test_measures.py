@@ -1,4 +1,4 @@
-"""What a server measures: commits, puts and deliveries, by a clock that the test moves."""
+"""The measures of a server: commits, puts and deliveries, by a clock that the test moves."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def values(counted: Counted) -> list[tuple[float, int]]:
     return [(bound, count) for bound, count in zip(bounds, counted.counts, strict=True) if count]
 
 
-def test_a_commit_is_measured_with_what_shared_it(stage: Measured) -> None:
+def test_a_commit_is_measured_with_its_requests_and_records(stage: Measured) -> None:
     stage.turn(put(1, 3), put(4, 2))
     measures = stage.measures
     assert values(measures.commits.counted()) == [(0.01, 1)] or values(measures.commits.counted()) == [(0.025, 1)]
@@ -80,7 +80,7 @@ def test_a_commit_is_measured_with_what_shared_it(stage: Measured) -> None:
     assert values(measures.records.counted()) == [(5, 1)]
 
 
-def test_requests_of_a_turn_without_a_commit_share_none(stage: Measured) -> None:
+def test_a_turn_without_a_commit_counts_no_shared_requests(stage: Measured) -> None:
     stage.turn(Get("bob", "t", None, 1, 1))
     assert values(stage.measures.requests.counted()) == []
     stage.turn(put(1), Get("bob", "t", None, 1, 1))
@@ -99,7 +99,7 @@ def test_puts_that_are_answered_together_count_once(stage: Measured) -> None:
     assert sum(stage.measures.puts.counted().counts) == 1
 
 
-def test_a_put_that_waits_for_its_topic_to_be_known_as_whole_is_measured_from_its_beginning(stage: Measured) -> None:
+def test_a_put_that_waits_for_a_whole_topic_is_measured_from_its_arrival(stage: Measured) -> None:
     stage.turn(put(1, sole_owner=1))
     assert sum(stage.measures.puts.counted().counts) == 0
     stage.now += 0.5
@@ -109,13 +109,13 @@ def test_a_put_that_waits_for_its_topic_to_be_known_as_whole_is_measured_from_it
     assert counted.total > 0.5
 
 
-def test_what_was_not_taken_is_not_measured(stage: Measured) -> None:
+def test_a_put_that_was_not_taken_is_not_measured(stage: Measured) -> None:
     stage.turn(put(1))
     stage.turn(put(1), put(9))  # a repeat, and one with a gap before it: previous is 8
     assert sum(stage.measures.puts.counted().counts) == 1
 
 
-def test_a_loop_that_is_taken_back_measures_no_put_and_no_commit(stage: Measured) -> None:
+def test_a_reverted_loop_measures_no_put_and_no_commit(stage: Measured) -> None:
     stage.fail_commit = True
     sent = stage.turn(put(1))
     assert [out.message.outcome for out in sent if isinstance(out.message, Status)] == [Outcome.FULL]
@@ -135,14 +135,14 @@ def test_a_delivery_is_measured_from_the_put_of_its_first_message(stage: Measure
     assert counted.total == pytest.approx(9.0 + stage.step, abs=0.1)
 
 
-def test_who_waits_is_handed_a_message_at_once(stage: Measured) -> None:
+def test_a_waiting_subscriber_gets_a_message_at_once(stage: Measured) -> None:
     stage.subscribe("bob", "t", 5)
     stage.turn(Get("bob", "t", None, 5, 5, wait_ms=60_000))
     stage.turn(put(1))
     assert stage.measures.deliveries.counted().total < 1.0
 
 
-def test_a_read_that_finds_nothing_is_no_delivery(stage: Measured) -> None:
+def test_a_read_without_a_message_is_no_delivery(stage: Measured) -> None:
     stage.subscribe("bob", "t", 5)
     stage.turn(Get("bob", "t", None, 5, 5))
     assert sum(stage.measures.deliveries.counted().counts) == 0
@@ -234,7 +234,7 @@ def cost(directory: Path, counted: Callable[[Callable[[], object]], int], measur
     return found
 
 
-def test_a_put_costs_about_two_calls_more_where_it_is_measured(tmp_path: Path) -> None:
+def test_a_measured_put_costs_about_two_more_calls(tmp_path: Path) -> None:
     """Of a loop that is busy, which is where it counts; the client's share, the proxy's and the fsync's come on top."""
     puts = 64
     # A turn may also count what is done once in a process, or a collection of garbage that tools are told of.
@@ -245,6 +245,6 @@ def test_a_put_costs_about_two_calls_more_where_it_is_measured(tmp_path: Path) -
     assert 0 < with_ - without < 2.2 * puts, f"of {without / puts:.0f} calls a put"
 
 
-def test_a_put_costs_few_more_instructions_where_it_is_measured(tmp_path: Path) -> None:
+def test_a_measured_put_costs_few_more_instructions(tmp_path: Path) -> None:
     without, with_ = (cost(tmp_path / name, instructions, name == "on", 64) for name in ("off", "on"))
     assert without < with_ < without + 64 * 50  # of some 2,800 each

@@ -1,4 +1,4 @@
-"""Stores with parts of another moment: `pubsub server check` and a server say the same; no number is given twice."""
+"""Stores with parts of another moment: `pubsub server check` and a server agree; no number is given twice."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def held_back(store: Path) -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 45, *(pytest.param(first, marks=pytest.mark.nightly) for first in (90, 135))])
-def test_what_check_says_after_a_mishap_is_what_a_server_does(bench: tuple[Made, Path], first: int) -> None:
+def test_a_server_does_as_check_predicts_after_a_mishap(bench: tuple[Made, Path], first: int) -> None:
     made, copy = bench
     findings = {}
     for seed in range(first, first + 45):
@@ -65,9 +65,7 @@ def test_what_check_says_after_a_mishap_is_what_a_server_does(bench: tuple[Made,
     assert findings == {}
 
 
-def test_an_earlier_file_with_a_later_log_is_refused_and_left_as_it_is(
-    bench: tuple[Made, Path], tmp_path: Path
-) -> None:
+def test_an_earlier_file_with_a_later_log_is_refused_and_unchanged(bench: tuple[Made, Path], tmp_path: Path) -> None:
     """To copy that log back is to make the file as long as it should be, with zeros for the pages that are missing."""
     made = bench[0]
     filled(tmp_path, {FILE: made.earlier[FILE], LOG: made.busy[LOG]})
@@ -79,7 +77,7 @@ def test_an_earlier_file_with_a_later_log_is_refused_and_left_as_it_is(
     assert (tmp_path / LOG).read_bytes() == made.busy[LOG]
 
 
-def test_a_file_whose_rest_is_in_its_log_is_whole(bench: tuple[Made, Path], tmp_path: Path) -> None:
+def test_a_file_whose_rest_is_in_its_log_is_complete(bench: tuple[Made, Path], tmp_path: Path) -> None:
     filled(tmp_path, bench[0].killed)
     pages = len(bench[0].killed[FILE]) // 16_384
     assert pages < sql(tmp_path, "pragma page_count")[0][0] or pages == 1
@@ -88,7 +86,7 @@ def test_a_file_whose_rest_is_in_its_log_is_whole(bench: tuple[Made, Path], tmp_
     Store(tmp_path).close()
 
 
-def test_a_link_to_a_file_has_the_log_that_lies_beside_the_file(bench: tuple[Made, Path], tmp_path: Path) -> None:
+def test_a_link_to_a_file_uses_the_log_beside_the_file(bench: tuple[Made, Path], tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     filled(tmp_path / "elsewhere", bench[0].busy)
     (tmp_path / FILE).symlink_to(tmp_path / "elsewhere" / FILE)
@@ -103,7 +101,7 @@ def test_a_link_to_a_file_has_the_log_that_lies_beside_the_file(bench: tuple[Mad
         Store(tmp_path)
 
 
-def test_a_new_publisher_does_not_go_on_with_the_counters_of_one_that_is_gone(store: Path) -> None:
+def test_a_new_publisher_does_not_continue_the_counters_of_a_lost_one(store: Path) -> None:
     """It would get that one's number: its puts would be duplicates, and the other's records be told as its own."""
     (last,) = sql(store, "delete from publisher where id > 300", "select max(publisher) from last")[0]
     assert last > 300
@@ -118,7 +116,7 @@ def test_a_new_publisher_does_not_go_on_with_the_counters_of_one_that_is_gone(st
     assert held_back(store) == ["many", "published"]
 
 
-def test_batches_of_a_publisher_that_is_gone_with_its_counters_are_lost(store: Path) -> None:
+def test_batches_of_a_publisher_lost_with_its_counters_are_lost(store: Path) -> None:
     sql(store, "delete from publisher where id > 300", "delete from last where publisher > 300")
     found = check(store)
     assert held_back(store) == []
@@ -129,7 +127,7 @@ def test_batches_of_a_publisher_that_is_gone_with_its_counters_are_lost(store: P
     assert served["many"].lost > 200
 
 
-def test_a_publisher_with_a_number_that_is_never_given_is_refused(store: Path) -> None:
+def test_a_publisher_with_an_impossible_number_is_refused(store: Path) -> None:
     sql(store, "update publisher set id = 1 << 50 where id = (select max(id) from publisher)")
     found = check(store)
     assert found.verdict is Verdict.BROKEN
@@ -138,7 +136,7 @@ def test_a_publisher_with_a_number_that_is_never_given_is_refused(store: Path) -
 
 
 @pytest.mark.parametrize("table", ["topic", "log"])
-def test_a_new_topic_does_not_get_the_number_of_one_that_is_gone(store: Path, table: str) -> None:
+def test_a_new_topic_does_not_get_the_number_of_a_lost_one(store: Path, table: str) -> None:
     (highest,) = sql(store, "select max(id) from topic")[0]
     (newest,) = sql(store, "select max(key) >> 40 from batch")[0]
     sql(store, "delete from topic where id > 1", "delete from log where id > 1" if table == "log" else "select 1")
@@ -153,7 +151,7 @@ def test_a_new_topic_does_not_get_the_number_of_one_that_is_gone(store: Path, ta
     assert log > newest
 
 
-def test_numbers_of_copies_of_counters_and_of_pieces_are_above_those_that_are_referred_to(store: Path) -> None:
+def test_new_numbers_are_above_every_referenced_number(store: Path) -> None:
     (piece,) = sql(store, "select max(source) from published")[0]
     (log,) = sql(store, "select name from log where id = 1")[0]
     history = json.dumps([[log, 0, None, 77, 0]])
@@ -165,7 +163,7 @@ def test_numbers_of_copies_of_counters_and_of_pieces_are_above_those_that_are_re
     opened.close()
 
 
-def test_published_batches_whose_bytes_cannot_be_found_are_lost_for_those_that_need_them(store: Path) -> None:
+def test_published_batches_without_bytes_are_lost_for_their_subscribers(store: Path) -> None:
     sql(store, "delete from published")
     found = check(store)
     assert [(topic.topic, topic.lost) for topic in found.topics if topic.problems] == [("published", 3)]

@@ -35,7 +35,7 @@ def test_two_holders_become_one_and_everyone_gets_all_once(pair: Pair) -> None:
     assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
 
 
-def test_what_was_put_in_the_loop_that_freezes_travels_too(pair: Pair) -> None:
+def test_a_put_in_the_freezing_loop_moves_too(pair: Pair) -> None:
     split(pair)
     pair.merge("s2", "s1")
     giver = pair["s2"]
@@ -51,7 +51,7 @@ def test_what_was_put_in_the_loop_that_freezes_travels_too(pair: Pair) -> None:
     assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"late", b"alice1", b"alice2"]
 
 
-def test_keys_and_headers_travel_with_their_messages(pair: Pair) -> None:
+def test_keys_and_headers_move_with_their_messages(pair: Pair) -> None:
     split(pair)
     body = encode_batch([b"carl3", b"carl4"], [b"k", b""], [b"", encode_headers({"trace": b"7"})])
     beside = replace(message("carl", 12, 11, b"carl3", b"carl4"), body=body, checksum=crc32(body))
@@ -76,7 +76,7 @@ def test_repeats_of_either_side_stay_recognised_and_chains_go_on(pair: Pair) -> 
     assert put(pair["s1"], "alice", 20, 15, b"early") is Outcome.GAP
 
 
-def test_positions_given_out_before_the_join_stay_valid(pair: Pair) -> None:
+def test_positions_from_before_the_join_stay_valid(pair: Pair) -> None:
     split(pair)
     got = pair["s2"].ask(Get("eve", "t", None, 5, 5, records_max=1))
     pair.merge("s2", "s1")
@@ -84,7 +84,7 @@ def test_positions_given_out_before_the_join_stay_valid(pair: Pair) -> None:
     assert take(pair["s1"], "eve", last=got.message) == [b"carl2", b"alice1", b"alice2"]
 
 
-def test_an_unsubscription_stays_one(pair: Pair) -> None:
+def test_an_unsubscription_survives_a_move(pair: Pair) -> None:
     split(pair)
     pair["s1"].ask(Subscribe("eve", "t", 3, 3))
     pair["s2"].ask(Unsubscribe("eve", "t", 6, 6))
@@ -93,7 +93,7 @@ def test_an_unsubscription_stays_one(pair: Pair) -> None:
     assert pair["s1"].ask(Get("eve", "t", None, 3, 3)).outcome is Outcome.SUPERSEDED
 
 
-def test_a_frozen_topic_is_moved_and_a_waiting_subscriber_is_told(pair: Pair) -> None:
+def test_requests_to_a_frozen_topic_and_waiting_gets_are_answered_moved(pair: Pair) -> None:
     split(pair)
     take(pair["s2"], "eve")
     waiting = pair["s2"].say(
@@ -110,7 +110,7 @@ def test_a_frozen_topic_is_moved_and_a_waiting_subscriber_is_told(pair: Pair) ->
     assert pair.holders() == ["s1"]
 
 
-def test_a_put_that_waited_until_the_topic_was_known_to_be_whole_is_moved_where_it_froze_meanwhile(pair: Pair) -> None:
+def test_a_put_that_waits_for_a_whole_topic_is_answered_moved_when_the_topic_freezes(pair: Pair) -> None:
     giver = pair["s1"]
     giver.ask(Subscribe("bob", "t", 5, 5))
     giver.sole_owner = None
@@ -132,7 +132,7 @@ def test_a_put_that_waited_until_the_topic_was_known_to_be_whole_is_moved_where_
 
 @pytest.mark.parametrize("who", ["s1", "s2"])
 @pytest.mark.parametrize("step", ["offer", "accepted", "chunk", "commit", "done"])
-def test_a_crash_of_either_at_any_step_is_repaired_by_repeating(tmp_path: Path, who: str, step: str) -> None:
+def test_a_crash_of_either_server_at_any_step_is_repaired_by_a_repetition(tmp_path: Path, who: str, step: str) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     split(pair)
     pair.crash = (who, step)
@@ -159,7 +159,7 @@ def test_a_step_that_is_lost_is_repeated(pair: Pair, step: str) -> None:
     assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
 
 
-def test_a_late_commit_does_not_join_what_has_only_begun_to_arrive(pair: Pair) -> None:
+def test_a_late_commit_does_not_join_a_topic_that_only_began_to_arrive(pair: Pair) -> None:
     """The receiver is started anew, and an offer, a chunk and a commit of before come late."""
     split(pair)
     receiver = pair["s1"]
@@ -188,7 +188,7 @@ def test_a_topic_moves_to_a_server_that_does_not_hold_it(pair: Pair) -> None:
     assert take(pair["s2"], "bob") == [b"one", b"two", b"three"]
 
 
-def test_a_topic_that_moves_there_and_back_is_whole_again(pair: Pair) -> None:
+def test_a_topic_that_moves_there_and_back_is_complete(pair: Pair) -> None:
     pair["s1"].ask(Subscribe("bob", "t", 5, 5))
     put(pair["s1"], "alice", 10, 0, b"one")
     for giver, receiver in (("s1", "s2"), ("s2", "s1"), ("s1", "s2")):
@@ -208,7 +208,7 @@ def test_crossing_offers_leave_one_holder(pair: Pair) -> None:
     assert pair.holders() == ["s1"]
 
 
-def test_an_offer_of_a_log_that_was_joined_is_answered_done_whatever_came_since(tmp_path: Path) -> None:
+def test_an_offer_of_a_joined_log_is_answered_done_at_any_later_time(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2", "s3")
     split(pair)
     pair.lose = {"done"}
@@ -223,7 +223,7 @@ def test_an_offer_of_a_log_that_was_joined_is_answered_done_whatever_came_since(
     pair.close()
 
 
-def test_an_offer_of_a_log_that_was_joined_and_given_on_is_answered_done(tmp_path: Path) -> None:
+def test_an_offer_of_a_joined_and_forwarded_log_is_answered_done(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2", "s3")
     split(pair)
     pair.lose = {"done"}
@@ -242,7 +242,7 @@ def test_an_offer_of_a_log_that_was_joined_and_given_on_is_answered_done(tmp_pat
     pair.close()
 
 
-def test_what_was_arriving_when_the_topic_went_to_another_server_is_not_joined_by_a_late_commit(tmp_path: Path) -> None:
+def test_a_late_commit_does_not_join_a_topic_that_moved_elsewhere_meanwhile(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2", "s3")
     split(pair)
     assert put(pair["s3"], "dora", 10, 0, b"dora1") == "success"
@@ -260,7 +260,7 @@ def test_what_was_arriving_when_the_topic_went_to_another_server_is_not_joined_b
     pair.close()
 
 
-def test_what_is_forgotten_in_the_loop_that_stores_it_leaves_the_disk(pair: Pair) -> None:
+def test_a_transfer_forgotten_in_the_loop_that_stores_it_leaves_the_disk(pair: Pair) -> None:
     split(pair)
     receiver = pair["s1"]
     pair.lose = {"chunk"}
@@ -279,7 +279,7 @@ def test_what_is_forgotten_in_the_loop_that_stores_it_leaves_the_disk(pair: Pair
     assert receiver.put("new", 1).outcome is Outcome.SUCCESS, "its log would have the number of what is left"
 
 
-def test_what_was_found_to_be_nobodys_stays_where_the_topic_froze_before_the_answer(pair: Pair) -> None:
+def test_unneeded_messages_stay_in_a_topic_that_froze_before_the_answer(pair: Pair) -> None:
     """It may be somebody's at the server that it goes to."""
     giver = pair["s1"]
     pair["s2"].ask(Subscribe("eve", "t", 5, 5))
@@ -304,7 +304,7 @@ def test_what_was_found_to_be_nobodys_stays_where_the_topic_froze_before_the_ans
     assert take(pair["s2"], "eve") == [b"alice1", b"alice2"]
 
 
-def test_a_topic_that_came_back_is_announced_as_held_though_not_every_proxy_knows_that_it_was_away(pair: Pair) -> None:
+def test_a_returned_topic_is_announced_as_held_though_a_proxy_missed_its_absence(pair: Pair) -> None:
     stage = pair["s2"]
     stage.confirms = False
     split(pair)
@@ -319,7 +319,7 @@ def test_a_topic_that_came_back_is_announced_as_held_though_not_every_proxy_know
     assert [one.topics for one in stage.periodics()] == [{"t": stage.core.state.topics["t"].open.id}] * 2
 
 
-def test_a_merge_that_is_out_of_date_does_nothing(pair: Pair) -> None:
+def test_an_outdated_merge_does_nothing(pair: Pair) -> None:
     split(pair)
     log = pair["s2"].core.state.topics["t"].open.id
     pair.merge("s2", "s1")
@@ -337,7 +337,7 @@ def come_back_at(pair: Pair, name: str, address: str, monkeypatch: pytest.Monkey
     pair[name].restart()
 
 
-def test_a_topic_that_takes_long_to_travel_is_not_forgotten_as_long_as_chunks_come(
+def test_a_slowly_arriving_topic_is_not_forgotten_while_chunks_come(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pubsub.server.moves.receiving.IDLE_SECONDS", 1.0)
@@ -354,7 +354,7 @@ def test_a_topic_that_takes_long_to_travel_is_not_forgotten_as_long_as_chunks_co
 
 
 @pytest.mark.parametrize("lost", ["chunk", "commit", "done"])
-def test_a_receiver_that_comes_back_at_another_address_is_given_the_rest_there(
+def test_a_receiver_that_returns_at_another_address_gets_the_rest_there(
     pair: Pair, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split(pair)
@@ -372,7 +372,7 @@ def test_a_receiver_that_comes_back_at_another_address_is_given_the_rest_there(
     assert take(pair["s1"], "eve") == [b"carl1", b"carl2", b"alice1", b"alice2"]
 
 
-def test_a_topic_is_not_given_to_another_server_than_the_silent_one_it_was_offered_to(tmp_path: Path) -> None:
+def test_a_topic_offered_to_a_silent_server_is_given_to_no_other(tmp_path: Path) -> None:
     """That one may have joined it."""
     pair = Pair(tmp_path, "s1", "s2", "s3")
     split(pair)

@@ -1,4 +1,4 @@
-"""What a server keeps, says and deletes of a topic that it has given away."""
+"""A topic that a server has given away: its remaining notes, the answers about it, and its deletion."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.server.moving import ADDRESS, Pair, hear_who_has_it, message, put, sp
 from tests.server.stage import Stage
 
 
-def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair) -> None:
+def test_a_given_topic_leaves_the_disk_and_its_tombstone_stays(pair: Pair) -> None:
     split(pair)
     log = pair["s2"].core.state.topics["t"].open.id
     pair.merge("s2", "s1")
@@ -27,7 +27,7 @@ def test_what_was_given_away_leaves_the_disk_and_the_tombstone_stays(pair: Pair)
     assert pair["s1"].store.reader.log_state(log) == "held"
 
 
-def test_a_topic_that_gets_the_number_of_one_that_was_given_has_nothing_of_it(pair: Pair) -> None:
+def test_a_topic_with_the_number_of_a_given_one_has_nothing_of_it(pair: Pair) -> None:
     split(pair)
     giver = pair["s2"]
     number = giver.core.state.topics["t"].number
@@ -45,7 +45,7 @@ def test_a_topic_that_gets_the_number_of_one_that_was_given_has_nothing_of_it(pa
     assert not giver.core.state.is_contested("u")
 
 
-def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(pair: Pair) -> None:
+def test_proxies_learn_of_the_receiver_of_a_topic_until_each_has_confirmed(pair: Pair) -> None:
     giver, receiver = pair["s2"], pair["s1"]
     split(pair)
     log = giver.core.state.topics["t"].open.id
@@ -69,7 +69,7 @@ def test_proxies_are_told_to_whom_a_topic_went_until_each_has_confirmed_to_know(
     assert giver.periodics()[0].topics == {}
 
 
-def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_the_receiver_s_is_joined(
+def test_a_topic_made_anew_at_its_giver_is_not_whole_until_the_receivers_is_joined(
     pair: Pair,
 ) -> None:
     giver = pair["s2"]
@@ -91,7 +91,7 @@ def test_a_topic_that_is_begun_anew_where_it_was_given_from_is_not_whole_until_t
     assert giver.core.state.topics["t"].contested == {}
 
 
-def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_full_at_first(pair: Pair) -> None:
+def test_the_note_of_a_receiver_leaves_the_disk_after_the_disk_was_full(pair: Pair) -> None:
     split(pair)
     giver = pair["s2"]
     giver.confirms = False
@@ -108,9 +108,7 @@ def test_to_whom_a_topic_was_given_is_forgotten_on_the_disk_too_where_that_was_f
     assert not [note for note in giver.store.notes() if note.startswith(GIVEN)]
 
 
-def test_what_was_given_away_is_deleted_where_the_disk_was_full_at_first(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_given_topic_is_deleted_after_the_disk_was_full(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "PIECE_BATCHES_MIN", 2)
     monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 0)
     split(pair)
@@ -132,9 +130,7 @@ def test_what_was_given_away_is_deleted_where_the_disk_was_full_at_first(
 
 
 @pytest.mark.parametrize("logs", [1, 3])
-def test_what_a_start_finds_to_delete_is_deleted_where_its_first_commit_finds_the_disk_full(
-    stage: Stage, logs: int
-) -> None:
+def test_a_deletion_found_at_the_start_is_done_after_a_full_disk(stage: Stage, logs: int) -> None:
     for number in range(logs):
         stage.put(f"t{number}", 1)
         topic = stage.core.state.topics[f"t{number}"]
@@ -149,7 +145,7 @@ def test_what_a_start_finds_to_delete_is_deleted_where_its_first_commit_finds_th
     assert stage.store.discarded() == []
 
 
-def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: Pair) -> None:
+def test_a_join_on_a_full_disk_is_repeated_when_there_is_space(pair: Pair) -> None:
     split(pair)
     pair["s1"].fail_commit = True
     pair.merge("s2", "s1")
@@ -164,7 +160,7 @@ def test_a_join_that_finds_the_disk_full_is_repeated_when_there_is_space(pair: P
     assert take(pair["s1"], "bob") == [b"alice1", b"alice2", b"carl1", b"carl2"]
 
 
-def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair: Pair) -> None:
+def test_a_request_to_a_giver_right_after_the_move_is_answered_moved(pair: Pair) -> None:
     split(pair)
     giver = pair["s2"]
     log = giver.core.state.topics["t"].open.id
@@ -181,7 +177,7 @@ def test_who_asks_a_giver_for_what_it_just_gave_is_not_told_that_it_is_gone(pair
     assert giver.ask(get).outcome is Outcome.MOVED
 
 
-def test_a_receiver_to_which_a_frozen_topic_was_sent_on_is_remembered_over_a_restart(tmp_path: Path) -> None:
+def test_the_next_receiver_of_a_frozen_topic_is_remembered_over_a_restart(tmp_path: Path) -> None:
     """It may have joined the topic; whoever it was meant for first has given its own away since, and would take it."""
     pair = Pair(tmp_path, "s1", "s2", "s3")
     split(pair)
@@ -210,7 +206,7 @@ def test_a_receiver_to_which_a_frozen_topic_was_sent_on_is_remembered_over_a_res
     pair.close()
 
 
-def test_a_topic_whose_freeze_was_taken_back_is_looked_at_again(pair: Pair) -> None:
+def test_retention_checks_a_topic_again_after_its_freeze_was_reverted(pair: Pair) -> None:
     """Retention found it frozen in that loop."""
     server = pair["s1"]
     assert server.put("t", 1).outcome is Outcome.SUCCESS
@@ -227,7 +223,7 @@ def test_a_topic_whose_freeze_was_taken_back_is_looked_at_again(pair: Pair) -> N
     assert server.store.db.execute("select count(*) from batch").get == 0
 
 
-def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_whom(pair: Pair) -> None:
+def test_a_full_announcement_in_the_loop_of_a_departure_names_the_receiver(pair: Pair) -> None:
     giver = pair["s2"]
     split(pair)
     giver.confirms = False
@@ -243,7 +239,7 @@ def test_an_announcement_of_all_in_the_very_loop_in_which_a_topic_goes_says_to_w
 @pytest.mark.parametrize(
     ("lost", "restarts"), [("accepted", False), *product(("chunk", "commit", "done"), (False, True))]
 )
-def test_where_the_receivers_other_member_serves_its_standby_says_where(
+def test_a_former_primary_names_the_present_one_to_a_giver(
     pair: Pair, lost: str, restarts: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody else would: no proxy knows of a topic that is on its way to who does not hold it."""
@@ -275,9 +271,7 @@ def test_where_the_receivers_other_member_serves_its_standby_says_where(
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize("lost", ["commit", "done"])
-def test_another_holder_that_is_named_when_the_first_chunk_has_left_is_known_to_the_receiver(
-    pair: Pair, lost: str, restarted: bool
-) -> None:
+def test_the_receiver_knows_a_holder_named_after_the_first_chunk(pair: Pair, lost: str, restarted: bool) -> None:
     """Every proxy may forget that holder, who is away, before the receiver has heard of it."""
     giver, other = pair["s2"], {"c" * 16: "s3"}
     split(pair)

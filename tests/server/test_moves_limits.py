@@ -1,4 +1,4 @@
-"""A topic that moves, or is joined, and what there may be much of: bytes that wait, subscriptions, staged rows."""
+"""The large parts of a moving or joined topic: waiting bytes, subscriptions, staged rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.server.test_sinks import write
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_backlog_that_came_along_counts_towards_the_limit(tmp_path: Path, restarted: bool) -> None:
+def test_a_moved_backlog_counts_towards_the_limit(tmp_path: Path, restarted: bool) -> None:
     pair = Pair(tmp_path, "s1", "s2", backlog_bytes_max=500)
     pair["s1"].ask(Subscribe("bob", "t", 5, 5))
     assert put(pair["s1"], "alice", 10, 0, b"k" * 400) == "success"
@@ -36,7 +36,9 @@ def test_a_backlog_that_came_along_counts_towards_the_limit(tmp_path: Path, rest
     pair.close()
 
 
-def test_a_subscription_keeps_nothing_of_a_log_that_it_has_come_by(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_subscription_keeps_no_range_of_a_log_that_it_has_finished(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As many batches are left out for bob as one look takes: what is left of the range is nothing."""
     monkeypatch.setattr(delivery, "BATCHES_MAX", 2)
     pair["s1"].ask(Subscribe("bob", "t", 5, 5))
@@ -56,7 +58,7 @@ def test_a_subscription_keeps_nothing_of_a_log_that_it_has_come_by(pair: Pair, m
 
 
 @pytest.mark.slow
-def test_many_subscriptions_with_long_backlogs_travel_in_chunks_that_can_be_read(stage: Stage) -> None:
+def test_many_subscriptions_with_long_backlogs_move_in_readable_chunks(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     topic = stage.core.state.topics["t"]
     spans = tuple(Span(topic.open.id, low, low + 1) for low in range(1_000_000, 1_000_040))
@@ -71,7 +73,7 @@ def test_many_subscriptions_with_long_backlogs_travel_in_chunks_that_can_be_read
     assert moving.subscriptions.keys() == every.keys()
 
 
-def test_what_both_sides_staged_can_be_given_on(pair: Pair) -> None:
+def test_stages_of_both_sides_beyond_the_limit_can_be_moved(pair: Pair) -> None:
     """Together it is more than a topic may have: what was silent for longest goes, and is written again."""
     with (
         patch.object(staging, "PIECES_MAX", 4),
@@ -91,7 +93,7 @@ def test_what_both_sides_staged_can_be_given_on(pair: Pair) -> None:
         assert [key[2] for key in pair["s2"].core.state.topics["t"].stages] == ["new"]
 
 
-def test_topics_on_their_way_to_a_dead_server_keep_no_other_from_being_given(tmp_path: Path) -> None:
+def test_topics_on_their_way_to_a_dead_server_do_not_block_others(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2", "s3")
     giver = pair["s1"]
     topics = [f"t{n}" for n in range(GIFTS_MAX + 1)]
@@ -111,7 +113,7 @@ def test_topics_on_their_way_to_a_dead_server_keep_no_other_from_being_given(tmp
     pair.close()
 
 
-def test_a_topic_of_which_the_receiver_takes_only_a_part_is_served_again_and_offered_later(pair: Pair) -> None:
+def test_a_topic_that_the_receiver_takes_partly_is_served_again_and_offered_later(pair: Pair) -> None:
     """As one of another release might."""
     giver = pair["s1"]
     split(pair)

@@ -1,4 +1,4 @@
-"""What a merge stores of what either side had taken."""
+"""The records that a merge stores of each side's taken messages."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def overlap(pair: Pair) -> None:
     assert put(pair["s2"], "carl", 20, 0, b"c1") == "success"
 
 
-def test_copies_of_last_that_no_span_refers_to_are_not_kept(pair: Pair) -> None:
+def test_unreferenced_copies_of_last_are_not_kept(pair: Pair) -> None:
     split(pair)
     for round_ in range(5):
         for giver, receiver in (("s2", "s1"), ("s1", "s2")):
@@ -80,7 +80,7 @@ def test_copies_that_a_merge_makes_unused_are_not_kept(tmp_path: Path) -> None:
     trio.close()
 
 
-def test_copies_whose_deletion_was_taken_back_are_deleted_later(pair: Pair) -> None:
+def test_copies_whose_deletion_was_reverted_are_deleted_later(pair: Pair) -> None:
     overlap(pair)
     pair.merge("s2", "s1")
     pair.turns()
@@ -111,7 +111,7 @@ def test_copies_that_a_full_disk_keeps_are_deleted_once(pair: Pair) -> None:
     assert [change.watermark for change in dropped] == [90, 91, 93]
 
 
-def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> None:
+def test_copies_in_an_older_store_are_deleted_at_its_next_start(pair: Pair) -> None:
     overlap(pair)
     pair.merge("s2", "s1")
     pair.turns()
@@ -125,7 +125,7 @@ def test_a_store_that_kept_them_is_rid_of_them_at_its_next_start(pair: Pair) -> 
     assert take(pair["s1"], "bob") == [b"a1", b"a2", b"c1"]
 
 
-def test_copies_that_only_a_topic_refers_to_which_was_set_aside_are_kept_with_it(pair: Pair) -> None:
+def test_copies_that_a_topic_set_aside_refers_to_are_kept(pair: Pair) -> None:
     overlap(pair)
     pair.merge("s2", "s1")
     pair.turns()
@@ -145,7 +145,7 @@ def test_copies_that_only_a_topic_refers_to_which_was_set_aside_are_kept_with_it
         assert list(Records(found.body).bodies()) == [b"a1", b"a2", b"c1"]
 
 
-def test_a_receiver_started_again_knows_what_each_side_had_taken(pair: Pair) -> None:
+def test_a_restarted_receiver_knows_the_counters_of_both_sides(pair: Pair) -> None:
     overlap(pair)
     named = Subscribe("spark", "t", 7, 7, name="job", start="earliest")
     assert pair["s1"].ask(named).outcome is Outcome.SUCCESS
@@ -185,7 +185,7 @@ def question(stage: Stage) -> list[Outgoing]:
     return asked
 
 
-def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pair) -> None:
+def test_a_log_may_be_used_up_during_another_question_about_it(pair: Pair) -> None:
     split(pair)
     pair.merge("s2", "s1")
     pair.turns()
@@ -205,7 +205,7 @@ def test_a_log_that_is_used_up_while_another_question_about_it_is_open(pair: Pai
     assert put(s1, "alice", 50, 0, b"later") == "success"
 
 
-def test_a_receiver_started_again_knows_logs_that_were_used_up_before_they_came(tmp_path: Path) -> None:
+def test_a_restarted_receiver_knows_logs_used_up_before_they_came(tmp_path: Path) -> None:
     """Who names one of them has lost nothing with it, and is not told that it is gone."""
     trio = Pair(tmp_path, "s1", "s2", "s3")
     put(trio["s3"], "carl", 20, 0, b"c1")
@@ -228,7 +228,7 @@ def test_a_receiver_started_again_knows_logs_that_were_used_up_before_they_came(
     trio.close()
 
 
-def test_what_both_of_a_first_merge_had_taken_is_not_doubled_by_a_second(tmp_path: Path) -> None:
+def test_a_second_merge_does_not_double_messages_of_the_first(tmp_path: Path) -> None:
     trio = Pair(tmp_path, "s1", "s2", "s3")
     trio["s1"].ask(Subscribe("bob", "t", 5, 5))
     for name in ("s1", "s2", "s3"):
@@ -252,7 +252,7 @@ def test_what_both_of_a_first_merge_had_taken_is_not_doubled_by_a_second(tmp_pat
     trio.close()
 
 
-def test_a_get_that_waits_is_served_from_what_a_second_merge_brings_and_not_from_behind_it(tmp_path: Path) -> None:
+def test_a_waiting_get_receives_the_messages_of_a_second_merge(tmp_path: Path) -> None:
     """All that the first one brought was put before it subscribed: the GET has come by that, and waits behind it."""
     trio = Pair(tmp_path, "s1", "s2", "s3")
     s1, s3 = trio["s1"], trio["s3"]
@@ -274,7 +274,7 @@ def test_a_get_that_waits_is_served_from_what_a_second_merge_brings_and_not_from
     trio.close()
 
 
-def test_a_named_subscription_from_the_newest_on_gets_of_the_other_side_what_was_put_since(pair: Pair) -> None:
+def test_a_named_subscription_from_the_end_gets_later_messages_of_the_other_side(pair: Pair) -> None:
     for sender, name in (("carl", "s2"), ("alice", "s1")):
         assert put(pair[name], sender, 10, 0, b"%s's old one" % sender.encode()) == "success"
         pair[name].now += 1.0
@@ -295,7 +295,7 @@ def test_a_named_subscription_from_the_newest_on_gets_of_the_other_side_what_was
 
 
 @pytest.mark.parametrize("receiver", ["s1", "s2"])
-def test_an_opening_that_either_side_fenced_off_stays_fenced_off(pair: Pair, receiver: str) -> None:
+def test_an_opening_superseded_on_either_side_stays_superseded(pair: Pair, receiver: str) -> None:
     pair["s1"].ask(Subscribe("bob", "t", 5, 5))
     pair["s1"].ask(Get("bob", "t", None, 5, 9, records_max=0))  # bob was opened again: what he was before is over.
     pair["s2"].ask(Subscribe("bob", "t", 6, 6))
@@ -308,7 +308,7 @@ def test_an_opening_that_either_side_fenced_off_stays_fenced_off(pair: Pair, rec
     assert stage.ask(Get("bob", "t", None, 6, 9, records_max=9)).outcome is Outcome.EMPTY
 
 
-def test_what_both_sides_held_does_not_fill_a_topic_once_its_subscribers_have_come_by_it(tmp_path: Path) -> None:
+def test_messages_of_both_sides_do_not_fill_a_topic_after_its_subscribers_passed_them(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2", backlog_bytes_max=500)
     kept = b"k" * 400
     try:
@@ -331,7 +331,7 @@ def test_what_both_sides_held_does_not_fill_a_topic_once_its_subscribers_have_co
         pair.close()
 
 
-def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pair: Pair) -> None:
+def test_messages_of_both_sides_leave_the_disk_without_further_messages(pair: Pair) -> None:
     pair["s1"].ask(Subscribe("bob", "t", 5, 5))
     for stage in pair.stages.values():
         assert put(stage, "alice", 10, 0, b"a") == "success"
@@ -349,7 +349,7 @@ def test_what_both_sides_held_leaves_the_disk_though_nothing_comes_behind_it(pai
 @pytest.mark.parametrize("to", ["s1", "s2"])
 @pytest.mark.parametrize("acknowledged", [False, True])
 @pytest.mark.parametrize("restarted", [False, True])
-def test_of_two_tries_of_one_request_the_subscription_goes_on_that_was_read(
+def test_the_read_one_of_two_subscriptions_of_one_request_continues(
     pair: Pair, to: str, acknowledged: bool, restarted: bool
 ) -> None:
     """s1 made it, and its answer was lost; s2, which had not heard of that, made it for the next try and was read."""
@@ -373,7 +373,7 @@ def test_of_two_tries_of_one_request_the_subscription_goes_on_that_was_read(
     assert named.everything(pair[to], None) == ([b"b1"] if kept else [b"e1", b"e2", b"b1"])
 
 
-def test_a_named_subscription_is_not_used_because_an_earlier_one_of_its_name_was(pair: Pair) -> None:
+def test_a_named_subscription_is_not_used_by_the_use_of_an_earlier_one_of_its_name(pair: Pair) -> None:
     for name, number in (("s1", 9), ("s2", 7)):
         assert named.make(pair[name], number=number).outcome is Outcome.SUCCESS
         put(pair[name], "eve", 1, 0, b"e1")

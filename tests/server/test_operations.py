@@ -1,4 +1,4 @@
-"""What a server does when an operator says so, and what is left of it after a crash or on a full disk."""
+"""The requests of operators to a server, and their effects after a crash or on a full disk."""
 
 from __future__ import annotations
 
@@ -49,7 +49,9 @@ def test_a_topic_is_offered_to_the_server_that_the_operator_names(stage: Stage) 
         ({"topic": "t"}, Outcome.REFUSED, "the_address_for_move_is_missing_or_invalid"),
     ],
 )
-def test_what_cannot_be_moved_is_said(stage: Stage, facts: dict[str, str], outcome: Outcome, reason: str) -> None:
+def test_an_impossible_move_is_refused_with_the_reason(
+    stage: Stage, facts: dict[str, str], outcome: Outcome, reason: str
+) -> None:
     stage.put("t", 1)
     answer = operate(stage, "move", **facts)
     assert (answer.outcome, answer.reason) == (outcome, reason)
@@ -64,14 +66,14 @@ def test_a_contested_topic_is_not_moved(stage: Stage) -> None:
     assert (answer.outcome, answer.reason) == (Outcome.REFUSED, "contested_with_s1,s2")
 
 
-def test_an_action_that_is_none_is_refused(stage: Stage) -> None:
+def test_an_unknown_action_is_refused(stage: Stage) -> None:
     assert operate(stage, "explode").outcome is Outcome.REFUSED
 
 
 # Draining
 
 
-def test_a_draining_server_says_so_at_once_and_after_a_restart_until_it_is_told_to_stop(stage: Stage) -> None:
+def test_a_draining_server_announces_so_until_it_is_stopped_and_after_a_restart(stage: Stage) -> None:
     stage.loop()
     assert [said.draining for said in stage.periodics()] == [0, 0]
     assert operate(stage, "drain").outcome is Outcome.SUCCESS
@@ -87,7 +89,7 @@ def test_a_draining_server_says_so_at_once_and_after_a_restart_until_it_is_told_
     assert stage.periodics()[-1].draining == 0
 
 
-def test_a_drain_that_the_disk_has_no_room_for_did_not_happen(stage: Stage) -> None:
+def test_a_drain_without_disk_space_did_not_happen(stage: Stage) -> None:
     stage.fail_commit = True
     assert operate(stage, "drain").outcome is Outcome.FULL
     stage.fail_commit = False
@@ -97,7 +99,7 @@ def test_a_drain_that_the_disk_has_no_room_for_did_not_happen(stage: Stage) -> N
 # Ending a subscription
 
 
-def test_a_dead_subscriber_frees_its_backlog_and_learns_it_when_it_comes_back(stage: Stage) -> None:
+def test_a_removed_dead_subscriber_frees_its_backlog_and_learns_so_on_its_return(stage: Stage) -> None:
     number = 7 * MS + 5
     stage.subscribe("bob", "t", number)
     stage.put("t", 1, [b"a"])
@@ -110,7 +112,7 @@ def test_a_dead_subscriber_frees_its_backlog_and_learns_it_when_it_comes_back(st
     assert number < told.number < 8 * MS
 
 
-def test_who_waits_at_that_moment_is_told_at_once(stage: Stage) -> None:
+def test_a_waiting_get_is_answered_at_once_when_its_subscriber_is_removed(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     waiting = stage.say(Get("bob", "t", None, 5, 5, records_max=10, wait_ms=10_000))
     stage.loop()
@@ -118,14 +120,14 @@ def test_who_waits_at_that_moment_is_told_at_once(stage: Stage) -> None:
     assert stage.answered(waiting).outcome is Outcome.SUPERSEDED
 
 
-def test_a_late_transmission_of_the_ended_subscription_does_not_bring_it_back(stage: Stage) -> None:
+def test_a_late_transmission_of_the_ended_subscription_does_not_restore_it(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     operate(stage, "unsubscribe", topic="t", subscriber="bob")
     assert stage.subscribe("bob", "t", 6).outcome is Outcome.SUPERSEDED
     assert stage.subscribe("bob", "t", MS + 1).outcome is Outcome.SUCCESS
 
 
-def test_a_new_subscription_receives_what_is_put_after_it(stage: Stage) -> None:
+def test_a_new_subscription_receives_later_messages(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1, [b"before"])
     operate(stage, "unsubscribe", topic="t", subscriber="bob")
@@ -135,7 +137,7 @@ def test_a_new_subscription_receives_what_is_put_after_it(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("topic", "reason"), [("t", "subscriber"), ("nowhere", "topic_is_not_held")])
-def test_who_is_no_subscriber_cannot_be_unsubscribed(stage: Stage, topic: str, reason: str) -> None:
+def test_an_unknown_subscriber_cannot_be_unsubscribed(stage: Stage, topic: str, reason: str) -> None:
     stage.put("t", 1)
     answer = operate(stage, "unsubscribe", topic=topic, subscriber="bob")
     assert (answer.outcome, answer.reason) == (Outcome.UNKNOWN, reason)

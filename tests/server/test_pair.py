@@ -170,7 +170,7 @@ def test_a_server_gets_a_standby_while_it_serves(proxy: Proxy, run: Callable[...
     assert a.process.core.proxies.member == proxy.serves[1]
 
 
-def test_the_primarys_log_says_when_its_standby_is_in_sync_and_when_it_is_dropped(
+def test_the_primarys_log_names_the_times_in_sync_and_the_drop_of_its_standby(
     proxy: Proxy, run: Callable[..., Running], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "pubsub.server.pair")
@@ -185,7 +185,7 @@ def test_the_primarys_log_says_when_its_standby_is_in_sync_and_when_it_is_droppe
     until(lambda: said("no standby is in sync") == ["WARNING"])
 
 
-def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callable[..., Running]) -> None:
+def test_the_standby_takes_over_with_all_puts(proxy: Proxy, run: Callable[..., Running]) -> None:
     a, _ = paired(proxy, run)
     before = proxy.serves[1]
     assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
@@ -199,7 +199,7 @@ def test_the_standby_takes_over_and_knows_what_was_put(proxy: Proxy, run: Callab
     assert proxy.serves[1] != before
 
 
-def test_who_has_no_space_to_take_over_tries_until_it_has(
+def test_a_standby_without_space_retries_its_takeover(
     proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = paired(proxy, run)
@@ -221,7 +221,7 @@ def test_who_has_no_space_to_take_over_tries_until_it_has(
 
 
 @pytest.mark.parametrize("step", ["entry", "commit"])
-def test_who_has_no_space_to_begin_its_term_tries_until_it_has(
+def test_a_standby_without_space_for_its_term_retries(
     proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     a, b = paired(proxy, run)
@@ -245,7 +245,7 @@ def test_who_has_no_space_to_begin_its_term_tries_until_it_has(
     assert proxy.ask(counted(3)).outcome is Outcome.SUCCESS
 
 
-def test_a_standby_confirms_first_and_applies_later_or_when_it_takes_over(
+def test_a_standby_confirms_first_and_applies_later_or_at_its_takeover(
     proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     a, b = paired(proxy, run)
@@ -274,7 +274,7 @@ def test_a_standby_confirms_first_and_applies_later_or_when_it_takes_over(
     assert proxy.ask(counted(11)).outcome is Outcome.DUPLICATE
 
 
-def test_a_switch_and_back_within_the_same_processes(proxy: Proxy, run: Callable[..., Running]) -> None:
+def test_a_switch_and_a_switch_back_work_within_the_same_processes(proxy: Proxy, run: Callable[..., Running]) -> None:
     a, b = paired(proxy, run)
     for number in (2, 3):
         before = proxy.serves[1]
@@ -309,7 +309,7 @@ def test_a_switch_there_and_back_waits_for_no_heartbeat(
     assert lingers.count(GOODBYE_MS) == 3, "the last word to who is replaced may leave"
 
 
-def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over(
+def test_a_standby_without_a_connectable_primary_continues_and_takes_over(
     proxy: Proxy, run: Callable[..., Running]
 ) -> None:
     """As where the primary's host was stolen, and its key is taken out of the file of who is authorized."""
@@ -335,7 +335,7 @@ def test_a_standby_that_has_nobody_to_connect_to_any_more_goes_on_and_takes_over
     assert proxy.ask(counted(2)).outcome is Outcome.SUCCESS
 
 
-def test_the_only_proxy_gets_its_vote_back_when_an_operator_says_so(proxy: Proxy, run: Callable[..., Running]) -> None:
+def test_the_only_proxy_gets_its_vote_back_on_an_operators_request(proxy: Proxy, run: Callable[..., Running]) -> None:
     paired(proxy, run)
     term = next(iter(proxy.registers.rows.values())).view
     proxy.registers = Registers("p1", "2" * 16, [], RouteChanges(), 3 * BEAT)
@@ -345,7 +345,7 @@ def test_the_only_proxy_gets_its_vote_back_when_an_operator_says_so(proxy: Proxy
     assert proxy.ask(Operate("op", "s1", "reset")).outcome is Outcome.SUCCESS
 
 
-def test_a_directory_with_a_store_of_its_own_is_not_made_a_standby(
+def test_a_directory_with_a_store_is_not_made_a_standby(
     proxy: Proxy, run: Callable[..., Running], tmp_path: Path
 ) -> None:
     Store(tmp_path / "b").close()
@@ -354,7 +354,7 @@ def test_a_directory_with_a_store_of_its_own_is_not_made_a_standby(
     assert LocalFile(tmp_path / "b").local is None
 
 
-def test_a_server_whose_disk_is_full_serves_on_when_somebody_asks_to_be_its_standby(
+def test_a_server_with_a_full_disk_keeps_serving_when_a_standby_asks(
     proxy: Proxy, run: Callable[..., Running], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def no_space(*_: object) -> None:
@@ -371,7 +371,7 @@ def test_a_server_whose_disk_is_full_serves_on_when_somebody_asks_to_be_its_stan
     assert a.error is None
 
 
-def test_no_standby_is_added_before_there_is_space_to_keep_that_there_is_a_register(
+def test_no_standby_is_added_before_there_is_space_to_record_the_register(
     proxy: Proxy,
     run: Callable[..., Running],
     monkeypatch: pytest.MonkeyPatch,
@@ -401,7 +401,7 @@ def test_no_standby_is_added_before_there_is_space_to_keep_that_there_is_a_regis
     assert a.error is None
 
 
-def test_a_member_that_got_no_copy_yet_has_to_be_told_from_whom(
+def test_a_member_without_a_copy_needs_the_address_of_the_primary(
     proxy: Proxy, run: Callable[..., Running], tmp_path: Path
 ) -> None:
     run("b", standby_of="tcp://127.0.0.1:9").stop()
@@ -409,9 +409,7 @@ def test_a_member_that_got_no_copy_yet_has_to_be_told_from_whom(
         run("b")
 
 
-def test_a_member_takes_over_though_nobody_can_be_reached_where_the_other_one_was(
-    proxy: Proxy, run: Callable[..., Running]
-) -> None:
+def test_a_member_takes_over_though_the_other_address_is_unreachable(proxy: Proxy, run: Callable[..., Running]) -> None:
     a, b = paired(proxy, run)
     b.stop()
     a.stop()
@@ -426,7 +424,7 @@ def test_a_member_takes_over_though_nobody_can_be_reached_where_the_other_one_wa
     assert b.error is None
 
 
-def test_a_member_without_space_for_its_port_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_member_without_space_for_its_port_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     local = LocalFile(tmp_path)
     local.make("a" * 16)
 

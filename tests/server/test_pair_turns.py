@@ -1,4 +1,4 @@
-"""Turns of a member, one by one: what a standby applies when and says after that, and whom a primary believes."""
+"""Turns of a member, one by one: the order of a standby's acts and messages, and a primary's trust in members."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def standby(tmp_path: Path) -> Iterator[Standby]:
     standby.disk.close()
 
 
-def test_what_comes_soon_after_is_applied_when_its_time_has_come(standby: Standby) -> None:
+def test_an_entry_soon_after_another_is_applied_when_its_time_comes(standby: Standby) -> None:
     standby.hear(FIRST, 1.0)
     standby.turn(1.0)
     assert standby.disk.end == FIRST.id
@@ -102,7 +102,7 @@ def test_what_comes_soon_after_is_applied_when_its_time_has_come(standby: Standb
     assert standby.pair.deadline > 1.0 + APPLY_SECONDS
 
 
-def test_what_the_primary_asks_for_is_told_in_the_turn_that_applies_what_it_had(standby: Standby) -> None:
+def test_a_repair_is_answered_in_the_turn_that_applies_the_primarys_entries(standby: Standby) -> None:
     standby.hear(FIRST, 1.0)
     standby.turn(1.0)
     standby.hear(SECOND, 1.001)
@@ -115,7 +115,7 @@ def test_what_the_primary_asks_for_is_told_in_the_turn_that_applies_what_it_had(
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_who_lost_what_it_confirmed_asks_for_no_ballot_after_its_next_start_either(tmp_path: Path, lost: bool) -> None:
+def test_a_member_that_lost_confirmed_entries_starts_no_ballot_after_its_next_start(tmp_path: Path, lost: bool) -> None:
     standby = Standby(tmp_path, lost=lost)
     standby.turn(60.0)
     asked = standby.pair.member.proposer.attempt is not None
@@ -141,7 +141,7 @@ class Primary:
         assert self.pair.intercept(Origin(LISTENER, b"link", 0, speaker), message, 1.0)
 
 
-def test_a_primary_believes_no_member_whose_key_is_another_servers(tmp_path: Path) -> None:
+def test_a_primary_ignores_a_member_with_another_servers_key(tmp_path: Path) -> None:
     """It would be deposed by anybody who has a key, or take for confirmed what is on no other disk."""
     primary = Primary(tmp_path)
     store, end = primary.pair.member.identity.store, primary.disk.end

@@ -55,7 +55,7 @@ def run(tmp_path: Path, proxy: Proxy) -> Iterator[Callable[..., Running]]:
         server.stop()
 
 
-def test_it_announces_itself_serves_and_says_goodbye(run: Callable[..., Running], proxy: Proxy) -> None:
+def test_a_server_announces_itself_and_serves_and_announces_its_end(run: Callable[..., Running], proxy: Proxy) -> None:
     server = run()
     assert proxy.ask(Subscribe("bob", "t", 5, 5)).outcome is Outcome.SUCCESS
     large = os.urandom(3 * MIB)
@@ -67,7 +67,7 @@ def test_it_announces_itself_serves_and_says_goodbye(run: Callable[..., Running]
     assert server.error is None
 
 
-def test_what_was_answered_is_there_after_a_restart(run: Callable[..., Running], proxy: Proxy) -> None:
+def test_answered_changes_are_there_after_a_restart(run: Callable[..., Running], proxy: Proxy) -> None:
     first = run()
     incarnation = next(message.incarnation for message in proxy.heard if isinstance(message, Periodic))
     proxy.ask(Subscribe("bob", "t", 5, 5))
@@ -82,7 +82,7 @@ def test_what_was_answered_is_there_after_a_restart(run: Callable[..., Running],
     assert proxy.ask(put("t", 1, [b"a"])).outcome is Outcome.DUPLICATE
 
 
-def test_a_waiting_get_is_answered_as_soon_as_something_comes(run: Callable[..., Running], proxy: Proxy) -> None:
+def test_a_waiting_get_is_answered_as_soon_as_a_message_comes(run: Callable[..., Running], proxy: Proxy) -> None:
     run()
     proxy.ask(Subscribe("bob", "t", 5, 5))
     begin = time.monotonic()
@@ -92,7 +92,7 @@ def test_a_waiting_get_is_answered_as_soon_as_something_comes(run: Callable[...,
     assert time.monotonic() - begin < 5
 
 
-def test_hostile_frames_are_counted_and_harm_nobody(run: Callable[..., Running], proxy: Proxy) -> None:
+def test_hostile_frames_are_counted_and_do_no_harm(run: Callable[..., Running], proxy: Proxy) -> None:
     server = run()
     head, body = encode(put("t", 1))
     hostile = [
@@ -121,7 +121,7 @@ def test_hostile_frames_are_counted_and_harm_nobody(run: Callable[..., Running],
     assert server.thread.is_alive()
 
 
-def test_a_listener_that_is_shouted_at_stays_alive(run: Callable[..., Running], proxy: Proxy) -> None:
+def test_a_listener_with_foreign_bytes_stays_alive(run: Callable[..., Running], proxy: Proxy) -> None:
     server = run()
     stranger = proxy.context.socket(zmq.DEALER)
     stranger.connect(server.process.address)
@@ -146,7 +146,7 @@ def test_a_second_server_on_the_directory_is_refused(run: Callable[..., Running]
     assert proxy.ask(put("t", 1)).outcome is Outcome.SUCCESS
 
 
-def test_a_server_comes_back_at_the_port_it_had_if_that_is_free(
+def test_a_server_returns_at_its_old_port_if_the_port_is_free(
     tmp_path: Path, run: Callable[..., Running], proxy: Proxy
 ) -> None:
     """Whoever was giving it a topic knows no other address."""
@@ -189,7 +189,7 @@ def test_a_failed_checkpoint_ends_the_server_before_it_answers(
     assert proxy.ask(put("t", 1)).outcome is Outcome.DUPLICATE
 
 
-def test_a_commit_that_fails_ends_the_server_before_it_answers(
+def test_a_failed_commit_ends_the_server_before_it_answers(
     run: Callable[..., Running], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = run()
@@ -238,7 +238,7 @@ def test_a_full_store_refuses_puts_takes_acknowledgements_and_comes_back(
     assert bodies(proxy.ask(Get("bob", "t", last, 5, 5))) == [b"again"]
 
 
-def test_a_proxy_that_came_back_hears_everything_on_the_new_link(
+def test_a_returned_proxy_gets_a_full_announcement_on_the_new_link(
     run: Callable[..., Running], proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(heartbeat_seconds=0.1, retention_hold_seconds=60.0, announce_seconds=60.0)
@@ -253,7 +253,7 @@ def test_a_proxy_that_came_back_hears_everything_on_the_new_link(
     assert (announced.partial, set(announced.topics or {})) == (0, {"t"})
 
 
-def test_a_server_that_is_told_long_enough_that_its_id_is_taken_gives_up(tmp_path: Path, proxy: Proxy) -> None:
+def test_a_server_whose_id_stays_taken_gives_up(tmp_path: Path, proxy: Proxy) -> None:
     proxy.confirms = False
     server = Running(tmp_path, proxy, heartbeat_seconds=0.05)
     deadline = time.monotonic() + 10
@@ -266,9 +266,7 @@ def test_a_server_that_is_told_long_enough_that_its_id_is_taken_gives_up(tmp_pat
     server.stop()
 
 
-def test_a_server_that_is_told_once_that_its_store_is_an_older_copy_ends_and_does_not_start_again(
-    tmp_path: Path, proxy: Proxy
-) -> None:
+def test_a_server_with_an_older_copy_ends_and_does_not_start_again(tmp_path: Path, proxy: Proxy) -> None:
     server = Running(tmp_path, proxy)
     proxy.until(lambda message: isinstance(message, Periodic))
     stale = Status("p1", Outcome.STALE, reason="store_is_at_change_1_but_was_at_7_before", change=7)
@@ -309,7 +307,7 @@ def test_a_signal_ends_the_process_cleanly_and_soon(tmp_path: Path, proxy: Proxy
     store.close()
 
 
-def test_a_killed_process_leaves_everything_it_answered(tmp_path: Path, proxy: Proxy) -> None:
+def test_a_killed_process_leaves_all_answered_changes(tmp_path: Path, proxy: Proxy) -> None:
     command = [sys.executable, "-m", "pubsub.server", "start", "--id", "s1", "--proxy", proxy.endpoint]
     child = subprocess.Popen([*command, "--dir", str(tmp_path)], stdout=subprocess.DEVNULL)
     try:
@@ -344,7 +342,7 @@ def test_no_space_for_a_new_store_is_one_clear_error(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("name", ["no greeting", "another mechanism"])
-def test_a_server_finds_its_proxy_where_a_stranger_was(tmp_path: Path, name: str) -> None:
+def test_a_server_reaches_its_proxy_at_the_address_of_a_former_stranger(tmp_path: Path, name: str) -> None:
     stranger, proxy = Stranger(STRANGERS[name]), Proxy()
     proxy.sock.close(0)
     running = Running(tmp_path, proxy, proxies=(stranger.endpoint,), heartbeat_seconds=0.2)

@@ -52,7 +52,7 @@ def test_an_idle_link_carries_heartbeats(proxies: Proxies) -> None:
     assert proxies.deadline() == pytest.approx(1.9)
 
 
-def test_what_changed_names_the_announcement_before_it(proxies: Proxies) -> None:
+def test_a_change_names_the_previous_announcement(proxies: Proxies) -> None:
     proxies.announce({"u": "b" * 16}, 4, 0.0)
     assert proxies.out == []  # all of it is still to come
     sent(proxies, 0.0)
@@ -65,7 +65,7 @@ def test_what_changed_names_the_announcement_before_it(proxies: Proxies) -> None
     assert changes == [(0, 4, 3), (1, 4, 3), (0, 5, 4), (1, 5, 4)]
 
 
-def test_a_proxy_that_does_not_know_us_is_told_everything_at_once(proxies: Proxies) -> None:
+def test_a_proxy_that_does_not_know_the_server_gets_a_full_announcement_at_once(proxies: Proxies) -> None:
     sent(proxies, 0.0)
     proxies.answered(1, Status("p", Outcome.ANNOUNCE), 1.2)
     assert (1, "Periodic") in sent(proxies, 1.2)
@@ -88,7 +88,7 @@ def test_a_silent_proxy_gets_a_new_socket_with_back_off(proxies: Proxies) -> Non
     assert proxies.reconnect == [0, 1]
 
 
-def test_a_new_socket_is_told_everything_that_is_held(stage: Stage) -> None:
+def test_a_new_socket_gets_a_full_announcement(stage: Stage) -> None:
     stage.ask(put("t", 1))
     stage.periodics()
     for _ in range(100):
@@ -103,7 +103,7 @@ def test_a_new_socket_is_told_everything_that_is_held(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.TAKEN, Outcome.STALE])
-def test_an_id_that_is_taken_is_asked_for_again_and_given_up_in_the_end(proxies: Proxies, outcome: Outcome) -> None:
+def test_a_taken_id_is_requested_again_and_given_up_in_the_end(proxies: Proxies, outcome: Outcome) -> None:
     sent(proxies, 0.0)
     for second in range(9):
         proxies.answered(0, Status("p", outcome, reason="id"), float(second))
@@ -113,7 +113,7 @@ def test_an_id_that_is_taken_is_asked_for_again_and_given_up_in_the_end(proxies:
     assert proxies.taken(9.0) == str(outcome)
 
 
-def test_a_success_in_between_begins_the_wait_anew(proxies: Proxies) -> None:
+def test_a_success_meanwhile_restarts_the_wait(proxies: Proxies) -> None:
     proxies.answered(0, Status("p", Outcome.TAKEN), 0.0)
     proxies.answered(0, Status("p", Outcome.SUCCESS, change=3), 5.0)
     proxies.answered(0, Status("p", Outcome.TAKEN), 6.0)
@@ -122,7 +122,7 @@ def test_a_success_in_between_begins_the_wait_anew(proxies: Proxies) -> None:
     assert proxies.all[0].confirmed == 3
 
 
-def test_announcements_that_did_not_come_to_be_are_withdrawn_and_made_anew(proxies: Proxies) -> None:
+def test_reverted_announcements_are_withdrawn_and_made_anew(proxies: Proxies) -> None:
     sent(proxies, 0.0)
     proxies.announce({"u": "b" * 16}, 4, 0.1)
     proxies.ask_owners({"t": ""}, 17, 0.1)
@@ -131,7 +131,7 @@ def test_announcements_that_did_not_come_to_be_are_withdrawn_and_made_anew(proxi
     assert sent(proxies, 0.1) == [(0, "Periodic"), (1, "Periodic")]
 
 
-def test_leaving_is_said_to_everybody(proxies: Proxies) -> None:
+def test_every_proxy_learns_of_a_leave(proxies: Proxies) -> None:
     proxies.leave(1.0)
     said = [out.message for out in proxies.out]
     assert [isinstance(message, Heartbeat) and message.leaving for message in said] == [1, 1]
@@ -144,7 +144,7 @@ def test_other_servers_are_no_signs_of_life_of_a_proxy(proxies: Proxies) -> None
     assert not any(proxy.liveness.alive(50.0) for proxy in proxies.all)
 
 
-def test_a_server_is_ready_when_a_proxy_has_taken_it_over_or_none_answers(proxies: Proxies) -> None:
+def test_a_server_is_ready_when_a_proxy_has_accepted_it_or_none_answers(proxies: Proxies) -> None:
     assert not proxies.is_ready(0.5)
     assert proxies.is_ready(1.0)
     proxies.answered(0, Status("p", Outcome.TAKEN, reason="id"), 0.5)
@@ -154,7 +154,7 @@ def test_a_server_is_ready_when_a_proxy_has_taken_it_over_or_none_answers(proxie
     assert proxies.is_ready(0.6)
 
 
-def test_a_proxy_without_room_for_all_topics_has_taken_the_server_over_and_one_without_room_for_it_has_not(
+def test_a_full_topic_table_accepts_a_server_but_a_full_server_table_does_not(
     proxies: Proxies,
 ) -> None:
     proxies.answered(0, Status("p", Outcome.TAKEN), 0.0)

@@ -1,4 +1,4 @@
-"""Publishers by number: given once, taken back with the loop that gave them."""
+"""Publishers by number: given once, and reverted with the loop that gave them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_name_keeps_its_number_and_a_new_one_gets_the_next(known: Publishers) 
     assert known._uncommitted.rows == [PublisherSeen(4, "eve")]
 
 
-def test_who_came_with_a_loop_that_was_taken_back_is_not_known_and_leaves_no_gap(known: Publishers) -> None:
+def test_a_publisher_of_a_reverted_loop_is_unknown_and_leaves_no_gap(known: Publishers) -> None:
     known.number("eve")
     known._uncommitted.committed()
     known.number("dan")
@@ -31,7 +31,9 @@ def test_who_came_with_a_loop_that_was_taken_back_is_not_known_and_leaves_no_gap
     assert known.number("carl") == 5
 
 
-def test_a_store_has_room_for_so_many(known: Publishers, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_has_room_for_a_limited_number_of_publishers(
+    known: Publishers, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "STORE_PUBLISHERS_MAX", 4)
     assert not known.full
     known.number("eve")

@@ -1,4 +1,4 @@
-"""What shows that a copy is an older one, what stops then, and what must not show it."""
+"""The evidence of an older copy, its consequences, and the facts that are no evidence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def is_stale(stage: Stage) -> None:
     stage.loop()
 
 
-def test_a_gap_behind_what_this_very_log_acknowledged_holds_the_topic_back(stage: Stage) -> None:
+def test_a_gap_behind_puts_that_the_same_log_acknowledged_holds_the_topic_back(stage: Stage) -> None:
     """A client avoids a log in its oldest put only: all before that one it was acknowledged by this log."""
     log = stage.put("t", 1).log
     answer = stage.put("t", 9, previous=5, log=log, avoid=log)
@@ -32,7 +32,7 @@ def test_a_gap_behind_what_this_very_log_acknowledged_holds_the_topic_back(stage
 
 @pytest.mark.parametrize(("log", "avoid"), [(True, False), (False, True), (False, False)])
 @pytest.mark.parametrize("sole_owner", [True, False])
-def test_a_gap_behind_what_another_log_acknowledged_holds_nothing_back(
+def test_a_gap_behind_puts_that_another_log_acknowledged_holds_nothing_back(
     stage: Stage, log: bool, avoid: bool, sole_owner: bool
 ) -> None:
     """The holder that the client was sent on from had the gap; or none had, and a put was lost on its way."""
@@ -43,7 +43,7 @@ def test_a_gap_behind_what_another_log_acknowledged_holds_nothing_back(
     assert stage.put("t", 2, previous=1).outcome is Outcome.SUCCESS
 
 
-def test_nothing_goes_on_of_what_a_store_gives_and_answers_that_is_found_to_be_an_older_copy(pair: Pair) -> None:
+def test_a_store_found_to_be_an_older_copy_gives_and_answers_nothing_more(pair: Pair) -> None:
     split(pair)
     giver = pair["s2"]
     pair.lose = {"chunk"}
@@ -64,7 +64,7 @@ def test_nothing_goes_on_of_what_a_store_gives_and_answers_that_is_found_to_be_a
     assert take(pair["s1"], "bob") == [b"alice1", b"alice2"]
 
 
-def test_a_store_that_is_found_to_be_an_older_copy_is_given_nothing_more(pair: Pair) -> None:
+def test_a_store_found_to_be_an_older_copy_is_given_nothing_more(pair: Pair) -> None:
     split(pair)
     pair.lose = {"commit"}
     pair.merge("s2", "s1")

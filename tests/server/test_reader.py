@@ -49,7 +49,7 @@ def test_the_batches_that_hold_a_range_come_in_order(
         assert [batch.offset for batch in store.reader.batches(1, low, high)] == found
 
 
-def test_what_is_partly_in_memory_is_read_to_the_end(store: Store) -> None:
+def test_a_range_partly_in_memory_is_read_to_its_end(store: Store) -> None:
     for kept in range(len(SPANS)):
         forget(store)
         list(store.reader.batches(1, SPANS[kept][0], SPANS[kept][0] + 1))
@@ -85,7 +85,7 @@ def test_reading_large_batches_does_not_read_far_ahead(store: Store, monkeypatch
     assert [batch.offset for batch in batches] == list(range(2, 40))
 
 
-def test_what_was_read_ahead_is_not_read_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_read_ahead_are_not_read_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     with store.guarded():
         store.apply([row(offset, 1, log=9, size=600) for offset in range(1, 13)])
     forget(store)
@@ -106,7 +106,7 @@ def test_a_walk_that_is_left_in_the_middle_keeps_no_cursor_open(store: Store) ->
     assert store.db.wal_checkpoint() is not None
 
 
-def test_the_newest_batch_at_or_below_an_offset(store: Store) -> None:
+def test_the_newest_batch_at_or_below_an_offset_is_found(store: Store) -> None:
     newest = store.reader.newest
     assert [batch[0] if (batch := newest(1, 1, offset)) else None for offset in (1, 3, 4, 9, 10, 99)] == [
         *(1, 1, 4, 5, 10, 10),
@@ -116,13 +116,13 @@ def test_the_newest_batch_at_or_below_an_offset(store: Store) -> None:
     assert newest(1, 1, 6) == (5, 5, 105, 50)
 
 
-def test_stamps_and_totals(store: Store) -> None:
+def test_stamps_and_totals_are_read(store: Store) -> None:
     assert store.reader.stamps(1, 4, 2) == [(4, 1, 104, 40), (5, 5, 105, 50)]
     for _ in range(2):
         assert [store.reader.total_before(1, offset) for offset in (1, 2, 9, 11, 12)] == [10, 10, 50, 100, None]
         forget(store)
 
 
-def test_logs_do_not_run_into_each_other(store: Store) -> None:
+def test_ranges_of_logs_do_not_overlap(store: Store) -> None:
     assert [batch.offset for batch in store.reader.batches(1, 1, 1 << 40)] == [1, 4, 5, 10]
     assert len(store.reader.stamps(1, 1, 100)) == 4

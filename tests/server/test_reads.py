@@ -34,7 +34,7 @@ def test_reading_changes_nothing_and_may_be_repeated(stage: Stage) -> None:
     assert plan(stage, None)["position"] == (log, 0)
 
 
-def test_what_the_same_loop_took_is_read(stage: Stage) -> None:
+def test_messages_put_in_the_same_loop_are_read(stage: Stage) -> None:
     make(stage)
     stage.say(put("t", 1, [b"a"]))
     callback = stage.say(Read("worker", "t", None, name="archive", records_max=10))
@@ -51,7 +51,7 @@ def test_a_range_comes_in_answers_of_the_size_asked_for(stage: Stage) -> None:
     assert everything(stage, records_max=2) == [b"%d" % counter for counter in range(1, 8)]
 
 
-def test_an_empty_range_is_empty_and_says_where_it_ends(stage: Stage) -> None:
+def test_an_empty_range_is_empty_and_returns_its_end(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a", b"b"]).log
     answer = read(stage, (log, 2), (log, 2))
@@ -65,21 +65,21 @@ def test_an_empty_range_is_empty_and_says_where_it_ends(stage: Stage) -> None:
     [(5, None), (1, 5), (3, 2), (None, 5)],
     ids=["from beyond the end", "to beyond the end", "backwards", "all and more"],
 )
-def test_a_range_that_is_not_there_is_behind(stage: Stage, after: int | None, until: int | None) -> None:
+def test_a_range_that_does_not_exist_is_behind(stage: Stage, after: int | None, until: int | None) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a", b"b", b"c"]).log
     answer = read(stage, None if after is None else (log, after), None if until is None else (log, until))
     assert (answer.outcome, answer.position) == (Outcome.BEHIND, (log, 0))
 
 
-def test_a_range_of_a_log_that_is_nobodys_is_behind(stage: Stage) -> None:
+def test_a_range_of_an_unknown_log_is_behind(stage: Stage) -> None:
     make(stage)
     stage.put("t", 1)
     assert read(stage, ("f" * 16, 1)).outcome is Outcome.BEHIND
     assert read(stage, None, ("f" * 16, 1)).outcome is Outcome.BEHIND
 
 
-def test_without_a_topic_or_a_subscription_it_is_unknown(stage: Stage) -> None:
+def test_a_read_without_a_topic_or_a_subscription_is_unknown(stage: Stage) -> None:
     assert read(stage, None).reason == "topic"
     assert acknowledge(stage, None).reason == "topic"
     assert stage.core.state.topics == {}
@@ -88,7 +88,7 @@ def test_without_a_topic_or_a_subscription_it_is_unknown(stage: Stage) -> None:
     assert acknowledge(stage, None).reason == "subscription"
 
 
-def test_without_a_name_a_read_is_of_all_that_is_stored(stage: Stage) -> None:
+def test_a_read_without_a_name_returns_all_stored_messages(stage: Stage) -> None:
     stage.put("t", 1, [b"a"])
     stage.subscribe("bob", "t", 5)
     stage.put("t", 2, [b"b"])
@@ -97,7 +97,7 @@ def test_without_a_name_a_read_is_of_all_that_is_stored(stage: Stage) -> None:
     assert everything(stage, name="") == [b"b"], "what nobody waits for went"
 
 
-def test_lost_records_are_said_and_the_range_goes_on_behind_them(stage: Stage) -> None:
+def test_lost_records_are_reported_and_the_range_continues_behind_them(stage: Stage) -> None:
     make(stage)
     log = [stage.put("t", counter, [b"%d" % counter]).log for counter in (1, 2, 3, 4)][-1]
     number = stage.core.state.topics["t"].open.number
@@ -109,7 +109,7 @@ def test_lost_records_are_said_and_the_range_goes_on_behind_them(stage: Stage) -
     assert bodies(read(stage, (log, 3))) == [b"4"]
 
 
-def test_a_batch_that_is_not_what_was_written_is_lost_and_set_aside(stage: Stage) -> None:
+def test_a_changed_batch_is_lost_and_set_aside(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a"]).log
     number = stage.core.state.topics["t"].open.number
@@ -120,7 +120,7 @@ def test_a_batch_that_is_not_what_was_written_is_lost_and_set_aside(stage: Stage
     assert stage.store.db.execute("select count(*) from quarantine").fetchall() == [(1,)]
 
 
-def test_too_many_reads_at_once_are_told_so_and_one_loop_hands_out_so_much(
+def test_reads_beyond_the_limit_are_refused_and_one_loop_delivers_a_bounded_amount(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make(stage)
@@ -139,7 +139,7 @@ def test_too_many_reads_at_once_are_told_so_and_one_loop_hands_out_so_much(
 # The plan
 
 
-def test_a_plan_says_where_it_stands_what_there_is_and_how_much(stage: Stage) -> None:
+def test_a_plan_has_the_position_the_ranges_and_their_sizes(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a", b"b"]).log
     stage.put("t", 3, [b"c"])
@@ -162,7 +162,7 @@ def test_a_plan_says_where_it_stands_what_there_is_and_how_much(stage: Stage) ->
     }
 
 
-def test_a_plan_says_how_far_so_many_bytes_reach(stage: Stage) -> None:
+def test_a_plan_shows_how_far_the_given_bytes_reach(stage: Stage) -> None:
     make(stage)
     log = [stage.put("t", counter, [b"x" * 100, b"y" * 100]).log for counter in range(1, 21, 2)][-1]
     sole_owner = plan(stage, None)["legs"][0][3]
@@ -176,7 +176,7 @@ def test_a_plan_says_how_far_so_many_bytes_reach(stage: Stage) -> None:
 # Acknowledging, and what stays
 
 
-def test_what_is_not_acknowledged_stays_however_often_it_was_read(stage: Stage) -> None:
+def test_unacknowledged_messages_stay_after_any_number_of_reads(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a"]).log
     stage.put("t", 2, [b"b"])
@@ -189,7 +189,7 @@ def test_what_is_not_acknowledged_stays_however_often_it_was_read(stage: Stage) 
     assert everything(stage) == [b"b"]
 
 
-def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
+def test_a_read_of_a_topic_on_its_way_is_answered_moved(stage: Stage) -> None:
     make(stage)
     stage.put("t", 1)
     waiting = stage.say(Read("worker", "t", None, name="archive", records_max=9))
@@ -209,7 +209,7 @@ def test_a_topic_that_is_held_back_while_a_read_waits_is_not_read(stage: Stage) 
     assert stage.answered(waiting).outcome is Outcome.UNAVAILABLE
 
 
-def test_a_read_that_waited_while_a_restored_copy_was_joined_asks_whether_the_topic_is_whole(stage: Stage) -> None:
+def test_a_read_that_waited_during_a_join_asks_whether_the_topic_is_whole(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1).log
     stage.sole_owner = False
@@ -264,7 +264,7 @@ def test_positions_survive_a_join_on_either_side_and_nothing_is_read_twice(pair:
     assert format_position(latest) == plan(joined, end)["latest"]
 
 
-def test_what_both_sides_hold_is_read_once(pair: Pair) -> None:
+def test_messages_of_both_sides_are_read_once(pair: Pair) -> None:
     stage = pair["s1"]
     make(stage, "earliest")
     both = put("t", 50, [b"both1", b"both2"])
@@ -276,7 +276,7 @@ def test_what_both_sides_hold_is_read_once(pair: Pair) -> None:
     assert everything(stage) == [b"both1", b"both2", b"more"]
 
 
-def test_a_range_that_is_all_left_out_is_passed_in_steps(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_completely_skipped_range_is_passed_in_steps(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delivery, "BATCHES_MAX", 2)
     stage = pair["s1"]
     make(stage, "earliest")
@@ -289,7 +289,7 @@ def test_a_range_that_is_all_left_out_is_passed_in_steps(pair: Pair, monkeypatch
     assert everything(stage) == [b"%d" % counter for counter in range(1, 9)]
 
 
-def test_a_range_that_is_left_out_to_its_end_in_one_look_is_passed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_skipped_to_its_end_in_one_look_is_passed(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = pair["s1"]
     make(stage, "earliest")
     for counter in (1, 2):
@@ -304,7 +304,7 @@ def test_a_range_that_is_left_out_to_its_end_in_one_look_is_passed(pair: Pair, m
     assert everything(stage, (own.id, 2), end) == [b"3"]
 
 
-def test_a_moved_topic_takes_its_named_subscriptions_along(tmp_path: Path) -> None:
+def test_a_moved_topic_keeps_its_named_subscriptions(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     stage = pair["s1"]
     make(stage, "earliest")

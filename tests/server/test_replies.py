@@ -1,4 +1,4 @@
-"""The answers of one loop: each request gets one, and a loop that is undone tells its requests to try again."""
+"""The answers of one loop: each request gets one, and an undone loop makes its answers retries."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def replies() -> Replies:
     return Replies("s1", Counter())
 
 
-def test_what_is_answered_is_taken_once_in_order(replies: Replies) -> None:
+def test_answers_are_taken_once_in_order(replies: Replies) -> None:
     replies.answer(ONE, Outcome.SUCCESS, last=3)
     replies.answer(OTHER, Outcome.FULL, reason="disk")
     assert replies.take() == [
@@ -27,7 +27,7 @@ def test_what_is_answered_is_taken_once_in_order(replies: Replies) -> None:
     assert replies.take() == []
 
 
-def test_the_last_of_those_that_one_answer_does_for_is_answered_in_the_place_of_the_first(replies: Replies) -> None:
+def test_the_last_of_combined_answers_takes_the_place_of_the_first(replies: Replies) -> None:
     replies.answer_together("key", ONE, Outcome.SUCCESS, last=1)
     replies.answer(OTHER, Outcome.EMPTY)
     replies.answer_together("key", OTHER, Outcome.SUCCESS, last=2)
@@ -41,7 +41,7 @@ def test_the_last_of_those_that_one_answer_does_for_is_answered_in_the_place_of_
     assert len(replies.take()) == 1, "of another loop"
 
 
-def test_bytes_that_cannot_be_served_are_refused_in_one_word_and_counted() -> None:
+def test_unserviceable_bytes_are_refused_in_one_word_and_counted() -> None:
     counters: Counter[str] = Counter()
     replies = Replies("s1", counters)
     replies.refuse(ONE, "no such\tthing \u2013 here")
@@ -50,7 +50,7 @@ def test_bytes_that_cannot_be_served_are_refused_in_one_word_and_counted() -> No
     assert counters["refused"] == 2
 
 
-def test_where_the_loop_is_undone_all_but_refusals_are_to_be_tried_again(replies: Replies) -> None:
+def test_answers_of_an_undone_loop_become_retries_except_refusals(replies: Replies) -> None:
     replies.answer(ONE, Outcome.SUCCESS, last=3)
     replies.refuse(OTHER, "why")
     replies.retry(Outcome.FULL, "disk")

@@ -1,4 +1,4 @@
-"""What a server tells operators."""
+"""The report of a server to operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ask(stage: Stage) -> Any:
     return json.loads(bytes(stage.ask(Report("op", "s1")).body))
 
 
-def test_it_says_what_is_held_and_who_holds_it_up(stage: Stage) -> None:
+def test_the_report_shows_the_held_messages_and_the_subscribers_with_backlog(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.subscribe("carol", "t", 6)
     stage.subscribe("gone", "t", 7)
@@ -55,7 +55,7 @@ def test_it_says_what_is_held_and_who_holds_it_up(stage: Stage) -> None:
     }
 
 
-def test_it_says_which_proxies_are_heard(stage: Stage) -> None:
+def test_the_report_shows_the_live_proxies(stage: Stage) -> None:
     stage.sleep(5)
     proxies = ask(stage)["proxies"]
     assert [(proxy["address"], proxy["alive"]) for proxy in proxies] == [
@@ -64,7 +64,7 @@ def test_it_says_which_proxies_are_heard(stage: Stage) -> None:
     ]
 
 
-def test_it_has_a_limit_and_says_what_is_left_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_has_a_limit_and_counts_the_omissions(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "TOPICS_MAX", 2)
     monkeypatch.setattr(report_module, "SUBSCRIBERS_MAX", 3)
     for topic in ("a", "b", "c"):
@@ -80,7 +80,7 @@ def test_it_has_a_limit_and_says_what_is_left_out(stage: Stage, monkeypatch: pyt
     assert facts["left_out"] == {"topics": 1, "subscribers": 1, "ages": 0}
 
 
-def test_who_asks_all_the_time_costs_one_report(stage: Stage) -> None:
+def test_repeated_requests_cost_one_report(stage: Stage) -> None:
     stage.put("t", 1)
     first = stage.ask(Report("op", "s1")).body
     assert stage.ask(Report("op", "s1")).body is first
@@ -89,7 +89,7 @@ def test_who_asks_all_the_time_costs_one_report(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("later", [0, 1, 40])
-def test_what_was_put_before_a_subscription_does_not_wait_for_it_after_a_join(tmp_path: Path, later: int) -> None:
+def test_messages_from_before_a_subscription_do_not_count_for_it_after_a_join(tmp_path: Path, later: int) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     for number in range(40):
         assert put(pair["s2"], "carl", number + 1, number, b"early") == "success"

@@ -49,7 +49,7 @@ def records(stage: Stage) -> int:
     return int(topic["records"])
 
 
-def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair) -> None:
+def test_messages_behind_the_copy_are_lost_once_and_both_sides_continue(pair: Pair) -> None:
     stage = pair["s1"]
     stage.ask(Subscribe("bob", "t", 5, 5))
     stage.ask(Subscribe("eve", "t", 5, 5))
@@ -79,7 +79,7 @@ def test_what_lies_behind_the_copy_is_lost_once_and_both_sides_go_on(pair: Pair)
         assert take(stage, who, last=(log[0], OFFSET_MAX - 1)) == [b"4"]
 
 
-def test_who_has_come_to_a_log_that_was_merged_since_is_told_of_that_one_and_of_the_copys_own(pair: Pair) -> None:
+def test_a_reader_in_a_log_merged_since_the_copy_learns_of_both_losses(pair: Pair) -> None:
     stage = pair["s1"]
     stage.ask(Subscribe("bob", "t", 5, 5))
     save(stage)
@@ -122,7 +122,9 @@ def test_nothing_of_a_store_that_cannot_be_written_is_changed(pair: Pair, monkey
 
 @pytest.mark.parametrize("giver", ["s1", "s2"])
 @pytest.mark.parametrize("consumed", [False, True])
-def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver: str, consumed: bool) -> None:
+def test_a_holder_with_the_missing_messages_overrides_the_copy_in_either_direction(
+    pair: Pair, giver: str, consumed: bool
+) -> None:
     old, new = pair["s1"], pair["s2"]
     for who in ("bob", "eve"):
         old.ask(Subscribe(who, "t", 5, 5))
@@ -167,7 +169,7 @@ def test_a_holder_that_knows_better_is_believed_whoever_gives(pair: Pair, giver:
     assert take(stage, "dan") == [b"6"]
 
 
-def test_whose_copy_was_used_up_before_it_moved_is_known_after_a_start_as_one_that_lacks_the_end(
+def test_a_used_up_copy_that_moved_is_known_after_a_start_as_one_without_the_end(
     tmp_path: Path,
 ) -> None:
     """s2's log went to s3 as a whole; of the copy of s2 that was put back nothing was left when s1 was given it."""
@@ -198,7 +200,7 @@ def test_whose_copy_was_used_up_before_it_moved_is_known_after_a_start_as_one_th
     trio.close()
 
 
-def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: Pair) -> None:
+def test_messages_that_the_copy_lacks_are_not_lost_while_another_server_may_have_them(pair: Pair) -> None:
     stage = pair["s1"]
     stage.ask(Subscribe("bob", "t", 5, 5))
     stage.ask(Subscribe("spark", "t", 7, 7, name="job"))
@@ -217,7 +219,7 @@ def test_what_the_copy_lacks_is_not_lost_while_another_server_may_have_it(pair: 
     assert stage.ask(read).outcome is Outcome.SUCCESS
 
 
-def test_a_get_that_waits_asks_anew_about_what_a_join_brings_as_lost(pair: Pair) -> None:
+def test_a_waiting_get_asks_anew_about_a_loss_that_a_join_brings(pair: Pair) -> None:
     old, new = pair["s1"], pair["s2"]
     put(old, "alice", 10, 0, b"1")
     save(old)
@@ -234,7 +236,7 @@ def test_a_get_that_waits_asks_anew_about_what_a_join_brings_as_lost(pair: Pair)
     assert new.answered(77).outcome is Outcome.BUSY
 
 
-def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: Pair) -> None:
+def test_a_restored_store_does_not_wait_for_its_own_missing_messages(pair: Pair) -> None:
     stage, lacking = pair["s1"], "c" * 16
     put(stage, "alice", 10, 0, b"1")
     stage.core.contested.told("t", f"s1.{lacking}")
@@ -248,7 +250,7 @@ def test_a_store_that_was_put_back_does_not_wait_for_what_it_lacks_itself(pair: 
     assert stage.core.state.is_contested("t")
 
 
-def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
+def test_messages_that_the_copy_lacks_are_no_backlog(pair: Pair) -> None:
     stage = pair["s1"]
     stage.ask(Subscribe("bob", "t", 5, 5))
     put(stage, "alice", 10, 0, b"1", b"2")
@@ -258,7 +260,7 @@ def test_what_the_copy_lacks_is_no_backlog(pair: Pair) -> None:
     assert topic.waiting(topic.subscriptions["bob"].cursor.backlog) == 2
 
 
-def test_what_the_copy_lacks_is_counted_alike_before_and_after_a_start_once_some_of_it_is_trimmed(pair: Pair) -> None:
+def test_missing_messages_are_counted_alike_before_and_after_a_start_and_a_trim(pair: Pair) -> None:
     old, new = pair["s1"], pair["s2"]
     old.ask(Subscribe("bob", "t", 5, 5))
     put(old, "alice", 10, 0, b"1", b"2")
@@ -280,7 +282,7 @@ def test_what_the_copy_lacks_is_counted_alike_before_and_after_a_start_once_some
     assert next(new.store.topics()).logs == new.core.state.topics["t"].logs
 
 
-def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pair) -> None:
+def test_a_copy_is_deleted_completely_when_another_holder_has_more(pair: Pair) -> None:
     old, new = pair["s1"], pair["s2"]
     old.ask(Subscribe("bob", "t", 5, 5))
     old.now += 1.0
@@ -304,7 +306,7 @@ def test_of_the_copy_nothing_is_left_where_another_holder_knows_better(pair: Pai
     assert take(old, "bob") == [b"1", b"2", b"3"]
 
 
-def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pair) -> None:
+def test_a_log_known_only_to_the_copy_leaves_nothing_to_delete(pair: Pair) -> None:
     old, new = pair["s1"], pair["s2"]
     split(pair)
     pair.merge("s2", "s1")
@@ -329,7 +331,7 @@ def test_of_a_log_that_the_copy_only_knew_nothing_is_left_to_be_deleted(pair: Pa
     assert known == old.core.state.topics["t"].merged != set()
 
 
-def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:
+def test_a_topic_that_a_client_revealed_as_an_older_copy_stays_held_back_over_a_restart(pair: Pair) -> None:
     stage = pair["s1"]
     stage.ask(Subscribe("bob", "t", 5, 5))
     put(stage, "alice", 10, 0, b"1")
@@ -342,7 +344,7 @@ def test_a_topic_that_a_client_has_shown_to_be_an_older_copy_stays_held_back_ove
     assert put(stage, "alice", 11, 10, b"other") is Outcome.UNAVAILABLE
 
 
-def test_what_a_copy_lacks_is_one_record_of_a_plan_for_who_reads_ranges(stage: Stage) -> None:
+def test_the_missing_messages_of_a_copy_are_one_record_of_a_plan(stage: Stage) -> None:
     """Nobody knows how much it is: all offsets of the log that are left, cut for tasks, would be a million of them."""
     make(stage)
     put(stage, "alice", 10, 0, b"1", b"2")

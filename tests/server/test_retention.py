@@ -53,7 +53,7 @@ def test_a_topic_without_subscribers_keeps_nothing_beyond_the_hold(stage: Stage)
     assert stored(stage) == [6]
 
 
-def test_each_topic_is_asked_for_its_own_policy_and_then_its_cursors(stage: Stage) -> None:
+def test_retention_asks_each_topic_for_its_own_policy_and_then_its_cursors(stage: Stage) -> None:
     log = stage.subscribe("bob", "read", 5).log
     for name in ("short", "long", "read"):
         stage.put(name, 1)
@@ -72,7 +72,7 @@ def test_each_topic_is_asked_for_its_own_policy_and_then_its_cursors(stage: Stag
     assert not any(held(name) for name in ("short", "long", "read"))
 
 
-def test_what_somebody_is_to_receive_stays(stage: Stage) -> None:
+def test_messages_with_a_waiting_subscriber_stay(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"a", b"b"])
     stage.put("t", 3, [b"c"])
@@ -87,7 +87,7 @@ def test_what_somebody_is_to_receive_stays(stage: Stage) -> None:
     assert bodies(stage.get("bob", "t", None, 5)) == [b"c"]
 
 
-def test_what_was_acknowledged_stays_for_the_hold(stage: Stage) -> None:
+def test_acknowledged_messages_stay_for_the_hold(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1)
     stage.get("bob", "t", (log, 1), 5)
@@ -97,7 +97,7 @@ def test_what_was_acknowledged_stays_for_the_hold(stage: Stage) -> None:
     assert stored(stage) == []
 
 
-def test_a_subscriber_that_leaves_lets_go_of_what_waited(stage: Stage) -> None:
+def test_a_subscriber_that_leaves_frees_its_backlog(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1)
     stage.sleep(100)
@@ -107,7 +107,7 @@ def test_a_subscriber_that_leaves_lets_go_of_what_waited(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("sole_owner", [False, None])
-def test_nothing_goes_while_the_topic_is_not_known_to_be_whole(stage: Stage, sole_owner: bool | None) -> None:
+def test_no_message_is_deleted_while_the_topic_is_not_known_to_be_whole(stage: Stage, sole_owner: bool | None) -> None:
     stage.sole_owner = sole_owner
     stage.put("t", 1)
     stage.sleep(100)
@@ -117,7 +117,7 @@ def test_nothing_goes_while_the_topic_is_not_known_to_be_whole(stage: Stage, sol
     assert stored(stage) == []
 
 
-def test_what_could_not_be_asked_about_goes_later_though_nobody_puts(
+def test_messages_without_an_asked_question_are_deleted_later_without_a_put(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("pubsub.server.ownership.sole_owner.WAITING_MAX", 0)
@@ -186,7 +186,7 @@ def test_a_long_history_goes_in_pieces(tmp_path: Path, monkeypatch: pytest.Monke
     stage.close()
 
 
-def test_a_piece_that_a_full_disk_took_back_goes_later(stage: Stage) -> None:
+def test_a_piece_that_a_full_disk_reverted_is_deleted_later(stage: Stage) -> None:
     stage.put("t", 1)
     stage.sleep(59)
     stage.fail_commit = True
@@ -215,7 +215,7 @@ def test_a_span_that_came_after_the_question_is_respected(stage: Stage) -> None:
     assert bodies(stage.get("bob", "t", None, 5)) == [b"b"]
 
 
-def test_batches_whose_rows_are_gone_do_not_hold_up_the_others(stage: Stage) -> None:
+def test_missing_batches_do_not_delay_the_deletion_of_others(stage: Stage) -> None:
     for counter in range(1, 8):
         stage.put("t", counter)
     number = stage.core.state.topics["t"].open.number
@@ -227,7 +227,7 @@ def test_batches_whose_rows_are_gone_do_not_hold_up_the_others(stage: Stage) -> 
     assert stage.core.state.topics["t"].open.low >= 7
 
 
-def test_what_may_go_is_found_as_by_looking_at_every_batch(stage: Stage) -> None:
+def test_the_deletable_batches_are_those_of_a_complete_search(stage: Stage) -> None:
     random = Random(7)
     counter = 1
     for _ in range(60):
@@ -262,9 +262,7 @@ def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("full", [False, True])
-def test_a_damaged_batch_of_a_log_that_was_given_away_is_passed_by(
-    pair: Pair, monkeypatch: pytest.MonkeyPatch, full: bool
-) -> None:
+def test_a_damaged_batch_of_a_given_log_is_skipped(pair: Pair, monkeypatch: pytest.MonkeyPatch, full: bool) -> None:
     monkeypatch.setattr(retention, "PIECE_BYTES_MIN", 1_000)
     giver = pair["s2"]
     giver.subscribe("bob", "t", 5)
@@ -320,7 +318,7 @@ def test_history_that_may_not_go_has_a_limit_in_bytes(tmp_path: Path, sole_owner
     stage.close()
 
 
-def test_the_limit_on_history_takes_nothing_that_somebody_is_to_receive(tmp_path: Path) -> None:
+def test_the_limit_on_history_spares_messages_with_a_waiting_subscriber(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
     stage.sole_owner = False
     log = stage.subscribe("bob", "t", 5).log
@@ -351,7 +349,7 @@ def test_history_beyond_the_limit_goes_in_pieces_and_after_a_full_disk(
     stage.close()
 
 
-def test_a_log_whose_newest_batch_lost_its_bytes_has_had_as_many_after_a_start(tmp_path: Path) -> None:
+def test_a_log_whose_newest_batch_lost_its_bytes_has_the_same_total_after_a_start(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
     stage.sole_owner = False
     stage.put("t", 1, [b"x" * 88])
@@ -365,7 +363,7 @@ def test_a_log_whose_newest_batch_lost_its_bytes_has_had_as_many_after_a_start(t
     stage.close()
 
 
-def test_the_limit_on_history_is_that_of_what_sinks_published_too(tmp_path: Path) -> None:
+def test_the_limit_on_history_counts_published_messages_too(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
     for batch in range(6):
         write(stage, batch, "a", 0, b"x" * 88)
@@ -379,7 +377,7 @@ def test_the_limit_on_history_is_that_of_what_sinks_published_too(tmp_path: Path
     stage.close()
 
 
-def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
+def test_a_subscriber_that_joins_later_gets_the_history_as_lost(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=300)
     stage.sole_owner = False
     for counter in range(1, 6):
@@ -399,7 +397,7 @@ def test_who_joins_later_is_told_that_history_is_lost(tmp_path: Path) -> None:
 # A floor that is no longer true
 
 
-def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begins_with(stage: Stage) -> None:
+def test_a_named_subscription_made_during_trimming_keeps_its_first_messages(stage: Stage) -> None:
     for counter in range(1, 4):
         stage.put("t", counter)
     stage.sole_owner = None
@@ -415,7 +413,7 @@ def test_a_named_subscription_made_while_trimming_is_allowed_keeps_what_it_begin
     assert bodies(stage.ask(Read("spark", "t", None, name="job", records_max=9))) == [b"x"] * 3
 
 
-def test_what_a_span_came_to_hold_keeps_its_bytes(tmp_path: Path) -> None:
+def test_a_span_extended_by_a_join_keeps_its_bytes(tmp_path: Path) -> None:
     stage = Stage(tmp_path, history_bytes_max=1)
     stage.sole_owner = False
     log = ""

@@ -21,7 +21,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.close()
 
 
-def test_a_call_before_there_is_a_worker_is_not_taken_and_comes_to_it_afterwards(stage: Stage) -> None:
+def test_a_call_without_a_worker_is_refused_and_reaches_a_worker_afterwards(stage: Stage) -> None:
     answer = stage.put(CALLS, 1, [b"call"])
     assert (answer.outcome, answer.reason) == (Outcome.FULL, "no_worker")
     assert CALLS not in stage.core.state.topics
@@ -68,14 +68,14 @@ def test_a_worker_outlives_the_server(stage: Stage) -> None:
     assert stage.put(CALLS, 1, [b"call"]).outcome is Outcome.SUCCESS
 
 
-def test_topics_of_replies_and_others_are_as_they_were(stage: Stage) -> None:
+def test_topics_of_replies_and_other_topics_are_unaffected(stage: Stage) -> None:
     for topic in ("$replies.shop", "$other", "orders"):
         assert stage.put(topic, 1, [b"x"]).outcome is Outcome.SUCCESS
         assert stage.subscribe("a", topic, 5).outcome is Outcome.SUCCESS
         assert stage.subscribe("b", topic, 6).outcome is Outcome.SUCCESS
 
 
-def test_what_was_taken_before_a_workers_subscription_was_confirmed_stays_for_it(stage: Stage) -> None:
+def test_calls_from_before_the_confirmed_subscription_of_a_worker_stay_for_it(stage: Stage) -> None:
     """A worker asks again, under a higher number, when the answer was lost; calls may have come in between."""
     stage.subscribe("w1", CALLS, 5)
     stage.put(CALLS, 1, [b"between"])

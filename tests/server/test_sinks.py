@@ -1,4 +1,4 @@
-"""Sinks: a batch appears as a whole, once, whatever is replayed, killed, moved or joined between its steps."""
+"""Sinks: a batch appears completely and once, after any replay, kill, move or join between its steps."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def counted(stage: Stage, table: str) -> int:
 # Staging
 
 
-def test_what_is_staged_nobody_sees_and_what_is_published_everybody_at_once(stage: Stage) -> None:
+def test_staged_messages_are_invisible_and_published_ones_visible_at_once(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     assert write(stage, 0, "a", 0, b"1", b"2").rows == 2
     assert write(stage, 0, "b", 0, b"3").rows == 1
@@ -69,7 +69,7 @@ def test_a_waiting_get_is_woken_by_a_publish(stage: Stage) -> None:
     assert bodies(stage.answered(waiting)) == [b"1"]
 
 
-def test_a_repeat_of_rows_is_told_by_its_first_row(stage: Stage) -> None:
+def test_a_repeat_of_rows_is_recognized_by_its_first_row(stage: Stage) -> None:
     write(stage, 0, "a", 0, b"1", b"2")
     write(stage, 0, "a", 2, b"3")
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_stages_survive_a_restart(stage: Stage) -> None:
     ],
     ids=str,
 )
-def test_rows_that_cannot_be_right_are_refused(stage: Stage, changed: dict[str, Any]) -> None:
+def test_impossible_rows_are_refused(stage: Stage, changed: dict[str, Any]) -> None:
     message = rows(0, "a", 0, [b"1"])
     for name, value in changed.items():
         setattr(message, name, value)
@@ -118,7 +118,7 @@ def test_rows_that_cannot_be_right_are_refused(stage: Stage, changed: dict[str, 
     assert stage.core.state.topics == {}
 
 
-def test_a_publish_that_cannot_be_right_is_refused(stage: Stage) -> None:
+def test_an_impossible_publish_is_refused(stage: Stage) -> None:
     assert publish(stage, sinks.BATCHES_MAX).outcome is Outcome.REFUSED
     assert publish(stage, 0, a=0).outcome is Outcome.REFUSED
     assert publish(stage, 0, a=sinks.ROWS_MAX, b=1).outcome is Outcome.REFUSED
@@ -128,7 +128,7 @@ def test_a_publish_that_cannot_be_right_is_refused(stage: Stage) -> None:
 # Publishing
 
 
-def test_a_replay_is_a_duplicate_whatever_it_names(stage: Stage) -> None:
+def test_a_replay_is_a_duplicate_with_any_stages(stage: Stage) -> None:
     write(stage, 0, "a", 0, b"1", b"2")
     first = publish(stage, 0, a=2)
     for stages in ({"a": 2}, {"other": 5}, {}):
@@ -166,9 +166,7 @@ def test_a_batch_without_rows_counts(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("sole_owner", [True, False, None])
-def test_a_batch_that_does_not_follow_is_taken_only_while_the_topic_is_whole(
-    stage: Stage, sole_owner: bool | None
-) -> None:
+def test_a_batch_out_of_order_is_taken_only_while_the_topic_is_whole(stage: Stage, sole_owner: bool | None) -> None:
     stage.sole_owner = sole_owner
     write(stage, 5, "a", 0, b"1")
     callback = stage.say(Publish("out", "t", 5, QUERY, {"a": 1}))
@@ -180,7 +178,7 @@ def test_a_batch_that_does_not_follow_is_taken_only_while_the_topic_is_whole(
     assert topic_rows(stage) == [b"1"]
 
 
-def test_two_publishes_of_one_batch_that_wait_for_the_same_answer_append_it_once(stage: Stage) -> None:
+def test_two_publishes_of_one_batch_that_wait_for_the_same_answer_append_the_batch_once(stage: Stage) -> None:
     write(stage, 5, "a", 0, b"1")
     one, two = (stage.say(Publish("out", "t", 5, QUERY, {"a": 1})) for _ in range(2))
     for _ in range(3):
@@ -200,7 +198,7 @@ def test_a_stage_that_is_not_here_in_full_answers_restage_and_publishes_nothing(
     assert publish(stage, 0, a=2).outcome is Outcome.SUCCESS, "what is there stays"
 
 
-def test_on_a_topic_that_is_not_there_a_publish_with_stages_makes_none(stage: Stage) -> None:
+def test_a_publish_with_stages_makes_no_topic(stage: Stage) -> None:
     assert publish(stage, 0, a=2).outcome is Outcome.RESTAGE
     assert stage.core.state.topics == {}
 
@@ -214,7 +212,7 @@ def test_two_queries_of_one_sink_know_nothing_of_each_other(stage: Stage) -> Non
     assert topic_rows(stage) == [b"1", b"2"]
 
 
-def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
+def test_a_request_to_a_topic_on_its_way_is_answered_moved(stage: Stage) -> None:
     write(stage, 0, "a", 0, b"1")
     stage.core.state.topics["t"].frozen = "tcp://127.0.0.1:9"
     assert write(stage, 0, "a", 1, b"2").outcome is Outcome.MOVED
@@ -224,7 +222,7 @@ def test_a_topic_that_is_on_its_way_is_moved(stage: Stage) -> None:
 # What is published
 
 
-def test_retention_deletes_what_published_records_refer_to(stage: Stage) -> None:
+def test_retention_deletes_the_bytes_of_published_records(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     for batch in range(3):
         write(stage, batch, "a", 0, b"%d" % batch)
@@ -266,7 +264,7 @@ def test_damaged_rows_are_lost_and_set_aside(stage: Stage) -> None:
 # Limits and the disk
 
 
-def test_limits_are_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_limits_are_refused_with_their_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage(tmp_path, topics_max=1, publishers_max=1, backlog_bytes_max=2000)
     write(stage, 0, "a", 0, b"x" * 100)
     other = rows(0, "a", 0, [b"1"])
@@ -314,7 +312,7 @@ def test_a_step_that_finds_the_disk_full_has_not_happened(stage: Stage, step: st
 # A topic that moves or is joined between the steps
 
 
-def test_a_topic_that_moves_between_stage_and_publish_takes_its_stages_along(pair: Pair) -> None:
+def test_a_topic_that_moves_between_stage_and_publish_keeps_its_stages(pair: Pair) -> None:
     write(pair["s1"], 0, "a", 0, b"1", b"2")
     write(pair["s1"], 0, "b", 0, b"3")
     pair.merge("s1", "s2")
@@ -341,7 +339,7 @@ def test_a_topic_that_moves_between_publish_and_replay_knows_the_batch(pair: Pai
     assert counted(pair["s1"], "batch") == counted(pair["s1"], "staged") == counted(pair["s1"], "published") == 0
 
 
-def test_rows_that_are_duplicates_on_one_side_of_a_split_have_to_be_published_on_the_other(pair: Pair) -> None:
+def test_rows_that_are_duplicates_on_one_side_must_be_published_on_the_other(pair: Pair) -> None:
     split(pair)
     one, other = pair["s1"], pair["s2"]
     write(other, 0, "a", 0, b"1", b"2")
@@ -357,7 +355,7 @@ def test_rows_that_are_duplicates_on_one_side_of_a_split_have_to_be_published_on
         assert sorted(take(one, subscriber)) == [b"1", b"2", b"alice1", b"alice2", b"carl1", b"carl2"]
 
 
-def test_a_batch_published_on_both_sides_of_a_split_is_there_once_after_the_join(pair: Pair) -> None:
+def test_a_batch_published_on_both_sides_of_a_split_exists_once_after_the_join(pair: Pair) -> None:
     split(pair)
     for name, values in (("s1", (b"1", b"2")), ("s2", (b"2", b"1"))):
         write(pair[name], 0, "a", 0, *values)
@@ -367,7 +365,7 @@ def test_a_batch_published_on_both_sides_of_a_split_is_there_once_after_the_join
     assert topic_rows(pair["s1"]) == [b"alice1", b"alice2", b"1", b"2", b"carl1", b"carl2"]
 
 
-def test_a_join_drops_the_stages_of_what_the_other_side_published(pair: Pair) -> None:
+def test_a_join_drops_the_stages_of_batches_that_the_other_side_published(pair: Pair) -> None:
     split(pair)
     write(pair["s1"], 0, "a", 0, b"1")
     publish(pair["s1"], 0, a=1)
@@ -382,7 +380,7 @@ def test_a_join_drops_the_stages_of_what_the_other_side_published(pair: Pair) ->
     assert topic_rows(joined)[-2:] == [b"carl2", b"2"]
 
 
-def test_of_one_attempt_staged_on_both_sides_the_longer_one_stays(pair: Pair) -> None:
+def test_the_longer_one_of_an_attempt_staged_on_both_sides_stays(pair: Pair) -> None:
     split(pair)
     write(pair["s1"], 0, "a", 0, b"1")
     write(pair["s2"], 0, "a", 0, b"1")

@@ -58,7 +58,7 @@ def asked() -> Asked:
     return Asked()
 
 
-def test_all_proxies_must_say_that_nobody_else_holds_it(asked: Asked) -> None:
+def test_all_proxies_must_confirm_that_no_other_server_holds_the_topic(asked: Asked) -> None:
     token = asked.ask("t", "u")
     assert asked.answer(token, 0, b"t= u=") == {}
     assert asked.told == []
@@ -70,14 +70,14 @@ def test_all_proxies_must_say_that_nobody_else_holds_it(asked: Asked) -> None:
     ("body", "outcome"),
     [(b"", Outcome.SUCCESS), (b"u=", Outcome.SUCCESS), (b"\xff", Outcome.SUCCESS), (b"t=", Outcome.UNAVAILABLE)],
 )
-def test_a_proxy_that_cannot_say_makes_it_unknown(asked: Asked, body: bytes, outcome: Outcome) -> None:
+def test_a_proxy_without_an_answer_makes_the_ownership_unknown(asked: Asked, body: bytes, outcome: Outcome) -> None:
     token = asked.ask("t")
     asked.answer(token, 1, body, outcome)
     asked.answer(token, 0, b"t=")
     assert asked.told == [("t", False)]
 
 
-def test_only_answers_to_that_very_question_count(asked: Asked) -> None:
+def test_only_answers_to_the_same_question_count(asked: Asked) -> None:
     first = asked.ask("t")
     for proxy in (0, 1):
         asked.answer(first, proxy, b"t=")
@@ -91,7 +91,7 @@ def test_only_answers_to_that_very_question_count(asked: Asked) -> None:
     assert asked.told == [("t", True)] * 2
 
 
-def test_silence_makes_it_unknown_in_the_end(asked: Asked) -> None:
+def test_silence_makes_the_ownership_unknown_in_the_end(asked: Asked) -> None:
     token = asked.ask("t")
     asked.answer(token, 0, b"t=")
     assert asked.sole_owner.deadline() == QUESTION_SECONDS
@@ -113,7 +113,7 @@ def test_a_bounded_number_of_operations_waits(asked: Asked) -> None:
     assert asked.sole_owner.ask("t", Trimming("t", 0, {}))
 
 
-def test_of_three_proxies_two_suffice_and_the_third_comes_late() -> None:
+def test_two_of_three_proxies_suffice_and_the_third_comes_late() -> None:
     asked = Asked(3)
     token = asked.ask("t", "u")
     asked.answer(token, 2, b"t= u=")
@@ -123,7 +123,7 @@ def test_of_three_proxies_two_suffice_and_the_third_comes_late() -> None:
     assert asked.answer(token, 1, b"t=s3 u=") == {}
 
 
-def test_of_three_proxies_one_may_not_be_able_to_say_and_two_may_not() -> None:
+def test_one_of_three_proxies_may_be_unable_to_answer_but_not_two() -> None:
     asked = Asked(3)
     token = asked.ask("t")
     asked.answer(token, 0, b"", Outcome.UNAVAILABLE)
@@ -137,7 +137,7 @@ def test_of_three_proxies_one_may_not_be_able_to_say_and_two_may_not() -> None:
     assert asked.told == [("t", True), ("t", False)]
 
 
-def test_a_proxy_that_may_not_know_that_the_topic_left_this_server_does_not_count() -> None:
+def test_a_proxy_that_may_not_know_of_the_departure_of_the_topic_does_not_count() -> None:
     asked = Asked(3)
     asked.proxies.remember("t", "s2.0123456789abcdef,fedcba9876543210,9", 5)
     asked.proxies.all[2].given.clear()  # This one has heard.

@@ -1,4 +1,4 @@
-"""Ranges of logs: what is found in them, and what is left behind a position."""
+"""Ranges of logs: positions found in them, and the rest behind a position."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_a_position_is_found_in_its_own_log_only() -> None:
     ]
 
 
-def test_what_is_behind_a_position_leaves_out_spans_that_are_used_up() -> None:
+def test_the_rest_behind_a_position_omits_used_up_spans() -> None:
     spans = (Span(B, 2, 5, watermark=3, since=9), Span(A, 1))
     assert after(spans, (B, 2)) == (Span(B, 3, 5, watermark=3, since=9), Span(A, 1))
     assert after(spans, (B, 4)) == (Span(A, 1),)
@@ -39,7 +39,7 @@ def test_what_is_behind_a_position_leaves_out_spans_that_are_used_up() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from([A, B]), st.integers(1, 4)), max_size=5), st.data())
-def test_behind_a_position_is_exactly_the_rest(widths: list[tuple[str, int]], data: st.DataObject) -> None:
+def test_the_rest_behind_a_position_is_exact(widths: list[tuple[str, int]], data: st.DataObject) -> None:
     place = {A: 1, B: 1}
     spans: list[Span] = []
     for log, width in widths:
@@ -61,6 +61,6 @@ def test_cutting_ends_the_growing_span_of_one_log() -> None:
     assert cut(spans, B, 9) == spans
 
 
-def test_floors_are_the_lowest_that_anybody_holds() -> None:
+def test_floors_are_the_lowest_held_offsets() -> None:
     holders = [(Span(A, 7), Span(B, 2, 4)), (Span(A, 5),), ()]
     assert floors(holders, {A: 9, B: 6, "c" * 16: 3}) == {A: 5, B: 2, "c" * 16: 3}

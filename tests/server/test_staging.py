@@ -1,4 +1,4 @@
-"""Staged rows that nobody will publish are dropped, and deleted in pieces; what is being written stays."""
+"""Staged rows without a later publish are dropped, and deleted in pieces; rows in use stay."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_stage_that_is_silent_for_long_expires_and_one_that_is_written_does_no
     assert publish(stage, 0, busy=2).outcome is Outcome.SUCCESS
 
 
-def test_a_publish_drops_older_tries_of_its_batch_and_none_that_came_since(stage: Stage) -> None:
+def test_a_publish_drops_older_tries_of_its_batch_but_no_later_ones(stage: Stage) -> None:
     write(stage, 0, "dead", 0, b"1")
     write(stage, 1, "other batch", 0, b"1")
     stage.sleep(1)
@@ -87,7 +87,7 @@ def test_tries_of_a_batch_that_is_written_again_and_again_do_not_fill_the_topic(
     assert len(stage.core.state.topics["t"].stages) == 1
 
 
-def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stage: Stage) -> None:
+def test_a_sink_without_room_drops_its_own_abandoned_tries(stage: Stage) -> None:
     stage.core.state.settings = replace(stage.core.state.settings, backlog_bytes_max=1000)
     write(stage, 0, "left", 0, b"x" * 500)
     stage.ask(rows(0, "another's", 0, [b"x"], "00000000000000bb"))
@@ -103,7 +103,7 @@ def test_a_sink_that_finds_no_room_has_its_own_tries_dropped_that_were_left(stag
     assert len(stage.core.state.topics["t"].stages) == 3
 
 
-def test_a_stage_that_goes_on_after_a_long_while_is_not_among_those_that_make_room_for_it(stage: Stage) -> None:
+def test_a_stage_continued_after_a_long_time_is_not_dropped_for_room(stage: Stage) -> None:
     stage.core.state.settings = replace(stage.core.state.settings, backlog_bytes_max=1000)
     write(stage, 0, "left", 0, b"x" * 500)
     write(stage, 0, "going on", 0, b"first")
@@ -117,9 +117,7 @@ def test_a_stage_that_goes_on_after_a_long_while_is_not_among_those_that_make_ro
     assert publish(stage, 0, **{"going on": 2}).rows == 2
 
 
-def test_a_stage_that_nobody_publishes_is_deleted_where_the_disk_was_full_at_first(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unpublished_stage_is_deleted_after_the_disk_was_full(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staging, "DELETED_PIECES", 1)
     write(stage, 0, "dropped", 0, b"1")
     write(stage, 0, "dropped", 1, b"2")

@@ -59,18 +59,18 @@ def cursor(start: Start, reader: Any = None) -> Cursor | None:
         ((B, 3), 269, (B, 2), (Span(B, 3),)),
     ],
 )
-def test_a_cursor_begins_where_it_is_asked_to(
+def test_a_cursor_begins_at_its_start(
     start: Start, since: int, acknowledged: Position, backlog: tuple[Span, ...]
 ) -> None:
     assert cursor(start) == Cursor(since, acknowledged, backlog)
 
 
 @pytest.mark.parametrize("position", [(A, 1), (A, 6), (B, 4), ("c" * 16, 1)])
-def test_nothing_begins_at_a_position_that_is_not_held(position: Position) -> None:
+def test_no_subscription_begins_at_a_position_that_is_not_held(position: Position) -> None:
     assert cursor(position) is None
 
 
-def test_of_a_record_that_is_not_stored_yet_the_stamp_is_at_most_its_own() -> None:
+def test_the_stamp_of_an_unstored_record_is_at_most_its_own() -> None:
     reader = Stamps()
     reader.last = 1
     begun = cursor((B, 3), reader)
@@ -129,7 +129,7 @@ def test_a_subscription_begins_at_each_kind_of_start(stage: Stage) -> None:
     assert take(stage, "bob", number) == [b"4"]
 
 
-def test_it_begins_there_after_a_restart_too(stage: Stage) -> None:
+def test_a_subscription_begins_at_its_start_after_a_restart_too(stage: Stage) -> None:
     stamps = three(stage)
     begin(stage, stamps[1])
     stage.restart()
@@ -149,7 +149,7 @@ def test_a_repeat_gets_the_same_answer_though_the_position_is_gone(stage: Stage)
     assert begin(stage, (log, 2), 4).outcome is Outcome.SUPERSEDED
 
 
-def test_a_subscription_that_is_continued_keeps_its_place_whatever_start_is_named(stage: Stage) -> None:
+def test_a_continued_subscription_keeps_its_position_with_any_start(stage: Stage) -> None:
     three(stage)
     begin(stage, "latest")
     stage.put("t", 4, [b"4"])
@@ -159,7 +159,7 @@ def test_a_subscription_that_is_continued_keeps_its_place_whatever_start_is_name
 
 
 @pytest.mark.parametrize("sole_owner", [True, False])
-def test_at_a_position_that_is_not_held_nothing_begins_and_no_topic_is_made(stage: Stage, sole_owner: bool) -> None:
+def test_a_start_at_an_unknown_position_makes_no_subscription_and_no_topic(stage: Stage, sole_owner: bool) -> None:
     stage.sole_owner = sole_owner
     callback = stage.say(Subscribe("bob", "t", 5, 5, start=(A, 1)))
     stage.sleep(3)
@@ -184,9 +184,7 @@ def test_a_stamp_in_the_future_and_a_start_for_calls_are_refused(stage: Stage) -
     assert "$calls.x" not in stage.core.state.topics
 
 
-def test_where_the_disk_cannot_say_the_stamp_it_is_to_be_asked_for_again(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_start_with_an_unreadable_stamp_is_a_retry(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     three(stage)
 
     def newest(*_: int) -> None:
@@ -197,7 +195,7 @@ def test_where_the_disk_cannot_say_the_stamp_it_is_to_be_asked_for_again(
     assert (answer.outcome, answer.reason) == (Outcome.UNAVAILABLE, "the_store_is_damaged_here")
 
 
-def test_without_a_position_no_proxy_is_asked(stage: Stage) -> None:
+def test_a_start_without_a_position_asks_no_proxy(stage: Stage) -> None:
     three(stage)
     stage.sent.clear()
     log = stage.core.state.topics["t"].open.id
@@ -228,7 +226,7 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 @pytest.mark.parametrize(("giver", "receiver"), [("s1", "s2"), ("s2", "s1")])
 @pytest.mark.parametrize("start", ["earliest", "middle", "record"])
-def test_a_merge_brings_what_the_other_server_took_since_the_start(
+def test_a_merge_brings_the_messages_of_the_other_server_since_the_start(
     pair: Pair, start: str, giver: str, receiver: str
 ) -> None:
     for name, publisher in (("s1", "alice"), ("s2", "carl")):
@@ -276,7 +274,7 @@ def run(tmp_path: Path, proxy: Proxy) -> Iterator[Callable[[], Running]]:
         server.stop()
 
 
-def test_a_real_server_reads_the_start_and_honours_it(run: Callable[[], Running], proxy: Proxy) -> None:
+def test_a_real_server_reads_the_start_and_obeys(run: Callable[[], Running], proxy: Proxy) -> None:
     server = run()
     for number, body in ((1, b"1"), (2, b"2")):
         assert proxy.ask(put_message("t", number, [body])).outcome is Outcome.SUCCESS
@@ -290,7 +288,7 @@ def test_a_real_server_reads_the_start_and_honours_it(run: Callable[[], Running]
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_what_waits_for_one_that_begins_before_the_end_counts_at_once(tmp_path: Path, named: bool) -> None:
+def test_the_backlog_of_a_start_before_the_end_counts_at_once(tmp_path: Path, named: bool) -> None:
     stage = Stage(tmp_path, backlog_bytes_max=1_000)
     for counter in (1, 2):  # Nobody waits for them.
         assert stage.put("t", counter, [b"x" * 600], previous=counter - 1).outcome is Outcome.SUCCESS

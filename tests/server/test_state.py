@@ -1,4 +1,4 @@
-"""What a server has in memory: what a failed commit takes back, and what it asks itself of a topic."""
+"""The memory of a server: the revert of a failed commit, and its questions about a topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def nothing(_: str) -> Topic | None:
     return None
 
 
-def test_a_topic_that_was_made_in_a_loop_that_failed_is_not_there(stage: Stage) -> None:
+def test_a_topic_made_in_a_failed_loop_does_not_exist(stage: Stage) -> None:
     state = stage.core.state
     state.create("t")
     assert state.announcements == {"t": state.topics["t"].open.id}
@@ -24,7 +24,7 @@ def test_a_topic_that_was_made_in_a_loop_that_failed_is_not_there(stage: Stage) 
     assert (state.topics, state.announcements, state.uncommitted.rows) == ({}, {}, [])
 
 
-def test_what_the_store_holds_of_a_topic_comes_back_and_notes_its_changes_again(stage: Stage) -> None:
+def test_a_reverted_topic_is_reloaded_and_records_its_changes_again(stage: Stage) -> None:
     stage.put("t", 1)
     state = stage.core.state
     topic = state.remove("t")
@@ -36,7 +36,7 @@ def test_what_the_store_holds_of_a_topic_comes_back_and_notes_its_changes_again(
     assert c.TopicChanged in map(type, state.changes(stage.now))
 
 
-def test_the_change_number_is_taken_back_and_counted_anew(stage: Stage) -> None:
+def test_the_change_number_is_reverted_and_counted_anew(stage: Stage) -> None:
     stage.put("t", 1)
     state, before = stage.core.state, stage.core.state.change
     state.count_change = True
@@ -46,7 +46,7 @@ def test_the_change_number_is_taken_back_and_counted_anew(stage: Stage) -> None:
     assert (state.change, state.count_change) == (before, True)
 
 
-def test_who_is_not_the_sole_owner_is_known_without_asking(stage: Stage) -> None:
+def test_a_lack_of_sole_ownership_is_known_without_a_question(stage: Stage) -> None:
     stage.put("t", 1)
     state = stage.core.state
     assert not state.is_not_sole_owner("t")
@@ -62,7 +62,7 @@ def test_who_is_not_the_sole_owner_is_known_without_asking(stage: Stage) -> None
         assert not state.is_not_sole_owner("t")
 
 
-def test_undoing_puts_back_the_latest_change_first(stage: Stage) -> None:
+def test_undoing_reverts_the_latest_change_first(stage: Stage) -> None:
     state, uncommitted = stage.core.state, stage.core.state.uncommitted
     for reason in ("one", "two"):
         uncommitted.keep(state, "stale")
@@ -80,7 +80,7 @@ def test_undoing_puts_back_the_latest_change_first(stage: Stage) -> None:
     assert state.held == {"t": "three"}, "what is durable stays"
 
 
-def test_what_waits_behind_rows_that_are_gone_counts(stage: Stage) -> None:
+def test_a_backlog_behind_missing_rows_counts(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     for counter in (1, 2, 3):
         stage.put("t", counter, [b"x" * 88], previous=counter - 1)

@@ -1,4 +1,4 @@
-"""One file, one writer, one transaction: what is opened, refused, kept and found again."""
+"""One file, one writer, one transaction: opened, refused and kept files, and the reloaded state."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def apply(store: Store, *changes: c.Change) -> None:
         store.apply(changes)
 
 
-def test_everything_that_is_changed_is_found_again(tmp_path: Path) -> None:
+def test_every_change_is_stored_and_loaded(tmp_path: Path) -> None:
     store = Store(tmp_path)
     apply(store, *TOPIC, batch(1, 4), batch(5, 2))
     apply(store, c.LastMoved(1, 1, 11), c.ChangeCounted(3, 44))
@@ -74,7 +74,7 @@ def test_everything_that_is_changed_is_found_again(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_log_of_which_everything_went_keeps_its_end(store: Store) -> None:
+def test_an_emptied_log_keeps_its_end(store: Store) -> None:
     apply(store, *TOPIC, batch(1, 4), batch(5, 2))
     apply(store, c.LogTrimmed(1, 5, 7, 40))
     (topic,) = store.topics()
@@ -84,7 +84,7 @@ def test_a_log_of_which_everything_went_keeps_its_end(store: Store) -> None:
     assert (topic.open.low, topic.open.end, topic.open.total) == (7, 7, 40)
 
 
-def test_what_fails_leaves_nothing_behind(store: Store) -> None:
+def test_a_failed_transaction_leaves_nothing_behind(store: Store) -> None:
     apply(store, *TOPIC)
 
     def fails() -> None:
@@ -124,7 +124,7 @@ def test_a_limit_on_the_file_is_a_full_disk(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_batch_that_is_set_aside_keeps_its_place(store: Store) -> None:
+def test_a_batch_that_is_set_aside_keeps_its_position(store: Store) -> None:
     apply(store, *TOPIC, batch(1), batch(2))
     for _ in range(2):
         apply(store, c.BatchQuarantined(1, 1))
@@ -135,7 +135,7 @@ def test_a_batch_that_is_set_aside_keeps_its_place(store: Store) -> None:
     assert (checksum, bytes(body)) == (5, (1).to_bytes(8, "big"))
 
 
-def test_a_given_topic_leaves_tombstones_and_its_batches_go(store: Store) -> None:
+def test_a_given_topic_leaves_tombstones_and_its_batches_are_deleted(store: Store) -> None:
     apply(store, *TOPIC, batch(1), batch(2))
     apply(store, c.TopicGiven(1, "s2 tcp://h:1"))
     assert list(store.topics()) == []
@@ -171,7 +171,7 @@ def test_an_incoming_log_is_invisible_until_it_joins(store: Store) -> None:
     assert (set(topic.logs), topic.merged, topic.watermarks, topic.frozen) == ({A}, {B}, {2: {}}, "tcp://h:1")
 
 
-def test_spans_are_read_as_they_were_written() -> None:
+def test_written_spans_are_read_back() -> None:
     spans = (Span(A, 1, 5, 3, 9), Span(B, 2**40))
     assert read_spans(write_spans(spans)) == spans
 
@@ -202,7 +202,7 @@ def test_a_store_of_a_newer_release_is_refused_untouched(tmp_path: Path) -> None
     assert (tmp_path / FILE).read_bytes() == before
 
 
-def test_what_is_no_database_is_damaged_and_left_alone(tmp_path: Path) -> None:
+def test_a_file_that_is_no_database_is_damaged_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(b"x" * 100_000)
     with pytest.raises(StoreDamaged):
         Store(tmp_path)
@@ -210,7 +210,7 @@ def test_what_is_no_database_is_damaged_and_left_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("application_id", [0, 7])
-def test_somebody_elses_database_is_left_alone(tmp_path: Path, application_id: int) -> None:
+def test_a_foreign_database_is_left_unchanged(tmp_path: Path, application_id: int) -> None:
     db = apsw.Connection(str(tmp_path / FILE))
     db.execute("create table theirs (x)")
     db.pragma("application_id", application_id)
@@ -259,9 +259,7 @@ def test_a_truncated_file_is_damage_not_an_empty_store(tmp_path: Path) -> None:
         read()
 
 
-def test_a_store_that_was_killed_on_a_full_disk_is_opened_on_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_store_killed_on_a_full_disk_opens_on_the_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full(apsw.Connection):
         """The file has no room for what the write-ahead log holds."""
 
@@ -295,7 +293,7 @@ def test_commits_are_synced_and_the_loop_never_checkpoints(store: Store) -> None
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "wal_autocheckpoint": 0, "page_size": 16384}
 
 
-def test_what_is_damaged_of_a_given_log_is_no_reason_to_delete_it_again(stage: Stage) -> None:
+def test_damage_in_a_given_log_does_not_repeat_its_deletion(stage: Stage) -> None:
     stage.put("t", 1)
     stage.put("t", 2, previous=1)
     topic = stage.core.state.topics["t"]
@@ -309,7 +307,7 @@ def test_what_is_damaged_of_a_given_log_is_no_reason_to_delete_it_again(stage: S
     assert stage.store.discarded() == []
 
 
-def test_a_batch_that_is_set_aside_for_good_stays_so_where_a_later_loop_is_undone(stage: Stage) -> None:
+def test_a_batch_set_aside_permanently_stays_so_after_an_undone_loop(stage: Stage) -> None:
     stage.put("t", 1)
     log = stage.core.state.topics["t"].open.number
     with stage.store.guarded():
@@ -320,7 +318,7 @@ def test_a_batch_that_is_set_aside_for_good_stays_so_where_a_later_loop_is_undon
     assert stage.store.reader.damaged == known != set()
 
 
-def test_who_loads_a_store_remembers_nothing_of_logs_whose_numbers_it_gives_out_again(store: Store) -> None:
+def test_a_loaded_store_forgets_logs_whose_numbers_it_reuses(store: Store) -> None:
     """A standby takes over in the process that wrote the old log, and read it."""
     apply(store, c.LogOpened(1, A, 0, c.LogState.INCOMING), batch(1, 3))
     apply(store, c.BatchesDiscarded(1, 4, True))

@@ -1,4 +1,4 @@
-"""A server keeps the roster of stores that proxies tell it, and tells it to those that have forgotten."""
+"""A server keeps the directory of stores that proxies report, and sends it to proxies that have forgotten it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def announced(stage: Stage) -> tuple[str, str]:
     return said[-1].stores, said[-1].gone
 
 
-def test_what_a_proxy_tells_is_announced_also_after_a_restart(stage: Stage) -> None:
+def test_a_store_reported_by_a_proxy_is_announced_also_after_a_restart(stage: Stage) -> None:
     tell(stage, {A: Known("s2", 7), B: Known("", 0)})
     for _ in range(2):
         assert announced(stage) == (format_stores({A: Known("s2", 7), B: Known("", 0)}), "")
         stage.restart()
 
 
-def test_it_is_announced_to_every_proxy_at_once(stage: Stage) -> None:
+def test_a_new_store_is_announced_to_every_proxy_at_once(stage: Stage) -> None:
     stage.loop()
     tell(stage, {A: Known("s2", 7)})
     stage.sent.clear()
@@ -43,7 +43,7 @@ def test_it_is_announced_to_every_proxy_at_once(stage: Stage) -> None:
     assert said == dict.fromkeys((0, 1), format_stores({A: Known("s2", 7)}))
 
 
-def test_it_is_not_announced_before_it_is_on_the_disk(stage: Stage) -> None:
+def test_a_store_is_not_announced_before_it_is_on_the_disk(stage: Stage) -> None:
     stage.fail_commit = True
     tell(stage, {A: Known("s2", 7)})
     stage.fail_commit = False
@@ -52,12 +52,12 @@ def test_it_is_not_announced_before_it_is_on_the_disk(stage: Stage) -> None:
     assert announced(stage)[0] == format_stores({A: Known("s2", 7)})
 
 
-def test_its_own_store_is_no_other_one(stage: Stage) -> None:
+def test_the_servers_own_store_is_not_another_one(stage: Stage) -> None:
     tell(stage, {stage.core.state.store_id: Known("s1", 1)})
     assert announced(stage) == ("", "")
 
 
-def test_a_store_that_is_gone_is_announced_as_gone_until_it_was_started_again(stage: Stage) -> None:
+def test_a_gone_store_is_announced_as_gone_until_it_is_started_again(stage: Stage) -> None:
     tell(stage, {A: Known("s2", 7)})
     tell(stage, gone={A: 8})
     tell(stage, {A: Known("s2", 8)})
@@ -67,7 +67,7 @@ def test_a_store_that_is_gone_is_announced_as_gone_until_it_was_started_again(st
     assert announced(stage) == (format_stores({A: Known("s2", 9)}), "")
 
 
-def test_a_store_is_gone_up_to_the_very_start_that_is_known_of_it(stage: Stage) -> None:
+def test_a_store_is_gone_up_to_its_latest_known_start(stage: Stage) -> None:
     """An operator forgets a store as the one that it was when it was heard last."""
     tell(stage, {A: Known("s2", 7)})
     tell(stage, gone={A: 7})
@@ -88,7 +88,7 @@ def test_more_stores_than_the_limit_are_counted(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize(("draining", "holds", "empty"), [(1, False, 1), (0, False, 0), (1, True, 0)])
-def test_a_drained_server_that_holds_nothing_says_so_when_it_leaves(
+def test_a_drained_server_without_topics_says_so_when_it_leaves(
     stage: Stage, draining: int, holds: bool, empty: int
 ) -> None:
     if holds:

@@ -12,7 +12,7 @@ from tests.server.named import acknowledge, everything, leave, make, read
 from tests.server.stage import Stage
 
 
-def test_from_the_earliest_it_holds_all_that_is_stored_and_from_the_latest_what_comes(stage: Stage) -> None:
+def test_a_subscription_has_all_stored_messages_from_earliest_and_later_ones_from_latest(stage: Stage) -> None:
     stage.put("t", 1, [b"a", b"b"])
     assert make(stage, "earliest").outcome is Outcome.SUCCESS
     assert make(stage, "latest", name="tail").outcome is Outcome.SUCCESS
@@ -21,7 +21,7 @@ def test_from_the_earliest_it_holds_all_that_is_stored_and_from_the_latest_what_
     assert everything(stage, name="tail") == [b"c"]
 
 
-def test_a_repeat_finds_it_as_it_stands_whatever_it_asks_for(stage: Stage) -> None:
+def test_a_repeated_request_finds_the_subscription_unchanged(stage: Stage) -> None:
     stage.put("t", 1, [b"a"])
     first = make(stage, "latest")
     stage.put("t", 2, [b"b"])
@@ -33,7 +33,9 @@ def test_a_repeat_finds_it_as_it_stands_whatever_it_asks_for(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("sole_owner", [False, None])
-def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, sole_owner: bool | None) -> None:
+def test_a_named_subscription_is_not_made_while_another_server_may_hold_the_topic(
+    stage: Stage, sole_owner: bool | None
+) -> None:
     stage.put("t", 1)
     stage.sole_owner = sole_owner
     callback = stage.say(Subscribe("spark", "t", 7, 7, name="archive"))
@@ -43,7 +45,7 @@ def test_it_is_not_made_while_another_may_hold_the_topic(stage: Stage, sole_owne
     assert "@archive" not in stage.core.state.topics["t"].subscriptions
 
 
-def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Stage) -> None:
+def test_a_named_subscription_is_not_remade_while_another_server_may_hold_the_topic(stage: Stage) -> None:
     make(stage)
     leave(stage, 8)
     stage.sole_owner = False
@@ -51,7 +53,7 @@ def test_it_is_not_made_again_either_while_another_may_hold_the_topic(stage: Sta
     assert not stage.core.state.topics["t"].subscriptions["@archive"].on
 
 
-def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> None:
+def test_an_existing_subscription_is_answered_without_asking_any_proxy(stage: Stage) -> None:
     make(stage)
     stage.sole_owner = None
     stage.sent.clear()
@@ -59,14 +61,14 @@ def test_what_is_there_is_answered_without_asking_any_proxy(stage: Stage) -> Non
     assert not any(isinstance(out.message, Owners) for out in stage.sent)
 
 
-def test_it_makes_the_topic_that_it_names(stage: Stage) -> None:
+def test_a_named_subscription_makes_its_topic(stage: Stage) -> None:
     answer = make(stage, "latest")
     assert answer.position == (stage.core.state.topics["t"].open.id, 0)
     stage.put("t", 1, [b"a"])
     assert everything(stage) == [b"a"]
 
 
-def test_no_client_can_have_its_key(stage: Stage) -> None:
+def test_no_client_can_have_the_key_of_a_named_subscription(stage: Stage) -> None:
     make(stage, name="bob")
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1, [b"a"])
@@ -74,7 +76,7 @@ def test_no_client_can_have_its_key(stage: Stage) -> None:
     assert everything(stage, name="bob") == [b"a"]
 
 
-def test_one_that_was_ended_comes_back_only_by_a_higher_number(stage: Stage) -> None:
+def test_an_ended_subscription_returns_only_by_a_higher_number(stage: Stage) -> None:
     make(stage, number=7)
     stage.put("t", 1, [b"a"])
     assert leave(stage, 6).outcome is Outcome.SUPERSEDED
@@ -92,7 +94,7 @@ def test_a_number_of_zero_is_refused(stage: Stage) -> None:
     assert make(stage, number=0).outcome is Outcome.REFUSED
 
 
-def test_limits_are_said(tmp_path: Path) -> None:
+def test_limits_are_refused_with_their_names(tmp_path: Path) -> None:
     stage = Stage(tmp_path, subscribers_max=1, topics_max=1)
     make(stage)
     answer = make(stage, name="other")
@@ -106,7 +108,7 @@ def test_limits_are_said(tmp_path: Path) -> None:
     stage.close()
 
 
-def test_only_acknowledging_moves_it_and_that_survives_a_restart(stage: Stage) -> None:
+def test_only_acknowledging_moves_a_named_subscription_and_the_position_survives_a_restart(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1, [b"a", b"b"]).log
     assert acknowledge(stage, None).outcome is Outcome.EMPTY
@@ -120,7 +122,7 @@ def test_only_acknowledging_moves_it_and_that_survives_a_restart(stage: Stage) -
     assert read(stage, (log, 0)).outcome is Outcome.BEHIND
 
 
-def test_what_was_never_there_is_not_acknowledged(stage: Stage) -> None:
+def test_a_position_that_never_existed_is_not_acknowledged(stage: Stage) -> None:
     make(stage)
     log = stage.put("t", 1).log
     for last in ((log, 2), ("f" * 16, 1)):
@@ -143,7 +145,7 @@ def test_a_subscription_that_finds_the_disk_full_is_not_made(stage: Stage) -> No
 
 
 @pytest.mark.parametrize("by", ["reading", "acknowledging"])
-def test_it_counts_as_used_once_who_was_told_of_it_comes(stage: Stage, by: str) -> None:
+def test_a_named_subscription_counts_as_used_after_its_first_known_position(stage: Stage, by: str) -> None:
     stage.put("t", 1, [b"a"])
     start = make(stage).position
     subscription = stage.core.state.topics["t"].subscriptions["@archive"]

@@ -1,4 +1,4 @@
-"""What is decided about one topic: batches, subscriptions, positions."""
+"""The decisions about one topic: batches, subscriptions, positions."""
 
 from __future__ import annotations
 
@@ -44,16 +44,14 @@ def subscribe(
         (NUMBER_MAX, NUMBER_MAX, 1, 0, Verdict.DUPLICATE),
     ],
 )
-def test_a_batch_is_new_a_repeat_or_too_early(
+def test_a_batch_is_new_or_a_repeat_or_too_early(
     last: int, counter: int, count: int, previous: int, verdict: Verdict
 ) -> None:
     assert judge(last, counter, count, previous) is verdict
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 4)), max_size=12), st.randoms())
-def test_however_often_and_in_whatever_order_batches_come_a_log_holds_each_once_in_order(
-    steps: list[tuple[int, int]], random: Random
-) -> None:
+def test_a_log_holds_each_batch_once_in_order_for_any_arrivals(steps: list[tuple[int, int]], random: Random) -> None:
     batches, counter, previous = [], 1, 0
     for gap, count in steps:
         counter += gap
@@ -89,7 +87,7 @@ def test_subscribing_begins_at_the_end_and_a_higher_number_wins(topic: Topic) ->
     assert (left.on, left.cursor.backlog, left.epoch) == (False, (), 3)
 
 
-def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topic: Topic) -> None:
+def test_only_current_subscribers_continue_in_a_new_open_log(topic: Topic) -> None:
     for who in ("bob", "eve"):
         subscribe(topic, who, 5, 5, on=True)
     topic.append(1, 1, 4, 10)
@@ -106,7 +104,7 @@ def test_in_a_new_open_log_all_go_on_who_are_subscribed_and_nobody_who_left(topi
     assert topic.floors() == {A: 5, B: 3}, "nobody is to receive any of it"
 
 
-def test_acknowledging_trims_and_tells_an_older_memory(topic: Topic) -> None:
+def test_acknowledging_trims_and_detects_an_older_memory(topic: Topic) -> None:
     _, subscription, _ = subscribe(topic, "bob", 5, 5, on=True)
     topic.append(1, 1, 4, 10)
     assert topic.acknowledge("bob", None)
@@ -144,13 +142,13 @@ def test_the_open_log_is_never_used_up(topic: Topic) -> None:
     assert (topic.history, topic.open.low) == ((Span(A, 5),), 5)
 
 
-def test_waiting_counts_what_spans_hold(topic: Topic) -> None:
+def test_waiting_counts_the_messages_of_spans(topic: Topic) -> None:
     topic.append(1, 1, 4, 10)
     assert topic.waiting((Span(A, 3), Span(B, 1, 9))) == 2
     assert topic.waiting((Span(A, 9),)) == 0
 
 
-def test_a_log_that_is_joined_is_held_and_becomes_absorbed_when_it_is_used_up() -> None:
+def test_a_joined_log_is_held_and_counts_as_merged_when_it_is_used_up() -> None:
     topic = Topic(1, "t", Log(1, A), {}, history=(Span(A, 1),))
     topic.logs[A] = topic.open
     other = Topic(2, "t", Log(2, B, 1, 3), {}, history=(Span(B, 1),))

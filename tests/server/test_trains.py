@@ -1,4 +1,4 @@
-"""Trains at a server: each row is judged as if it came alone, and one answer says how far it went."""
+"""Trains at a server: each row is judged as a single put, and one answer names the last taken row."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_the_rows_of_a_train_are_taken_in_one_commit_each_as_its_own_batch(stage
     assert stage.core.state.counters["trains"] == 1
 
 
-def test_a_train_that_comes_again_is_known_row_by_row(stage: Stage) -> None:
+def test_a_repeated_train_is_recognized_row_by_row(stage: Stage) -> None:
     rows = chain(1, 2, 3, 4)
     assert said(stage.ask(train(*rows[:2]))) == (Outcome.SUCCESS, 2)
     assert said(stage.ask(train(*rows[:2]))) == (Outcome.DUPLICATE, 2)
@@ -82,14 +82,14 @@ def test_a_train_after_a_lost_one_is_a_gap_and_changes_nothing(stage: Stage) -> 
     assert stage.core.state.counters["trains_ended_early"] == 1
 
 
-def test_a_rows_predecessor_is_looked_for_within_a_train_too(stage: Stage) -> None:
+def test_a_rows_predecessor_is_found_within_a_train_too(stage: Stage) -> None:
     rows = chain(1, 2, 9)
     rows[2].previous = 5
     assert said(stage.ask(train(*rows))) == (Outcome.GAP, 2)
 
 
 @pytest.mark.parametrize("ours", [False, True], ids=["a log that is nowhere", "the log that acknowledged all before"])
-def test_a_gap_in_the_midst_of_a_train_proves_nothing_of_a_log(stage: Stage, ours: bool) -> None:
+def test_a_gap_within_a_train_proves_nothing_about_a_log(stage: Stage, ours: bool) -> None:
     stage.put("t", 1)
     rows = chain(2, 9, previous=1)
     rows[1].previous = 5
@@ -99,7 +99,7 @@ def test_a_gap_in_the_midst_of_a_train_proves_nothing_of_a_log(stage: Stage, our
     assert stage.core.state.counters["puts_gone"] == 0
 
 
-def test_a_damaged_row_ends_a_train_and_those_before_it_are_taken(stage: Stage) -> None:
+def test_a_damaged_row_ends_a_train_and_earlier_rows_are_taken(stage: Stage) -> None:
     rows = chain(1, 2, 3)
     rows[1].checksum ^= 1
     answer = stage.ask(train(*rows))
@@ -108,13 +108,13 @@ def test_a_damaged_row_ends_a_train_and_those_before_it_are_taken(stage: Stage) 
     assert answer.log == stage.core.state.topics["t"].open.id
 
 
-def test_a_batch_that_announces_other_records_than_its_row_ends_a_train(stage: Stage) -> None:
+def test_a_batch_with_another_count_than_its_row_ends_a_train(stage: Stage) -> None:
     rows = [put("t", 1, [b"a"]), put("t", 2, [b"b", b"c"], previous=1)]
     rows[1].count = 3
     assert said(stage.ask(train(*rows))) == (Outcome.REFUSED, 1)
 
 
-def test_a_limit_ends_a_train_where_it_is_reached(tmp_path: Path) -> None:
+def test_a_limit_ends_a_train_at_the_row_that_reaches_it(tmp_path: Path) -> None:
     stage = Stage(tmp_path, backlog_bytes_max=40)
     stage.subscribe("bob", "t", 5)
     answer = stage.ask(train(*chain(1, 2, 3, 4)))
@@ -122,7 +122,7 @@ def test_a_limit_ends_a_train_where_it_is_reached(tmp_path: Path) -> None:
     stage.close()
 
 
-def test_on_a_full_disk_none_of_a_train_is_taken_nor_said_to_be(stage: Stage) -> None:
+def test_a_train_on_a_full_disk_is_refused_completely(stage: Stage) -> None:
     stage.put("t", 1)
     rows = chain(2, 3, 4, previous=1)
     damaged = chain(2, 3, previous=1)
@@ -139,7 +139,7 @@ def test_on_a_full_disk_none_of_a_train_is_taken_nor_said_to_be(stage: Stage) ->
     assert said(stage.ask(train(*rows))) == (Outcome.SUCCESS, 4)
 
 
-def test_what_is_refused_on_a_full_disk_says_nothing_of_rows_that_were_taken_back(stage: Stage) -> None:
+def test_a_refusal_on_a_full_disk_names_no_reverted_rows(stage: Stage) -> None:
     rows = chain(1, 2)
     rows[1].checksum ^= 1
     callback = stage.say(train(*rows))
@@ -148,14 +148,14 @@ def test_what_is_refused_on_a_full_disk_says_nothing_of_rows_that_were_taken_bac
     assert said(stage.answered(callback)) == (Outcome.FULL, -1)
 
 
-def test_a_frozen_topic_answers_a_whole_train(stage: Stage) -> None:
+def test_a_frozen_topic_answers_a_complete_train(stage: Stage) -> None:
     stage.put("t", 1)
     stage.core.state.topics["t"].freeze("tcp://s2@h:1")
     stage.loop()
     assert said(stage.ask(train(*chain(2, 3, previous=1)))) == (Outcome.MOVED, -1)
 
 
-def test_a_train_for_a_log_that_is_gone_waits_as_a_whole_and_is_told_so(stage: Stage) -> None:
+def test_a_train_for_a_gone_log_waits_completely_and_is_answered_gone(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     answer = stage.ask(train(*chain(8, 9, previous=7), log=LOG))
     assert answer.outcome is Outcome.GONE
@@ -179,7 +179,7 @@ def test_cumulative_trains_of_one_loop_have_one_answer_unless_one_ends_early(sta
     "changed",
     [{"rows": 1}, {"count": 1}, {"counter": 2}, {"previous": 9}, {"checksum": 1}, {"body": b""}, {"sole_owner": 1}],
 )
-def test_a_train_that_lies_about_itself_changes_nothing(stage: Stage, changed: dict[str, object]) -> None:
+def test_a_false_train_changes_nothing(stage: Stage, changed: dict[str, object]) -> None:
     answer = stage.ask(train(*chain(1, 2), **changed))
     assert said(answer) == (Outcome.REFUSED, -1)
     assert stage.core.state.topics == {}
@@ -220,7 +220,7 @@ def rows_of(drawn: Drawn, start: int) -> list[Put]:
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 6), drawn_rows), min_size=1, max_size=4))
-def test_a_train_does_what_its_rows_do_one_by_one_up_to_the_first_that_is_not_taken(
+def test_a_train_equals_its_single_rows_up_to_the_first_refused_one(
     trains: list[tuple[int, Drawn]],
 ) -> None:
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
@@ -252,7 +252,7 @@ def agree(answer: Status, last: Status, together: Stage, singly: Stage) -> None:
         assert answer.last == max(held[0][0][0].values())
 
 
-def test_a_train_splits_into_what_it_was_made_of() -> None:
+def test_a_train_splits_into_its_rows() -> None:
     rows = chain(1, 2, 5)
     assert split_train(train(*rows)) == rows
     assert ROW_BYTES == 28

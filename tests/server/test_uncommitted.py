@@ -1,4 +1,4 @@
-"""What a loop changed becomes values once, and acknowledgements wait for company."""
+"""The changes of a loop become values once, and acknowledgements wait for other changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def topics() -> dict[str, Topic]:
     return {"t": topic}
 
 
-def test_what_moved_often_is_written_once_as_it_is_in_the_end(topics: dict[str, Topic]) -> None:
+def test_a_value_changed_often_is_written_once(topics: dict[str, Topic]) -> None:
     uncommitted = Uncommitted(topics)
     for _ in range(3):
         uncommitted.last("t", 7)
@@ -46,7 +46,7 @@ def test_an_acknowledgement_alone_waits_a_moment(topics: dict[str, Topic]) -> No
     assert uncommitted.deadline() == float("inf")
 
 
-def test_an_acknowledgement_rides_on_any_commit(topics: dict[str, Topic]) -> None:
+def test_an_acknowledgement_is_written_with_any_commit(topics: dict[str, Topic]) -> None:
     uncommitted = Uncommitted(topics)
     uncommitted.acknowledged("t", "bob")
     uncommitted.rows.append(c.BatchQuarantined(1, 1))
@@ -67,7 +67,7 @@ def test_dropping_names_every_topic_that_was_marked_or_taken(topics: dict[str, T
     assert uncommitted.revert() == []
 
 
-def test_of_a_topic_that_is_gone_nothing_is_written(topics: dict[str, Topic]) -> None:
+def test_a_removed_topic_is_not_written(topics: dict[str, Topic]) -> None:
     uncommitted = Uncommitted(topics)
     uncommitted.topic("t")
     uncommitted.last("t", 7)

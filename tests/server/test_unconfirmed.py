@@ -1,4 +1,4 @@
-"""What is answered about a topic that no proxy has confirmed to have heard of: nothing."""
+"""No answer about a topic is sent before a proxy has confirmed the topic."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def waits(tmp_path: Path) -> Waits:
 
 
 @pytest.mark.parametrize("outcome", [Outcome.SUCCESS, Outcome.FULL])
-def test_an_answer_waits_until_one_proxy_has_heard_of_the_topic(waits: Waits, outcome: Outcome) -> None:
+def test_an_answer_waits_until_one_proxy_knows_the_topic(waits: Waits, outcome: Outcome) -> None:
     """Or has said that it has no room for all: then it calls no topic whole."""
     before = waits.change
     callback = waits.say(put("t", 1))
@@ -60,7 +60,7 @@ def test_other_topics_do_not_wait(waits: Waits) -> None:
     assert waits.answer(later) is None
 
 
-def test_where_nobody_confirms_all_is_announced_anew_to_who_is_there_and_the_answer_is_asked_for_again(
+def test_an_unconfirmed_topic_is_announced_anew_and_its_answer_becomes_a_retry(
     waits: Waits,
 ) -> None:
     callback = waits.say(put("t", 1))
@@ -83,9 +83,7 @@ def test_a_bounded_number_of_answers_waits(waits: Waits, monkeypatch: pytest.Mon
     assert [waits.answer(callback) is None for callback in callbacks] == [False, False, True]
 
 
-def test_a_bounded_number_of_bytes_waits_and_what_was_sent_counts_no_more(
-    waits: Waits, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_held_bytes_are_bounded_and_sent_ones_do_not_count(waits: Waits, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unconfirmed, "HELD_BYTES_MAX", 5)
 
     def held(topic: str, change: int) -> int:
@@ -100,7 +98,7 @@ def test_a_bounded_number_of_bytes_waits_and_what_was_sent_counts_no_more(
     assert [held("t", waits.change + 1), held("u", waits.change + 2)] == [1, 1]
 
 
-def test_topics_that_are_opened_all_the_time_and_confirmed_in_time_have_nothing_announced_anew(waits: Waits) -> None:
+def test_topics_opened_all_the_time_and_confirmed_in_time_cause_no_new_announcement(waits: Waits) -> None:
     waits.confirm(waits.change)
     waits.core.proxies.announce_all(waits.now)
     waits.loop()
@@ -119,7 +117,7 @@ def test_topics_that_are_opened_all_the_time_and_confirmed_in_time_have_nothing_
     assert not all(announced.partial for announced in waits.periodics())
 
 
-def test_what_waits_about_a_topic_that_went_away_is_not_sent_when_another_one_is_heard_of(waits: Waits) -> None:
+def test_a_held_answer_about_a_departed_topic_is_not_sent_for_another_topic(waits: Waits) -> None:
     callback = waits.say(put("t", 1))
     waits.loop()
     before = waits.change
@@ -129,7 +127,7 @@ def test_what_waits_about_a_topic_that_went_away_is_not_sent_when_another_one_is
     assert waits.answer(callback) is None
 
 
-def test_a_topic_that_went_away_waits_for_nobody(waits: Waits) -> None:
+def test_a_departed_topic_waits_for_no_proxy(waits: Waits) -> None:
     waits.core.unconfirmed.announced({"t": "0" * 16}, 5, waits.now)
     waits.core.unconfirmed.announced({"t": ""}, 6, waits.now)
     waits.core.unconfirmed.tick(waits.now + 10)
@@ -148,7 +146,7 @@ def confirm(waits: Waits, proxy: int) -> None:
     waits.loop()
 
 
-def test_of_three_proxies_two_must_have_heard_and_the_same_one_twice_is_not_two(tmp_path: Path) -> None:
+def test_two_of_three_proxies_must_confirm_and_a_repeat_does_not_count(tmp_path: Path) -> None:
     waits = three(tmp_path)
     callback = waits.say(put("t", 1))
     waits.loop()
@@ -188,7 +186,7 @@ def test_any_witnesses_and_any_majority_have_a_proxy_in_common(proxies: int, wit
     assert witnesses + majority > proxies
 
 
-def test_an_answer_that_became_free_in_the_loop_that_announces_all_anew_is_sent(waits: Waits) -> None:
+def test_an_answer_released_in_the_loop_of_a_full_announcement_is_sent(waits: Waits) -> None:
     first = waits.say(put("t", 1))
     waits.loop()
     change = waits.change

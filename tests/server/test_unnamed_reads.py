@@ -1,4 +1,4 @@
-"""Range reads of a topic itself, without a name, across a move and a merge: a plan says what is left out."""
+"""Range reads of a topic itself, without a name, across a move and a merge: a plan names the omissions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def overlap(pair: Pair) -> None:
     assert put(pair["s2"], "carl", 20, 0, b"c1") == "success"
 
 
-def test_what_a_merge_leaves_out_of_the_given_log_is_said_by_the_plan(pair: Pair) -> None:
+def test_a_plan_names_the_messages_of_the_given_log_that_a_merge_omits(pair: Pair) -> None:
     overlap(pair)
     (given,), (kept,) = unnamed(pair["s1"])["legs"], unnamed(pair["s2"])["legs"]
     start, end = (given[0], 1), (given[0], 3)
@@ -48,7 +48,7 @@ def test_what_a_merge_leaves_out_of_the_given_log_is_said_by_the_plan(pair: Pair
         joined.restart()
 
 
-def test_a_topic_that_moves_to_where_nothing_of_it_is_has_the_same_plan(pair: Pair) -> None:
+def test_a_topic_moved_to_an_empty_server_has_the_same_plan(pair: Pair) -> None:
     assert put(pair["s1"], "alice", 10, 0, b"a1", b"a2") == "success"
     before = unnamed(pair["s1"])
     start = parse_position(f"{before['legs'][0][0]}.0")
@@ -74,7 +74,7 @@ def test_a_merged_topic_that_moves_on_has_the_same_plan(pair: Pair) -> None:
     assert legs(unnamed(pair["s1"], start, end)) == legs(before)
 
 
-def test_a_named_subscriptions_plan_says_nothing_of_it(pair: Pair) -> None:
+def test_a_named_subscriptions_plan_names_no_omissions(pair: Pair) -> None:
     """Its ranges are the same records across a merge (`test_reads.py`)."""
     overlap(pair)
     make(pair["s1"])

@@ -1,4 +1,4 @@
-"""How old the oldest message is that a subscriber has not acknowledged, and what is on its way, in the report."""
+"""The report: the age of the oldest unacknowledged message of a subscriber, and topics on their way."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def age(stage: Stage, who: str = "bob", topic: str = "t") -> float | None:
     return found
 
 
-def test_where_nothing_waits_nothing_is_old(stage: Stage) -> None:
+def test_an_empty_backlog_has_no_age(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     assert age(stage) is None
     assert ask(stage)["topics"]["t"]["oldest_unacknowledged_seconds"] is None
 
 
-def test_it_is_the_time_since_the_oldest_message_was_put(stage: Stage) -> None:
+def test_the_age_is_the_time_since_the_oldest_message_was_put(stage: Stage) -> None:
     log = stage.subscribe("bob", "t", 5).log
     stage.put("t", 1, [b"a", b"b"])
     stage.now += 100.0
@@ -59,7 +59,7 @@ def test_the_topic_is_as_old_as_its_slowest_subscriber(stage: Stage) -> None:
     assert topic["oldest_unacknowledged_seconds"] == pytest.approx(51.0, abs=0.5)
 
 
-def test_it_survives_a_restart(stage: Stage) -> None:
+def test_the_age_survives_a_restart(stage: Stage) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1)
     stage.now += 30.0
@@ -67,7 +67,7 @@ def test_it_survives_a_restart(stage: Stage) -> None:
     assert age(stage) == pytest.approx(31.0, abs=0.5)
 
 
-def test_what_was_put_before_a_subscription_makes_it_no_older(tmp_path: Path) -> None:
+def test_a_message_from_before_a_subscription_does_not_count_for_its_age(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     assert put(pair["s2"], "carl", 1, 0, b"early") == "success"
     for stage in pair.stages.values():
@@ -83,7 +83,7 @@ def test_what_was_put_before_a_subscription_makes_it_no_older(tmp_path: Path) ->
     pair.close()
 
 
-def test_subscribers_at_one_place_cost_one_look(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_subscribers_at_one_position_cost_one_lookup(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting_module, "LOOKUPS_MAX", 1)
     for who in ("a", "b", "c"):
         stage.subscribe(who, "t", 5)
@@ -93,7 +93,9 @@ def test_subscribers_at_one_place_cost_one_look(stage: Stage, monkeypatch: pytes
     assert facts["left_out"]["ages"] == 0
 
 
-def test_beyond_the_limit_of_looks_it_is_not_known_and_said_so(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ages_beyond_the_limit_of_lookups_are_unknown_and_counted(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(waiting_module, "LOOKUPS_MAX", 1)
     for topic in ("a", "b"):
         stage.subscribe("bob", topic, 5)
@@ -104,7 +106,7 @@ def test_beyond_the_limit_of_looks_it_is_not_known_and_said_so(stage: Stage, mon
     assert facts["left_out"]["ages"] == 1
 
 
-def test_where_the_store_is_damaged_it_is_not_known(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_age_in_a_damaged_store_is_unknown(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.subscribe("bob", "t", 5)
     stage.put("t", 1)
     reader = stage.core.state.reader
@@ -116,14 +118,14 @@ def test_where_the_store_is_damaged_it_is_not_known(stage: Stage, monkeypatch: p
     assert age(stage) is None
 
 
-def test_what_a_process_uses_is_told_as_its_shell_says(stage: Stage) -> None:
+def test_the_figures_of_the_process_come_from_its_shell(stage: Stage) -> None:
     stage.core.state.process = lambda: {"memory_bytes": 5}
     stage.core.reports.metrics = "http://h:1/metrics"
     facts = ask(stage)
     assert (facts["process"], facts["metrics"]) == ({"memory_bytes": 5}, "http://h:1/metrics")
 
 
-def test_topics_on_their_way_are_told_by_both_servers(tmp_path: Path) -> None:
+def test_both_servers_show_topics_on_their_way(tmp_path: Path) -> None:
     pair = Pair(tmp_path, "s1", "s2")
     assert put(pair["s2"], "carl", 1, 0, b"x") == "success"
     pair.lose = {"commit"}

@@ -7,7 +7,7 @@ import pytest
 from tests.server.witnesses import LEFT_OUT, Rules, tried
 
 
-def test_no_server_believes_to_be_alone_beside_what_another_one_acknowledged() -> None:
+def test_no_server_believes_to_be_alone_beside_messages_that_another_acknowledged() -> None:
     found, asked, text = tried(Rules(), 500)
     assert (found, text) == (0, "")
     assert asked > 1_000

@@ -1,4 +1,4 @@
-"""Topics alone: what their tests hand to them."""
+"""Topics alone: the common arguments of their tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model of witnesses: when may a server believe that no other one holds what was acknowledged of a topic?
+"""A model of witnesses: when may a server believe that no other one holds acknowledged messages of a topic?
 
 One topic, N proxies, three servers. A server that begins the topic is heard of by some proxies and not by others, dies,
 starts anew, and gives the topic away. It acknowledges nothing before enough proxies have it on their disks; it is the

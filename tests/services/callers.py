@@ -1,4 +1,4 @@
-"""Callers under strikes: each calls again and again on a thread of its own, and notes what must not be."""
+"""Callers under faults: each calls again and again on its own thread, and notes violations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Guide's programs as its C versions are written, on raw sockets: what they take their peers' messages for."""
+"""The Guide's programs as its C versions are written, on raw sockets: their reading of their peers' messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server that says who it is: `python -m tests.services.naming_server JSON`, for tests that kill it.
+"""A server that replies with its name: `python -m tests.services.naming_server JSON`, for tests that kill it.
 
 Its reply is `NAME PROCESS TERM SECONDS ` and the request: its name, its process ID, in which term of its pair it was
 asked (0: it is alone), and when, on the clock that all processes of this machine have in common.

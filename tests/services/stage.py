@@ -1,4 +1,4 @@
-"""A core without a shell: what it sends and says, by hand."""
+"""A core without a shell: a test calls it and reads its acts and events."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pubsub.services.core.interface import Act, Dial, Event, HangUp, Send
 
 
 class Stage:
-    """Drives one core; time moves when it is told to.
+    """Drives one core; time moves only by calls.
 
     Attributes:
-        dialled: port -> address, of those that are open.
+        dialled: port -> address, of the open ports.
     """
 
     def __init__(self, core: Any, now: float = 100.0) -> None:

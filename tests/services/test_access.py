@@ -1,4 +1,4 @@
-"""Locked services: who is let in, who may call and serve, and what who is not is told."""
+"""Services with keys: accepted peers, the rights to call and to serve, and the answers to refused peers."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ def client(server: Worker, locks: Locks, **named: object) -> ServiceClient:
     return ServiceClient(server.address, **({"kind": "lazy", "locks": locks} | named))
 
 
-def test_who_has_the_right_is_answered(ring, server):
+def test_a_client_with_the_right_is_answered(ring, server):
     with client(server, ring.calling("alice", "server")) as alice:
         assert alice.call("", b"x", timeout=10.0).body == b"x"
 
 
 @pytest.mark.parametrize("rights", [(), ("call=stock",), ("serve=billing",), ("put=*", "get=*", "operate")], ids=str)
-def test_who_has_it_not_is_not_answered_and_that_is_counted(ring, running, rights):
+def test_a_client_without_the_right_is_not_answered_and_the_denial_is_counted(ring, running, rights):
     ring.authorize("alice", *rights)
     server = running.worker(Worker("billing", bind="tcp://127.0.0.1:0", locks=ring.listening("server")))
     with client(server, ring.calling("alice", "server"), timeout=3.0, tries=1) as alice:
@@ -55,7 +55,7 @@ def test_who_has_it_not_is_not_answered_and_that_is_counted(ring, running, right
         future.cancel()
 
 
-def test_a_key_that_nobody_knows_is_told_so_at_once(ring, server):
+def test_an_unknown_key_is_refused_at_once(ring, server):
     ring.pair("server")
     with client(server, ring.calling("mallory", "server"), timeout=60.0) as mallory:
         with pytest.raises(KeyRefused, match="does not know the key pk_") as caught:
@@ -63,7 +63,7 @@ def test_a_key_that_nobody_knows_is_told_so_at_once(ring, server):
         assert caught.value.exit_code == 21
 
 
-def test_another_key_than_the_expected_one_is_told(ring, server):
+def test_a_server_key_other_than_the_expected_one_is_refused(ring, server):
     with (
         client(server, ring.calling("alice", "another"), timeout=60.0) as alice,
         pytest.raises(KeyRefused, match="its key is not pk_"),
@@ -71,12 +71,12 @@ def test_another_key_than_the_expected_one_is_told(ring, server):
         alice.call("", b"x")
 
 
-def test_without_a_key_it_says_that_one_is_wanted(server):
+def test_a_client_without_a_key_is_asked_for_one(server):
     with client(server, Locks(), timeout=60.0) as nobody, pytest.raises(KeyRefused, match="wants a key"):
         nobody.call("", b"x")
 
 
-def test_a_key_where_none_is_expected_is_not_used(ring, running):
+def test_a_key_for_a_server_without_keys_is_not_used(ring, running):
     open_server = running.worker(Worker(bind="tcp://127.0.0.1:0"))
     with (
         client(open_server, ring.calling("alice", "server"), timeout=60.0) as alice,
@@ -90,7 +90,7 @@ def test_one_of_several_expected_keys_is_found(ring, server):
         assert alice.call("", b"x").body == b"x"
 
 
-def test_who_is_revoked_while_connected_gets_nothing_any_more(ring, server):
+def test_a_key_revoked_while_connected_gets_no_more_answers(ring, server):
     with client(server, ring.calling("alice", "server"), timeout=10.0) as alice:
         assert alice.call("", b"x").body == b"x"
         ring.revoke("alice")
@@ -107,7 +107,7 @@ def test_who_is_revoked_while_connected_gets_nothing_any_more(ring, server):
 
 
 @pytest.mark.parametrize("kind", ["simple", "paranoid"])
-def test_a_queue_takes_callers_and_workers_by_their_rights(ring, running, kind):
+def test_a_queue_accepts_callers_and_workers_by_their_rights(ring, running, kind):
     core = QUEUES[kind]("billing", 0.2, 3)
     ports = PirateQueue.ports("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")
     engine = running.engine(Engine(core, ports, locks=ring.listening("queue")))
@@ -125,7 +125,7 @@ def test_a_queue_takes_callers_and_workers_by_their_rights(ring, running, kind):
         assert carl.call("", b"x").body == b"x"
 
 
-def test_a_message_that_needs_no_right_needs_to_be_somebody_still(ring, running, server):
+def test_a_message_that_needs_no_right_still_needs_an_authorized_key(ring, running, server):
     ring.authorize("alice")
     server.hang_up()
     access = server._engine._access

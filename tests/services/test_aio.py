@@ -19,7 +19,7 @@ def server():
         yield running.worker(Worker(bind="tcp://127.0.0.1:0", handler=lambda request: request.body.upper())).address
 
 
-def test_many_calls_at_once_get_each_its_reply(server):
+def test_each_of_many_concurrent_calls_gets_its_reply(server):
     async def main() -> list[bytes]:
         async with AsyncServiceClient(server, kind="lazy", timeout=30.0) as client:
             replies = await asyncio.gather(*(client.call("", b"a%d" % number) for number in range(200)))
@@ -28,7 +28,7 @@ def test_many_calls_at_once_get_each_its_reply(server):
     assert asyncio.run(main()) == [b"A%d" % number for number in range(200)]
 
 
-def test_a_cancelled_task_takes_its_call_back():
+def test_a_cancelled_task_cancels_its_call():
     async def main() -> None:
         async with AsyncServiceClient(address(), kind="lazy", timeout=60.0) as client:
             task = asyncio.create_task(client.call("", b"x"))
@@ -42,7 +42,7 @@ def test_a_cancelled_task_takes_its_call_back():
     asyncio.run(main())
 
 
-def test_a_deadline_of_asyncio_takes_its_call_back():
+def test_a_deadline_of_asyncio_cancels_its_call():
     async def main() -> None:
         async with AsyncServiceClient(address(), kind="lazy", timeout=60.0) as client:
             with pytest.raises(TimeoutError):
@@ -53,7 +53,7 @@ def test_a_deadline_of_asyncio_takes_its_call_back():
     asyncio.run(main())
 
 
-def test_where_nobody_answers_it_says_so():
+def test_a_call_without_an_answer_raises_an_error():
     async def main() -> None:
         async with AsyncServiceClient(address(), kind="lazy", timeout=0.05, tries=1) as client:
             with pytest.raises(CallTimeout):
@@ -62,7 +62,7 @@ def test_where_nobody_answers_it_says_so():
     asyncio.run(main())
 
 
-def test_after_its_end_it_says_so(server):
+def test_a_closed_client_raises_an_error(server):
     async def main() -> None:
         client = AsyncServiceClient(server, kind="lazy")
         assert (await client.call("", b"x")).body == b"X"
@@ -74,7 +74,7 @@ def test_after_its_end_it_says_so(server):
     asyncio.run(main())
 
 
-def test_it_outlives_an_event_loop(server):
+def test_an_async_client_outlives_an_event_loop(server):
     client = AsyncServiceClient(server, kind="lazy")
     assert asyncio.run(client.call("", b"a")).body == b"A"
     assert asyncio.run(client.call("", b"b")).body == b"B"

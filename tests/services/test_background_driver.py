@@ -1,4 +1,4 @@
-"""Who drives a worker's sockets while its handler runs."""
+"""The thread that drives a worker's sockets while its handler runs."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_another_thread_drives_while_the_first_is_away_for_long_and_only_then() 
         engine.close()
 
 
-def test_what_breaks_the_driving_is_kept_for_the_one_who_comes_back() -> None:
+def test_an_error_in_the_background_is_kept_for_the_next_caller() -> None:
     core = Ticking()
     engine = Engine(core)
     engine.open()

@@ -1,4 +1,4 @@
-"""What a caller is told of a call without a reply, where a broker knows more."""
+"""The error of a call without a reply, if a broker knows the reason."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def broker(running):
 
 
 @pytest.mark.parametrize("kind", ["mdp", "mdp2"])
-def test_a_service_that_nobody_serves_is_told_from_a_worker_that_hangs(running, broker, kind):
+def test_a_service_without_a_worker_and_a_hanging_worker_raise_different_errors(running, broker, kind):
     go = threading.Event()
 
     def hangs(request: Request) -> bytes:
@@ -47,11 +47,11 @@ def test_a_service_that_nobody_serves_is_told_from_a_worker_that_hangs(running, 
         go.set()
 
 
-def test_where_no_broker_answers_it_is_a_timeout():
+def test_a_call_without_a_broker_is_a_timeout():
     with ServiceClient(address(), kind="mdp", timeout=0.1, tries=1) as client, pytest.raises(CallTimeout):
         client.call("echo", b"x")
 
 
-def test_what_asks_the_broker_itself_is_not_asked_about(broker):
+def test_a_call_of_the_broker_itself_needs_no_worker(broker):
     with ServiceClient(broker, kind="mdp", timeout=5.0) as client:
         assert client.call("mmi.service", b"typo").body == b"404"

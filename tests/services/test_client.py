@@ -1,4 +1,4 @@
-"""Calls by a thread: what comes back, what is said where nothing does, and what people do to it."""
+"""Calls by a thread: replies, errors without a reply, and misuse."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_any_req_client_is_answered(server):
         assert req.recv() == b"SEVEN"
 
 
-def test_where_nobody_answers_the_error_says_where_how_long_and_how_often():
+def test_the_error_of_an_unanswered_call_names_address_time_and_tries():
     nobody = address()
     with ServiceClient(nobody, kind="lazy", timeout=0.05, tries=2) as client:
         with pytest.raises(CallTimeout) as caught:
@@ -97,7 +97,7 @@ def test_several_addresses_are_tried_in_turn(server):
 
 
 @pytest.mark.parametrize("body", ["text", 5, None, [b"a", "b"], {"a": 1}], ids=repr)
-def test_what_is_no_body_is_refused_before_anything_is_sent(server, body):
+def test_an_invalid_body_is_refused_before_sending(server, body):
     with ServiceClient(server, kind="lazy") as client, pytest.raises(CallerError):
         client.call("", body)
 
@@ -143,12 +143,12 @@ def test_bad_arguments_are_refused(arguments):
 
 
 @pytest.mark.parametrize("bad", ["", "nonsense", "tcp://127.0.0.1", "tcp://127.0.0.1:0", "udp://a:1", []], ids=repr)
-def test_what_is_no_address_is_refused(bad):
+def test_an_invalid_address_is_refused(bad):
     with pytest.raises(ConfigurationError):
         ServiceClient(bad, kind="lazy")
 
 
-def test_a_call_that_is_taken_back_ends_and_the_next_one_is_answered(server):
+def test_a_cancelled_call_ends_and_the_next_one_is_answered(server):
     with ServiceClient(server, kind="lazy", timeout=60.0) as client:
         assert client.call("", b"a").body == b"A"
         future = client.submit("", b"b")
@@ -167,7 +167,7 @@ def test_closing_ends_calls_that_wait_and_later_ones():
         client.call("", b"x")
 
 
-def test_an_interrupt_takes_the_call_back():
+def test_an_interrupt_cancels_the_call():
     with ServiceClient(address(), kind="lazy", timeout=60.0, tries=100) as client:
 
         def interrupt() -> None:
@@ -182,7 +182,7 @@ def test_an_interrupt_takes_the_call_back():
         until(lambda: client._calling._core._busy == {}, "the call is taken back")
 
 
-def test_it_can_be_neither_copied_nor_sent(server):
+def test_a_client_can_be_neither_copied_nor_pickled(server):
     with ServiceClient(server, kind="lazy") as client:
         for way in (copy.copy, copy.deepcopy, pickle.dumps):
             with pytest.raises(CallerError, match="cannot be copied"):
@@ -190,7 +190,7 @@ def test_it_can_be_neither_copied_nor_sent(server):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
-def test_a_forked_child_is_told_and_the_parent_goes_on(server):
+def test_a_forked_child_is_refused_and_the_parent_continues(server):
     with ServiceClient(server, kind="lazy") as client:
         assert client.call("", b"a").body == b"A"
         child = os.fork()

@@ -1,4 +1,4 @@
-"""A command as a handler: what it is given, what it gives, and signals while it runs."""
+"""A command as a handler: its input, its output, and signals while it runs."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_command_is_given_the_request_and_gives_the_reply() -> None:
     assert handler_of(None) is echo
 
 
-def test_a_command_that_fails_says_how() -> None:
+def test_a_failed_command_reports_the_reason() -> None:
     with pytest.raises(CommandFailed, match="sh: exit code 3"):
         run("sh", "-c", "exit 3")
     with pytest.raises(CommandFailed, match="sh: ended by signal 9"):
@@ -75,7 +75,7 @@ def test_a_command_that_closes_its_output_is_waited_for(monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("closing", ["", "exec >/dev/null; "])
-def test_a_signal_that_another_thread_took_ends_a_command_all_the_same(tmp_path: Path, closing: str) -> None:
+def test_a_signal_taken_by_another_thread_ends_a_command_too(tmp_path: Path, closing: str) -> None:
     """Which thread a signal is handed to is the kernel's to choose; a system call of this one does not end by it."""
     go, main, over = tmp_path / "go", threading.get_ident(), threading.Event()
     os.mkfifo(go)

@@ -37,7 +37,7 @@ def served(town: Town, *command: str) -> str:
 
 
 @pytest.mark.parametrize("kind", ["simple", "paranoid"])
-def test_a_queue_a_worker_with_a_command_and_calls(town, kind):
+def test_a_queue_and_a_worker_with_a_command_answer_calls(town, kind):
     front, back = address(), address()
     queue = town.service("queue", "queue", "--kind", kind, "--frontend", front, "--backend", back)
     assert queue.wait_line("queue") == f"queue queue ready: clients {front}, workers {back}"
@@ -55,7 +55,7 @@ def test_a_queue_a_worker_with_a_command_and_calls(town, kind):
         assert "Traceback" not in process.errors.read_text()
 
 
-def test_json_is_a_line_a_reply_with_what_is_no_text_in_base64(town):
+def test_json_is_one_line_for_each_reply_with_binary_data_in_base64(town):
     at = served(town)
     done = pubsub("call", "x", "ü", "--kind", "lazy", "--broker", at, "--json")
     facts = json.loads(done.stdout)
@@ -95,7 +95,7 @@ def test_calls_of_many_that_fail_are_counted():
     assert (len(lines), lines[-1]) == (11, "pubsub: error: 12 of 12 calls got no reply")
 
 
-def test_a_worker_tells_of_a_queue_that_is_not_there(town):
+def test_a_worker_reports_a_missing_queue(town):
     nobody = address()
     worker = town.service("worker", "work", "x", "--kind", "paranoid", "--broker", nobody)
     until(lambda: f"{nobody} cannot be reached: Connection refused" in worker.errors.read_text(), "it says so")
@@ -103,7 +103,7 @@ def test_a_worker_tells_of_a_queue_that_is_not_there(town):
     assert worker.wait() == 0
 
 
-def test_a_reader_that_leaves_ends_the_calls_without_a_word(town):
+def test_a_closed_reader_ends_the_calls_silently(town):
     at = served(town)
     command = f"{sys.executable} -m pubsub service call x hello --kind lazy --broker {at} --count 3000 --parallel 20"
     done = subprocess.run(
@@ -132,7 +132,7 @@ def test_closed_standard_streams_are_errors_of_one_line(town):
         assert done.stderr.startswith(b"pubsub: error: standard")
 
 
-def test_an_interrupt_while_a_call_waits_ends_it(town):
+def test_an_interrupt_ends_a_waiting_call(town):
     caller = town.service("call", "call", "x", "y", "--kind", "lazy", "--broker", address(), "--timeout", "60")
     until(lambda: "cannot be reached" in caller.errors.read_text(), "it waits")
     caller.running.send_signal(signal.SIGINT)
@@ -191,7 +191,7 @@ def test_mistakes_are_one_line_and_a_code(words, code, part):
     assert part in done.stderr.decode()
 
 
-def test_an_address_that_is_taken_is_said():
+def test_an_address_in_use_is_reported():
     with Running() as running:
         front, _ = running.queue("simple")
         done = pubsub("serve", "--bind", front)

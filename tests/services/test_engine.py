@@ -1,4 +1,4 @@
-"""The one shell: what a core asks for is done at the sockets, and what comes is handed to it."""
+"""The one shell: it does a core's acts at the sockets, and hands arriving messages to the core."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def dealer(context: zmq.Context, at: str) -> zmq.Socket:
     return sock
 
 
-def test_a_message_comes_with_its_peer_and_goes_back_to_it(running, context):
+def test_a_message_comes_with_its_peer_and_returns_to_it(running, context):
     core, engine = opened(running, Port("front", ANY))
     sock = dealer(context, engine.addresses["front"])
     sock.send_multipart([b"a", b"", b"b"])
@@ -102,7 +102,7 @@ def test_a_message_comes_with_its_peer_and_goes_back_to_it(running, context):
     assert sock.recv_multipart() == [b"back"]
 
 
-def test_a_port_that_is_dialled_anew_is_somebody_else(running, context):
+def test_a_redialled_port_has_a_new_identity(running, context):
     front, one = opened(running, Port("front", ANY))
     core, engine = opened(running)
     at = one.addresses["front"]
@@ -116,14 +116,14 @@ def test_a_port_that_is_dialled_anew_is_somebody_else(running, context):
     assert core.unsent[0][1]
 
 
-def test_who_is_gone_is_told_of(running, context):
+def test_a_missing_peer_is_reported(running, context):
     core, engine = opened(running, Port("front", ANY))
     engine.submit(lambda now: core.do(Send("front", b"nobody", (b"x",))))
     until(lambda: core.unsent, "it is told")
     assert core.unsent == [(Send("front", b"nobody", (b"x",)), True)]
 
 
-def test_a_connection_that_ends_is_told_of(running):
+def test_an_ended_connection_is_reported(running):
     at = address()
     core, engine = opened(running)
     with Running() as gone:
@@ -133,7 +133,7 @@ def test_a_connection_that_ends_is_told_of(running):
     until(lambda: core.over == ["up"], "it is told")
 
 
-def test_a_gated_port_is_read_only_while_it_may_be_and_the_others_meanwhile(running, context):
+def test_a_gated_port_is_read_only_while_allowed_and_the_others_meanwhile(running, context):
     core, engine = opened(running, Port("shut", ANY, gated=True), Port("open", ANY))
     core.open = False
     for name in ("shut", "open"):
@@ -144,7 +144,7 @@ def test_a_gated_port_is_read_only_while_it_may_be_and_the_others_meanwhile(runn
     until(lambda: len(core.received) == 2, "the other one too")
 
 
-def test_more_than_a_turn_s_messages_all_come_in_order(running, context):
+def test_more_messages_than_one_turn_takes_all_come_in_order(running, context):
     core, engine = opened(running, Port("front", ANY))
     sock = dealer(context, engine.addresses["front"])
     for number in range(3 * DRAIN_MAX):
@@ -153,7 +153,7 @@ def test_more_than_a_turn_s_messages_all_come_in_order(running, context):
     assert [frames[0] for _, _, frames in core.received] == [b"%d" % number for number in range(3 * DRAIN_MAX)]
 
 
-def test_no_message_is_taken_once_there_is_what_was_waited_for(running, context):
+def test_no_further_message_is_taken_after_the_awaited_event(running, context):
     core, taken = Noting(), []
 
     def receive(port, peer, frames, now):
@@ -174,7 +174,7 @@ def test_no_message_is_taken_once_there_is_what_was_waited_for(running, context)
 
 
 @pytest.mark.parametrize("frames", [[b"x"] * (FRAMES_MAX + 1), [b"x"] * 3000], ids=len)
-def test_a_message_of_too_many_frames_is_dropped_whole(running, context, frames):
+def test_a_message_of_too_many_frames_is_dropped_completely(running, context, frames):
     core, engine = opened(running, Port("front", ANY))
     sock = dealer(context, engine.addresses["front"])
     sock.send_multipart(frames)
@@ -184,14 +184,14 @@ def test_a_message_of_too_many_frames_is_dropped_whole(running, context, frames)
     assert core.counters["undecodable"] == 1
 
 
-def test_a_timer_is_looked_after(running):
+def test_a_timer_is_served(running):
     core, engine = opened(running)
     engine.submit(lambda now: setattr(core, "due", now + 0.05))
     until(lambda: core.ticks, "it ticks")
     assert core.ticks[0] >= core.began + 0.05
 
 
-def test_what_is_published_reaches_who_subscribes(running):
+def test_published_messages_reach_subscribers(running):
     talks, one = opened(running, Port("says", ANY, kind=PortKind.PUBLISHER))
     hears, _ = opened(running, Port("hears", one.addresses["says"], kind=PortKind.SUBSCRIBER))
 
@@ -220,7 +220,7 @@ def test_a_server_with_a_name_is_addressed_by_it(running, context):
     until(lambda: core.received, "it came")
 
 
-def test_what_is_to_be_durable_is_before_anything_is_sent(running, context):
+def test_durable_changes_are_committed_before_anything_is_sent(running, context):
     order = []
     core = Noting()
     core.receive = lambda port, peer, frames, now: core.do(Send(port, peer, (b"ok",)))
@@ -231,7 +231,7 @@ def test_what_is_to_be_durable_is_before_anything_is_sent(running, context):
     assert any(sends for sends in order), "what was to be sent was still there at a commit"
 
 
-def test_a_commit_that_fails_ends_it_with_nothing_sent(context):
+def test_a_failed_commit_ends_the_engine_with_nothing_sent(context):
     def commit() -> None:
         if core._sends:
             raise StorageError("/disk", "full")
@@ -248,7 +248,7 @@ def test_a_commit_that_fails_ends_it_with_nothing_sent(context):
     assert sock.poll(100) == 0
 
 
-def test_what_is_noticed_is_logged_where_nobody_is_told(running, caplog):
+def test_a_notice_is_logged_if_no_callback_takes_it(running, caplog):
     core, engine = opened(running)
     engine.submit(lambda now: core._events.extend([Noticed("a worker came"), Noticed("it went", warning=True)]))
     until(lambda: "it went" in caplog.text, "it is logged")
@@ -274,7 +274,7 @@ def test_nothing_is_bound_or_begun_while_the_clock_is_wrong(context):
     context.socket(zmq.ROUTER).bind(at)
 
 
-def test_a_forked_child_may_not_use_it(running):
+def test_a_forked_child_may_not_use_the_engine(running):
     _, engine = opened(running, Port("front", ANY))
     child = os.fork()
     if not child:
@@ -288,7 +288,7 @@ def test_a_forked_child_may_not_use_it(running):
     assert not engine.inherited
 
 
-def test_it_says_good_bye(running):
+def test_an_engine_says_good_bye_at_its_end(running):
     core = Noting()
     engine = Engine(core)
     engine.open()

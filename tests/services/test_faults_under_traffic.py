@@ -99,7 +99,7 @@ NIGHTLY = pytest.mark.nightly
         pytest.param("paranoid", 1, marks=NIGHTLY),
     ],
 )
-def test_strikes_under_traffic(kind, seed, tmp_path):
+def test_random_faults_under_traffic_lose_no_call(kind, seed, tmp_path):
     chance = random.Random(seed)
     front, back = address(), address()
     with Town(tmp_path) as town:

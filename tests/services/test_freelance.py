@@ -38,7 +38,7 @@ def served(running: Running, kind: str, **named: object) -> str:
 
 
 @KINDS
-def test_a_call_is_answered_and_so_are_many(running: Running, kind: str) -> None:
+def test_one_call_and_many_calls_are_answered(running: Running, kind: str) -> None:
     addresses = [served(running, kind), served(running, kind)]
     with ServiceClient(addresses, kind=kind) as client:
         assert client.call("", b"hello").body == b"HELLO"
@@ -47,7 +47,7 @@ def test_a_call_is_answered_and_so_are_many(running: Running, kind: str) -> None
 
 
 @KINDS
-def test_coroutines_call_alike(running: Running, kind: str) -> None:
+def test_coroutines_call_in_the_same_way(running: Running, kind: str) -> None:
     addresses = [served(running, kind)]
 
     async def calls() -> list[bytes]:
@@ -58,14 +58,14 @@ def test_coroutines_call_alike(running: Running, kind: str) -> None:
 
 
 @KINDS
-def test_servers_that_were_never_there_do_not_keep_a_call_from_the_one_that_is(running: Running, kind: str) -> None:
+def test_absent_servers_do_not_keep_a_call_from_the_present_one(running: Running, kind: str) -> None:
     addresses = [address(), address(), served(running, kind)]
     with ServiceClient(addresses, kind=kind, timeout=1.0) as client:
         assert client.call("", b"hello").body == b"HELLO"
 
 
 @KINDS
-def test_where_nobody_is_a_call_is_given_up_with_a_clear_error(kind: str) -> None:
+def test_a_call_without_any_server_is_given_up_with_a_clear_error(kind: str) -> None:
     addresses = [address(), address()]
     with (
         ServiceClient(addresses, kind=kind, timeout=0.2, tries=2) as client,
@@ -77,7 +77,7 @@ def test_where_nobody_is_a_call_is_given_up_with_a_clear_error(kind: str) -> Non
 @pytest.mark.parametrize(
     ("kind", "seconds", "tries"), [("freelance1", 1.0, 3), ("freelance2", 2.5, 1), ("freelance3", 1.0, 3)]
 )
-def test_who_says_nothing_else_waits_as_the_guide_does(kind: str, seconds: float, tries: int) -> None:
+def test_the_default_patience_is_that_of_the_guide(kind: str, seconds: float, tries: int) -> None:
     with ServiceClient(address(), kind=kind) as client:
         assert client._calling.patience == Patience(seconds, tries)
     with ServiceClient(address(), kind=kind, timeout=9.0) as client:
@@ -85,7 +85,7 @@ def test_who_says_nothing_else_waits_as_the_guide_does(kind: str, seconds: float
 
 
 @KINDS
-def test_frames_come_as_they_are(running: Running, kind: str) -> None:
+def test_frames_arrive_unchanged(running: Running, kind: str) -> None:
     bind = address()
     running.worker(Worker(bind=bind, kind=kind))
     with ServiceClient(bind, kind=kind) as client:
@@ -94,7 +94,7 @@ def test_frames_come_as_they_are(running: Running, kind: str) -> None:
 
 
 @KINDS
-def test_keys_and_rights_hold(running: Running, kind: str) -> None:
+def test_keys_and_rights_are_enforced(running: Running, kind: str) -> None:
     ring = Ring()
     ring.authorize("alice", "call=shout")
     ring.authorize("bob", "call=other")
@@ -114,9 +114,7 @@ def test_keys_and_rights_hold(running: Running, kind: str) -> None:
 
 
 @pytest.mark.parametrize("advertise", [None, "tcp://names.example:5555"])
-def test_a_server_of_model_3_is_addressed_by_its_endpoint_as_rfc_10_has_it(
-    running: Running, advertise: str | None
-) -> None:
+def test_a_server_of_model_3_is_addressed_by_its_endpoint_as_in_rfc_10(running: Running, advertise: str | None) -> None:
     bind = served(running, "freelance3", advertise=advertise)
     name = (advertise or bind).encode()
     context = zmq.Context()

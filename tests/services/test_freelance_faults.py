@@ -31,7 +31,7 @@ def server(town: Town, name: str, bind: str, kind: str) -> Process:
 
 @pytest.mark.parametrize("kind", ["freelance1", "freelance2", "freelance3"])
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_strikes_under_traffic(kind: str, seed: int, tmp_path: Path) -> None:
+def test_random_faults_under_traffic_lose_no_call(kind: str, seed: int, tmp_path: Path) -> None:
     chance = Random(seed)
     addresses = [address() for _ in range(SERVERS)]
     with Town(tmp_path) as town:
@@ -54,7 +54,7 @@ def test_strikes_under_traffic(kind: str, seed: int, tmp_path: Path) -> None:
         assert len({answer.name for caller in callers for answer in caller.answers}) > 1, "others took over"
 
 
-def test_a_server_that_is_there_no_more_costs_model_2_no_time_and_model_3_one_time_out(tmp_path: Path) -> None:
+def test_a_lost_server_costs_model_2_no_time_and_model_3_one_timeout(tmp_path: Path) -> None:
     for kind in ("freelance2", "freelance3"):
         addresses = [address(), address()]
         with Town(tmp_path) as town:

@@ -1,4 +1,4 @@
-"""A core that hangs up, or dials anew, for what came by the very socket that is being read."""
+"""A core that hangs up, or dials anew, because of a message on the socket that is being read."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Moody(BaseCore):
             self._sends.append(HangUp("friend"))
 
 
-def test_what_waits_behind_the_word_that_ends_a_connection_is_left_unread() -> None:
+def test_messages_behind_the_one_that_ends_a_connection_stay_unread() -> None:
     at = address()
     context = zmq.Context()
     router = context.socket(zmq.ROUTER)

@@ -11,23 +11,23 @@ def lulled(messages: int, seconds: int = 3) -> tuple[HeartbeatBatching, float]:
     return batching, now
 
 
-def test_few_heartbeats_are_taken_as_they_come():
+def test_few_heartbeats_are_read_one_by_one():
     batching, now = lulled(MESSAGES_MAX - 1)
     assert batching.batching_seconds(now) == 0.0
 
 
-def test_many_are_left_to_gather():
+def test_many_heartbeats_are_gathered():
     batching, now = lulled(MESSAGES_MAX)
     assert batching.batching_seconds(now) == BATCHING_SECONDS
 
 
-def test_where_there_is_work_each_message_is_taken_as_it_comes():
+def test_messages_are_read_one_by_one_during_work():
     batching, now = lulled(MESSAGES_MAX)
     batching.took(1, now, worked=True)
     assert batching.batching_seconds(now) == batching.batching_seconds(now + WORK_SECONDS * 0.99) == 0.0
     assert batching.batching_seconds(now + WORK_SECONDS) == BATCHING_SECONDS
 
 
-def test_what_was_long_ago_says_nothing():
+def test_heartbeats_from_long_ago_do_not_count():
     batching, now = lulled(MESSAGES_MAX)
     assert batching.batching_seconds(now + 10.0) == 0.0

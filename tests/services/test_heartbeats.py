@@ -1,4 +1,4 @@
-"""How a worker gets along with a queue or broker whose heartbeats have another interval."""
+"""A worker with a queue or broker of another heartbeat interval."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def paranoid(boss: float, worker: float) -> Two:
     ("boss", "worker"),
     [(1.0, 1.0), (0.2, 1.0), (0.5, 2.5), (0.1, 2.5), (1.0, 2.5), (10.0, 1.0), (6.0, 2.5), (4.0, 1.0)],
 )
-def test_a_worker_stays_known_whatever_the_intervals_are(pattern, boss: float, worker: float) -> None:
+def test_a_worker_stays_known_with_any_intervals(pattern, boss: float, worker: float) -> None:
     two = pattern(boss, worker)
     two.wait(20 * max(boss, worker))  # It finds out, where the other one is slow.
     dials, messages = two.dials, two.messages
@@ -93,7 +93,7 @@ def test_a_worker_stays_known_whatever_the_intervals_are(pattern, boss: float, w
     assert two.messages - messages <= 300 * max(boss, worker) / min(boss, worker)
 
 
-def test_patience_grows_while_nothing_comes_and_is_again_as_it_was_when_two_heartbeats_tell_the_interval() -> None:
+def test_patience_grows_in_silence_and_shrinks_after_two_heartbeats() -> None:
     beats = Heartbeats(1.0, 3)
     now = 100.0
     for expected in (3.0, 6.0, 12.0):
@@ -123,7 +123,7 @@ def test_patience_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("kind", ["paranoid", "mdp"])
-def test_calls_go_on_where_the_queue_beats_more_often_than_its_worker(kind: str) -> None:
+def test_calls_continue_though_the_queue_beats_more_often_than_its_worker(kind: str) -> None:
     with Running() as running:
         if kind == "mdp":
             broker = running.engine(
@@ -142,7 +142,7 @@ def test_calls_go_on_where_the_queue_beats_more_often_than_its_worker(kind: str)
         assert not {"disconnected", "broker_silent", "queues_given_up", "stood_still"} & set(counters)
 
 
-def test_the_handler_may_take_longer_than_the_heartbeats_of_a_worker_that_has_short_ones() -> None:
+def test_the_handler_may_take_longer_than_the_heartbeats_of_its_worker() -> None:
     with Running() as running:
         core = ParanoidQueue("queue", 0.05, 3)
         engine = running.engine(Engine(core, core.ports("tcp://127.0.0.1:0", "tcp://127.0.0.1:0")))
@@ -171,7 +171,7 @@ def test_the_handler_may_take_longer_than_the_heartbeats_of_a_worker_that_has_sh
         {"kind": "simple", "liveness": 3},
     ],
 )
-def test_heartbeats_that_cannot_be_are_refused(named) -> None:
+def test_impossible_heartbeats_are_refused(named) -> None:
     with pytest.raises(CallerError):
         Worker("echo", broker="tcp://127.0.0.1:1", **named)
 

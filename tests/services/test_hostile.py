@@ -160,7 +160,7 @@ class Driven:
 @pytest.mark.parametrize("name", CORES)
 @settings(max_examples=150)
 @given(steps=STEPS, data=st.data())
-def test_nothing_is_raised_and_nothing_is_kept(name, steps, data):
+def test_arbitrary_messages_raise_nothing_and_cost_no_memory(name, steps, data):
     case = CORES[name]
     driven = Driven(case)
     for step in steps:
@@ -175,7 +175,7 @@ def test_nothing_is_raised_and_nothing_is_kept(name, steps, data):
 @pytest.mark.parametrize("name", CORES)
 @settings(max_examples=60)
 @given(steps=STEPS)
-def test_a_timer_that_is_looked_after_moves_on(name, steps):
+def test_a_served_timer_moves_on(name, steps):
     """Else the shell would spin."""
     driven = Driven(CORES[name])
     for step in steps:

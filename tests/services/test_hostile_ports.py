@@ -152,7 +152,7 @@ def town(request, tmp_path) -> Iterator[tuple[str, list[str], Process]]:
         yield (kind if kind in {"mdp", "freelance2", "freelance3"} else "lazy"), ports, service
 
 
-def test_others_keep_their_service(town):
+def test_other_clients_keep_their_service_beside_hostile_peers(town):
     kind, ports, service = town
     well = Well(ports[0], kind)
     chance = random.Random(1)

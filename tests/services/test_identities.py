@@ -45,7 +45,7 @@ def listener():
 
 
 @pytest.mark.parametrize("kind", sorted(CALLERS))
-def test_a_caller_of_each_kind_has_the_routing_id_that_zeromq_gives_it(kind: str, listener) -> None:
+def test_a_caller_of_each_kind_has_a_routing_id_of_zeromq(kind: str, listener) -> None:
     at, peer = listener
     with ServiceClient([at], kind=kind, timeout=30.0, tries=1) as client:
         client.submit("shout", b"hello")
@@ -53,7 +53,7 @@ def test_a_caller_of_each_kind_has_the_routing_id_that_zeromq_gives_it(kind: str
 
 
 @pytest.mark.parametrize("kind", sorted(WORKERS))
-def test_a_worker_of_each_kind_has_the_routing_id_that_zeromq_gives_it(kind: str, listener) -> None:
+def test_a_worker_of_each_kind_has_a_routing_id_of_zeromq(kind: str, listener) -> None:
     at, peer = listener
     with Running() as running:
         running.worker(Worker("shout", broker=at, kind=kind))

@@ -33,7 +33,7 @@ def made(tmp_path):
     return str(key), format_public(pair.public), str(authorized)
 
 
-def test_without_keys_there_are_none_and_only_this_host_is_let_in():
+def test_a_service_without_keys_accepts_only_this_host():
     locks = find_locks("queue", binds=[HERE])
     assert (locks.listening, locks.pair, locks.curve(HERE)) == (None, None, None)
     with pytest.raises(ConfigurationError, match="--insecure"):
@@ -41,7 +41,7 @@ def test_without_keys_there_are_none_and_only_this_host_is_let_in():
     assert find_locks("queue", binds=[OUT], insecure=True).listening is None
 
 
-def test_one_without_the_other_is_refused(made):
+def test_a_key_without_an_access_list_or_the_reverse_is_refused(made):
     key, public, authorized = made
     for given in (
         {"binds": [HERE], "key_file": key},
@@ -57,7 +57,7 @@ def test_one_without_the_other_is_refused(made):
         find_locks("queue", dials=[HERE], key_file=key, expected=["nonsense"])
 
 
-def test_the_environment_names_files_too_where_keys_are_wanted(made, monkeypatch):
+def test_the_environment_names_files_too_if_keys_are_wanted(made, monkeypatch):
     key, public, authorized = made
     monkeypatch.setenv("PUBSUB_CLIENT_KEY_FILE", key)
     assert find_locks("client", dials=[HERE]).pair is None

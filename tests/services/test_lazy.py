@@ -36,7 +36,7 @@ def test_an_empty_request_has_an_empty_body_frame():
     assert stage.sent()[0][2] == (b"", b"")
 
 
-def test_the_server_gives_back_an_envelope_of_several_addresses():
+def test_the_server_returns_an_envelope_of_several_addresses():
     stage = Stage(ReplyServer())
     stage.receive("requests", b"far", b"", b"a", b"b", peer=CLIENT).do("reply", 1, (b"c", b"d"))
     assert stage.said()[0].body == (b"a", b"b")
@@ -50,7 +50,7 @@ def test_requests_are_answered_in_any_order_each_to_its_client():
     assert [(peer, frames[-1]) for _, peer, frames in stage.sent()] == [(b"b", b"two"), (b"a", b"one")]
 
 
-def test_a_handler_that_fails_leaves_no_reply_and_nobody_answers_twice():
+def test_a_failed_handler_sends_no_reply_and_no_request_is_answered_twice():
     stage = Stage(ReplyServer())
     stage.receive("requests", b"", b"1", peer=CLIENT).do("fail", 1, "why").do("reply", 1, (b"late",)).do("fail", 1, "")
     assert stage.sent() == []
@@ -71,13 +71,13 @@ def test_an_empty_reply_has_an_empty_body_frame():
 
 
 @pytest.mark.parametrize("frames", [[b"x"], [b""], [b"x", b""], [b"x", b"y"]], ids=range(4))
-def test_what_is_no_request_is_counted(frames):
+def test_an_invalid_request_is_counted(frames):
     stage = Stage(ReplyServer())
     stage.receive("requests", *frames, peer=CLIENT)
     assert (stage.said(), stage.core.counters["undecodable"]) == ([], 1)
 
 
-def test_no_more_is_read_than_can_be_held():
+def test_requests_are_read_up_to_the_limit_only():
     stage = Stage(ReplyServer())
     for _ in range(REQUESTS_MAX):
         assert stage.core.reads("requests")
@@ -87,5 +87,5 @@ def test_no_more_is_read_than_can_be_held():
     assert stage.core.reads("requests")
 
 
-def test_it_takes_the_right_to_call():
+def test_a_request_needs_the_right_to_call():
     assert ReplyServer(name="billing").asked("requests", [b"x"]) == Asked("call", "billing")

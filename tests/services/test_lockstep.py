@@ -18,7 +18,7 @@ def call(stage: Stage, token: int = 1, body: bytes = b"hi", patience: Patience =
     return stage.sent()[-1][0]
 
 
-def test_a_call_takes_a_connection_of_its_own_and_the_next_one_takes_that():
+def test_a_call_takes_its_own_connection_and_the_next_call_reuses_it():
     stage = caller()
     lane = call(stage)
     assert stage.dialled == {lane: A}
@@ -28,7 +28,7 @@ def test_a_call_takes_a_connection_of_its_own_and_the_next_one_takes_that():
     assert len(stage.dialled) == 1
 
 
-def test_a_try_that_is_over_is_made_again_on_a_new_connection_at_the_next_address():
+def test_an_ended_try_is_repeated_on_a_new_connection_at_the_next_address():
     stage = caller(A, B)
     first = call(stage)
     stage.wait(1.0)
@@ -40,7 +40,7 @@ def test_a_try_that_is_over_is_made_again_on_a_new_connection_at_the_next_addres
     assert list(stage.dialled.values()) == [A]
 
 
-def test_a_reply_that_comes_late_finds_nobody():
+def test_a_late_reply_is_dropped():
     stage = caller()
     first = call(stage)
     stage.wait(1.0).receive(first, b"", b"late")
@@ -48,7 +48,7 @@ def test_a_reply_that_comes_late_finds_nobody():
     assert stage.core.counters["unasked"] == 1
 
 
-def test_a_reply_that_nobody_waits_for_on_a_lane_is_dropped():
+def test_an_unexpected_reply_on_a_lane_is_dropped():
     stage = caller()
     lane = call(stage)
     stage.receive(lane, b"", b"HI").receive(lane, b"", b"again")
@@ -77,7 +77,7 @@ def test_the_next_call_begins_where_the_last_one_was_answered():
     assert (stage.dialled[lane], stage.dialled[other]) == (B, B)
 
 
-def test_calls_side_by_side_beyond_the_lanes_wait_for_one():
+def test_concurrent_calls_beyond_the_lanes_wait_for_one():
     stage = caller()
     lanes = [call(stage, token) for token in range(LANES_MAX)]
     stage.do("call", 100, "echo", (b"waits",), PATIENCE)
@@ -98,7 +98,7 @@ def test_a_call_that_waits_for_a_lane_is_given_up_in_its_time_too():
     assert stage.said() == [GivenUp(100, 0, 3.0, (A,))]
 
 
-def test_a_call_that_waits_can_be_taken_back():
+def test_a_waiting_call_can_be_cancelled():
     stage = caller()
     lanes = [call(stage, token) for token in range(LANES_MAX)]
     stage.do("call", 100, "echo", (b"waits",), PATIENCE).do("cancel", 100)
@@ -106,7 +106,7 @@ def test_a_call_that_waits_can_be_taken_back():
     assert stage.sent() == []
 
 
-def test_a_call_that_is_taken_back_leaves_no_connection_whose_reply_could_be_mistaken():
+def test_a_cancelled_call_leaves_no_connection_with_a_misleading_reply():
     stage = caller()
     lane = call(stage)
     stage.do("cancel", 1)
@@ -116,7 +116,7 @@ def test_a_call_that_is_taken_back_leaves_no_connection_whose_reply_could_be_mis
     stage.do("cancel", 7)
 
 
-def test_a_refused_connection_ends_the_call_at_once_where_there_is_no_other_address():
+def test_a_refused_connection_without_another_address_ends_the_call_at_once():
     stage = caller()
     lane = call(stage)
     stage.do("refused", lane, "no key")
@@ -124,7 +124,7 @@ def test_a_refused_connection_ends_the_call_at_once_where_there_is_no_other_addr
     assert stage.dialled == {}
 
 
-def test_a_refused_connection_has_the_next_address_tried_at_once():
+def test_a_refused_connection_makes_the_caller_try_the_next_address_at_once():
     stage = caller(A, B)
     lane = call(stage)
     stage.do("refused", lane, "no key")
@@ -134,7 +134,7 @@ def test_a_refused_connection_has_the_next_address_tried_at_once():
     assert isinstance(stage.said()[0], AccessRefused)
 
 
-def test_a_connection_that_is_refused_while_nobody_calls_changes_nothing():
+def test_a_refused_idle_connection_changes_nothing():
     stage = caller()
     lane = call(stage)
     stage.receive(lane, b"", b"HI").do("refused", lane, "no key").do("refused", "another", "no key")
@@ -142,7 +142,7 @@ def test_a_connection_that_is_refused_while_nobody_calls_changes_nothing():
     assert stage.core.counters["refused"] == 2
 
 
-def test_what_is_no_reply_is_counted_and_the_call_goes_on_waiting():
+def test_an_invalid_reply_is_counted_and_the_call_keeps_waiting():
     stage = caller()
     lane = call(stage)
     stage.receive(lane, b"x").receive(lane, b"x", b"HI").receive(lane, b"")
@@ -151,7 +151,7 @@ def test_what_is_no_reply_is_counted_and_the_call_goes_on_waiting():
     assert stage.said() == [Answered(1, (b"HI",))]
 
 
-def test_what_is_done_at_the_sockets_is_in_order():
+def test_socket_operations_are_in_order():
     stage = caller()
     stage.do("call", 1, "echo", (b"hi",), ONCE)
     dial, send = stage.acts

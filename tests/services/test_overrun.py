@@ -51,7 +51,7 @@ def ended(process: int) -> bool:
         "trap '' TERM INT HUP; sleep {forever} & echo $! >{pid}; while true; do wait; sleep 0.1; done",
     ],
 )
-def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, script: str) -> None:
+def test_a_hanging_command_is_killed_with_its_children(tmp_path: Path, script: str) -> None:
     pid = tmp_path / "pid"
     with pytest.raises(CommandFailed, match=r"sh: it ran for longer than 0\.3 s and was killed"):
         run(script.format(forever=FOREVER, pid=pid))
@@ -59,7 +59,7 @@ def test_a_command_that_hangs_is_killed_with_its_children(tmp_path: Path, script
     until(lambda: ended(child), "its child is gone")
 
 
-def test_a_command_that_ends_in_time_is_as_without_a_time_out() -> None:
+def test_a_command_that_ends_in_time_is_as_without_a_timeout() -> None:
     assert run("cat", 60.0) == b"hello"
     with pytest.raises(CommandFailed, match="exit code 3"):
         run("exit 3", 60.0)
@@ -140,7 +140,7 @@ worker.run() if how == "run" else asyncio.run(worker.serve())
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["run", "serve", "stubborn"])
-def test_a_function_that_hangs_ends_its_process_and_another_worker_gets_the_next_try(how: str) -> None:
+def test_a_hanging_function_ends_its_process_and_another_worker_gets_the_next_try(how: str) -> None:
     with Running() as running:
         core = Broker()
         broker = running.engine(Engine(core, broker_ports("tcp://127.0.0.1:0"))).addresses[PORT]
@@ -164,7 +164,7 @@ def test_a_function_that_hangs_ends_its_process_and_another_worker_gets_the_next
             child.wait()
 
 
-def test_list_shows_a_handler_that_hangs_and_what_was_given_up() -> None:
+def test_the_list_shows_a_hanging_handler_and_the_given_up_requests() -> None:
     go = threading.Event()
 
     def hang(request: Request) -> bytes:
@@ -190,12 +190,12 @@ def test_list_shows_a_handler_that_hangs_and_what_was_given_up() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("inf"), float("nan")])
-def test_a_time_out_that_is_none_is_refused(seconds: float) -> None:
+def test_an_invalid_timeout_is_refused(seconds: float) -> None:
     with pytest.raises(CallerError, match="handler_timeout"):
         Worker("echo", bind="tcp://127.0.0.1:0", handler_timeout=seconds)
 
 
-def test_a_worker_whose_handler_is_quick_goes_on_beyond_its_time_out() -> None:
+def test_a_worker_with_a_quick_handler_runs_longer_than_its_timeout() -> None:
     with Running() as running:
         server = Worker(bind="tcp://127.0.0.1:0", handler_timeout=SECONDS)
         running.worker(server)

@@ -73,7 +73,7 @@ class Session:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SESSIONS)
-def test_each_session_prints_what_it_shows(name: str, tmp_path: Path) -> None:
+def test_each_session_prints_the_shown_output(name: str, tmp_path: Path) -> None:
     lines = SESSIONS[name]
     for port in sorted(set(re.findall(r":(55\d\d)", lines))):
         lines = lines.replace(f":{port}", f":{free_port()}")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 PAIR = ("pair", "--primary", "--bind", "tcp://127.0.0.1:1", "--state", "tcp://127.0.0.1:2", "--peer")
 
 
-def test_a_pair_serves_fails_over_and_says_so(tmp_path: Path) -> None:
+def test_a_pair_serves_and_fails_over_and_reports_so(tmp_path: Path) -> None:
     fronts, states = [address(), address()], [address(), address()]
     with Town(tmp_path) as town:
         servers = [

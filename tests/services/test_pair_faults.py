@@ -81,7 +81,7 @@ def test_two_terms_at_one_time_are_found() -> None:
 
 
 @pytest.mark.parametrize("seed", [1, *[pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3)]])
-def test_strikes_under_traffic(seed: int, tmp_path: Path) -> None:
+def test_random_faults_under_traffic_lose_no_call(seed: int, tmp_path: Path) -> None:
     chance = Random(seed)
     with Town(tmp_path) as town:
         duo = Duo(town)
@@ -96,7 +96,7 @@ def test_strikes_under_traffic(seed: int, tmp_path: Path) -> None:
         judge(callers)
 
 
-def test_an_active_server_that_stood_still_leaves_the_requests_that_wait_to_the_other(tmp_path: Path) -> None:
+def test_an_active_server_that_stood_still_leaves_waiting_requests_to_the_other(tmp_path: Path) -> None:
     with Town(tmp_path) as town:
         duo = Duo(town)
         primary = duo.servers[0]

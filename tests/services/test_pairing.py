@@ -46,7 +46,7 @@ def with_keys(ring: Ring, name: str, other: str) -> Locks:
 
 
 @pytest.mark.parametrize("keys", [False, True], ids=["without keys", "with keys"])
-def test_the_two_find_each_other_and_the_primary_serves(running: Running, keys: bool) -> None:
+def test_the_two_servers_find_each_other_and_the_primary_serves(running: Running, keys: bool) -> None:
     ring = Ring()
     for name in ("primary", "backup", "alice"):
         ring.authorize(name, "call=*")
@@ -71,7 +71,7 @@ def test_the_two_find_each_other_and_the_primary_serves(running: Running, keys: 
         client.call("", b"hello")
 
 
-def test_a_handler_that_takes_longer_than_two_heartbeats_costs_its_server_nothing(running: Running) -> None:
+def test_a_handler_longer_than_two_heartbeats_does_not_harm_its_server(running: Running) -> None:
     done = threading.Event()
 
     def work(request: Request) -> bytes:
@@ -95,7 +95,7 @@ def test_a_handler_that_takes_longer_than_two_heartbeats_costs_its_server_nothin
     assert cores[0].counters["terms"] == 1
 
 
-def test_one_that_would_never_hear_the_other_is_not_run() -> None:
+def test_a_pair_whose_members_cannot_hear_each_other_does_not_run() -> None:
     core = Paired(Role.PRIMARY, ReplyServer)
     ports = (Port("requests", address()),)
     own = address()
@@ -105,12 +105,12 @@ def test_one_that_would_never_hear_the_other_is_not_run() -> None:
         Pairing(Role.PRIMARY, own, address()).engine(core, ports, locks=Ring().listening("primary"))
 
 
-def test_a_worker_of_a_broker_is_not_one_of_a_pair() -> None:
+def test_a_worker_of_a_broker_cannot_be_one_of_a_pair() -> None:
     with pytest.raises(CallerError, match="one of a pair needs an address to bind"):
         Worker("echo", broker=address(), pair=pairings()[0])
 
 
-def test_its_clock_never_runs_backwards_and_is_not_behind_that_which_stops_while_the_machine_sleeps() -> None:
+def test_the_clock_never_runs_backwards_and_counts_the_sleep_of_the_machine() -> None:
     clock = WakefulClock()
     before = time.monotonic()
     first, second = clock.monotonic(), clock.monotonic()
@@ -118,7 +118,7 @@ def test_its_clock_never_runs_backwards_and_is_not_behind_that_which_stops_while
 
 
 @pytest.mark.faults
-def test_a_majordomo_broker_as_a_pair_is_killed_and_its_clients_and_workers_go_on(tmp_path: Path) -> None:
+def test_clients_and_workers_of_a_paired_broker_continue_after_a_kill(tmp_path: Path) -> None:
     fronts, states = [address(), address()], [address(), address()]
     with Town(tmp_path) as town:
         brokers = [

@@ -88,7 +88,7 @@ def state(stage: Stage) -> str:
 
 @pytest.mark.parametrize("before", [UNKNOWN, FREE, BUSY])
 @pytest.mark.parametrize("event", [*MESSAGES, "silence", "gone"])
-def test_every_event_in_every_state(before, event):
+def test_every_event_in_every_state_has_its_result(before, event):
     stage = queue(*[] if before == UNKNOWN else [WORKER])
     if before == BUSY:
         asked(stage)
@@ -106,7 +106,7 @@ def test_every_event_in_every_state(before, event):
     assert len(replies) == (before == BUSY and event == "reply")
 
 
-def test_a_busy_worker_s_heartbeat_does_not_make_it_free():
+def test_a_heartbeat_of_a_busy_worker_does_not_make_it_free():
     stage = asked(queue(WORKER))
     for _ in range(10):
         stage.receive(BACKEND, HEARTBEAT, peer=WORKER).wait(1.0)
@@ -116,7 +116,7 @@ def test_a_busy_worker_s_heartbeat_does_not_make_it_free():
     assert [send for send in stage.sent() if send[0] == FRONTEND] == [(FRONTEND, CLIENT, (b"", b"one"))]
 
 
-def test_a_worker_that_is_silent_gets_no_more_work_even_before_it_is_looked_for():
+def test_a_silent_worker_gets_no_more_work_even_before_the_timer():
     stage = queue(WORKER, OTHER).wait(2.5).receive(BACKEND, HEARTBEAT, peer=OTHER)
     stage.sent()
     stage.now += 0.7  # No timer was looked after meanwhile: the machine was busy.
@@ -132,12 +132,12 @@ def test_heartbeats_go_to_busy_and_free_workers_alike_and_at_once():
     assert stage.core.timer() == stage.now + 1.0
 
 
-def test_without_workers_there_is_no_timer():
+def test_a_queue_without_workers_has_no_timer():
     assert queue().core.timer() is None
     assert queue(WORKER).wait(3.0).core.timer() is None
 
 
-def test_a_heartbeat_for_which_there_is_no_room_says_nothing():
+def test_an_unsent_heartbeat_for_lack_of_room_does_not_end_a_worker():
     stage = queue(WORKER).wait(1.0)
     (beat,) = [act for act in stage.acts if isinstance(act, Send)]
     stage.do("undelivered", beat, gone=False)
@@ -146,7 +146,7 @@ def test_a_heartbeat_for_which_there_is_no_room_says_nothing():
     assert state(stage) == UNKNOWN
 
 
-def test_silent_workers_are_told_of():
+def test_silent_workers_are_reported():
     assert queue(WORKER, OTHER).wait(4.0).said() == [Noticed("2 workers are silent and get no more work")]
 
 
@@ -163,14 +163,14 @@ def busy() -> Stage:
     return worker().receive("queue", CLIENT, b"", b"1")
 
 
-def test_a_worker_says_heartbeats_while_it_works():
+def test_a_worker_sends_heartbeats_while_it_works():
     stage = busy()
     for _ in range(3):
         stage.receive("queue", HEARTBEAT).wait(1.0)
     assert [send[2] for send in stage.sent()] == [(HEARTBEAT,)] * 3
 
 
-def test_a_worker_that_hears_nothing_connects_anew_later_each_time():
+def test_a_worker_in_silence_reconnects_after_longer_and_longer_pauses():
     stage = worker()
     waits = []
     for silence in (3.0, 6.0, 12.0, 24.0, 48.0, 96.0, 192.0, 300.0):
@@ -182,7 +182,7 @@ def test_a_worker_that_hears_nothing_connects_anew_later_each_time():
     assert waits == pytest.approx([1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 32.0, 32.0])
 
 
-def test_a_queue_that_says_nothing_while_its_worker_works_gets_the_reply():
+def test_a_queue_that_is_silent_during_the_work_gets_the_reply():
     stage = busy().wait(60.0)
     assert stage.dialled
     stage.sent()
@@ -192,7 +192,7 @@ def test_a_queue_that_says_nothing_while_its_worker_works_gets_the_reply():
 
 
 @pytest.mark.parametrize("frames", [(HEARTBEAT,), (CLIENT, b"", b"1")])
-def test_a_worker_that_stood_still_does_not_begin_what_it_finds(frames):
+def test_a_worker_that_stood_still_drops_waiting_requests(frames):
     stage = worker().wait(1.0).receive("queue", HEARTBEAT)
     stage.now += 3.1
     stage.receive("queue", *frames).receive("queue", CLIENT, b"", b"1")
@@ -201,14 +201,14 @@ def test_a_worker_that_stood_still_does_not_begin_what_it_finds(frames):
     assert stage.wait(1.0).receive("queue", CLIENT, b"", b"1").said()[-1] == Requested(1, (b"1",))
 
 
-def test_a_worker_that_is_nearly_given_up_says_that_it_is_there_before_it_works():
+def test_a_worker_close_to_its_end_of_liveness_sends_a_heartbeat_before_it_works():
     stage = worker()
     stage.now += 2.9
     assert stage.receive("queue", CLIENT, b"", b"1").sent() == [("queue", b"", (HEARTBEAT,))]
 
 
 @pytest.mark.parametrize("frames", [(HEARTBEAT,), (CLIENT, b"", b"1"), (b"nonsense",)])
-def test_whatever_comes_says_that_the_queue_is_there(frames):
+def test_every_message_is_a_sign_of_life_of_the_queue(frames):
     stage = worker().wait(3.0)
     stage.wait(1.0).wait(2.9).receive("queue", *frames).wait(2.9)
     assert stage.dialled
@@ -216,7 +216,7 @@ def test_whatever_comes_says_that_the_queue_is_there(frames):
     assert stage.core.timer() - stage.now == pytest.approx(1.0, abs=0.3)
 
 
-def test_a_worker_whose_connection_ends_does_not_wait_to_be_sure():
+def test_a_worker_reconnects_soon_after_its_connection_ends():
     stage = busy().do("ended", "queue").do("ended", "queue")
     assert (stage.dialled, stage.core.timer()) == ({}, stage.now + 1.0)
     assert stage.core.counters["queues_given_up"] == 1
@@ -225,19 +225,19 @@ def test_a_worker_whose_connection_ends_does_not_wait_to_be_sure():
     )
 
 
-def test_what_was_asked_before_it_connected_anew_is_answered_no_more():
+def test_a_request_from_before_a_reconnection_is_not_answered():
     stage = busy().do("ended", "queue").wait(1.0)
     stage.sent()
     stage.do("reply", 1, (b"late",))
     assert stage.sent() == []
 
 
-def test_a_late_message_of_a_connection_that_is_closed_is_nothing():
+def test_a_late_message_of_a_closed_connection_is_ignored():
     stage = worker().do("ended", "queue").receive("queue", CLIENT, b"", b"1")
     assert Requested not in map(type, stage.said())
 
 
-def test_a_worker_whose_handler_fails_says_that_it_is_free():
+def test_a_worker_whose_handler_fails_reports_itself_free():
     stage = busy().do("fail", 1, "why").do("fail", 1, "why")
     assert stage.sent() == [("queue", b"", (READY,))]
 
@@ -250,7 +250,7 @@ def test_parts_go_out_with_the_reply_and_an_empty_one_has_a_frame():
 
 
 @pytest.mark.parametrize("frames", [(b"x",), (CLIENT, b""), (CLIENT, b"x", b"1"), (b"", b"", b"1")], ids=range(4))
-def test_what_is_no_request_is_counted(frames):
+def test_an_invalid_request_is_counted(frames):
     stage = worker().receive("queue", *frames)
     assert (stage.said(), stage.core.counters["undecodable"]) == ([], 1)
 

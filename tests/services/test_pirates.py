@@ -16,7 +16,7 @@ SEEDS = range(12)
 
 @pytest.mark.parametrize("kind", ["simple", "paranoid"])
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_must_hold_holds(kind, seed):
+def test_the_invariants_hold_under_random_faults(kind, seed):
     world = World(seed, kind)
     assert world.judge() == []
     assert world.queue.core.counters["replies"] > 10
@@ -88,12 +88,12 @@ MISTAKES = {
 
 
 @pytest.mark.parametrize("name", MISTAKES)
-def test_each_mistake_is_found(name):
+def test_each_deliberate_mistake_is_found(name):
     found = [flaws for seed in range(20) if (flaws := World(seed, "paranoid", **MISTAKES[name]).judge())]
     assert found, "20 seeds found nothing"
 
 
-def test_a_reply_of_before_is_dropped_by_the_queue_too():
+def test_the_queue_drops_a_reply_from_before_too():
     """Two rules keep a late reply from the wrong client: without the worker's the queue's still does."""
     for seed in SEEDS:
         assert World(seed, "paranoid", worker=lambda: OldReplies(BACK)).judge() == []

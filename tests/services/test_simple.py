@@ -91,7 +91,7 @@ def state(stage: Stage) -> str:
 
 @pytest.mark.parametrize("before", [UNKNOWN, FREE, BUSY])
 @pytest.mark.parametrize("event", [*MESSAGES, "gone"])
-def test_every_event_in_every_state(before, event):
+def test_every_event_in_every_state_has_its_result(before, event):
     stage = queue(*[] if before == UNKNOWN else [WORKER])
     if before == BUSY:
         asked(stage)
@@ -107,7 +107,7 @@ def test_every_event_in_every_state(before, event):
     assert len(replies) == (before == BUSY and event == "reply")
 
 
-def test_the_request_of_a_worker_that_is_gone_is_the_next_one_s():
+def test_the_request_of_a_gone_worker_goes_to_the_next_one():
     stage = asked(queue(WORKER, OTHER))
     (send,) = stage.sent()
     stage.do("undelivered", Send(*send), gone=True)
@@ -128,14 +128,14 @@ def test_a_request_that_no_worker_takes_waits_for_one_and_then_is_given_up():
     assert (stage.sent(), stage.core.timer()) == ([], None)
 
 
-def test_a_client_that_is_gone_costs_the_reply_and_no_worker():
+def test_a_gone_client_costs_its_reply_and_no_worker():
     stage = asked(queue(WORKER)).receive(BACKEND, b"", CLIENT, b"", b"one", peer=WORKER)
     stage.do("undelivered", Send(*stage.sent()[-1]), gone=True)
     assert (state(stage), stage.core.counters["replies_dropped"]) == (FREE, 1)
 
 
 @pytest.mark.parametrize("frames", [(b"x",), (b"",), (b"x", b"y")])
-def test_what_is_no_request_is_counted(frames):
+def test_an_invalid_request_is_counted(frames):
     stage = queue(WORKER).receive(FRONTEND, *frames, peer=CLIENT)
     assert (stage.sent(), stage.core.counters["undecodable"]) == ([], 1)
 
@@ -164,17 +164,17 @@ def busy() -> Stage:
     return stage
 
 
-def test_a_worker_whose_handler_fails_says_that_it_is_free():
+def test_a_worker_whose_handler_fails_reports_itself_free():
     stage = busy().do("fail", 1, "why").do("fail", 1, "why")
     assert stage.sent() == [("queue", b"", READY)]
 
 
-def test_a_worker_s_parts_go_out_with_its_reply():
+def test_a_workers_parts_are_sent_with_its_reply():
     stage = busy().do("reply_part", 1, (b"a",)).do("reply", 1, (b"b",))
     assert stage.sent()[0][2] == (b"", CLIENT, b"", b"a", b"b")
 
 
-def test_a_worker_that_lost_its_queue_comes_back_on_a_new_connection_and_forgets_what_it_had():
+def test_a_worker_that_lost_its_queue_reconnects_and_forgets_its_request():
     stage = busy().do("ended", "queue").do("ended", "queue")
     assert stage.wait(REDIAL_SECONDS * 0.9).acts == []
     stage.wait(REDIAL_SECONDS)
@@ -184,7 +184,7 @@ def test_a_worker_that_lost_its_queue_comes_back_on_a_new_connection_and_forgets
     assert (stage.sent(), stage.core.counters["replies_dropped"]) == ([], 1)
 
 
-def test_a_worker_comes_back_later_each_time_that_nothing_came():
+def test_a_worker_in_silence_returns_later_each_time():
     stage = Stage(SimpleWorker("tcp://q:1"))
     waits = []
     for _ in range(12):
@@ -197,7 +197,7 @@ def test_a_worker_comes_back_later_each_time_that_nothing_came():
     assert stage.core.timer() - stage.now == pytest.approx(REDIAL_SECONDS)
 
 
-def test_a_worker_takes_one_request_at_a_time_and_counts_what_is_none():
+def test_a_worker_takes_one_request_at_a_time_and_counts_invalid_ones():
     stage = busy().receive("queue", b"", OTHER, b"", b"2")
     stage.receive("queue", b"").receive("queue", b"", CLIENT, b"x", b"1").receive("queue", b"x", CLIENT, b"", b"1")
     assert (stage.core.counters["unasked"], stage.core.counters["undecodable"]) == (1, 3)

@@ -22,14 +22,14 @@ def pair() -> Iterator[tuple[Socket, Socket]]:
         yield one, other
 
 
-def test_nothing_is_reported_where_nothing_came(pair: tuple[Socket, Socket]) -> None:
+def test_an_idle_socket_is_not_reported(pair: tuple[Socket, Socket]) -> None:
     waiting = Waiting([pair[0]], [pair[1]])
     assert waiting.wait(0.01) == []
     assert not waiting.at_once
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_what_came_before_is_reported_until_it_is_read(pair: tuple[Socket, Socket], used: bool) -> None:
+def test_an_earlier_message_is_reported_until_it_is_read(pair: tuple[Socket, Socket], used: bool) -> None:
     one, other = pair
     waiting = Waiting([one], []) if used else Waiting([], [one])
     other.send(b"1")
@@ -43,7 +43,7 @@ def test_what_came_before_is_reported_until_it_is_read(pair: tuple[Socket, Socke
 
 
 @pytest.mark.parametrize("used", [True, False])
-def test_what_comes_during_the_sleep_ends_it(pair: tuple[Socket, Socket], used: bool) -> None:
+def test_a_message_during_the_sleep_ends_the_sleep(pair: tuple[Socket, Socket], used: bool) -> None:
     one, other = pair
     waiting = Waiting([one], []) if used else Waiting([], [one])
     assert waiting.wait(0.0) == []
@@ -56,7 +56,7 @@ def test_what_comes_during_the_sleep_ends_it(pair: tuple[Socket, Socket], used: 
     later.join()
 
 
-def test_a_signal_that_a_send_took_does_not_hide_a_message(pair: tuple[Socket, Socket]) -> None:
+def test_a_signal_consumed_by_a_send_does_not_hide_a_message(pair: tuple[Socket, Socket]) -> None:
     one, other = pair
     waiting = Waiting([one], [])
     assert waiting.wait(0.0) == []
@@ -66,7 +66,7 @@ def test_a_signal_that_a_send_took_does_not_hide_a_message(pair: tuple[Socket, S
     assert waiting.wait(10.0) == [one]
 
 
-def test_a_descriptor_is_reported_and_ends_a_nap(pair: tuple[Socket, Socket]) -> None:
+def test_a_descriptor_is_reported_and_ends_a_pause(pair: tuple[Socket, Socket]) -> None:
     reader, writer = socket.socketpair()
     with reader, writer:
         waiting = Waiting([pair[0]], [reader.fileno()], [reader.fileno()])

@@ -1,4 +1,4 @@
-"""Workers: what handlers may do, and what people give as one."""
+"""Workers: the allowed acts of handlers, and the objects that people pass as one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def running():
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_worker_of_a_queue_does_what_is_asked(running, kind):
+def test_a_worker_of_a_queue_answers_requests(running, kind):
     front, back = running.queue(kind)
     running.worker(Worker("shout", broker=back, kind=kind, handler=lambda request: request.body.upper()))
     with ServiceClient(front, kind="lazy") as client:
@@ -60,7 +60,7 @@ def test_a_handler_that_gives_no_bytes_has_failed(running, given, caplog):
     assert "the handler's result must be bytes or a sequence of bytes" in caplog.text
 
 
-def test_a_class_has_a_handle_of_its_own_and_echoes_without(running):
+def test_a_class_has_its_own_handle_and_echoes_without_one(running):
     class Twice(Worker):
         def handle(self, request: Request) -> list[bytes]:
             return [*request.frames, *request.frames]
@@ -83,7 +83,7 @@ def test_a_decorated_function_is_a_worker(running):
         assert client.call("", b"a").body == b"A"
 
 
-def test_parts_are_sent_with_the_reply_where_the_wire_knows_whole_ones_only(running):
+def test_parts_are_sent_with_the_reply_on_a_wire_without_parts(running):
     def slowly(request: Request) -> bytes:
         request.part(b"one ")
         with pytest.raises(CallerError):
@@ -110,7 +110,7 @@ def test_the_handler_runs_in_the_thread_that_runs_the_worker(running):
     assert names[found[0]] != "services works"
 
 
-def test_a_worker_that_works_for_long_is_not_taken_for_dead(running):
+def test_a_worker_with_long_work_does_not_count_as_dead(running):
     go = threading.Event()
 
     def slow(request: Request) -> bytes:
@@ -162,7 +162,7 @@ def test_a_generator_is_refused():
         Worker(bind="tcp://127.0.0.1:0", handler=parts).run()
 
 
-def test_what_is_to_be_awaited_in_a_thread_has_failed(running, caplog):
+def test_an_awaitable_result_in_a_thread_is_a_failure(running, caplog):
     async def later() -> bytes:
         return b""
 
@@ -212,7 +212,7 @@ def test_an_interrupt_in_a_handler_ends_the_worker():
         clients[0].close()
 
 
-def test_a_worker_that_is_stopped_before_it_runs_ends_at_once():
+def test_a_worker_stopped_before_it_runs_ends_at_once():
     worker = Worker(bind="tcp://127.0.0.1:0")
     worker.stop()
     worker.run()
@@ -220,7 +220,7 @@ def test_a_worker_that_is_stopped_before_it_runs_ends_at_once():
         worker.run()
 
 
-def test_what_breaks_the_core_ends_the_worker_with_it(running):
+def test_an_error_in_the_core_ends_the_worker_with_that_error(running):
     worker = Worker(bind="tcp://127.0.0.1:0")
 
     def broken(*arguments: object) -> None:
@@ -258,12 +258,12 @@ def test_bad_arguments_are_refused(arguments, kind):
         Worker(**arguments)
 
 
-def test_it_can_be_neither_copied_nor_sent():
+def test_a_worker_can_be_neither_copied_nor_pickled():
     with pytest.raises(CallerError, match="cannot be copied"):
         pickle.dumps(Worker(bind="tcp://127.0.0.1:0"))
 
 
-def test_an_address_in_use_is_said(running):
+def test_an_address_in_use_is_reported(running):
     server = running.worker(Worker(bind="tcp://127.0.0.1:0"))
     with pytest.raises(ConfigurationError, match="in use"):
         Worker(bind=server.address).run()

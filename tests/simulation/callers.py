@@ -1,12 +1,12 @@
-"""Calls in a run: a worker, callers who ask again, and the judgement on what became of each call.
+"""Calls in a run: a worker, callers that ask again, and the judgement on the outcome of each call.
 
-    1   a call has its effect once, or, where its reply is an error, not at all
-    2   its reply is that effect's: nobody is told of one that did not happen, or of another call's
-    3   who asks again is told the same, in every life of the caller, and a call that was made is never forgotten
-    4   no worker begins a call behind its deadline
-    5   when all has settled each call has a reply
+    1   a call has its effect once, or not at all if its reply is an error
+    2   a reply belongs to its effect: no caller gets one without an effect, or one of another call
+    3   a caller that asks again gets the same reply, in every life, and a call that was made is never forgotten
+    4   no worker begins a call after its deadline
+    5   each call has a reply when all has settled
 
-The effect is a row of the worker's own table with a token that no other has, and the reply says the token.
+The effect is a row of the worker's own table with a unique token, and the reply contains the token.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 SERVICE = "service"
 LOSING = {"abandon", "put back", "flip"}
-"""Faults by which what was put may be lost for good: runs with these have no calls."""
+"""Faults that may lose a put permanently: runs with these have no calls."""
 
 CALLING = 0.25
 """How many of the other runs have calls."""
 
 
 def calling(fate: Fate, seed: int) -> Fate:
-    """Have some runs have callers; drawn apart, so that the others stay what they were.
+    """Add callers to some runs; drawn separately, so that the other runs stay the same.
 
     Args:
         fate: of a run without.
@@ -204,7 +204,7 @@ class Calls:
             caller.finishing = True
 
     def judge(self) -> None:
-        """What became of each call; the run is over."""
+        """The outcome of each call; the run is over."""
         for party in self.parties:
             party.node.end("over")
             for line in party.node.found:

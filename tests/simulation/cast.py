@@ -1,4 +1,4 @@
-"""Who takes part in one run: servers, proxies, clients and all others, as many as its fate says."""
+"""The processes of one run: servers, proxies, clients and all others, in the numbers of its fate."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from tests.simulation.world import Process, World
 
 
 class Cast:
-    """Everybody of one run, and what is written down about them.
+    """All processes of one run, and the records about them.
 
-    The order in which they are made is that in which chance is asked: a seed's history hangs on it.
+    They are made in the order of the draws: the history of a seed depends on it.
 
     Args:
-        world: theirs, with nobody in it.
+        world: their world, empty before.
 
     Attributes:
-        history: what users did and saw; told: what members of pairs said.
-        counters: how often what happened: faults, moments, situations.
+        history: acts and observations of users; told: answers of members of pairs.
+        counters: number of faults, moments and situations.
         witnesses: proxies that only vote; voters: these and the proxies.
-        twins: copies of clients that were opened while the client went on; replicas: other directories of theirs.
+        twins: copies of clients that were opened while the client ran; replicas: other directories of them.
     """
 
     def __init__(self, world: World) -> None:
@@ -92,13 +92,13 @@ class Cast:
         return tuple(self.random.sample([proxy.name for proxy in self.proxies], len(self.proxies)))
 
     def _client(self, name: str) -> ClientNode:
-        """A client whose clock may be anywhere."""
+        """A client with a clock of any time."""
         order = self.proxy_names()
         host = self.world.host(name, self.random.choice((0.0, 1.0, -3000.0, 86400.0)))
         return ClientNode(self.world, host, order, power_safe=self.random.random() < self.fate.power_safe)
 
     def _client_in_step(self, name: str) -> ClientNode:
-        """A client in step with true time: deadlines of calls are told by clocks."""
+        """A client in step with true time: the deadlines of calls depend on clocks."""
         order = self.proxy_names()
         safe = self.random.random() < self.fate.power_safe
         return ClientNode(self.world, self.world.host(name, 0.0), order, power_safe=safe)
@@ -122,18 +122,18 @@ class Cast:
         return found
 
     def _talkers(self) -> list[Talker]:
-        """An endpoint, and those who talk to it."""
+        """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
         endpoints = [Talker(world, world.host(f"m{n}", 0.0), self.history, ()) for n in range(min(1, number))]
         addresses = tuple(talker.address for talker in endpoints)
         others = [Talker(world, world.host(f"m{n}", 0.0), self.history, addresses) for n in range(1, number + 1)]
         return endpoints + others
 
-    # Who is there
+    # The processes
 
     @property
     def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer]:
-        """Whoever is no part of the service."""
+        """All processes outside the service."""
         return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers]
 
     @property
@@ -159,7 +159,7 @@ class Cast:
         share = min(1.0, self.world.now / self.fate.seconds)
         return [f"t{n}" for n in range(1, min(self.fate.topics, max(1, int(self.fate.topics * share + 0.999))) + 1)]
 
-    # Whom chance strikes
+    # The targets of faults
 
     def anyone(self) -> Process:
         """Servers, users and proxies as often as each other, however many there are."""

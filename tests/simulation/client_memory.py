@@ -1,8 +1,8 @@
-"""A client's memory against its store: what its next start would load from the disk is what this one has in memory.
+"""A client's memory against its store: its memory must equal the state that its next start would load from the disk.
 
-Compared is what the store keeps: the puts that are not removed, each topic's chain, the subscriptions with their places
-and the last counters taken, and the losses that are still to be told. What is only in memory comes anew from the
-service: what was prefetched, which log and which proxy answered last, who waits for what.
+The comparison covers the stored parts: the unremoved puts, each topic's chain, the subscriptions with positions and
+last taken counters, and the unreported losses. Parts only in memory come again from the service: the prefetch, the log
+and proxy of the last answer, and the waiting calls.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ SHOWN_MAX = 3
 
 
 def check(node: ClientNode, *, counters: bool = True) -> list[str]:
-    """What a client has otherwise in memory than its next start would load, in a few lines.
+    """The differences between a client's memory and the state that its next start would load, in a few lines.
 
     Args:
         node: the client.
-        counters: the last counters taken are compared too.
+        counters: the last taken counters are compared too.
 
-    To be called between two turns. Where the disk refused the last commit it may hold either state, and is not asked.
+    Call it between two turns. After a refused commit the disk may have either state, and is not compared.
     """
     session = node.session
     if session.closed or session.store.failed:
@@ -88,7 +88,7 @@ def _subscriptions(core: Any, fresh: Any, *, counters: bool) -> Iterator[str]:
         if not counters:
             ours.pop("taken", None)
         for name, value in ours.items():
-            # What was tried stays in the store when it was taken; no position comes twice.
+            # A tried position stays in the store after it was taken; no position comes twice.
             if value != theirs.get(name) and (name not in {"tried", "attempts"} or tried):
                 yield f"{name} of {topic} is {value!r:.120} in memory and {theirs.get(name)!r:.120} in the store"
         if not ours:

@@ -64,7 +64,7 @@ class SimulatedMessenger:
         self.core.forget(token)
 
     def wake(self) -> None:
-        # A call that a kill cut off ends whenever Python collects it: nobody of its process is there to be woken.
+        # A call interrupted by a kill ends whenever Python collects it: its process has no waiting caller left.
         if self.node.alive and self.node.messenger is self:
             self.node.wake(self.node.world.now)
 
@@ -87,17 +87,17 @@ class SimulatedMessenger:
 
     def arrived(self, key: int, frames: list[bytes], now: float) -> None:
         if key not in self._links:
-            return  # It comes by a connection of the session before, whose sockets are closed.
+            return  # It comes over a connection of the earlier session, whose sockets are closed.
         call = self.core.receive(self._links[key], b"", frames[0], frames[1:], now)
         if call is not None:
             call[0](*call[1])
 
 
 class Cancelled(Exception):
-    """A call was cancelled where it waited.
+    """A call was cancelled while it waited.
 
     Args:
-        open_bodies: what was in no row of the outbox then, of all callers: a put of these is not begun.
+        open_bodies: bodies in no row of the outbox at that time, of all callers: their puts have not begun.
     """
 
     def __init__(self, open_bodies: frozenset[bytes]) -> None:
@@ -106,15 +106,15 @@ class Cancelled(Exception):
 
 
 class HandlerError(Exception):
-    """What a handler of the simulated application raises."""
+    """The error that a handler of the simulated application raises."""
 
 
 class Call:
-    """One call of the application, on its way.
+    """One call of the application, under way.
 
     Args:
-        flow: what it does.
-        then: told its result and its error; a call that its process did not live to see the end of tells nobody.
+        flow: its flow.
+        then: gets its result and its error; a call of a process that died before its end calls nothing.
     """
 
     __slots__ = ("flow", "then", "wait")
@@ -145,9 +145,10 @@ class ClientNode(Process):
     """A client.
 
     Attributes:
-        client: its ID; the host has the same name, but for a copy's.
-        acting: the call that is being stepped, where the process may be killed.
-        on_start: told when a new session is open; on_end: what was stepped when it ended; on_power_cut: of that.
+        client: its ID; the host has the same name, except for a copy's.
+        acting: the call in its present step, during which the process may be killed.
+        on_start: called at the opening of a new session; on_end: called with the stepped call at its end; on_power_cut:
+            called at that event.
     """
 
     def __init__(
@@ -179,10 +180,10 @@ class ClientNode(Process):
         self.acting: Call | None = None
         self.operations = 0
         self.found: list[str] = []
-        """What was otherwise in memory than in the store."""
+        """The differences between memory and store."""
         self._turning = self._bare = False
         self.closed = False
-        """Whether its last life ended in order, with what was not handed out given back."""
+        """Whether its last life ended with a close that gave the remaining messages back."""
         self.cut_off = False
         """Whether any life has ended otherwise."""
 
@@ -297,7 +298,7 @@ class ClientNode(Process):
         self.on_power_cut()
 
     def compare(self) -> None:
-        """See that it has in memory what its next start would load; between two turns of the session."""
+        """Check that its memory equals the state that its next start would load; between two turns of the session."""
         self.found += client_memory.check(self, counters=not self._bare)
 
     def turn(self) -> None:
@@ -330,7 +331,7 @@ class ClientNode(Process):
         return min(times, default=float("inf"))
 
     def close(self) -> None:
-        """The application ends in good order: calls that wait are told so, and what is unfinished is kept."""
+        """The application closes: waiting calls get an error, and unfinished puts are kept."""
         if self.alive and not self.paused:
             self._guarded(self._close)
             self.end("closed")
@@ -362,7 +363,7 @@ class ClientNode(Process):
                 raise AssertionError("a call goes on when a step of its client was cut off")
 
     def _open_bodies(self) -> frozenset[bytes]:
-        """What callers put and no row of the outbox holds yet."""
+        """Bodies that callers put and no row of the outbox has yet."""
         waiting = self.session.core.groups._waiting.values()
         return frozenset(share.body for queue in waiting for share in queue)
 

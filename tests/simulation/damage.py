@@ -1,4 +1,4 @@
-"""Flipped bits: a batch that a server has stored is no longer what was written."""
+"""Flipped bits: a stored batch of a server differs from the written one."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def flip(node: ServerNode, random: Random) -> tuple[str, list[str]] | None:
     if disk.full or disk.full_in is not None or disk.refusals or f"/{node.name}/{FILE}" not in disk.files:
         return None
     with contextlib.closing(Store(Path(f"/{node.name}"), vfs=NAME)) as store:
-        store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # Else what counts is in the log.
+        store.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)  # Otherwise the valid pages are in the log.
         rows = store.db.execute(
             "select topic.name, body, checksum from batch join log on log.id = batch.key >> ?"
             " join topic on topic.id = topic where body is not null and log.state = 'held'",
@@ -36,8 +36,8 @@ def flip(node: ServerNode, random: Random) -> tuple[str, list[str]] | None:
     file = node.host.disk.files.get(f"/{node.name}/{FILE}")
     random.shuffle(rows)
     for topic, body, checksum in rows[:20]:
-        # A batch that is damaged already may read as another one, whose bytes are whole elsewhere in the file; and a
-        # second copy of the bytes may be one that is not in use any more.
+        # A damaged batch may look like another one, whose bytes are complete elsewhere in the file. A second copy of
+        # the bytes may be an unused one.
         if file is not None and crc32(body) == checksum and file.data.count(body) == 1:
             file.data[file.data.find(body) + len(body) - 1] ^= 1
             return topic, [one.decode() for one in decode_batch(body)]

@@ -1,9 +1,9 @@
-"""The virtual disk: files in memory under SQLite, which lose or tear what was not synced.
+"""The virtual disk: files in memory under SQLite, which lose or tear unsynced writes.
 
-Every host has a `Disk`. A file knows which of its writes came after its last sync. A process that is killed leaves all
-it wrote; a power cut takes back what was not synced, all of it, any part of it, or a part of a single write (a tear),
-as the kernel may have brought any page to the disk and not another. A disk can be full, fail once, and a process can be
-killed at its n-th access from now, which is how a crash gets into the middle of a commit.
+Every host has a `Disk`. A file knows its writes since its last sync. A killed process leaves all its writes. A power
+cut undoes unsynced writes: all of them, any of them, or a part of a single write (a tear). The kernel may have written
+any page to the disk and not another. A disk can be full or fail once. A process can be killed at its n-th access from
+now, so that a crash hits the middle of a commit.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class File:
         self.linked = True
 
     def cut(self, random: Random) -> None:
-        """Power goes: of what was not synced nothing, all or any part is there."""
+        """The power goes: none, all or any part of the unsynced writes remains."""
         if not self.undo:
             return
         undo, self.undo = self.undo, []
@@ -82,7 +82,7 @@ class File:
                 del self.data[offset:]
                 continue
             low, high = 0, len(data)
-            if random.random() < 0.2:  # torn
+            if random.random() < 0.2:  # a tear
                 tear = SECTOR * random.randrange(0, len(data) // SECTOR + 1)
                 low, high = (0, tear) if random.random() < 0.5 else (tear, high)
             if len(self.data) < offset + low:
@@ -95,14 +95,14 @@ class Disk:
     """The files of one host.
 
     Attributes:
-        kill_in: the process is killed at so many accesses from now; None: not.
-        fail_in: an access fails so many from now; None: none.
+        kill_in: number of accesses until the process is killed; None: never.
+        fail_in: number of accesses until one fails; None: never.
         full: whether writes that make a file longer fail.
-        full_in: it is full so many writes from now; None: not.
-        refusals: how many of them fail, though there is space again at once.
-        keeps_reserve: whether the reserve beside a store is space that it has when the disk is full.
-        reserved: whether that space is taken; spare: whether it is given to the store, until it is taken again.
-        troubled: whether any access of the process that runs now has failed; broken: for another reason than space.
+        full_in: number of writes until the disk is full; None: never.
+        refusals: number of writes that fail, though there is space again at once.
+        keeps_reserve: whether the reserve beside a store is space on a full disk.
+        reserved: whether that space is taken; spare: whether the store has it, until it is taken again.
+        troubled: whether any access of the running process has failed; broken: for another reason than space.
         ignores_syncs: a deliberate breakage: syncs do nothing.
     """
 
@@ -118,8 +118,7 @@ class Disk:
         self.epoch = 0
         self.syncs = 0
         self._names: list[tuple[str, dict[str, File | None]]] = []
-        """What was done to names since their directory was synced, by plain files: the directory, and what was there
-        before under each name."""
+        """Changes of names by plain files since the sync of their directory: the directory, and each earlier file."""
 
     def end_process(self) -> None:
         """Handles that are open now are dead: nothing is written through them any more."""
@@ -148,7 +147,7 @@ class Disk:
         self._names = [one for one in self._names if one[0] != directory]
 
     def _cut_names(self, random: Random) -> None:
-        """Of what was done to names the first so many are there."""
+        """Keep the first so many of the changes of names."""
         names, self._names = self._names, []
         for _, before in reversed(names[random.randrange(len(names) + 1) :] if names else []):
             for name, file in before.items():
@@ -178,7 +177,7 @@ class Disk:
             file.data, file.linked = bytearray(data), True
 
     def explains(self, error: BaseException | None) -> bool:
-        """Whether an error may come of what this disk did to the process that runs: damage never does."""
+        """Whether an error may follow from the faults of this disk during the running process: damage never does."""
         damage = StoreDamaged | StoreNewer | StoreInUse
         return self.troubled and isinstance(error, StorageError | apsw.Error) and not isinstance(error, damage)
 
@@ -208,7 +207,7 @@ class Disk:
 
     @property
     def is_full(self) -> bool:
-        """Whether there is no space but what is reserved."""
+        """Whether there is no space except the reserve."""
         return self.full and not self.spare
 
     def fill(self) -> None:
@@ -338,10 +337,10 @@ def _leave_log(db: apsw.Connection) -> None:
 
 @contextmanager
 def untidy() -> Iterator[None]:
-    """A process that is gone does not tidy up: its connections are closed as they are.
+    """A dead process does not clean up: its connections are closed as they are.
 
-    One that was killed in the midst of making its store has a rollback journal open, which SQLite would sync when the
-    connection is collected. The dead disk refuses that as it does all else, and nobody is left to be told.
+    A process killed during the creation of its store has an open rollback journal, which SQLite would sync at the
+    collection of the connection. The dead disk refuses every access.
     """
     apsw.connection_hooks.append(_leave_log)
     before = sys.unraisablehook

@@ -1,4 +1,7 @@
-"""What one run is like: how many of everybody, which faults and how often. All of it is drawn from the seed."""
+"""The parameters of one run: the number of processes, the faults and their rates.
+
+All of them are drawn from the seed.
+"""
 
 from __future__ import annotations
 
@@ -15,19 +18,19 @@ PAIR_FAULTS = (
     "kill primary", "part members", "one way members", "pause primary", "both", "voters", "switch", "replace",
     "old copy",
 )  # fmt: skip
-"""What strikes pairs only, beside all that strikes any server."""
+"""The faults of pairs only, beside the faults of any server."""
 
 PAIR_MOMENTS = ("part joiner", "hold accepts", "lose voter")
-"""What strikes pairs, and waits for its moment."""
+"""The faults of pairs that wait for their moment."""
 
 MOMENTS = ("full start", "turn receiver", "kill maker", "close midway", "cancel", "unheard", "reopen")
-"""What waits for its moment (`tests.simulation.faults.moments`)."""
+"""The faults that wait for their moment (`tests.simulation.faults.moments`)."""
 
 PAIRED = 0.6
 """How many runs have pairs."""
 
 DUELS = 0.25
-"""How many of these are small ones of one pair that is struck all the time."""
+"""The share of small runs with one pair under constant faults."""
 
 
 @dataclass
@@ -36,21 +39,21 @@ class Fate:
 
     Attributes:
         seconds: of the phase with faults.
-        delay, late_seconds: of messages, at most; loss, late, reorder, duplicate: how many of them.
-        turn: seconds that a process's turn takes, at most.
+        delay, late_seconds: of messages, at most; loss, late, reorder, duplicate: share of them.
+        turn: seconds of a process's turn, at most.
         sinks, ranges: processes that write batches, and that read ranges; talkers: Messengers that talk to others.
-        faults: how many of each kind a second.
-        tight: limits in bytes that are reached.
+        faults: number of each kind a second.
+        tight: limits in bytes are reached.
         skew: bound on the difference of two servers' clocks.
-        pairs: servers that have two members, the first ones; witness: whether there is a proxy that only votes.
-        scarce: tables and looks so small that a run reaches their limits.
-        attempts: that a client's handler has at a message.
+        pairs: number of servers with two members, the first ones; witness: whether there is a proxy that only votes.
+        scarce: tables and looks are so small that a run reaches their limits.
+        attempts: of a client's handler at a message.
         callers: clients that call a service, which has a worker then.
-        bursts: how many of a client's puts are followed by others at once, so that they wait together.
-        configurers: operators that change settings of topics; drops: whether unacknowledged messages may be dropped.
-        iterates: clients take by iterations, in the midst of which another thread subscribes again.
-        older: servers of a release that knows neither trains nor the second form of chunks and entries; older_members:
-            as many of the members of each pair; upgrades: whether one is upgraded when it is started again.
+        bursts: share of a client's puts with others at once after them, so that they wait together.
+        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
+        iterates: clients take by iterations, during which another thread subscribes again.
+        older: servers of a release without trains and without the second form of chunks and entries; older_members: as
+            many of the members of each pair; upgrades: whether one is upgraded at its next start.
     """
 
     servers: int = 2
@@ -102,7 +105,7 @@ def draw(random: Random) -> Fate:
     _thin_out(fate, random)
     if fate.talkers:
         fate.faults["kill endpoint"] = 0.5
-    state = random.getstate()  # Drawn beside the others, so that runs without this fault stay what they were.
+    state = random.getstate()  # Drawn separately, so that runs without this fault stay the same.
     if random.random() < 0.2:
         fate.faults["lose routes"] = random.choice((0.1, 0.3, 1.0))
     if random.random() < 0.15:
@@ -152,7 +155,7 @@ def _focus(fate: Fate, random: Random) -> None:
 
 
 def _thin_out(fate: Fate, random: Random) -> None:
-    """Have less of what would leave little to see or to demand."""
+    """Reduce the faults that would leave little to observe or to demand."""
     if "move" in fate.faults:
         fate.faults["move"] *= random.choice((0.5, 1.0, 4.0))
     for fault in ("empty", "copy", "clock", "full", "fail", "twin", "outage", "drain", "abandon", "put back"):
@@ -167,12 +170,12 @@ def _thin_out(fate: Fate, random: Random) -> None:
     fate.tight = random.random() < 0.12
     if random.random() < 0.6:
         fate.faults.pop("flip", None)
-    if fate.tight or "flip" in fate.faults:  # What a reader of ranges misses, it refuses to go on without.
+    if fate.tight or "flip" in fate.faults:  # A reader of ranges refuses to continue without its missing records.
         fate.ranges = 0
 
 
 def pair(fate: Fate, seed: int) -> Fate:
-    """Have some servers be pairs, in more than half of all runs; drawn apart, so that the others stay what they were.
+    """Make some servers pairs, in more than half of all runs; drawn separately, so that the other runs stay the same.
 
     Args:
         fate: of a run without pairs.
@@ -196,7 +199,7 @@ def pair(fate: Fate, seed: int) -> Fate:
 
 
 def duels(fate: Fate, seed: int) -> Fate:
-    """Have some of the runs with pairs be small ones, of one pair that is struck all the time.
+    """Make some of the runs with pairs small ones, of one pair under constant faults.
 
     Args:
         fate: of a run with pairs, or without.
@@ -233,7 +236,7 @@ def moments(fate: Fate, seed: int) -> Fate:
     fate.scarce = random.random() < 0.3
     if "close midway" in fate.faults:
         fate.attempts = random.choice((4, 1))
-    if random.random() < 0.2:  # Drawn last, so that runs without it stay what they were.
+    if random.random() < 0.2:  # Drawn last, so that runs without it stay the same.
         fate.faults["unheard"] = busy * random.choice((0.3, 1.0, 2.0))
     if random.random() < 0.2:
         fate.faults["reopen"] = busy * random.choice((0.3, 1.0, 2.0))
@@ -285,7 +288,7 @@ def forms(fate: Fate, seed: int) -> Fate:
 
 
 def complete(fate: Fate, seed: int) -> Fate:
-    """All of a run that is drawn apart, on what `draw` gave."""
+    """Add all parts of a run that are drawn separately to the result of `draw`."""
     return forms(continuing(trains(moments(duels(pair(fate, seed), seed), seed), seed), seed), seed)
 
 

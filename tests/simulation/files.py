@@ -1,9 +1,9 @@
-"""Plain files on the virtual disk: what of `os` and of paths the shipped code calls that writes files by itself.
+"""Plain files on the virtual disk: the parts of `os` and of paths that the shipped code calls to write files itself.
 
-Members of a pair keep a stream of entries, a copy under way and a small file of their own beside the store. Their code
-runs as it ships; within a run the modules' `os` is `SimulatedOs`, and their directory a `DiskPath`. A file's bytes are
-as safe as its last fsync, its name as the last fsync of its directory: new names, renamings and removals since then are
-there after a power cut up to any of them, in their order.
+Members of a pair keep a stream of entries, a copy under way and a small local file beside the store. Their code runs as
+shipped. Within a run the modules' `os` is `SimulatedOs`, and their directory is a `DiskPath`. A file's bytes are as
+safe as its last fsync, and its name as the last fsync of its directory. After a power cut the later creations,
+renamings and removals exist up to any of them, in their order.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.simulation.disk import NAME, Disk, File, Killed, disks
 
 @contextmanager
 def _system(disk: Disk) -> Iterator[None]:
-    """What the disk raises, as the operating system says it."""
+    """Translate the disk's errors to those of the operating system."""
     try:
         yield
     except apsw.FullError:
@@ -61,7 +61,7 @@ class SimulatedOs:
         self._next = 1000
 
     def forget(self) -> None:
-        """Close what processes left open that were killed."""
+        """Close the open files of killed processes."""
         self._open.clear()
 
     def access(self, path: object, mode: int) -> bool:

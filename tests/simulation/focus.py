@@ -1,6 +1,6 @@
-"""Small runs for rules of which the whole mix shows a breakage too seldom: what it takes comes about in each of them.
+"""Small runs for rules whose breakage the full mix shows too seldom: each of them produces the needed situation.
 
-Most of all runs have servers of two members, or faults that have nothing to do with who owns a topic.
+Most of all runs have servers of two members, or faults unrelated to the ownership of topics.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tests.simulation.fate import Fate
 
 
 def _faults(random: Random, *, some: dict[str, float], **always: float) -> dict[str, float]:
-    """What always strikes, and half of the others."""
+    """The given faults, and half of the others."""
     return always | {name: rate for name, rate in some.items() if random.random() < 0.5}
 
 
@@ -44,7 +44,7 @@ def announced(seed: int) -> Fate:
 
 
 def split(seed: int) -> Fate:
-    """One topic that two servers begin, and readers of ranges who subscribe while both have it."""
+    """One topic that two servers begin, and readers of ranges that subscribe while both have it."""
     random = Random(f"split {seed}")
     return Fate(
         servers=2,
@@ -71,7 +71,7 @@ def split(seed: int) -> Fate:
 
 
 def given(seed: int) -> Fate:
-    """Topics that are given to others by way of the one proxy, which may not hear of it."""
+    """Topics given to other servers through the one proxy, which may miss that."""
     random = Random(f"given {seed}")
     return Fate(
         servers=random.choice((2, 3)),
@@ -94,7 +94,7 @@ def given(seed: int) -> Fate:
 
 
 def unheard(seed: int) -> Fate:
-    """Topics that are begun where what their server says of them gets lost."""
+    """New topics whose announcements are lost."""
     random = Random(f"unheard {seed}")
     return Fate(
         servers=2,
@@ -139,7 +139,7 @@ def thirds(seed: int) -> Fate:
 
 
 def redeployed(seed: int) -> Fate:
-    """Clients whose directories vanish or are two at once, of servers that are killed and give topics to each other."""
+    """Clients whose directories vanish or exist twice, of servers that are killed and give topics to each other."""
     random = Random(f"redeployed {seed}")
     pairs = random.choice((0, 1))
     switches = {"switch": 0.7} if pairs else {}
@@ -163,7 +163,7 @@ def redeployed(seed: int) -> Fate:
 
 
 def redeployed_split(seed: int) -> Fate:
-    """The same where servers do not hear each other for a while, so that both have a topic."""
+    """The same with servers that do not hear each other for a while, so that both have a topic."""
     random = Random(f"redeployed split {seed}")
     return Fate(
         servers=2,

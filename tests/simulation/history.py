@@ -1,16 +1,16 @@
-"""What the applications did and saw, and the judgement on it, from the guarantees alone.
+"""The acts and observations of the applications, and the judgement on them, from the guarantees alone.
 
-    1   an acknowledged put reaches everybody who was subscribed before it was put
-    2   nothing reaches a subscriber twice; of a client that has had several directories: nothing without the mark
-    3   a put that is in doubt reaches all of them or none; one that was discarded, or whose row a power cut took, some
-    4   a publisher's messages arrive in the order it put them, from directory to directory too, the marked ones aside
-    5   within one log everybody sees one order, for as long as it stays subscribed
-    6   what was put long before a subscription does not reach it, and who unsubscribed is left alone
-    7   nothing arrives that nobody put, or on another topic; a sink's batch is published once, all of it
-    8   the puts of a transaction, and its rows, happen all or not at all; what a handler puts, exactly with its message
-    9   what operators gave up is told to each subscriber, once, and once more to a process that was started since;
+    1   an acknowledged put reaches every earlier subscriber
+    2   no message reaches a subscriber twice; of a client with several directories: no message without the mark
+    3   a put in doubt reaches all of them or none; a discarded one, or one whose row a power cut took, reaches some
+    4   a publisher's messages arrive in the order of its puts, from directory to directory too, except the marked ones
+    5   within one log all subscribers see one order, for as long as they stay subscribed
+    6   a put from long before a subscription does not reach it, and an unsubscribed client gets no messages
+    7   no message arrives without a put, or on another topic; a sink's batch is published once, all of it
+    8   the puts of a transaction, and its rows, happen all or not at all; a handler's put, exactly with its message
+    9   losses by operators are reported to each subscriber, once, and once more to a process that was started since;
         nothing else is ever lost
-    10  a message that was put after a subscribe was answered comes to that directory without the mark
+    10  a put after an answered subscribe comes to that directory without the mark
 
 The checks know nothing of logs' joins, counters or positions; only 5 takes message IDs apart.
 """
@@ -26,16 +26,16 @@ ASKED, KEPT, ACKED, EXCUSED, ABORTED = "asked", "kept", "acked", "excused", "abo
 
 @dataclass(slots=True, eq=False)
 class Put:
-    """One message that somebody put.
+    """One message of a put.
 
     Attributes:
         source: client, life of its directory and thread; order holds within it.
-        state: asked (in doubt, and whether it was written at all), kept (in doubt, and written), acked; excused:
-            anything may become of it; aborted: it must not be seen.
+        state: asked (in doubt, maybe not even written), kept (in doubt, and written), acked; excused: any outcome is
+            allowed; aborted: it must not be seen.
         group: of a transaction.
-        follows: what a handler handled when it put this.
-        acked_at: when it was known to be acknowledged; None: it is not.
-        counter: what its caller was told, which is what subscribers see; 0: nothing.
+        follows: the message in the handler that put this one.
+        acked_at: time of the known acknowledgement; None: none.
+        counter: the counter that the caller got, which subscribers see; 0: none.
     """
 
     body: str
@@ -73,20 +73,21 @@ class Reading:
     """A subscriber's topic.
 
     Attributes:
-        asked: when the present subscription was asked for; confirmed: when that call returned. None: there is none.
-        parts: what was received; within one part nothing comes twice, and order holds.
-        lost: places from which on it was told that records are lost, and in which of its lives.
-        handled: what stands in the application's own table, which handlers write.
-        excused: messages that a kill inside `get`, or of an iteration, may have taken.
+        asked: time of the request for the present subscription; confirmed: time of the return of that call. None: there
+            is none.
+        parts: received messages; within one part no message comes twice, and order holds.
+        lost: positions from which on a loss was reported, and the life in which it was.
+        handled: rows of the application's own table, which handlers write.
+        excused: number of messages that a kill inside `get`, or of an iteration, may have taken.
         shared: a copy of the subscriber takes some of them.
-        line: number of the subscription, which goes on from directory to directory until it begins at the end.
-        began: when each line was asked for.
-        directory: number of the client's directory, of those that it lost.
-        settled: when this directory was told last that it is subscribed; None while it asks.
-        unsure: whether it is open if the subscription was made, or left.
-        open_since: when the earliest subscription was asked for that may still be on; None: there is none.
-        promised: when a directory that is lost was told that it is subscribed: since then nothing may be lost.
-        carries: how the next directory goes on: with the "line", "either" way where that was open, "": in neither.
+        line: number of the subscription, which continues from directory to directory until it begins at the end.
+        began: time of the request for each line.
+        directory: number of the client's directory, of the lost ones.
+        settled: time of the last confirmation to this directory; None while it asks.
+        unsure: whether it is unknown if the subscription was made, or left.
+        open_since: time of the request for the earliest subscription that may still be active; None: there is none.
+        promised: time of the confirmation to a lost directory: since then no message may be lost.
+        carries: how the next directory continues: with the "line", "either" way if that was unknown, "": in neither.
     """
 
     client: str
@@ -116,7 +117,7 @@ class Reading:
         self.promised, self.unsure, self.carries = None, True, ""
 
     def lose_directory(self, *, strict: bool) -> None:
-        """An empty directory goes on under the client's ID; `strict`: what is promised then can be demanded."""
+        """An empty directory continues under the client's ID; `strict`: the promises for that case can be demanded."""
         if self.wanted and not self.unsure:
             self.promised = self.confirmed if self.confirmed is not None else self.promised
             self.carries = "line"
@@ -135,7 +136,7 @@ class Reading:
         yield self.handled
 
     def begin_part(self, *, emptied: bool = False) -> None:
-        """What was got so far may come again; what handlers wrote too, where their table is another one from now on."""
+        """Earlier messages may come again; also the ones of handlers, if their table is another one from now on."""
         self.parts.append([])
         if emptied:
             self.parts.insert(-1, self.handled)
@@ -189,13 +190,13 @@ class History:
             self.readings[key] = Reading(client, topic, by_get)
         return self.readings[key]
 
-    # What operators gave up
+    # Losses by operators
 
     def give_up(self, topic: str, until: float, *, but: Collection[str] = (), losses: int = 0) -> None:
-        """Anything may become of what was put to a topic before a time, but for these; readers may be told so often.
+        """Allow any outcome of puts to a topic before a time, except some; readers may get this number of reports.
 
         Args:
-            until: infinity for something that is under way; said again with the time when it is over.
+            until: infinity for an act under way; called again with the time at its end.
         """
         spans = self.given_up.setdefault(topic, [])
         if spans and spans[-1][0] == float("inf"):
@@ -204,7 +205,7 @@ class History:
         self.losses[topic] = self.losses.get(topic, 0) + losses
 
     def tell(self, client: str, topic: str, place: str, life: int) -> bool:
-        """A reader is told in one of its processes that something is lost; whether that may be."""
+        """A reader gets a report of a loss in one of its processes; judges whether that is allowed."""
         before = self._told.get((client, topic, place))
         self._told[client, topic, place] = life
         if before is not None and before != life:
@@ -281,13 +282,13 @@ class History:
                 )
 
     def _judge_directories(self, reading: Reading) -> None:
-        """What came without the mark: to one directory of a line only, and in order from one to the next."""
+        """Unmarked messages must go to one directory of a line only, and in order from one to the next."""
         who = f"{reading.client} on {reading.topic}"
         known: dict[tuple[int, str], int] = {}
         newest: dict[tuple[int, tuple[str, int, str]], dict[int, int]] = {}
         found = [(seen, self.puts[seen.body]) for part in reading.all() for seen in part if seen.body in self.puts]
         for seen, put in found:
-            # What was put before a line began may come again by a merge, within the bound on clocks.
+            # A put from before the beginning of a line may come again by a merge, within the bound on clocks.
             if seen.line < 0 or put.invoked < reading.began.get(seen.line, 0.0) + 2 * self.skew:
                 continue
             last = newest.setdefault((seen.line, put.source), {})
@@ -301,13 +302,13 @@ class History:
                 self.violate(f"{who} got {seen.body} after one that was put later and came to a directory that is lost")
 
     def check_mark(self, reading: Reading, body: str, settled: float | None) -> None:
-        """A marked message came to a directory that was told then that it is subscribed."""
+        """A marked message came to a directory with a confirmed subscription."""
         put = self.puts.get(body)
         if put is not None and settled is not None and put.invoked > settled:
             self.violate(f"{reading.client} on {reading.topic} got {body} with a mark, put after it was subscribed")
 
     def _judge_handled(self) -> None:
-        """What a handler put happens exactly if what it handled is recorded: by the last time that it did."""
+        """The put of a handler happens exactly if the handled message is recorded: by its last attempt."""
         following = [put for put in self.puts.values() if put.follows is not None and put.state != EXCUSED]
         last = {put.follows: put for put in sorted(following, key=lambda put: put.index)}
         for put in following:
@@ -350,7 +351,7 @@ class History:
                     missing.setdefault((reading.client, reading.topic), []).append(put)
         for (client, topic), puts in missing.items():
             reading = self.readings[client, topic]
-            # It was told of what is damaged, and of nothing else.
+            # The loss report names exactly the damaged messages.
             damaged = self.damaged.get(topic, set()) if reading.lost else set()
             if topic in self.dropping and reading.lost:
                 damaged = {put.body for put in puts}

@@ -1,4 +1,4 @@
-"""The judgement on one run: what is open still when nothing strikes any more, and what was found in the end."""
+"""The judgement on one run: the open work after the end of the faults, and the violations found at the end."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Judgement:
     def __init__(self, cast: Cast, pairs: Pairs) -> None:
         self.cast, self.pairs, self.history = cast, pairs, cast.history
 
-    # What is open
+    # Open work
 
     def open_end(self) -> str:
-        """What has not settled, "" where all has."""
+        """The unsettled parts, "" if there are none."""
         for node in self.cast.nodes:
             if not node.alive:
                 return f"{node.name} does not run"
@@ -39,14 +39,14 @@ class Judgement:
         return ""
 
     def _open_users(self) -> str:
-        """Who publishes has flushed, and who reads has all that is there."""
+        """Publishers have flushed, and readers have all messages."""
         cast = self.cast
         for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *cast.configurers):
             if what := party.settled():
                 return what
         return ""
 
-    # What was found
+    # Violations
 
     def judge(self) -> list[str]:
         """End the clients, and say all that was found in the whole run."""
@@ -75,7 +75,7 @@ class Judgement:
             self.history.violate(line)
 
     def _check_left(self, application: Application) -> None:
-        """Who has unsubscribed is subscribed nowhere."""
+        """A client that unsubscribed is subscribed nowhere."""
         for server in self.cast.servers:
             for topic in server.core.state.topics.values():
                 subscription = topic.subscriptions.get(application.name)
@@ -87,6 +87,6 @@ class Judgement:
                     and subscription is not None
                     and subscription.on
                     and not (application.program.life or application.program.replicas)
-                    and topic.name not in self.history.given_up  # Where it left may be what was given up.
+                    and topic.name not in self.history.given_up  # It may have left an abandoned part.
                 ):
                     self.history.violate(f"{application.name} left {topic.name}, and is subscribed at {server.name}")

@@ -56,7 +56,10 @@ SCARCE = (
     (pubsub.server.topic.delivery, "BATCHES_MAX", 1),
     (pubsub.server.upkeep.staging, "PIECES_MAX", 10),
 )
-"""Limits that runs with `scarce` reach. The only place for what arrives is free again within the time to settle."""
+"""Limits that runs with `scarce` reach.
+
+The only place for an arriving topic is free again within the time to settle.
+"""
 
 
 class Seeded:

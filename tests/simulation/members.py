@@ -1,7 +1,7 @@
 """A server with two members in the simulated world: the shipped process in both, on simulated sockets and disks.
 
-`MemberNode` is one member's process, on a host of its own. `Paired` is the server that the two of them are, for whoever
-asks for a server of the cast: what it holds is what its primary has in memory.
+`MemberNode` is one member's process, on its own host. `Paired` is the server of the two, for callers that ask the cast
+for a server: its content is the memory of its primary.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class MemberNode(ServerNode):
 
     @property
     def pair(self) -> Pair | None:
-        """What makes it one of two; None while it does not run, or is alone."""
+        """The state of one of two members; None while it does not run, or is alone."""
         return self.process.pair if self.alive and self.life else None
 
     @property
@@ -85,7 +85,7 @@ class MemberNode(ServerNode):
 
     @property
     def core(self) -> ServerCore:  # type: ignore[override]
-        """Of who serves, or served last."""
+        """Of the present or last primary."""
         if self.served is None:
             raise AttributeError("core")
         return self.served
@@ -153,7 +153,7 @@ class Member(ServerProcess):
 
     @property
     def pair(self) -> Pair | None:
-        """What makes it one of two."""
+        """The state of one of two members."""
         return self._pair
 
     @property
@@ -171,7 +171,7 @@ class Member(ServerProcess):
         """Of a server that serves."""
         return self._loop
 
-    # What is otherwise in this world
+    # The parts that differ in this world
 
     def _watch_listener(self) -> None:
         pass
@@ -191,7 +191,7 @@ class Member(ServerProcess):
 
 
 class MemberGroupCommit(SteppedGroupCommit):
-    """What is said is written down, with the time at which it was computed."""
+    """Records each answer with the time at which it was computed."""
 
     def __init__(self, node: MemberNode, *arguments: Any) -> None:
         super().__init__(node, *arguments)
@@ -213,7 +213,7 @@ class MemberGroupCommit(SteppedGroupCommit):
 
 
 class Checkpoints:
-    """What the thread that checkpoints does meanwhile; not while a copy reads the store, whom SQLite would spare."""
+    """The work of the checkpoint thread meanwhile; not while a copy reads the store, which SQLite would spare."""
 
     def __init__(self, node: MemberNode, store: Store, lock: Turns) -> None:
         self._node, self._store = node, store
@@ -254,7 +254,7 @@ class Paired:
 
     @property
     def active(self) -> MemberNode:
-        """Who serves; of two that believe it the one with the higher term, and where nobody does who did last."""
+        """The primary; of two that believe to be it, the one with the higher term; without one, the last one."""
         serving = [member for member in self.members if member.serves]
         if serving:
             self.last = max(serving, key=lambda member: member.core.state.incarnation)
@@ -267,22 +267,22 @@ class Paired:
 
     @property
     def core(self) -> ServerCore:
-        """Of who serves."""
+        """Of the primary."""
         return self.active.core
 
     @property
     def host(self) -> Host:
-        """Of who serves."""
+        """Of the primary."""
         return self.active.host
 
     @property
     def address(self) -> str:
-        """Of who serves."""
+        """Of the primary."""
         return self.active.address
 
     @property
     def settings(self) -> Any:
-        """Of who serves."""
+        """Of the primary."""
         return self.active.settings
 
     @property
@@ -297,12 +297,12 @@ class Paired:
 
     @property
     def found(self) -> list[str]:
-        """What was otherwise in memory than in the store."""
+        """The differences between memory and store."""
         return [line for member in self.members for line in member.found]
 
     @property
     def totals(self) -> Counter[str]:
-        """What all processes counted that have ended."""
+        """The counts of all ended processes."""
         return self.members[0].totals + self.members[1].totals
 
     def end(self, how: str) -> None:
@@ -311,11 +311,11 @@ class Paired:
             member.end(how)
 
     def pause(self, seconds: float) -> None:
-        """Who serves is paused."""
+        """The primary is paused."""
         self.active.pause(seconds)
 
     def compare(self) -> None:
-        """See that the store has what is in memory."""
+        """Check that the store equals the memory."""
         for member in self.members:
             member.compare()
 

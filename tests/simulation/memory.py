@@ -1,7 +1,7 @@
-"""A server's memory against its store: what a new process would load from the disk is what this one has in memory.
+"""A server's memory against its store: its memory must equal the state that a new process would load from the disk.
 
-The comparison walks both cores, attribute by attribute, and knows no field by itself: whatever a core comes to have is
-compared, unless it is named here as one that is in memory only, with the reason why that is so.
+The comparison walks both cores, attribute by attribute, and knows no field by name. It compares each attribute of a
+core, except the ones named here as only in memory, with the reason for that.
 """
 
 from __future__ import annotations
@@ -164,9 +164,9 @@ def _attributes(value: Any) -> list[str]:
 
 
 def check(node: ServerNode, of: ServerNode | None = None) -> list[str]:
-    """What a running server has otherwise in memory than a new process would load from its disk, in a few lines.
+    """The differences between a running server's memory and the state that a new process would load, in a few lines.
 
-    To be called between two turns. Acknowledgements that wait for a commit to ride on are left out.
+    Call it between two turns. Acknowledgements that wait for the next commit are omitted.
 
     Args:
         of: the other member of the same server, whose disk is compared instead of its own.
@@ -214,7 +214,7 @@ def _at_least(core: Any, fresh: Any) -> Iterator[str]:
 
 
 def _stored_for_moves(core: Any, store: Store) -> Iterator[str]:
-    """What is stored and nobody's is being received, or will be deleted; and nothing else is."""
+    """A stored row without a topic is being received, or will be deleted; and no other row is."""
     incoming = core.moves.receiving.incoming.values()
     arriving = {number for one in incoming for number in one.opened}
     for number in store.discarded():

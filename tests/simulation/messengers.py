@@ -1,7 +1,7 @@
-"""Messengers by themselves, on the simulated network: endpoints of an ordinary loop, and those who talk to them.
+"""Messengers by themselves, on the simulated network: endpoints of an ordinary loop, and the ones that talk to them.
 
-The service's own endpoints are idempotent, so its traffic says little about what a Messenger promises others: a request
-is answered, once; a one-way message is handled, once by each process that is there to handle it.
+The service's own endpoints are idempotent, so its traffic shows little of a Messenger's other promises: a request is
+answered once, and a one-way message is handled once by each process that is there to handle it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Talker(Process):
         else:
             self._endpoint = self.core.opened(self.address, self._handle)
 
-    # Those who talk
+    # The talking Messengers
 
     def _talk(self, life: int) -> None:
         if life != self.life or not self.alive or self.finishing:
@@ -84,7 +84,7 @@ class Talker(Process):
             self.history.violate(f"{self.name} was given {text} twice")
         self.handled.add(text)
         if kind == "ask":
-            # What takes its time may find its process killed.
+            # A slow handler may find its process killed.
             self.world.after(0.3 * self.world.random.random(), self._finish, self.life, request, text)
 
     def _finish(self, life: int, request: Any, text: str) -> None:
@@ -128,10 +128,10 @@ class Talker(Process):
         return float("inf") if due is None else due
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The open work, "" if there is none."""
         for text, answers in self.waiting.items():
             if not answers:
                 return f"{self.name} was not answered {text}"
-        # An endpoint may wait for one who is gone.
+        # An endpoint may wait for a gone peer.
         waiting = self.core.pending.count if self.others else 0
         return f"{self.name} waits for {waiting} acknowledgements" if waiting else ""

@@ -1,7 +1,7 @@
 """A long run on one commit: a file keeps its progress, and docs/reference/simulation-runs.md shows its table.
 
-What is done of a commit is kept under `build/simulation/`, and written anew all the time: whatever ends such a run, it
-goes on from there. A tree with changes that are not committed is no commit: its figures are kept by nobody.
+The progress of a commit is kept under `build/simulation/`, and written again all the time: an interrupted run continues
+from there. A tree with uncommitted changes is no commit: its figures are not kept.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Range:
 
     Attributes:
         busy: seconds of a core; wall: on the clock.
-        found: what was objected to, by seed.
+        found: the violations, by seed.
     """
 
     first: int
@@ -76,7 +76,7 @@ class Night:
 
     @property
     def next_seed(self) -> int | None:
-        """The first seed behind what was run, None where nothing was."""
+        """The first seed behind the finished ones, None if there are none."""
         return max((part.first + part.seeds for part in self.ranges), default=None)
 
     def begin(self, first: int) -> Range:
@@ -87,7 +87,7 @@ class Night:
         return self.ranges[-1]
 
     def save(self) -> None:
-        """Write down what was done, unless it is of no commit."""
+        """Write the progress down, unless it belongs to no commit."""
         if self.dirty:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,14 +101,14 @@ class Night:
         return [name for name in SITUATIONS if not counters[name]]
 
     def found(self) -> dict[int, list[str]]:
-        """What was objected to, by seed."""
+        """The violations, by seed."""
         return {seed: violations for part in self.ranges for seed, violations in part.found.items()}
 
     def _counters(self) -> Counter[str]:
         return sum((part.counters for part in self.ranges), Counter())
 
     def tables(self) -> str:
-        """What was done, as docs/reference/simulation-runs.md shows it."""
+        """The progress, as docs/reference/simulation-runs.md shows it."""
         counters, found = self._counters(), self.found()
         dirty = ", with changes that are not committed" if self.dirty else ""
         lines = [f"Commit `{self.commit[:12]}`{dirty}.", ""]

@@ -38,9 +38,9 @@ WAL_PAGES = 60
 MORE = int(zmq.SNDMORE)
 """As a number: an enumeration's member costs ten times as much."""
 SECOND = (b"\x94", b"\x92")
-"""What an entry and a chunk of the second form begin with."""
+"""The first byte of an entry and of a chunk in the second form."""
 _FORMED = {b"ENTRY ": "entries", b"TRANSFER ": "chunks"}
-"""The messages that carry bytes of either form, and what these are."""
+"""The messages that carry bytes of either form, and the kind of these bytes."""
 _FORM = re.compile(rb" form=2(?= )")
 _HEAD_BYTES = 120
 TIGHT: dict[str, Any] = {"answer_bytes_max": 60, "backlog_bytes_max": 1500, "history_bytes_max": 300}
@@ -93,7 +93,7 @@ class ServerNode(Process):
         self.group_commit: GroupCommit
         self.kill_at_step = ""
         self.found: list[str] = []
-        """What was otherwise in memory than in the store."""
+        """The differences between memory and store."""
         self.older = False
         """Whether it is of a release that knows neither trains nor the second form of chunks and entries."""
         self.unheard = False
@@ -101,7 +101,7 @@ class ServerNode(Process):
         self._turning = False
         self._opened: File | None = None
         self.totals: Counter[str] = Counter()
-        """What the processes that have ended counted, and what was answered."""
+        """The counts of the ended processes, and of their answers."""
 
     def begin(self) -> None:
         host = self.host
@@ -135,7 +135,7 @@ class ServerNode(Process):
             raise Killed
 
     def _check(self) -> None:
-        """What the thread that checkpoints does meanwhile, and what the loop asks it."""
+        """The work of the checkpoint thread meanwhile, and the loop's question to it."""
         wal = self.host.disk.files.get(f"/{self.name}/server.db-wal")
         db = self.group_commit.store.db
         if wal is not None and len(wal.data) > WAL_PAGES * 16_400:
@@ -171,7 +171,7 @@ class ServerNode(Process):
         super().end(how)
 
     def compare(self) -> None:
-        """See that the store has what is in memory, as it must between two turns."""
+        """Check that the store equals the memory, as it must between two turns."""
         if self.alive and not self._turning:
             self.found += memory.check(self)
 
@@ -183,12 +183,11 @@ class ServerNode(Process):
         return self.host.disk.files.get(f"/{self.name}/{FILE}")
 
     def has_begun(self) -> bool:
-        """Whether it has a store, beside which it could keep a reserve: a file that was never opened may be no more
-        than the begin of one."""
+        """Whether it has a store with a possible reserve: a file that was never opened may be just begun."""
         return self._opened is not None and self._store_file() is self._opened
 
     def expected(self, error: BaseException) -> bool:
-        # Its ID may be taken by its own earlier life, whose silence is not heard yet.
+        # Its ID may be taken by its own earlier life, which does not count as silent yet.
         disk, full = self.host.disk, isinstance(error, StoreFull | apsw.FullError)
         if full and disk.keeps_reserve and not disk.broken and self.has_begun():
             self.found.append(f"{self.name} ended on a full disk: {type(error).__name__}: {error}")
@@ -201,11 +200,11 @@ class SimulatedSockets:
     def __init__(self, node: ServerNode) -> None:
         self._node = node
         self.waiting: dict[Any, deque[list[bytes | memoryview]]] = {}
-        """What has arrived and is not taken yet, by the socket it came to."""
+        """Arrived and untaken messages, by socket."""
         self._sent = False
 
     def arrived(self) -> Container[Any]:
-        """Take over what has arrived; the sockets that have something."""
+        """Take over arrived messages; returns the sockets that have some."""
         node, waiting = self._node, self.waiting
         batch, node.inbox = node.inbox, []
         for source, *frames in batch:
@@ -267,7 +266,7 @@ class SimulatedSockets:
 
     @staticmethod
     def _as_older(frames: list[Any]) -> list[Any]:
-        """A message as an older release writes and reads it: it does not say, nor hear, which forms are read."""
+        """A message as an older release writes and reads it: without the forms that the sender reads."""
         return [_FORM.sub(b"", bytes(frame)) if len(frame) < 4 * _HEAD_BYTES else frame for frame in frames]
 
     def send(self, sock: Any, frames: list[Any]) -> bool:
@@ -278,7 +277,7 @@ class SimulatedSockets:
         self._sent = True
         network = node.world.network
         if node.unheard and len(frames) > 2 and b"PERIODIC " in bytes(frames[1])[:60]:
-            node.unheard = False  # The connection is reset, and is there again for what follows.
+            node.unheard = False  # The connection is reset, and carries the later messages.
             return True
         if sock is node.address:
             return network.to_dealer(node, frames[0], tuple([bytes(frame) for frame in frames[1:]]))
@@ -341,7 +340,7 @@ class Router:
         return bool(self._rest)
 
     def send(self, frame: Any, flags: int) -> None:
-        """Send a frame; the first one says to whom, and is refused where that one is known to be gone."""
+        """Send a frame; the first one names the target, and is refused if the target is known to be gone."""
         out = self._out
         network = self._node.world.network
         if not out and not network.reaches(frame):

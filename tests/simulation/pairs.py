@@ -1,4 +1,4 @@
-"""Pairs of one run: what proxies and members say of each, and what must be so of it in the end."""
+"""Pairs of one run: the statements of proxies and members about each, and the conditions at the end."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pairs:
         return all(member.pair is None or member.pair.member.proposer.attempt is None for member in pair.members)
 
     def settled_view(self, pair: Paired) -> View | None:
-        """What all proxies say alike, with nothing under way to them; None where they do not."""
+        """The view that all proxies report alike, without messages under way to them; None if they differ."""
         store = pair.store_id()
         rows = [proxy.core.members.registers.rows.get(store) if proxy.alive else None for proxy in self.cast.voters]
         first = rows[0]
@@ -48,10 +48,10 @@ class Pairs:
         return first.view
 
     def may_lose(self, proxy: ProxyNode) -> bool:
-        """Whether a proxy may lose its data: enough others can tell what it had promised, and are a majority.
+        """Whether a proxy may lose its data: enough others can report its promises, and are a majority.
 
-        Of two proxies the other one can tell, but only to a primary that lives until then: else an operator has to
-        promote a member, which nobody does here.
+        The other one of two proxies can report only to a primary that lives until then. Otherwise an operator has to
+        promote a member, which no run does.
         """
         voters = self.cast.voters
         needed = max(len(voters) - (len(voters) // 2 + 1) + 1, len(voters) // 2 + 1)
@@ -64,7 +64,7 @@ class Pairs:
     # In the end
 
     def open_end(self) -> str:
-        """What has not settled, "" where all has."""
+        """The unsettled parts, "" if there are none."""
         for pair in self.cast.pairs:
             serving = [member for member in pair.members if member.serves]
             if len(serving) != 1:
@@ -81,7 +81,7 @@ class Pairs:
         return ""
 
     def differences(self) -> Iterator[str]:
-        """What is otherwise in the stores of two members, when all has settled, or in the memory of who serves."""
+        """The differences between the stores of two settled members, or between them and the primary's memory."""
         damaged = bool(self.cast.history.damaged)
         for pair in self.cast.pairs:
             if pair.alive and not damaged:

@@ -1,7 +1,7 @@
-"""A second directory of a client, opened under its ID on another host while the client goes on: two replicas at once.
+"""A second directory of a client, opened under its ID on another host while the client runs: two replicas at once.
 
-Each goes on with the one subscription whenever its user subscribes, and the other is told that it is superseded. What
-either of them has processed counts for the client: nothing may be lost, and nothing may come to both without the mark.
+Each continues the one subscription whenever its user subscribes, and the other learns that it is superseded. The
+messages processed by either count for the client: none may be lost, and none may come to both without the mark.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tests.simulation.world import EPOCH, World
 
 
 class Replica:
-    """A process on an empty directory, which takes what it is given for a while.
+    """A process on an empty directory, which takes its messages for a while.
 
     Args:
-        of: the application whose client it is.
+        of: the application of its client.
         node: the process; it has not been started.
-        number: which one of the run it is.
+        number: its number in the run.
     """
 
     def __init__(self, world: World, of: Application, node: ClientNode, number: int) -> None:
@@ -50,16 +50,16 @@ class Replica:
         self._lines[topic], self._settled[topic] = (reading.line, asked), None
         began = self.world.now
         if reading.asked is None:
-            reading.asked = began  # From now on its client may go on with what this one has begun.
+            reading.asked = began  # From now on its client may continue the subscription of this one.
         if reading.open_since is None:
             reading.open_since = began
 
         def then(_: Any, error: Exception | None) -> None:
             self.world.note(f"{self.node.name} is told about {topic}: {type(error).__name__}")
             self._settled[topic] = self.world.now if error is None else None
-            if error is None and reading.open_since is None:  # Its client was told meanwhile that it has left.
+            if error is None and reading.open_since is None:  # Its client got the confirmation of its leave meanwhile.
                 reading.open_since = began
-            # What is marked waits for it now, and may go to another server before it asks.
+            # The marked messages wait for it now, and may go to another server before it asks.
             seconds = self.world.random.choice((0.01, 0.5)) * self.world.random.random()
             self.node.later(seconds, partial(self._take if error is None else self._subscribe, topic))
 
@@ -87,7 +87,7 @@ class Replica:
         self.node.call(self.node.processing.process(topic, handle, 0.5, 3), then)
 
     def _lack(self, topic: str, error: DataLoss) -> None:
-        """It was told of a loss in its client's place."""
+        """It got a report of a loss in its client's place."""
         reading = self.of.program.reading(topic)
         if error.first not in reading.lost and self.world.fate.tight:
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
@@ -95,7 +95,7 @@ class Replica:
         reading.lost.setdefault(error.first, -1)
 
     def end(self) -> None:
-        """It is gone, with its directory: what it has processed is written down."""
+        """It is gone, with its directory: its processed messages are recorded."""
         self.node.end("over")
         name = self.node.name
         path = f"/{name}/{self.node.client}.db"

@@ -1,7 +1,7 @@
-"""Which breakages the simulation is tried with each time: some of each kind, and the others by night.
+"""The breakages that the simulation tries each time: some of each kind, and the others by night.
 
-The rules that they take out have unit tests of their own; a breakage shows that the simulation would object too. By day
-every breakage is put into the code, which fails where it does not fit any more, and a sample is run until it is caught.
+The rules that they take out have separate unit tests; a breakage shows that the simulation would find it too. By day
+every breakage is put into the code, which fails if it does not fit any more, and a sample is run until it is caught.
 `scripts/test -m nightly` runs the others, and `scripts/simulate --mutants` runs all of them.
 """
 

@@ -31,12 +31,12 @@ SHORT_SECONDS = 2.5
 
 @dataclass
 class Result:
-    """What came of a run.
+    """The result of a run.
 
     Attributes:
         operations: client calls and delivered records.
-        delivered: messages that reached somebody.
-        counters: of the servers, and how often which fault was injected.
+        delivered: messages that reached a subscriber.
+        counters: of the servers, and the number of each injected fault.
     """
 
     seed: int
@@ -56,10 +56,10 @@ class Simulation:
     Args:
         seed: its only input.
         fate: instead of the one that the seed draws.
-        log: gets a line for everything that happens.
+        log: gets a line for every event.
 
     Attributes:
-        cast: who takes part; faults: what may strike them; pairs: those of two members, in particular.
+        cast: the processes; faults: the faults on them; pairs: those of two members, in particular.
     """
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
@@ -100,7 +100,7 @@ class Simulation:
         )  # fmt: skip
 
     def _heal(self) -> None:
-        """From here on nothing strikes, everybody runs, and users finish what they have begun."""
+        """From here on there are no faults, all processes run, and users finish their work."""
         world, cast, fate = self.world, self.cast, self.fate
         world.over = True
         world.note("everything is well from here on")
@@ -128,7 +128,7 @@ class Simulation:
             party.finishing = True
 
     def _settle(self) -> str:
-        """Wait until nothing is open for a while; what still is when there is no time left."""
+        """Wait until nothing is open for a while; returns the open work at the end of the time."""
         end = self.world.now + SETTLE_SECONDS
         well = 0
         what = ""
@@ -139,7 +139,7 @@ class Simulation:
         return what
 
     def _count(self) -> None:
-        """Add what servers, users and members counted themselves."""
+        """Add the counts of servers, users and members."""
         counters = self.cast.counters
         for server in self.cast.servers:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
@@ -158,7 +158,7 @@ def simulate(seed: int, fate: Fate | None = None, log: Callable[[str], None] | N
     """Run one seed."""
     logging.disable(logging.CRITICAL)
     hook = sys.unraisablehook
-    sys.unraisablehook = lambda unraisable: None  # What a dead process leaves behind is closed without its disk.
+    sys.unraisablehook = lambda unraisable: None  # The remains of a dead process are closed without its disk.
     try:
         return Simulation(seed, fate, log).run()
     finally:

@@ -70,17 +70,17 @@ SITUATIONS = {
     "entries taken back": "loops that were on their way to the other member, and found the disk full",
     "votes given back": "proxies that lost a register, and have their vote again",
 }
-"""By counter: what a long run must have met, and what that is."""
+"""By counter: the situations that a long run must have met, and their meaning."""
 
 Count = Callable[..., None]
-"""Count a situation by its name, unless what is given with it is false."""
+"""Count a situation by its name, unless the given value is false."""
 
 Counting = tuple[Any, str, Callable[..., Any]]
-"""What is replaced in a module or class, and the same that counts."""
+"""The replaced attribute of a module or class, and its counting replacement."""
 
 
 def answered(counters: dict[str, int], out: Outgoing) -> None:
-    """Count what a server answers."""
+    """Count the answers of a server."""
     message = out.message
     if type(message) is Status and message.outcome in _NAMES:
         name = _NAMES[message.outcome]
@@ -99,7 +99,7 @@ _NAMES = {
 
 @contextlib.contextmanager
 def counted(counters: dict[str, int]) -> Any:
-    """Count what happens within servers."""
+    """Count events within servers."""
 
     def count(name: str, so: object = True) -> None:
         if so:

@@ -1,4 +1,4 @@
-"""Who starts again whoever has ended, as an operating system or a person does: at once, or much later."""
+"""The supervisor that restarts ended processes, as an operating system or a person does: at once, or much later."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.simulation.members import Paired
 from tests.simulation.world import Process
 
 LOOK_SECONDS = 2.0
-"""How often it looks who has ended by itself."""
+"""Seconds between two looks for processes that ended by themselves."""
 
 FLIGHTS_MAX = 500
 """Answers that a client may wait for."""
@@ -43,7 +43,7 @@ class Supervisor:
                 self.restart(node)
 
     def kill(self, node: Process | Paired) -> None:
-        """It is killed, of a pair who serves, unless all is to be well by now."""
+        """The target is killed, of a pair the primary, except in the end phase."""
         if isinstance(node, Paired):
             node = node.active
         if not self.world.over:
@@ -51,13 +51,13 @@ class Supervisor:
             self.restart(node)
 
     def kill_for(self, node: Process | Paired, seconds: float) -> None:
-        """It is killed, and nobody starts it for so long."""
+        """The target is killed, and not restarted for this time."""
         node.end("killed")
         node.restarting = True
         self.world.after(seconds, self.start, node)
 
     def watch(self) -> None:
-        """See to it, until the end, that who ended by itself comes back, and that nothing grows."""
+        """Ensure, until the end, that a process that ended by itself returns, and that nothing grows."""
         for node in self.cast.nodes:
             if not node.alive:
                 self.restart(node)

@@ -1,8 +1,8 @@
-"""Sinks and readers of ranges: what a data pipeline does with topics, without a client's state.
+"""Sinks and readers of ranges: the acts of a data pipeline on topics, without a client's state.
 
-A sink writes numbered batches of rows, stages each under attempts that are named anew, and publishes it; killed in
-between, it writes the batch again, with the rows in another order. A reader plans a range behind what it has, reads it,
-keeps it together with where it ends, and acknowledges that. What either remembers outlives its process, as Spark's
+A sink writes numbered batches of rows, stages each under newly named attempts, and publishes it. If it is killed
+meanwhile, it writes the batch again, with the rows in another order. A reader plans a range behind its records, reads
+it, stores it together with its end, and acknowledges that. The memory of either outlives its process, as Spark's
 checkpoint does.
 """
 
@@ -115,7 +115,7 @@ class Task(Process):
                 continue
             if asked is None or not isinstance(status, Status):
                 continue
-            if status.outcome in RETRY - {Outcome.GAP}:  # Who asks judges a gap, as Spark's link has it.
+            if status.outcome in RETRY - {Outcome.GAP}:  # The asking program judges a gap, as Spark's link does.
                 asked.again_at = min(asked.again_at, self.host.monotonic() + PAUSE_SECONDS)
                 continue
             self._asked = {token: other for token, other in self._asked.items() if other is not asked}
@@ -188,10 +188,11 @@ class Sink(Task):
         if status.outcome is Outcome.GAP and not again:
             self.ask(request, partial(self._staged, request, rest, again=True))
         elif status.outcome is Outcome.GAP:
-            # What was staged before it stood with a server that has lost or merged the topic since: Spark tries anew.
+            # The rows staged before were at a server that has lost or merged the topic since: Spark tries anew.
             self.soon(self.world.random.random(), self.go)
         elif status.outcome is Outcome.DUPLICATE:
-            # Who answers may not be who publishes, so the rest of this attempt counts, and so do all the others.
+            # The answering server may not be the publishing one, so the rest of this attempt counts, and so do all the
+            # others.
             self._write_next()
         elif status.outcome is Outcome.SUCCESS:
             self._stage(request.attempt, request.first + request.count, rest)
@@ -217,7 +218,7 @@ class Sink(Task):
             self.history.violate(f"{self.name} cannot publish batch {self.batch}: {status.outcome} {status.reason}")
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The open work, "" if there is none."""
         return "" if self.finished else f"{self.name} has not published batch {self.batch}"
 
 
@@ -300,7 +301,7 @@ class RangeReader(Task):
         self.reading.parts[-1] += self._got
         self.world.note(f"{self.name} read {len(self._got)} of {self.topic}")
         self.done, self.range = self.range[1], None
-        token = crc32(self.name.encode()) + 1  # Of its checkpoint: nobody else acknowledges under this name.
+        token = crc32(self.name.encode()) + 1  # Of its checkpoint: no other one acknowledges under this name.
         acknowledge = Get(self.name, self.topic, self.done, 0, token, records_max=0, name=self.name)
         if self.world.random.random() < 0.7:
             self.ask(acknowledge, self._acknowledged)
@@ -314,5 +315,5 @@ class RangeReader(Task):
         self.go()
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The open work, "" if there is none."""
         return "" if self.finished else f"{self.name} has not read all of {self.topic}"

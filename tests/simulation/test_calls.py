@@ -15,7 +15,7 @@ from tests.simulation.simulation import Result, simulate
 SEEDS = 24
 TRIES_MAX = 60
 FIRST = {f"{CALL}reply sent before its commit": 103, f"{CALL}correlation forgotten on restart": 16}
-"""Where to begin with what chance rarely meets."""
+"""First seeds for situations that chance rarely meets."""
 
 CAUGHT = [title for title in BREAKAGES if title.startswith(CALL)]
 
@@ -50,7 +50,7 @@ def test_nothing_is_found() -> None:
     assert outcomes == {"calls: done", "calls: failed", "calls: expired"}
 
 
-def test_some_of_all_runs_have_calls_and_the_others_stay_what_they_were() -> None:
+def test_some_runs_have_calls_and_the_other_runs_are_unchanged() -> None:
     drawn = [(draw(Random(seed)), seed) for seed in range(200)]
     with_calls = [calling(fate, seed) for fate, seed in drawn]
     share = sum(bool(fate.callers) for fate in with_calls) / len(drawn)

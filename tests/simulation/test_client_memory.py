@@ -1,4 +1,4 @@
-"""What a client has in memory, against what its store says, as the simulator compares them."""
+"""A client's memory against the content of its store, as the simulator compares them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ def run(seed: int) -> list[str]:
     return [line for client in simulation.cast.clients for line in client.found]
 
 
-def test_a_client_has_in_memory_what_its_store_says() -> None:
+def test_a_client_has_the_content_of_its_store_in_memory() -> None:
     assert not [line for seed in range(SEED, SEED + 5) for line in run(seed)]
 
 
 @pytest.mark.slow
-def test_a_position_that_is_not_stored_is_found_out() -> None:
+def test_a_position_that_is_not_stored_is_detected() -> None:
     with broken("position not committed with what was handled"):
         assert any("position of" in line for seed in range(SEED, SEED + 10) for line in run(seed))
 
 
 @pytest.mark.slow
-def test_a_row_that_was_not_taken_out_is_found_out() -> None:
+def test_a_row_that_was_not_removed_is_detected() -> None:
     with broken("finished rows stay in the store"):
         assert any("puts to" in line for seed in range(SEED, SEED + 10) for line in run(seed))
 
 
-def test_a_put_that_comes_after_another_and_names_no_log_is_found_out() -> None:
+def test_a_put_after_another_without_a_log_is_detected() -> None:
     rig = Rig()
     (done,) = rig.put(1)
     (out,) = rig.turn()

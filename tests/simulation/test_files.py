@@ -1,4 +1,4 @@
-"""Plain files on the virtual disk: what a power cut leaves of them, and what the code that writes them is told."""
+"""Plain files on the virtual disk: their state after a power cut, and the errors that the writing code gets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def simulated() -> Iterator[Disk]:
 HERE = DiskPath("/h")
 
 
-def test_a_power_cut_takes_names_that_were_not_synced_back_from_the_last_one_on() -> None:
+def test_a_power_cut_undoes_unsynced_names_from_the_last_one_on() -> None:
     left = set()
     for seed in range(60):
         with simulated() as disk:
@@ -56,7 +56,7 @@ def test_a_power_cut_takes_names_that_were_not_synced_back_from_the_last_one_on(
     }
 
 
-def test_what_was_synced_is_there_and_what_was_not_may_be_gone() -> None:
+def test_a_power_cut_keeps_synced_bytes_and_may_drop_others() -> None:
     left = set()
     for seed in range(40):
         with simulated() as disk:
@@ -70,7 +70,7 @@ def test_what_was_synced_is_there_and_what_was_not_may_be_gone() -> None:
     assert left == {b"synced", b"synced; not"}
 
 
-def test_the_own_file_of_a_member_is_whole_whatever_access_is_the_last_one() -> None:
+def test_the_local_file_of_a_member_is_complete_after_a_kill_at_any_access() -> None:
     for access in range(30):
         with simulated() as disk:
             LocalFile(HERE).make("1" * 16)
@@ -84,7 +84,7 @@ def test_the_own_file_of_a_member_is_whole_whatever_access_is_the_last_one() -> 
             assert local.member == "1" * 16
 
 
-def test_a_full_disk_and_a_failing_one_are_told_apart() -> None:
+def test_the_errors_of_a_full_disk_and_of_a_failing_disk_differ() -> None:
     with simulated() as disk:
         here = Stream(HERE / "stream", ROOT)
         entry = make_entry(EntryId(1, 1), ROOT, [NoteKept("n", "x" * 100)])

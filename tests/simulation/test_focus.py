@@ -59,7 +59,7 @@ def test_each_breakage_that_needs_such_runs_is_known() -> None:
     assert FOCUSED.keys() <= BREAKAGES.keys()
 
 
-def test_a_seed_that_is_tried_first_is_one_of_those_that_are_tried_anyway() -> None:
+def test_the_seeds_tried_first_are_within_the_range_of_all_tries() -> None:
     assert FOCUSED.keys() >= SHOWN.keys()
     assert set(SHOWN.values()) <= set(range(TRIES_MAX))
 

@@ -65,7 +65,7 @@ def test_nothing_is_found_and_both_forms_are_sent_and_an_older_release_takes_its
         assert counters[f"chunks {what}"] > SEEDS
 
 
-def test_some_of_all_runs_with_pairs_have_older_members_and_nothing_else_of_a_run_changes() -> None:
+def test_some_runs_with_pairs_have_older_members_and_are_otherwise_unchanged() -> None:
     drawn = [(forms(pair(draw(Random(seed)), seed), seed), pair(draw(Random(seed)), seed)) for seed in range(200)]
     paired = [new for new, old in drawn if old.pairs]
     assert 0 < sum(bool(new.older_members) for new in paired) < len(paired) / 2

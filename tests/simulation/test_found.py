@@ -56,7 +56,7 @@ class _KeepsAll(Random):
         return 0.5
 
 
-def test_a_commit_that_failed_does_not_come_back_once_the_disk_was_seen_to_work(disk: Disk) -> None:
+def test_a_failed_commit_does_not_return_after_the_disk_worked_again(disk: Disk) -> None:
     store = ClientStore(Path("/c1/c1.db"), "1", vfs=NAME)
     store.commit([Intended("t", True)])
     accesses = 0
@@ -101,20 +101,20 @@ class Gifts:
         self.giving.refused("t", transfer, Status("s1", Outcome.MOVED, reason="tcp://s2:3", server=server), 0.1)
 
 
-def test_an_offer_to_a_server_that_has_frozen_the_topic_for_us_is_withdrawn() -> None:
+def test_an_offer_to_a_server_that_froze_the_topic_for_the_offerer_is_withdrawn() -> None:
     gifts = Gifts(frozen=False)
     gifts.refuse("s2")
     assert not gifts.giving.gifts
     assert not gifts.thawed
 
 
-def test_of_two_that_have_frozen_a_topic_for_each_other_the_higher_keeps_offering() -> None:
+def test_the_higher_of_two_servers_that_froze_for_each_other_keeps_offering() -> None:
     gifts = Gifts(frozen=True)
     gifts.refuse("s2")
     assert "t" in gifts.giving.gifts
 
 
-def test_a_commit_has_happened_when_only_moving_the_log_fails(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_counts_as_done_if_only_moving_the_log_fails(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pubsub.client.storage.store.CHECKPOINT_PAGES", 1)
     store = ClientStore(Path("/c1/c1.db"), "1", vfs=NAME)
     file = disk.files["/c1/c1.db"]
@@ -136,7 +136,7 @@ def _fails_on(file: File, write: Callable[[Handle, bytes, int], None]) -> Callab
     return fail
 
 
-def test_a_receiver_that_lost_the_chunks_it_had_is_offered_the_topic_anew() -> None:
+def test_a_receiver_that_lost_its_chunks_is_offered_the_topic_anew() -> None:
     giving = Giving(
         "s2",
         Random(1),
@@ -158,7 +158,7 @@ def test_a_receiver_that_lost_the_chunks_it_had_is_offered_the_topic_anew() -> N
     assert message.transfer != transfer
 
 
-def test_who_subscribes_below_the_highest_opening_is_told_of_it_instead_of_being_fenced_off_for_ever() -> None:
+def test_a_subscribe_below_the_highest_opening_gets_that_opening_in_the_answer() -> None:
     log = Log(1, "0" * 16)
     topic = Topic(1, "t", log, {log.id: log})
     topic.subscribe("c1", 5, 5, True, at_the_end(topic))
@@ -185,8 +185,8 @@ class _AnsweredDuplicate(Sink):
         action()
 
 
-def test_a_sink_that_is_told_that_its_batch_is_published_names_all_rows_of_it_nevertheless() -> None:
-    """Who publishes may be another server, which would take what is named for the whole batch."""
+def test_a_sink_with_a_published_batch_still_names_all_its_rows() -> None:
+    """The publisher may be another server, which would take the named stages for the complete batch."""
     stages = set()
     for seed in range(30):
         sink = _AnsweredDuplicate(seed)
@@ -200,7 +200,7 @@ def test_a_sink_that_is_told_that_its_batch_is_published_names_all_rows_of_it_ne
 
 
 class _AnsweredGap(Sink):
-    """Writes a batch; whoever had the beginning of its first stage has lost it."""
+    """Writes a batch; the server with the beginning of its first stage has lost it."""
 
     def __init__(self, seed: int) -> None:
         world = World(seed, Fate(), Random(seed))
@@ -223,7 +223,7 @@ class _AnsweredGap(Sink):
 
 
 def test_a_sink_whose_stage_is_gone_writes_its_batch_anew_under_other_names() -> None:
-    """It would ask for the rest of that stage for ever."""
+    """Otherwise it would ask for the rest of that stage permanently."""
     lost = 0
     for seed in range(30):
         sink = _AnsweredGap(seed)
@@ -240,7 +240,7 @@ def test_a_sink_whose_stage_is_gone_writes_its_batch_anew_under_other_names() ->
 
 
 class _Answering(ClientNode):
-    """A client whose calls end when the test says so, and with what."""
+    """A client whose calls end at a time and with a result that the test sets."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world, world.host("c1", 0.0), ("p1",), power_safe=False)
@@ -286,7 +286,7 @@ class _Reader:
 @pytest.mark.parametrize(
     ("taken", "error"), [(1, None), (0, NotSubscribed("c1", "t"))], ids=["iteration", "not subscribed"]
 )
-def test_who_has_left_at_the_end_is_not_waited_for_because_another_thread_ends_later(
+def test_a_reader_that_left_is_not_waited_for_when_another_thread_ends_later(
     taken: int, error: Exception | None
 ) -> None:
     """An iteration that was stopped by the leave found that out after the answer to it; nothing takes there again."""
@@ -297,7 +297,7 @@ def test_who_has_left_at_the_end_is_not_waited_for_because_another_thread_ends_l
     assert reader.history.violations == []
 
 
-def test_who_is_subscribed_at_the_end_is_waited_for_until_nothing_comes() -> None:
+def test_a_subscribed_reader_is_waited_for_until_no_message_comes() -> None:
     reader = _Reader()
     reader.other_thread_ends(0, None)
     assert reader.application.settled() == ""
@@ -305,7 +305,7 @@ def test_who_is_subscribed_at_the_end_is_waited_for_until_nothing_comes() -> Non
     assert reader.application.settled() == "c1 has not drained t"
 
 
-def test_who_gets_a_message_after_it_has_left_objects() -> None:
+def test_a_message_after_the_leave_is_a_violation() -> None:
     reader = _Reader()
     message = Message("t", b"late", Run("0" * 16, 1, "c2", 1, 0, 0, [4]), 0)
     reader.application.taking.got(reader.reading, message)
@@ -315,7 +315,7 @@ def test_who_gets_a_message_after_it_has_left_objects() -> None:
     assert reader.history.violations == ["c1 got late of t, which it was told that it has left"]
 
 
-def test_who_subscribes_anew_counts_as_opened_until_it_is_told() -> None:
+def test_a_new_subscription_counts_as_opened_until_the_answer_arrives() -> None:
     """The number above a later opening is taken before the answer comes, and is above it for every topic."""
     reader = _Reader()
     world = reader.application.program.world
@@ -366,7 +366,7 @@ def test_flipped_bits_are_those_of_the_batch_that_is_named() -> None:
 
 
 @pytest.mark.parametrize("arrives", [2.0, 3.01], ids=["before a server that is paused", "when all is well"])
-def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives: float) -> None:
+def test_a_drain_that_a_server_reads_after_the_faults_is_ended_too(arrives: float) -> None:
     """It was on its way when the operators saw to it that every server takes topics; none was begun any more then."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=2, seconds=3.0))
     (server,) = simulation.cast.servers
@@ -378,8 +378,8 @@ def test_a_drain_that_a_server_reads_only_when_all_is_well_is_ended_too(arrives:
     assert sorted(server.core.state.topics) == ["t1", "t2"]
 
 
-def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away() -> None:
-    """Its backlog fills the topic, and nobody who knows of it is there any more."""
+def test_operators_end_the_subscription_of_a_client_that_lost_its_directory() -> None:
+    """Its backlog fills the topic, and no process that knows of the backlog is left."""
     simulation = Simulation(4, Fate(servers=1, proxies=1, clients=2, topics=1, seconds=3.0))
     (server,), last = simulation.cast.servers, simulation.cast.applications[-1]
 
@@ -395,10 +395,8 @@ def test_operators_end_the_subscription_of_who_lost_its_directory_and_stays_away
 
 
 @pytest.mark.parametrize(("since", "losses"), [((), 1), (("b" * 16,), 2)], ids=["one log", "another one merged since"])
-def test_of_a_store_that_was_put_back_readers_are_told_of_each_log_that_lost_something(
-    since: tuple[str, ...], losses: int
-) -> None:
-    """Who had come to a log that was merged since the copy is told of that one, and of the end of the copy's own."""
+def test_readers_learn_of_each_log_that_lost_messages_in_a_restored_store(since: tuple[str, ...], losses: int) -> None:
+    """A reader in a log merged since the copy learns of the loss in that log, and of the end of the copy's own."""
     simulation = Simulation(1, Fate(servers=1, proxies=1, clients=1, topics=1, seconds=3.0))
     (server,) = simulation.cast.servers
     own = "a" * 16

@@ -1,4 +1,4 @@
-"""The comparison of a server's memory with its store: it finds what is different, whatever it is."""
+"""The comparison of a server's memory with its store: it finds every difference."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ TAMPERINGS: dict[str, Callable[[ServerNode], object]] = {
 }
 
 
-def test_what_is_alike_is_found_alike(server: ServerNode) -> None:
+def test_equal_memory_and_store_have_no_difference(server: ServerNode) -> None:
     with small(Random(0)):
         assert not check(server)
 
@@ -64,7 +64,7 @@ def test_a_difference_is_found(what: str) -> None:
         assert any(what in line for line in check(node))
 
 
-def test_nothing_is_left_out_that_is_not_there(server: ServerNode) -> None:
+def test_every_part_left_out_of_the_comparison_exists(server: ServerNode) -> None:
     core = server.core
     objects = [core, core.state, topic_of(server), core.state.publishers, core.operations]
     objects += [

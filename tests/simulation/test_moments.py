@@ -1,7 +1,7 @@
-"""Faults that wait for their moment: that they come about, and that each finds what it was made for.
+"""Faults that wait for their moment: they occur, and each finds the mistake that it was made for.
 
-What it finds is a mend that is taken out of the shipped code for the test: the fault of ours that somebody found by
-reading before the simulation had that moment (docs/reference/simulation-runs.md, *Gaps of the simulated world*).
+The mistake is a repair taken out of the shipped code for the test. A reader found the fault before the simulation had
+that moment (docs/reference/simulation-runs.md, *Gaps of the simulated world*).
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ REOPENED = replace(CLOSED, iterates=True, faults={"reopen": 4.0})
 
 
 def found(fate: Fate, seeds: Iterable[int]) -> list[str]:
-    """What the first of these runs that objects to anything says."""
+    """The violations of the first of these runs that has some."""
     for seed in seeds:
         violations = simulate(seed, replace(fate, faults=dict(fate.faults))).violations
         if violations:
@@ -78,14 +78,14 @@ def reopens_with_what_was_taken() -> Any:
     return mock.patch.object(pubsub.client.reopening, "settle", return_value=None)
 
 
-def test_about_half_of_all_runs_have_moments_and_each_of_them() -> None:
+def test_half_of_all_runs_have_moments_and_each_moment_occurs() -> None:
     fates = [moments(pair(draw(Random(seed)), seed), seed) for seed in range(400)]
     assert {fault for fate in fates for fault in fate.faults} >= set(MOMENTS)
     assert any(fate.scarce for fate in fates)
     assert {fate.attempts for fate in fates} == {1, 4}
 
 
-def test_the_choice_of_moments_changes_nothing_else_of_a_run() -> None:
+def test_the_choice_of_moments_leaves_the_rest_of_a_run_unchanged() -> None:
     same = 0
     for seed in range(100):
         without = pair(draw(Random(seed)), seed)
@@ -96,7 +96,7 @@ def test_the_choice_of_moments_changes_nothing_else_of_a_run() -> None:
     assert same > 40
 
 
-def test_a_limit_that_runs_reach_is_one_of_the_code() -> None:
+def test_every_reduced_limit_is_below_that_of_the_code() -> None:
     assert all(0 < small < getattr(module, name) for module, name, small in SCARCE)
 
 
@@ -110,12 +110,12 @@ def test_a_limit_that_runs_reach_is_one_of_the_code() -> None:
         pytest.param(CLOSED, ITERATING, close_ends_where_the_disk_fails, "is not released", id="a close releases all"),
     ],
 )
-def test_a_mend_that_is_taken_out_is_missed(fate: Fate, seeds: Iterable[int], without: Any, said: str) -> None:
+def test_a_repair_that_is_taken_out_is_missed(fate: Fate, seeds: Iterable[int], without: Any, said: str) -> None:
     with without():
         assert any(said in line for line in found(fate, seeds))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("fate", "seeds"), [(TURNED, SEEDS), (FULL, SEEDS), (CLOSED, ITERATING), (REOPENED, SEEDS)])
-def test_nothing_is_found_where_nothing_is_taken_out(fate: Fate, seeds: Any) -> None:
+def test_nothing_is_found_with_every_repair_in_place(fate: Fate, seeds: Any) -> None:
     assert found(fate, seeds[:2]) == []

@@ -1,4 +1,4 @@
-"""Long runs: what was done of a commit is kept, goes on, and is told with what never came about."""
+"""Long runs: the progress of a commit is kept, continues, and is shown with the situations that never occurred."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def run(directory: Path, *, dirty: bool = False) -> Night:
     return night
 
 
-def test_a_run_goes_on_where_the_last_one_of_its_commit_ended(tmp_path: Path) -> None:
+def test_a_run_continues_after_the_last_run_of_its_commit(tmp_path: Path) -> None:
     run(tmp_path)
     night = run(tmp_path)
     assert (night.operations, night.next_seed, night.found()) == (6_000, 106, {101: ["lost"]})
@@ -32,7 +32,7 @@ def test_a_run_goes_on_where_the_last_one_of_its_commit_ended(tmp_path: Path) ->
     assert set(night.missing()) == set(SITUATIONS) - {next(iter(SITUATIONS)), "fault: kill"}
 
 
-def test_another_range_is_a_row_of_its_own(tmp_path: Path) -> None:
+def test_another_range_is_a_separate_row(tmp_path: Path) -> None:
     run(tmp_path)
     night = Night("c" * 40, False, tmp_path)
     night.begin(5_000).add(5_000, [], 10, {}, 0.1)
@@ -40,13 +40,13 @@ def test_another_range_is_a_row_of_its_own(tmp_path: Path) -> None:
     assert "| in all | 4 | 3,010 |" in night.tables()
 
 
-def test_what_is_not_committed_is_kept_by_nobody_and_said(tmp_path: Path) -> None:
+def test_a_run_with_uncommitted_changes_is_not_kept_and_says_so(tmp_path: Path) -> None:
     night = run(tmp_path, dirty=True)
     assert not list(tmp_path.iterdir())
     assert "with changes that are not committed" in night.tables()
 
 
-def test_a_run_that_is_ended_tells_what_it_did(tmp_path: Path) -> None:
+def test_a_terminated_run_reports_its_work(tmp_path: Path) -> None:
     command = [sys.executable, str(ROOT / "scripts" / "simulate.py"), "--overnight", "9000000", "--seed", "77"]
     command += ["--workers", "1", "--kept", str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as process:
@@ -60,7 +60,7 @@ def test_a_run_that_is_ended_tells_what_it_did(tmp_path: Path) -> None:
     assert "to go on: scripts/simulate --overnight 9000000 --seed " in out
 
 
-def test_only_what_a_run_depends_on_begins_a_new_count(tmp_path: Path) -> None:
+def test_a_new_count_begins_only_after_a_change_that_a_run_depends_on(tmp_path: Path) -> None:
     def git(*command: str) -> None:
         subprocess.run(["git", "-c", "user.name=n", "-c", "user.email=e@localhost", *command], cwd=tmp_path, check=True)
 
@@ -82,7 +82,7 @@ def test_only_what_a_run_depends_on_begins_a_new_count(tmp_path: Path) -> None:
     assert commit_of(tmp_path)[1]
 
 
-def test_a_run_imports_nothing_of_the_rooms_that_do_not_count() -> None:
+def test_a_run_imports_nothing_of_the_folders_that_do_not_count() -> None:
     program = (
         "import sys; from tests.simulation.simulation import shortened, simulate; simulate(7, shortened(7));"
         "print(*{name.split('.')[1] for name in sys.modules if name.startswith('pubsub.')})"

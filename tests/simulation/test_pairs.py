@@ -1,4 +1,4 @@
-"""Servers of two members in the simulation: that they are there, what is objected to, and breakages that are caught."""
+"""Servers of two members in the simulation: their share of runs, the violations, and the caught breakages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULTS = {
 
 
 def struck(**facts: Any) -> Fate:
-    """One server of two members and three proxies, struck by all that strikes pairs."""
+    """One server of two members and three proxies, under all faults of pairs."""
     known = {"servers": 1, "proxies": 3, "topics": 2, "seconds": 5.0, "think": 0.02, "heartbeat": 0.2, "pairs": 1}
     fate = Fate(**{**known, "faults": FAULTS, **facts})
     return replace(fate, faults=dict(fate.faults))
@@ -62,7 +62,7 @@ def both(simulation: Simulation) -> tuple[MemberNode, MemberNode]:
 # The choice
 
 
-def test_more_than_half_of_all_runs_have_pairs_and_each_fault_of_theirs() -> None:
+def test_more_than_half_of_all_runs_have_pairs_and_each_of_their_faults() -> None:
     fates = [pair(draw(Random(seed)), seed) for seed in range(400)]
     paired = [fate for fate in fates if fate.pairs]
     assert len(paired) > 200
@@ -71,7 +71,7 @@ def test_more_than_half_of_all_runs_have_pairs_and_each_fault_of_theirs() -> Non
     assert any(fate.pairs < fate.servers for fate in paired)
 
 
-def test_some_runs_with_pairs_are_of_one_pair_that_is_struck_all_the_time() -> None:
+def test_some_runs_with_pairs_have_one_pair_under_constant_faults() -> None:
     paired = [fate for seed in range(400) if (fate := pair(draw(Random(seed)), seed)).pairs]
     before = [asdict(fate) for fate in paired]
     struck = [duels(fate, seed) for seed, fate in enumerate(paired)]
@@ -83,7 +83,7 @@ def test_some_runs_with_pairs_are_of_one_pair_that_is_struck_all_the_time() -> N
     assert asdict(duels(replace(alone), 1)) == asdict(alone)
 
 
-def test_the_choice_of_pairs_changes_nothing_else_of_a_run() -> None:
+def test_the_choice_of_pairs_leaves_the_rest_of_a_run_unchanged() -> None:
     for seed in range(100):
         drawn, without = pair(draw(Random(seed)), seed), draw(Random(seed))
         if not drawn.pairs:
@@ -97,14 +97,14 @@ def test_the_choice_of_pairs_changes_nothing_else_of_a_run() -> None:
 # The checks
 
 
-def test_two_members_serve_one_after_the_other_and_have_the_same() -> None:
+def test_two_members_serve_one_after_the_other_and_have_the_same_content() -> None:
     result = run(4, faults={"kill primary": 1.0})
     assert result.violations == []
     assert result.counters["failovers"]
     assert {"chosen: bootstrap", "chosen: add_to_sync", "members copied"} <= result.counters.keys()
 
 
-def test_a_primary_that_knows_less_than_was_told_is_objected_to() -> None:
+def test_a_primary_that_lacks_an_answered_message_is_a_violation() -> None:
     with small(Random(0)):
         simulation = quiet()
         primary, _ = both(simulation)
@@ -120,7 +120,7 @@ def test_a_primary_that_knows_less_than_was_told_is_objected_to() -> None:
         assert any("went back" in line and "counter" in line for line in simulation.cast.history.violations)
 
 
-def test_an_answer_of_a_deposed_primary_is_objected_to_and_a_second_one_in_a_term() -> None:
+def test_an_answer_of_a_deposed_primary_and_a_second_primary_in_a_term_are_violations() -> None:
     with small(Random(0)):
         simulation = quiet()
         primary, standby = both(simulation)
@@ -139,7 +139,7 @@ def test_an_answer_of_a_deposed_primary_is_objected_to_and_a_second_one_in_a_ter
 
 
 @pytest.mark.parametrize("of_standby", [True, False])
-def test_stores_that_differ_are_objected_to(of_standby: bool) -> None:
+def test_stores_that_differ_are_a_violation(of_standby: bool) -> None:
     with small(Random(0)):
         simulation = quiet()
         for _ in range(400):
@@ -165,7 +165,7 @@ def test_a_server_whose_members_are_not_in_sync_has_not_settled() -> None:
         assert (contents(primary), list(simulation.pairs.differences())) == ({}, [])
 
 
-def test_a_proxy_loses_its_data_only_where_others_can_tell_what_it_promised() -> None:
+def test_a_proxy_loses_its_data_only_if_the_others_know_its_promises() -> None:
     with small(Random(0)):
         simulation = quiet()
         one, other, _ = simulation.cast.proxies
@@ -174,7 +174,7 @@ def test_a_proxy_loses_its_data_only_where_others_can_tell_what_it_promised() ->
         assert not simulation.pairs.may_lose(one)
 
 
-def test_a_server_is_what_its_members_are() -> None:
+def test_a_paired_server_has_the_state_of_its_members() -> None:
     with small(Random(0)):
         simulation = quiet()
         (server,) = simulation.cast.servers
@@ -205,7 +205,7 @@ def test_only_a_member_that_has_a_store_must_begin_on_a_full_disk(has_store: boo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(1, 9))
-def test_nothing_is_found_where_all_strikes_pairs(seed: int) -> None:
+def test_nothing_is_found_with_all_faults_on_pairs(seed: int) -> None:
     assert history(seed).violations == []
 
 
@@ -260,7 +260,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "a promise is not kept": {"faults": {"hold accepts": 1.5}},
     "a member is removed without the register": {"faults": {"replace": 4.0}},
 }
-"""What strikes in runs that are to show one; all that strikes pairs for those that are not named."""
+"""The faults of runs that must show one rule; all faults of pairs for rules not named here."""
 
 TRIES_MAX = 12
 """Seeds from the named one on, since every change of the product makes another history of each."""
@@ -291,7 +291,7 @@ def test_a_breakage_is_caught(name: str) -> None:
 
 
 def is_caught(title: str, seed: int) -> bool:
-    """Whether a seed objects to a breakage, and to nothing without it."""
+    """Whether a seed finds a violation with a breakage, and none without it."""
     facts = FACTS.get(title.removeprefix(PAIR), {})
     try:
         with broken(title):
@@ -305,7 +305,7 @@ def is_caught(title: str, seed: int) -> bool:
 
 @pytest.mark.parametrize("title", BREAKAGES)
 def test_each_breakage_fits_the_code(title: str) -> None:
-    with broken(title):  # Raises where what it takes out has another name now.
+    with broken(title):  # Raises if the name that it takes out has changed.
         pass
 
 

@@ -30,8 +30,10 @@ QUICK = {
     "subscriptions left out of a transfer": 212,
     "seen set forgets": 202,
 }
-"""Breakages that one short run in three shows, or more, each with a seed that does. What shows more seldom is for
-`scripts/simulate --mutants`."""
+"""Breakages that at least one short run in three shows, each with such a seed.
+
+The rarer ones are for `scripts/simulate --mutants`.
+"""
 
 EACH_TIME = ("duplicate detection off", "put chain off", "seen set forgets")
 """The runs of these are the shortest."""
@@ -74,7 +76,7 @@ def test_nothing_is_found(part: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("hash_seeds", [(0, 1), pytest.param((2, 3, 4, 5), marks=pytest.mark.nightly)])
 def test_a_seed_is_one_history_in_every_process(hash_seeds: tuple[int, ...]) -> None:
-    """Whatever the hash seed, and whatever ran before in the same process."""
+    """For any hash seed, and after any other run in the same process."""
     seeds = [str(seed) for seed in (2, 5, 8, 9, 10, 12, 17, 18)]  # Each was several histories once.
     processes = []
     for hash_seed in hash_seeds:
@@ -88,7 +90,7 @@ def test_a_seed_is_one_history_in_every_process(hash_seeds: tuple[int, ...]) -> 
     assert [sorted(history) for history in histories] == [sorted(histories[0])] * len(hash_seeds)
 
 
-def test_each_fault_that_a_run_may_have_is_in_the_table_and_no_other() -> None:
+def test_the_table_has_exactly_the_faults_that_a_run_may_have() -> None:
     drawn = {fault for seed in range(400) for fault in complete(draw(Random(seed)), seed).faults}
     focused = {fault for made in FOCUSED.values() for seed in range(20) for fault in made(seed).faults}
     assert drawn | focused == Simulation(1, Fate()).faults.by_name.keys()

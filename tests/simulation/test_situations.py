@@ -1,4 +1,4 @@
-"""Faults that are rare in a whole run, one at a time: that they happen, and that what comes of them is judged."""
+"""Faults that are rare in a complete run, one at a time: they happen, and their results are judged."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEDS_MAX = 40
 
 
 def missing(fate: Fate, *situations: str) -> tuple[set[str], list[str]]:
-    """Run seeds until each situation came about; those that did not, and what was objected to."""
+    """Run seeds until each situation occurred; returns the missing ones, and the violations."""
     counters: Counter[str] = Counter()
     found: list[str] = []
     for seed in range(SEEDS_MAX):
@@ -47,17 +47,17 @@ def run(fate: Fate, seed: int) -> Result:
     return simulate(seed, Fate(**{**facts, "faults": dict(fate.faults)}))
 
 
-def test_a_flipped_bit_is_told_as_lost() -> None:
+def test_a_flipped_bit_is_reported_as_lost() -> None:
     assert missing(FLIPPED, "batches_damaged", "answered lost") == (set(), [])
 
 
-def test_a_flipped_bit_that_is_handed_out_is_objected_to() -> None:
+def test_a_delivered_flipped_bit_is_a_violation() -> None:
     with mock.patch.object(delivery._Walk, "_is_verified", return_value=True):
         _, found = missing(FLIPPED, "never")
     assert found
 
 
-def test_a_loss_that_is_not_passed_on_the_disk_is_objected_to() -> None:
+def test_a_loss_that_the_stored_position_does_not_pass_is_a_violation() -> None:
     dead_letter = Subscription.dead_letter
 
     def first_only(self: Subscription, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
@@ -68,7 +68,7 @@ def test_a_loss_that_is_not_passed_on_the_disk_is_objected_to() -> None:
     assert any("position of" in line for line in found)
 
 
-def test_damage_where_nothing_was_damaged_is_objected_to() -> None:
+def test_reported_damage_without_damage_is_a_violation() -> None:
     def invented(self: Topic, *_: object, **__: object) -> None:
         raise StoreDamaged("/s1", "so it says")
 
@@ -80,9 +80,9 @@ def test_limits_in_bytes_are_reached() -> None:
     assert missing(TIGHT, "ended by its bytes", "answered full") == (set(), [])
 
 
-def test_topics_are_merged_of_which_a_subscriber_was_further_at_both_sides() -> None:
+def test_topics_with_subscribers_further_on_both_sides_are_merged() -> None:
     assert missing(QUARTERS, "joined where both sides are acknowledged") == (set(), [])
 
 
-def test_what_a_sink_has_staged_moves_along() -> None:
+def test_staged_rows_of_a_sink_move_with_the_topic() -> None:
     assert missing(STAGED, "joined with stages") == (set(), [])

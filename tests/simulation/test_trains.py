@@ -55,7 +55,7 @@ def test_nothing_is_found_and_trains_end_early_and_are_refused() -> None:
     assert counters["trains refused by an older server"]
 
 
-def test_some_of_all_runs_have_bursts_and_older_servers_and_nothing_else_of_a_run_changes() -> None:
+def test_some_runs_have_bursts_and_older_servers_and_are_otherwise_unchanged() -> None:
     drawn = [(trains(draw(Random(seed)), seed), draw(Random(seed))) for seed in range(200)]
     assert 0 < sum(bool(new.bursts) for new, _ in drawn) < 120
     assert 0 < sum(bool(new.older) for new, _ in drawn) < 100

@@ -1,11 +1,11 @@
-"""What members of a pair have said, and that no other member contradicts it.
+"""The answers of members of a pair: no other member contradicts them.
 
-    back       what a client was told (a position, the last counter of a publisher) a primary of a later term still has
-    deposed    what leaves was computed before another member of a higher term served; but for what rests on nothing
-               that is stored, and waits for nobody (`Outgoing.waits`)
+    back       a primary of a later term still has the answered state (a position, the last counter of a publisher)
+    deposed    a message was computed before another member of a higher term served, except for one that depends on
+               no stored state, and waits for no standby (`Outgoing.waits`)
     one        in one term one member answers
 
-Nothing here knows how members agree; only that each begins to serve with a core, and what it says.
+The checks know nothing of the agreement of members; only the core with which each begins to serve, and its answers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class _Held:
-    """What a server held of a topic when it computed something.
+    """The state of a topic at a server when it computed an answer.
 
     Attributes:
-        log: which it wrote to.
-        end: where that ended.
+        log: the log to which it wrote.
+        end: the end of that log.
         last: the highest counter of each publisher.
     """
 
@@ -42,9 +42,9 @@ class _Server:
     """A server with members.
 
     Attributes:
-        answered: who answered, by term.
+        answered: the answering member, by term.
         began: (term, member, when) of each that began to serve.
-        topics: the most that was said of each.
+        topics: the highest answered state of each.
         names: of publishers, by number.
     """
 
@@ -55,10 +55,10 @@ class _Server:
 
 
 class Told:
-    """All that the members of one run's pairs said.
+    """All answers of the members of one run's pairs.
 
     Args:
-        alone: whether a server keeps what it holds: no other one is there to give it to.
+        alone: whether a server keeps its topics: there is no other one to give them to.
     """
 
     def __init__(self, world: World, history: History, alone: bool) -> None:
@@ -66,23 +66,21 @@ class Told:
         self.counters: Counter[str] = Counter()
         self._servers: dict[str, _Server] = {}
         self._computed: dict[int, tuple[Any, float, dict[str, _Held], int]] = {}
-        """What was computed and not sent yet: the message, when, and what was held then."""
+        """Computed and unsent answers: the message, the time, and the state at that time."""
 
     def forget(self, server: str) -> None:
-        """What was said counts no more: operators gave it up."""
+        """Earlier answers do not count any more: operators abandoned the topic."""
         self._servers[server] = _Server(began=self._servers[server].began if server in self._servers else [])
 
     def begins(self, node: MemberNode, core: ServerCore) -> None:
-        """A member begins to serve with what it has."""
+        """A member begins to serve with its state."""
         server = self._servers.setdefault(node.server, _Server())
         term = core.state.incarnation
         later = any(one > term for one, _, _ in server.began)
         if any(one != node.name for _, one, _ in server.began[-1:]):
             self.counters["failovers"] += 1
         server.began.append((term, node.name, self._world.now))
-        if (
-            later
-        ):  # It slept since it was chosen, and lacks what the other one said. Nothing that it computes may leave.
+        if later:  # It was paused since it was chosen, and lacks the other one's answers. It may send none.
             self.counters["late primaries"] += 1
             return
         who = f"{node.name}, in term {term},"
@@ -105,7 +103,7 @@ class Told:
                     self._history.violate(f"{who} went back: {what}")
 
     def computed(self, core: ServerCore, out: list[Any]) -> None:
-        """What a loop has to say, before it may leave."""
+        """The answers of a loop, before they may be sent."""
         said = [one for one in out if one.waits]
         if not said:
             return
@@ -118,7 +116,7 @@ class Told:
             self._computed[id(one)] = (one, self._world.now, held, len(core.state.publishers.names))
 
     def left(self, node: MemberNode, core: ServerCore, out: list[Any]) -> None:
-        """What leaves now."""
+        """The messages that are sent now."""
         server, term = self._servers[node.server], core.state.incarnation
         for one in out:
             if not one.waits:

@@ -1,8 +1,8 @@
-"""A copy of a client's directory that is opened elsewhere while the client itself goes on.
+"""A copy of a client's directory that is opened elsewhere while the client runs.
 
-Which of the two goes on is not for chance: the one that was opened last. From when it was served, the earlier opening
-is given nothing more, until its user subscribes anew. It is judged where there is one server, since two that do not
-hear each other cannot know.
+The one that was opened last continues; chance does not decide that. After its first answer, the earlier opening gets no
+message, until its user subscribes anew. It is judged in runs with one server, since two that do not hear each other
+cannot know.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from tests.simulation.world import World
 
 
 class Twin:
-    """A process on a copy of a client's directory, which takes what it is given for a while.
+    """A process on a copy of a client's directory, which takes its messages for a while.
 
     Args:
-        of: the application whose client it is a copy of.
+        of: the application of the copied client.
         node: the copy; it has not been started.
     """
 
@@ -50,7 +50,7 @@ class Twin:
         self.node.call(self.node.processing.process(topic, handle, 0.5, 3), then)
 
     def judge(self) -> None:
-        """What the earlier opening got that was put after this one was served."""
+        """Judge messages that the earlier opening got, of puts after the first answer to this one."""
         for topic, served in self.served.items():
             for seen in self.history.readings[self.of.name, topic].handled:
                 put = self.history.puts.get(seen.body)

@@ -1,26 +1,25 @@
 """The world: virtual time, one seeded order of events, hosts, and the network between them.
 
-Fault model. Nothing here is random but by the seed.
+Fault model. All randomness comes from the seed.
 
-* The network delays every message, loses some, delivers some twice and some seconds late, from whomever they came, one
-  that is dead by then included. (Each transmission of SUBSCRIBE is another request, with a number of its own, so one
-  that the network itself doubled is beyond the design's rules, and beyond what TCP does; those are not.) A link of a
-  client may reorder; one of a server does not (it is one TCP connection) but loses what was on the way, so that a
-  later message arrives and an earlier one does not. A pair of hosts is cut in both directions or in one; what is sent
-  meanwhile is lost or comes when the cut is over; a clogged link holds everything up. Who is dead does not take
-  messages: what was sent to it is lost, or waits for its next start.
+* The network delays every message, loses some, delivers some twice and some seconds late, also from dead senders. (Each
+  transmission of SUBSCRIBE is another request with its own number. So a transmission doubled by the network is beyond
+  the design's rules, and beyond TCP's acts; the retransmissions are within.) A link of a client may reorder. A link of
+  a server does not (it is one TCP connection) but loses the messages under way, so that a later message arrives and an
+  earlier one does not. A pair of hosts is cut in both directions or in one. A message sent meanwhile is lost or arrives
+  when the cut is over. A clogged link delays everything. A dead process does not take messages: a message to it is
+  lost, or waits for its next start.
 * A process is killed at any step: between two accesses of the disk within a commit, after the commit and before it
-  sends, in the middle of sending. It is paused for longer than anybody's patience. Its host loses power: what was not
-  synced is gone, in part, or torn. It is started again, soon or much later, while what it said before is still on its
-  way.
-* A disk is full for a while, or fails once. A bit of a batch that a server has stored flips while it is down.
-* A wall clock jumps, by hours where that may not matter (clients), within
-  the bound where it does (servers). A client's directory is emptied, put back to an older copy, or copied and opened
-  elsewhere while the client goes on; or a second, empty one is opened under its ID on another host.
-* A server is away for seconds while every proxy is started anew. In some runs each proxy is alone with a server, then
-  pairs of them are together, then all; in some the limits in bytes are so low that they are reached.
-* Operators move topics and drain servers at random, give up what a dead server holds, which then comes back, and lose a
-  server's store and put an older copy of it back; sometimes they leave that half done.
+  sends, in the middle of sending. It is paused for longer than every patience. Its host loses power: unsynced data is
+  gone, in part, or incomplete. It is started again, soon or much later, while its earlier messages are still under way.
+* A disk is full for a while, or fails once. A bit of a stored batch of a server flips while the server is down.
+* A wall clock jumps: by hours where that may not matter (clients), within the bound where it does (servers). A client's
+  directory is emptied, restored to an older copy, or copied and opened elsewhere while the client runs. Or a second,
+  empty one is opened under its ID on another host.
+* A server is away for seconds while every proxy restarts. In some runs each proxy is alone with a server, then pairs of
+  them are together, then all. In some the limits in bytes are so low that they are reached.
+* Operators move topics and drain servers at random, abandon the topics of a dead server, which then returns, and lose a
+  server's store and restore an older copy of it. Sometimes they leave that half done.
 
 Beside clients there are sinks that publish batches, readers of ranges (`tasks`), and Messengers that talk to each other
 without the service (`messengers`).
@@ -66,8 +65,8 @@ class World:
 
     Attributes:
         now: virtual seconds.
-        trace: a checksum of everything that happened so far, in order.
-        over: whether the phase with faults is over: from here on all is to be well.
+        trace: a checksum of all events so far, in order.
+        over: whether the phase with faults is over: from here on all is well.
     """
 
     def __init__(self, seed: int, fate: Fate, random: Random) -> None:
@@ -141,7 +140,7 @@ class Process:
             self.wake(self.world.now)
 
     def end(self, how: str) -> None:
-        """The process is gone. How it went is told by who calls."""
+        """The process is gone. The caller sets the reason."""
         if not self.alive:
             return
         self.world.note(f"{self.name} ends: {how}")
@@ -157,7 +156,7 @@ class Process:
         self.ended()
 
     def lose_power(self) -> None:
-        """Its host is off at once, so that who it was connected to may not be told."""
+        """Its host is off at once, so that its peers may get no notice."""
         for link in self.links:
             link.silent = self.world.random.random() < 0.5
         self.end("power cut")
@@ -213,7 +212,7 @@ class Process:
                 raise
             self.end(f"{type(error).__name__} {error}")
             return
-        if self.host.disk.epoch != epoch:  # Somebody in between caught what was raised.
+        if self.host.disk.epoch != epoch:  # Another process meanwhile caught the exception.
             self.end("killed")
 
     def expected(self, error: BaseException) -> bool:
@@ -247,7 +246,7 @@ class Link:
 
 
 class Network:
-    """All connections, and what is wrong with the ways between hosts."""
+    """All connections, and the faults of the ways between hosts."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -260,7 +259,7 @@ class Network:
         self.sent = 0
 
     def connect(self, owner: Process, address: str, key: Any, *, fifo: bool) -> Link:
-        """A new connection; what comes over it arrives at its owner as (key, *frames)."""
+        """A new connection; its messages arrive at its owner as (key, *frames)."""
         link = Link(owner, address, key, b"\x01%015d" % next(self._ids), fifo)
         self.links[link.id] = link
         owner.links.append(link)
@@ -273,7 +272,7 @@ class Network:
             link.owner.links.remove(link)
 
     def opened(self, address: str, process: Process) -> None:
-        """Somebody listens at an address: what waited for it comes now."""
+        """A process listens at an address: the waiting messages come now."""
         self.routers[address] = process
         self.places[address] = process.name
         for link in list(self.links.values()):
@@ -347,13 +346,13 @@ class Network:
         if link.closed_at is None:
             link.owner.arrive(link.key, *frames)
 
-    # What goes wrong
+    # Faults
 
     def cut(self, source: str, target: str, seconds: float) -> None:
         self.cuts[source, target] = self.world.now + seconds
 
     def part(self, one: str, other: str, seconds: float) -> None:
-        """Neither hears the other for so long."""
+        """Neither host hears the other for this time."""
         self.world.note(f"{one} and {other} are cut for {seconds:.2f}")
         self.cut(one, other, seconds)
         self.cut(other, one, seconds)

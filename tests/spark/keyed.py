@@ -1,4 +1,4 @@
-"""The broker of these tests with keys: who is authorized can be changed while it runs."""
+"""The broker of these tests with keys: its access list can be changed while it runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers become Arrow batches and Arrow columns become put batches: the same records, whatever runs they came in."""
+"""Answers become Arrow batches and Arrow columns become put batches: the same records, in any runs."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def build(parts: list[Any]) -> bytes:
 
 
 @given(runs)
-def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
+def test_a_batch_has_the_content_of_the_records(parts: list[Any]) -> None:
     body = build(parts)
     rows = arrow.record_batch("t", answer(body)).to_pylist()
     expected = []
@@ -77,7 +77,7 @@ def test_a_batch_holds_what_the_records_hold(parts: list[Any]) -> None:
 
 
 @given(runs)
-def test_headers_are_a_column_where_they_are_asked_for_and_null_where_there_are_none(parts: list[Any]) -> None:
+def test_headers_are_a_column_on_request_and_null_if_absent(parts: list[Any]) -> None:
     body = build(parts)
     plain, headed = (arrow.record_batch("t", answer(body), headers=headers) for headers in (False, True))
     assert headed.select(plain.schema.names).equals(plain)
@@ -91,7 +91,7 @@ HEADERS = st.dictionaries(st.text("abc.-", min_size=1, max_size=5), st.binary(ma
 
 
 @given(st.lists(st.tuples(st.binary(max_size=30), st.none() | st.binary(max_size=9), st.none() | HEADERS), min_size=1))
-def test_headers_go_into_the_batches_with_their_values(rows: list[tuple[bytes, bytes | None, Any]]) -> None:
+def test_headers_are_put_into_the_batches_with_their_values(rows: list[tuple[bytes, bytes | None, Any]]) -> None:
     values, keys, headers = (list(column) for column in zip(*rows, strict=True))
     lists = [None if row is None else [{"key": k, "value": v} for k, v in row.items()] for row in headers]
     batch = pa.record_batch({"headers": pa.array(lists, arrow.HEADERS_TYPE)})
@@ -132,7 +132,7 @@ def test_headers_may_be_text_null_or_missing() -> None:
 
 
 @given(runs, st.data())
-def test_bytes_that_are_no_records_raise_decode_error_and_nothing_else(parts: list[Any], data: st.DataObject) -> None:
+def test_invalid_records_raise_only_decode_error(parts: list[Any], data: st.DataObject) -> None:
     raw = bytearray(build(parts))
     for _ in range(data.draw(st.integers(1, 3))):
         raw[data.draw(st.integers(0, len(raw) - 1))] = data.draw(st.integers(0, 255))
@@ -164,7 +164,7 @@ def test_a_column_or_a_slice_of_one_becomes_batches_that_a_server_takes(
 
 
 @given(st.lists(st.tuples(st.binary(max_size=9), st.none() | st.binary(max_size=5)), min_size=1), st.integers(0, 10))
-def test_keys_go_into_the_batches_with_their_values(pairs: list[tuple[bytes, bytes | None]], start: int) -> None:
+def test_keys_are_put_into_the_batches_with_their_values(pairs: list[tuple[bytes, bytes | None]], start: int) -> None:
     rows = pa.record_batch(
         {
             "value": pa.array([value for value, _ in pairs], pa.binary()),
@@ -178,7 +178,7 @@ def test_keys_go_into_the_batches_with_their_values(pairs: list[tuple[bytes, byt
     assert out == [(row["value"], row["key"] or b"") for row in rows.to_pylist()]
 
 
-def test_a_piece_is_cut_by_the_bytes_of_its_keys_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bytes_of_keys_count_for_the_size_of_a_piece(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "STAGE_BYTES", 100)
     values, keys = pa.array([b"v"] * 10, pa.binary()), pa.array([b"k" * 40] * 10, pa.binary())
     assert [count for count, _ in arrow.pieces(values, keys)] == [2, 2, 2, 2, 2]
@@ -187,7 +187,7 @@ def test_a_piece_is_cut_by_the_bytes_of_its_keys_as_well(monkeypatch: pytest.Mon
         list(arrow.pieces(values, keys))
 
 
-def test_a_long_column_is_cut_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_column_is_split_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "STAGE_ROWS", 10)
     monkeypatch.setattr(arrow, "STAGE_BYTES", 100)
     values = [b"x" * size for size in (1,) * 25 + (60, 60, 500, 1)]
@@ -197,7 +197,7 @@ def test_a_long_column_is_cut_by_rows_and_by_bytes(monkeypatch: pytest.MonkeyPat
     assert all(count == 1 or len(body) <= 100 + 8 + 4 * count for count, body in cut)
 
 
-def test_a_value_that_no_batch_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_value_that_fits_no_batch_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "BATCH_BYTES_MAX", 100)
     with pytest.raises(TooLarge, match="BATCH_BYTES_MAX"):
         list(arrow.pieces(pa.array([b"a", b"x" * 100], pa.binary())))

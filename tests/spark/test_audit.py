@@ -303,42 +303,42 @@ def test_a_clean_record_has_no_flaw(found: Found, strict: Found) -> None:
         assert found.of(case) == strict.of(case) == []
 
 
-def test_what_is_missing_between_others_is_lost(found: Found) -> None:
+def test_a_message_missing_between_others_is_lost(found: Found) -> None:
     assert found.brief("between") == [("lost", "carol", 5), ("lost", "carol", 6)]
     assert found.of("between")[0].publisher == PUBLISHER
     assert "earlier and later ones came" in found.of("between")[0].reason
 
 
-def test_what_did_not_come_before_a_subscriber_drained_its_topic_is_lost(found: Found, strict: Found) -> None:
+def test_a_message_missing_before_a_drain_is_lost(found: Found, strict: Found) -> None:
     assert found.brief("drained") == [("lost", "bob", counter) for counter in range(1, 11)]
     assert "had drained" in found.of("drained")[0].reason
     assert strict.brief("drained") == [("lost", who, counter) for who in ("bob", "carol") for counter in range(1, 12)]
 
 
-def test_what_began_before_the_subscription_was_answered_need_not_come(found: Found) -> None:
+def test_a_put_from_before_the_answered_subscription_need_not_arrive(found: Found) -> None:
     assert found.brief("not_yet_answered") == [("lost", "bob", 1)]
 
 
-def test_a_put_in_doubt_that_came_to_some_is_lost_to_the_others(found: Found) -> None:
+def test_a_put_in_doubt_that_reached_some_subscribers_is_lost_for_the_others(found: Found) -> None:
     assert found.brief("halves") == [("lost", "carol", 1)]
     assert "in doubt, and others got it" in found.of("halves")[0].reason
 
 
-def test_what_came_twice_is_doubled(found: Found) -> None:
+def test_a_message_delivered_twice_is_doubled(found: Found) -> None:
     assert found.brief("doubled") == [("doubled", "bob", 3), ("doubled", "bob", 4)]
     assert found.of("doubled")[0].id == f"{LOG}.3"
     assert f"2 times, first as {LOG}.3" in found.of("doubled")[0].reason
 
 
-def test_what_came_after_a_later_one_is_reordered(found: Found) -> None:
+def test_a_message_after_a_later_one_is_reordered(found: Found) -> None:
     assert found.brief("reordered") == [("reordered", "carol", 3), ("reordered", "carol", 4)]
 
 
-def test_only_a_message_with_the_mark_may_come_again_from_a_continued_subscription(found: Found) -> None:
+def test_only_a_marked_message_may_be_repeated_after_a_continued_subscription(found: Found) -> None:
     assert found.brief("continued_wrongly") == [("doubled", "bob", 4), ("lost", "bob", 5)]
 
 
-def test_what_nobody_put_is_unexplained(found: Found, strict: Found) -> None:
+def test_a_message_without_a_put_is_unexplained(found: Found, strict: Found) -> None:
     assert [(flaw.kind, flaw.subscriber, flaw.counter, flaw.id, flaw.reason) for flaw in found.of("foreign")] == [
         ("unexplained", "bob", 3, f"{LOG}.3", "its publisher's record does not have it"),
         ("unexplained", "carol", 7, f"{LOG}.7", "its publisher has no record"),
@@ -346,12 +346,12 @@ def test_what_nobody_put_is_unexplained(found: Found, strict: Found) -> None:
     assert strict.brief("foreign") == [("unexplained", "bob", 3)]
 
 
-def test_what_came_after_an_answered_unsubscribe_is_unexplained(found: Found) -> None:
+def test_a_message_after_an_answered_unsubscribe_is_unexplained(found: Found) -> None:
     assert found.brief("silence") == [("unexplained", "bob", 3)]
     assert found.of("silence")[0].reason == "it came after the unsubscribe was answered"
 
 
-def test_what_was_put_before_the_subscription_is_unexplained(found: Found) -> None:
+def test_a_message_from_before_the_subscription_is_unexplained(found: Found) -> None:
     assert found.brief("early") == [("unexplained", "bob", 1)]
     assert found.of("early")[0].reason == "it was acknowledged before the subscription was asked for"
 
@@ -362,19 +362,19 @@ def test_clocks_of_different_hosts_may_differ_by_the_skew(found: Found, strict: 
     assert ("lost", "dave", 1) not in strict.brief("skew")
 
 
-def test_what_a_kill_left_out_is_unrecorded_and_what_was_lost_beside_it_is_lost(found: Found) -> None:
+def test_deliveries_lost_by_a_kill_are_unrecorded_and_other_missing_ones_are_lost(found: Found) -> None:
     assert found.brief("killed") == [("lost", "bob", 3), ("lost", "bob", 9)]
     assert found.unrecorded("killed") == [("bob", 6), ("bob", 7), ("bob", 8)]
 
 
-def test_a_killed_client_that_never_starts_again_leaves_it_open(found: Found) -> None:
+def test_a_killed_client_that_never_restarts_leaves_its_messages_open(found: Found) -> None:
     assert found.of("killed_for_good") == []
     assert [key[1:] for key, row in sorted(found.missing.items()) if key[0] == "killed_for_good" and not row.due] == [
         ("bob", counter) for counter in range(3, 11)
     ]
 
 
-def test_what_was_put_before_recording_began_is_unrecorded(found: Found) -> None:
+def test_a_put_from_before_the_recording_is_unrecorded(found: Found) -> None:
     assert found.brief("recorded_late") == [("unexplained", "bob", 6), ("unexplained", "carol", 6)]
 
 

@@ -62,7 +62,7 @@ def test_both_judges_agree_that_killed_processes_lost_and_doubled_nothing(sessio
     ("breakage", "play", "kind"),
     [("ignore_last", alive.nothing_happens, "doubled"), ("answer_before_commit", alive.the_server_dies, "lost")],
 )
-def test_the_audit_objects_to_a_server_that(
+def test_the_audit_finds_a_faulty_server(
     session: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, breakage: str, play: Any, kind: str
 ) -> None:
     monkeypatch.setattr(Cursor, "taken", property(lambda _: {}))  # The client's own net would catch it.

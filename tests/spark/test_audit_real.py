@@ -1,4 +1,4 @@
-"""The audit of what clients of a real service recorded, by its command."""
+"""The audit of records by clients of a real service, by its command."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_real_record_is_clean_and_the_command_ends_with_0(
     assert (counts["not_due"], counts["unrecorded"], counts["sessions"]) == (0, 0, 4)
 
 
-def test_what_is_taken_out_of_a_real_record_is_found_and_the_command_ends_with_1(
+def test_lines_removed_from_a_real_record_are_found_and_the_command_ends_with_1(
     session: Any, real: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     lines = [json.loads(line) for line in real.read_text().splitlines()]
@@ -70,8 +70,6 @@ def test_what_is_taken_out_of_a_real_record_is_found_and_the_command_ends_with_1
     assert sum([line.split()[:3] == ["unexplained", "one", "t"] for line in said]) == 1
 
 
-def test_a_record_that_is_not_there_is_bad_input(
-    session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_missing_record_is_bad_input(session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pipeline", "audit", str(tmp_path / "none")]) == 2
     assert "there is no such record" in capsys.readouterr().err

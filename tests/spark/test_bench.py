@@ -1,4 +1,4 @@
-"""`scripts/bench --spark`: every measure for a moment, and the shape of what it says. How fast it is, no test asks."""
+"""`scripts/bench --spark`: every measure for a moment, and the form of its output. No test asks for speed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from benchmarks.spark import measures
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def test_every_measure_gives_every_figure_it_names(
+def test_every_measure_gives_every_figure_that_it_names(
     session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--spark", "--json", "--dir", str(tmp_path), "--secs", "0.02", "--reps", "1", "--sizes", "64"]
@@ -30,7 +30,7 @@ def test_every_measure_gives_every_figure_it_names(
     assert not list(tmp_path.iterdir()), "nothing stays behind"
 
 
-def test_a_measure_that_is_not_there_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_measure_is_refused_before_spark_starts(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--spark", "--only", "sync-put"]) == 8
     assert "choose from spark-noop, spark-parquet, spark-sink" in capsys.readouterr().err
     assert main(["--spark", "--against", "redis"]) == 8

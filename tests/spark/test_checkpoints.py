@@ -1,4 +1,4 @@
-"""A subscription belongs to one query's checkpoint: what another one is told, and when; without an engine."""
+"""A subscription belongs to one query's checkpoint: the errors of another query, and their time; without an engine."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_query_itself_goes_on_after_a_restart(broker: Broker) -> None:
     assert stands(broker) == later["t"]
 
 
-def test_of_two_that_run_at_once_the_later_one_is_told_why_it_ends(broker: Broker) -> None:
+def test_the_later_of_two_concurrent_queries_ends_with_the_reason(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     one, other = stream(broker), stream(broker)
     start = one.initialOffset()
@@ -78,7 +78,7 @@ def test_of_two_that_run_at_once_the_later_one_is_told_why_it_ends(broker: Broke
         values(other, parts)
 
 
-def test_a_checkpoint_of_an_earlier_release_goes_on_and_binds_at_its_next_batch(broker: Broker) -> None:
+def test_a_checkpoint_of_an_earlier_release_continues_and_binds_at_its_next_batch(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     start = stream(broker).initialOffset()
     old = {"t": start["t"].split(".")[0] + ".3"}
@@ -91,7 +91,7 @@ def test_a_checkpoint_of_an_earlier_release_goes_on_and_binds_at_its_next_batch(
         stream(broker).latestOffset(stream(broker).initialOffset(), ALL)
 
 
-def test_where_nothing_is_new_nothing_is_bound(broker: Broker) -> None:
+def test_a_query_without_new_messages_binds_nothing(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     for _ in range(2):
         reader = stream(broker, startingOffsets="latest")
@@ -100,7 +100,7 @@ def test_where_nothing_is_new_nothing_is_bound(broker: Broker) -> None:
         reader.commit(start)
 
 
-def test_one_that_takes_over_goes_on_and_the_other_one_is_told(broker: Broker) -> None:
+def test_a_query_that_takes_over_continues_and_the_other_learns_so(broker: Broker) -> None:
     end = acknowledged_by_one(broker)
     other = stream(broker, takeOver="true")
     rows, later = batches(other, other.initialOffset())
@@ -113,7 +113,7 @@ def test_one_that_takes_over_goes_on_and_the_other_one_is_told(broker: Broker) -
     assert rows == [], "the option is not needed a second time"
 
 
-def test_a_first_batch_that_is_planned_anew_is_the_querys_own(broker: Broker) -> None:
+def test_a_first_batch_planned_anew_is_the_querys_own(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     one = stream(broker)
     start = one.initialOffset()
@@ -124,7 +124,7 @@ def test_a_first_batch_that_is_planned_anew_is_the_querys_own(broker: Broker) ->
     assert stream(broker, failOnDataLoss="false").partitions(start, end) == []
 
 
-def test_one_that_takes_over_does_so_on_each_of_its_topics(broker: Broker) -> None:
+def test_a_query_takes_over_on_each_of_its_topics(broker: Broker) -> None:
     for topic in ("t", "u"):
         broker.put(topic, numbers(0, 5))
     one = stream(broker, subscribe="t,u")
@@ -139,7 +139,7 @@ def test_one_that_takes_over_does_so_on_each_of_its_topics(broker: Broker) -> No
     assert {topic: stands(broker, topic) for topic in ("t", "u")} == {topic: later[topic] for topic in ("t", "u")}
 
 
-def test_rows_that_another_query_took_are_not_passed_as_lost(broker: Broker) -> None:
+def test_rows_taken_by_another_query_are_not_skipped_as_lost(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     one, other = stream(broker), stream(broker)
     start = one.initialOffset()
@@ -149,7 +149,7 @@ def test_rows_that_another_query_took_are_not_passed_as_lost(broker: Broker) -> 
         stream(broker, failOnDataLoss="false").partitions(start, others_end)
 
 
-def test_of_two_that_take_over_from_each_other_one_ends(broker: Broker) -> None:
+def test_one_of_two_queries_that_take_over_from_each_other_ends(broker: Broker) -> None:
     end = acknowledged_by_one(broker)
     other = stream(broker, takeOver="true")
     _, later = batches(other, other.initialOffset())
@@ -164,7 +164,7 @@ def test_of_two_that_take_over_from_each_other_one_ends(broker: Broker) -> None:
         other.latestOffset(later | {"t": latest["t"]}, ALL)
 
 
-def test_a_topic_that_is_added_may_not_be_another_querys(broker: Broker) -> None:
+def test_an_added_topic_may_not_belong_to_another_query(broker: Broker) -> None:
     acknowledged_by_one(broker)
     broker.put("u", numbers(0, 3))
     other = stream(broker, subscribe="u")
@@ -173,7 +173,7 @@ def test_a_topic_that_is_added_may_not_be_another_querys(broker: Broker) -> None
         stream(broker, subscribe="t,u").latestOffset(end, ALL)
 
 
-def test_a_topic_that_is_added_belongs_to_the_checkpoint_too(broker: Broker) -> None:
+def test_an_added_topic_belongs_to_the_checkpoint_too(broker: Broker) -> None:
     end = acknowledged_by_one(broker)
     broker.put("u", numbers(0, 3))
     _, later = batches(stream(broker, subscribe="t,u"), end)
@@ -182,7 +182,7 @@ def test_a_topic_that_is_added_belongs_to_the_checkpoint_too(broker: Broker) -> 
         stream(broker, subscribe="u").latestOffset(stream(broker, subscribe="u").initialOffset(), ALL)
 
 
-def test_a_topic_without_news_is_bound_with_those_that_have_some(broker: Broker) -> None:
+def test_a_topic_without_new_messages_is_bound_with_the_others(broker: Broker) -> None:
     broker.put("t", numbers(0, 3))
     broker.put("u", numbers(0, 3))
     both = stream(broker, subscribe="t,u", startingOffsets="latest")
@@ -200,9 +200,7 @@ def test_a_topic_without_news_is_bound_with_those_that_have_some(broker: Broker)
 
 
 @pytest.mark.parametrize("rest", [{"subscribe": "t"}, {"subscribePattern": "t"}])
-def test_a_topic_that_is_taken_out_is_neither_read_nor_acknowledged_any_more(
-    broker: Broker, rest: dict[str, str]
-) -> None:
+def test_a_removed_topic_is_neither_read_nor_acknowledged(broker: Broker, rest: dict[str, str]) -> None:
     broker.put("t", numbers(0, 3))
     broker.put("u", numbers(0, 3))
     both = stream(broker, subscribe="t,u")
@@ -234,7 +232,7 @@ def lose_the_start(broker: Broker) -> dict[str, str]:
     return {"t": f"{log}.2"}
 
 
-def test_a_start_that_is_not_there_ends_the_query_or_is_passed(broker: Broker) -> None:
+def test_a_missing_start_ends_the_query_or_is_skipped(broker: Broker) -> None:
     start = lose_the_start(broker)
     with pytest.raises(DataLoss, match=r"t: records .*2 to .* cannot be read"):
         stream(broker).latestOffset(start, ALL)
@@ -245,7 +243,7 @@ def test_a_start_that_is_not_there_ends_the_query_or_is_passed(broker: Broker) -
     assert batches(patient, end)[0] == numbers(10, 12)
 
 
-def test_a_batch_that_is_replayed_and_lies_before_what_is_there_is_passed(broker: Broker) -> None:
+def test_a_replayed_batch_of_deleted_messages_is_skipped(broker: Broker) -> None:
     start = lose_the_start(broker)
     patient = stream(broker, failOnDataLoss="false")
     end = start | {"t": start["t"].split(".")[0] + ".4"}
@@ -253,7 +251,7 @@ def test_a_batch_that_is_replayed_and_lies_before_what_is_there_is_passed(broker
     assert batches(patient, end)[0] == numbers(6, 10)
 
 
-def test_limits_hold_where_the_start_is_passed(broker: Broker) -> None:
+def test_limits_apply_if_the_start_is_skipped(broker: Broker) -> None:
     start = lose_the_start(broker)
     patient = stream(broker, failOnDataLoss="false", maxRecordsPerBatch="2")
     sizes, rows = [], []
@@ -267,7 +265,7 @@ def test_limits_hold_where_the_start_is_passed(broker: Broker) -> None:
     assert (sizes, rows) == ([2, 2], numbers(6, 10))
 
 
-def test_a_named_start_that_is_not_there_is_passed(broker: Broker) -> None:
+def test_a_missing_named_start_is_skipped(broker: Broker) -> None:
     named = json.dumps(lose_the_start(broker))
     with pytest.raises(DataLoss):
         stream(broker, startingOffsets=named).initialOffset()
@@ -280,7 +278,7 @@ def test_a_named_start_that_is_not_there_is_passed(broker: Broker) -> None:
     assert values(reader, reader.partitions()) == numbers(6, 10)
 
 
-def test_a_task_goes_on_where_the_start_of_its_range_went_meanwhile(broker: Broker) -> None:
+def test_a_task_continues_though_the_start_of_its_range_was_deleted(broker: Broker) -> None:
     broker.put("t", numbers(0, 10))
     reader = batch(broker, subscription="x", minPartitions="5", failOnDataLoss="false")
     strict = batch(broker, subscription="x", minPartitions="5")

@@ -108,7 +108,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
     made.close()
 
 
-def test_every_row_is_copied_once_where_nothing_dies(bench: Bench, session: Any) -> None:
+def test_every_row_is_copied_once_without_a_fault(bench: Bench, session: Any) -> None:
     bench.run()
     progress = bench.finish(session)
     assert sum(each["numInputRows"] for each in progress) == 2 * ROWS

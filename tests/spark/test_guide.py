@@ -1,4 +1,4 @@
-"""The lines of docs/spark.md run, and what is killed in them is killed in mid-flight."""
+"""The lines of docs/spark.md run, and processes killed in them are killed in mid-flight."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Headers through a Spark query: what a client put comes out of the source, and goes through the sink to a client."""
+"""Headers through a Spark query: a client's put comes out of the source, and goes through the sink to a client."""
 
 from __future__ import annotations
 

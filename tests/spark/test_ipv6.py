@@ -24,7 +24,7 @@ def there(tmp_path: Path) -> Iterator[Broker]:
     made.close()
 
 
-def test_what_a_sink_publishes_there_a_stream_and_a_batch_read(there: Broker) -> None:
+def test_a_stream_and_a_batch_at_ipv6_read_the_rows_of_a_sink(there: Broker) -> None:
     options = sink_options({"proxies": there.address, "topic": "t", "timeout": "30"})
     with Proxies(options.proxies, options.timeout) as link:
         assert publish(options, [staged(link, options, 0, *numbers(0, 5))], 0)["t"].outcome is Outcome.SUCCESS
@@ -37,7 +37,7 @@ def test_what_a_sink_publishes_there_a_stream_and_a_batch_read(there: Broker) ->
     assert values(whole, whole.partitions()) == numbers(0, 5)
 
 
-def test_a_file_and_a_list_name_proxies_there(there: Broker, tmp_path: Path) -> None:
+def test_a_file_and_a_list_name_proxies_at_ipv6(there: Broker, tmp_path: Path) -> None:
     there.put("t", numbers(0, 5))
     file = tmp_path / "proxies"
     file.write_text(f"{there.address.removeprefix('tcp://')}\n")

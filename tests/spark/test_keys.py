@@ -1,4 +1,4 @@
-"""Source and sink in a cluster that nobody enters without a key, without an engine; proxy and server are real."""
+"""Source and sink in a cluster that requires keys, without an engine; proxy and server are real."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_stream_is_read_with_the_rights_get_and_names_and_no_others(broker: Ke
     )
 
 
-def test_what_is_stored_is_read_with_the_right_get_alone(broker: KeyedBroker) -> None:
+def test_stored_messages_are_read_with_the_right_get_alone(broker: KeyedBroker) -> None:
     broker.make("client", "spark", "get=t")
     broker.put("t", numbers(0, 100))
     reader = BatchReader(source_options(broker.options("spark", subscribe="t"), stream=False))
@@ -132,7 +132,7 @@ def test_a_sink_writes_with_the_right_put(broker: KeyedBroker, spark: Pair) -> N
     assert broker.records("other") == numbers(0, 1)
 
 
-def test_an_id_that_is_not_the_keys_is_told_whose_key_it_is(broker: KeyedBroker, spark: Pair) -> None:
+def test_an_id_of_another_key_is_refused_with_the_keys_id(broker: KeyedBroker, spark: Pair) -> None:
     assert "this key is spark's, not etl's; give the client ID of this key as option clientId" in str(
         refusal(broker, clientId="etl")
     )
@@ -140,7 +140,7 @@ def test_an_id_that_is_not_the_keys_is_told_whose_key_it_is(broker: KeyedBroker,
         write(broker, "spark", numbers(0, 10), sink="roll")
 
 
-def test_a_key_that_nobody_authorized_is_not_let_in_and_told_how_it_would_be(broker: KeyedBroker) -> None:
+def test_an_unauthorized_key_is_refused_with_the_remedy(broker: KeyedBroker) -> None:
     stranger = new_pair()
     error = refusal(broker, secretKey=format_secret(stranger.secret), keyFile="")
     assert isinstance(error, KeyRefused)
@@ -151,7 +151,7 @@ def test_a_key_that_nobody_authorized_is_not_let_in_and_told_how_it_would_be(bro
     )
 
 
-def test_a_proxy_that_does_not_know_the_key_is_passed_over_at_once(
+def test_a_proxy_that_does_not_know_the_key_is_skipped_at_once(
     broker: KeyedBroker, spark: Pair, tmp_path: Path
 ) -> None:
     broker.put("t", numbers(0, 10))
@@ -177,19 +177,19 @@ def test_a_connection_that_was_refused_tries_again_with_the_next_request(broker:
     assert time.monotonic() - began < 5.0
 
 
-def test_a_proxy_with_another_key_than_the_one_named_is_told_nothing(broker: KeyedBroker, spark: Pair) -> None:
+def test_a_proxy_with_another_key_than_the_named_one_is_refused(broker: KeyedBroker, spark: Pair) -> None:
     error = refusal(broker, proxyKeys=format_public(new_pair().public))
     assert isinstance(error, KeyRefused)
     assert f"{broker.address} closed the handshake: its key is not the one in option proxiesFile" in str(error)
 
 
-def test_without_a_key_it_is_told_how_to_have_one(broker: KeyedBroker) -> None:
+def test_a_query_without_a_key_names_the_command_for_one(broker: KeyedBroker) -> None:
     error = refusal(broker, keyFile="", proxyKeys="", clientId="etl")
     assert isinstance(error, KeyRefused)
     assert f"{broker.address} wants a key: pubsub keys new client etl" in str(error)
 
 
-def test_a_proxy_without_a_key_is_not_spoken_to_where_one_is_named(tmp_path: Path) -> None:
+def test_a_query_with_a_proxy_key_does_not_speak_to_a_proxy_without(tmp_path: Path) -> None:
     open_to_all, mine = Broker(tmp_path), new_pair()
     key = {"secretKey": format_secret(mine.secret), "proxyKeys": format_public(mine.public), "timeout": "20"}
     try:
@@ -200,14 +200,14 @@ def test_a_proxy_without_a_key_is_not_spoken_to_where_one_is_named(tmp_path: Pat
         open_to_all.close()
 
 
-def test_a_proxy_that_refuses_beside_one_that_is_down_is_named_after_the_time_out(broker: KeyedBroker) -> None:
+def test_a_refusing_proxy_beside_a_missing_one_is_named_after_the_timeout(broker: KeyedBroker) -> None:
     pair = new_pair()
     both = {"proxies": f"{broker.address},tcp://127.0.0.1:1", "proxyKeys": f"{broker.proxy_key} {broker.proxy_key}"}
     with pytest.raises(Unavailable, match=f"no proxy answers; proxy {broker.address} does not know .*: pubsub keys"):
         stream(broker, keyFile="", secretKey=format_secret(pair.secret), timeout="0.5", **both).initialOffset()
 
 
-def test_what_was_staged_before_a_key_was_revoked_is_published_once_after_it_is_authorized_again(
+def test_rows_staged_before_a_revocation_are_published_once_after_the_next_authorization(
     broker: KeyedBroker, spark: Pair
 ) -> None:
     options = sink_options(broker.options("spark", topic="out"))

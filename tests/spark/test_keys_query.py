@@ -1,4 +1,4 @@
-"""Queries of a Spark in a cluster that nobody enters without a key: what they show, and what ends them."""
+"""Queries of a Spark in a cluster that requires keys: their shown facts, and their ends."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def below(*paths: Path) -> bytes:
     return b"\0".join(file.read_bytes() for file in files if file.is_file())
 
 
-def test_the_secret_key_of_a_query_is_nowhere_to_be_seen(broker: KeyedBroker, tmp_path: Path) -> None:
+def test_the_secret_key_of_a_query_is_shown_nowhere(broker: KeyedBroker, tmp_path: Path) -> None:
     """Not in its checkpoint, its plans, Spark's event log and log; another option is."""
     pair = broker.make("client", "spark-nightly", *RIGHTS)
     broker.put("t", numbers(0, 3000))
@@ -76,7 +76,7 @@ def ended(running: Any) -> Exception:
     return failure(caught.value)
 
 
-def test_a_key_revoked_in_mid_stream_ends_the_query_which_goes_on_when_it_is_authorized_again(
+def test_a_key_revoked_in_mid_stream_ends_the_query_and_a_new_authorization_continues_it(
     broker: KeyedBroker, session: Any, tmp_path: Path
 ) -> None:
     spark = broker.make("client", "spark", *RIGHTS)
@@ -107,7 +107,7 @@ def test_a_key_revoked_in_mid_stream_ends_the_query_which_goes_on_when_it_is_aut
     assert Counter(broker.records("t.copy")) == Counter([b"first", *numbers(0, 4100)])
 
 
-def test_a_pipeline_says_in_one_line_what_it_lacks_and_ends_by_its_exit_code(
+def test_a_pipeline_names_its_missing_right_in_one_line_and_sets_its_exit_code(
     broker: KeyedBroker, session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     broker.put("t", numbers(0, 100))

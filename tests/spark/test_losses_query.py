@@ -1,4 +1,4 @@
-"""What a query would lose without a word it is told: two with one subscription, a batch number that is used again."""
+"""A query gets an error for silent losses: two with one subscription, a batch number that is used again."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def numbers(first: int, stop: int) -> list[bytes]:
     return [b"%d" % number for number in range(first, stop)]
 
 
-def test_of_two_queries_with_one_subscription_the_second_is_refused(
+def test_the_second_of_two_queries_with_one_subscription_is_refused(
     session: Any, broker: Broker, tmp_path: Path
 ) -> None:
     broker.put("orders", numbers(0, 2100))
@@ -54,9 +54,7 @@ def test_of_two_queries_with_one_subscription_the_second_is_refused(
     assert set(numbers(2200, 2300)) <= set(broker.records("other")) <= {b"first", *numbers(2100, 2300)}
 
 
-def test_a_batch_job_that_uses_a_number_again_is_told_that_its_rows_are_not_written(
-    session: Any, broker: Broker
-) -> None:
+def test_a_batch_job_that_reuses_a_number_learns_that_its_rows_are_not_written(session: Any, broker: Broker) -> None:
     def write(batch: int, first: int, stop: int) -> None:
         rows = session.range(first, stop, numPartitions=2).selectExpr("cast(id as string) value")
         options = {"proxies": broker.address, "topic": "out", "sink": "daily", "batchId": str(batch)}
@@ -77,7 +75,7 @@ def test_a_batch_job_that_uses_a_number_again_is_told_that_its_rows_are_not_writ
     assert Counter(broker.records("out")) == Counter(numbers(0, 1000))
 
 
-def test_a_pipeline_with_a_fresh_checkpoint_takes_a_name_over_only_where_it_is_told_to(
+def test_a_pipeline_with_a_fresh_checkpoint_takes_a_name_over_only_with_the_option(
     session: Any, broker: Broker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def archive(to: str, *words: str) -> int:

@@ -97,7 +97,7 @@ def split(tmp_path: Path) -> Iterator[Split]:
     made.close()
 
 
-def test_a_range_that_a_merge_changed_is_an_error_and_never_other_records(split: Split) -> None:
+def test_a_range_changed_by_a_merge_is_an_error_and_never_other_records(split: Split) -> None:
     """Records 4 to 12 of alice's are at both servers, since their answers were lost; what a merge leaves out of one."""
     for side, sender in enumerate(("bob", "carl")):
         split.put(side, sender, 1, 0, numbers(0, 4))

@@ -1,4 +1,4 @@
-"""What is wrong with an option is said in one sentence, where the query is built."""
+"""A wrong option is named in one sentence when the query is built."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MINE, PROXY = new_pair(), new_pair()
 SECRET, PK = format_secret(MINE.secret), format_public(PROXY.public)
 
 
-def test_what_is_not_named_has_its_default() -> None:
+def test_an_option_that_is_not_given_has_its_default() -> None:
     found = source_options({"subscribe": "b, a,a", "subscription": "x"}, stream=True)
     assert (found.subscribe, found.starting, found.fail_on_data_loss) == (("a", "b"), "latest", True)
     assert (found.records_max, found.bytes_max, found.partitions_min, found.timeout) == (0, 0, 0, 30.0)
@@ -27,14 +27,14 @@ def test_what_is_not_named_has_its_default() -> None:
     assert source_options({"subscribe": "a"}, stream=False).starting == "earliest"
 
 
-def test_only_a_stream_takes_over() -> None:
+def test_only_a_stream_may_take_over() -> None:
     assert not source_options(GOOD, stream=True).take_over
     assert source_options(GOOD | {"takeOver": "true"}, stream=True).take_over
     with pytest.raises(ConfigurationError, match="option takeOver is for streams only"):
         source_options(GOOD | {"takeOver": "true"}, stream=False)
 
 
-def test_names_are_taken_in_any_case_as_spark_hands_them_on() -> None:
+def test_option_names_are_accepted_in_any_case() -> None:
     found = source_options(
         GOOD | {"MAXRECORDSPERBATCH": "5", "maxbytesperbatch": "6", "failOnDataLoss": "False"}, stream=True
     )
@@ -70,14 +70,14 @@ def test_positions_are_taken_by_topic() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_source_says_what_is_wrong(changed: dict[str, str], said: str) -> None:
+def test_a_source_names_the_mistake(changed: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         source_options(GOOD | changed, stream=True)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_pattern_that_is_none_is_refused() -> None:
+def test_an_invalid_pattern_is_refused() -> None:
     with pytest.raises(ConfigurationError):
         source_options({"subscribePattern": "a(", "subscription": "x"}, stream=True)
 
@@ -99,7 +99,7 @@ def test_a_sink_has_a_name_and_a_topic_or_a_column() -> None:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_a_sink_says_what_is_wrong(options: dict[str, str], said: str) -> None:
+def test_a_sink_names_the_mistake(options: dict[str, str], said: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         sink_options(options)
     assert said in str(caught.value)
@@ -117,14 +117,14 @@ def pairs(**options: str) -> set[Pair | None]:
     return {pickle.loads(pickle.dumps(one)).identity.pair() for one in found}
 
 
-def test_the_key_is_a_file_of_each_machine_or_an_option_that_spark_does_not_show(key_file: Path) -> None:
+def test_the_key_is_a_file_on_each_machine_or_an_option_that_spark_does_not_show(key_file: Path) -> None:
     assert pairs() == {None}
     assert pairs(keyFile=str(key_file), proxyKeys=PK) == {MINE}
     assert pairs(secretKey=SECRET, proxyKeys=PK) == {MINE}
 
 
 @pytest.mark.parametrize("by_file", [True, False])
-def test_options_made_of_an_identity_are_that_identity(key_file: Path, by_file: bool) -> None:
+def test_options_made_of_an_identity_have_that_identity(key_file: Path, by_file: bool) -> None:
     own = Identity(client="etl", key_file=str(key_file), proxy_keys=(PK,))
     if not by_file:
         own = Identity(client="etl", secret=MINE.secret, proxy_keys=(PK,))
@@ -151,7 +151,7 @@ def test_the_secret_is_in_no_repr_and_a_key_file_does_not_travel(key_file: Path)
     assert SECRET.encode() not in named
 
 
-def test_the_proxies_keys_are_named_in_their_order_or_in_the_proxies_file(tmp_path: Path) -> None:
+def test_the_proxies_keys_are_given_in_their_order_or_in_the_proxies_file(tmp_path: Path) -> None:
     two, other = "tcp://10.0.0.1:5601,tcp://10.0.0.2:5601", format_public(new_pair().public)
     found = sink_options(
         {"secretKey": SECRET, "proxies": two, "proxyKeys": f"{PK} {other},{format_public(MINE.public)}"}
@@ -165,7 +165,7 @@ def test_the_proxies_keys_are_named_in_their_order_or_in_the_proxies_file(tmp_pa
     assert sink_options({"proxiesFile": str(file)}).identity.proxy_keys == ()
 
 
-def test_who_asks_is_named_by_client_id_else_a_source_is_spark_and_a_sink_has_its_own_name() -> None:
+def test_the_client_id_is_the_option_or_spark_or_the_name_of_the_sink() -> None:
     assert source_options(GOOD, stream=True).identity.client == "spark"
     assert sink_options({"sink": "roll"}).identity.client == "roll"
     assert sink_options({}).identity.client == "spark"
@@ -198,7 +198,7 @@ def test_who_asks_is_named_by_client_id_else_a_source_is_spark_and_a_sink_has_it
     ],
     ids=lambda value: "",
 )
-def test_what_is_wrong_with_keys_is_said_in_one_sentence_without_the_secret(options: dict[str, str], said: str) -> None:
+def test_a_mistake_in_the_keys_is_named_in_one_sentence_without_the_secret(options: dict[str, str], said: str) -> None:
     for parse in (sink_options, lambda given: source_options(GOOD | given, stream=True)):
         with pytest.raises(ConfigurationError) as caught:
             parse(options)

@@ -1,4 +1,4 @@
-"""What people run on Spark, as they run it: by the command line, beside a real broker."""
+"""Pipelines on Spark as people run them: by the command line, beside a real broker."""
 
 from __future__ import annotations
 
@@ -68,9 +68,7 @@ def archived(session: Any, directory: Path) -> dict[str, Counter[bytes]]:
     return found
 
 
-def test_an_archive_goes_on_where_it_was_and_holds_each_message_once(
-    broker: Broker, run: Run, session: Any, tmp_path: Path
-) -> None:
+def test_an_archive_continues_and_has_each_message_once(broker: Broker, run: Run, session: Any, tmp_path: Path) -> None:
     to = tmp_path / "archive"
     broker.put("a", numbers(0, 2500))
     broker.put("b/1", numbers(0, 500))
@@ -88,7 +86,7 @@ def test_an_archive_goes_on_where_it_was_and_holds_each_message_once(
     assert {path.parent.name for path in to.glob("topic=a/*/*.parquet")} == {f"date={row.date}"}
 
 
-def test_a_pipeline_ends_by_sigterm_and_says_what_it_did(
+def test_a_pipeline_ends_by_sigterm_and_reports_its_work(
     broker: Broker, driver: Callable[..., Process], run: Run, session: Any, tmp_path: Path
 ) -> None:
     to = tmp_path / "archive"
@@ -130,7 +128,7 @@ def test_files_of_killed_batches_are_removed_and_those_being_written_are_not(
 
 
 @pytest.mark.parametrize("where", ["files", "no-checkpoint", "another-checkpoint"])
-def test_a_directory_of_somebody_else_is_refused(
+def test_a_directory_of_another_query_is_refused(
     broker: Broker, run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:
     """With a fresh checkpoint, or another one, Spark would skip batches whose numbers the directory knows."""
@@ -154,7 +152,7 @@ def test_a_directory_of_somebody_else_is_refused(
     assert said.count("\n") == 1
 
 
-def test_the_service_keeps_what_is_stored_while_spark_still_starts(
+def test_the_service_keeps_the_stored_messages_while_spark_starts(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def starts(*_: object) -> None:
@@ -188,7 +186,7 @@ def test_errors_of_java_and_of_spark_are_one_sentence(
     assert str(failure(caught.value)) == "java.util.NoSuchElementException: No value present"
 
 
-def test_what_ends_a_query_is_one_sentence_with_its_exit_code(
+def test_the_error_of_a_query_is_one_sentence_with_its_exit_code(
     session: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["archive", "a", "--to", str(tmp_path / "x"), "--once", "--proxy", "tcp://127.0.0.1:1", "--timeout", "0.3"]

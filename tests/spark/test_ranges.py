@@ -1,4 +1,4 @@
-"""What of each topic a batch takes, and how it is cut for tasks."""
+"""The share of each topic in a batch, and its split into tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_position_is_counted_along_the_legs() -> None:
 
 
 @given(st.integers(1, 20))
-def test_parts_are_even_and_leave_nothing_out(size: int) -> None:
+def test_parts_are_even_and_complete(size: int) -> None:
     parts = cut("t", None, JOINED, size)
     assert sum(part.records for part in parts) == 16
     assert max(part.records for part in parts) <= size
@@ -59,7 +59,7 @@ def test_a_limit_is_shared_in_proportion_and_never_exceeded(wanted: dict[str, in
 
 
 @pytest.mark.parametrize("seconds", [0.0, 1e10])
-def test_a_clock_that_is_far_off_gives_a_number_that_a_message_can_hold(
+def test_a_wrong_clock_gives_a_number_within_the_range_of_messages(
     monkeypatch: pytest.MonkeyPatch, seconds: float
 ) -> None:
     class Link:
@@ -73,10 +73,10 @@ def test_a_clock_that_is_far_off_gives_a_number_that_a_message_can_hold(
     assert Topics(Link(), "s").subscribe("t", "latest") == (A, 1)  # type: ignore[arg-type]
 
 
-def test_a_topic_with_little_is_not_left_out_where_there_is_room() -> None:
+def test_a_topic_with_few_records_gets_its_share() -> None:
     assert shares(10, {"large": 1000, "small": 1}) == {"large": 9, "small": 1}
 
 
 @pytest.mark.parametrize("order", [("b", "a"), ("a", "b")])
-def test_offsets_stand_in_one_order_whatever_order_they_were_found_in(order: tuple[str, str]) -> None:
+def test_offsets_are_written_in_one_order(order: tuple[str, str]) -> None:
     assert str(write_offsets(dict.fromkeys(order, (A, 1)))) == str({"a": f"{A}.1", "b": f"{A}.1"})

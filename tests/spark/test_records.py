@@ -33,7 +33,7 @@ def test_a_closed_clients_record_is_parquet(tmp_path: Path) -> None:
     ]
 
 
-def test_what_was_written_is_there_before_the_end(tmp_path: Path) -> None:
+def test_written_lines_are_there_before_the_end(tmp_path: Path) -> None:
     sink = open_record(tmp_path / "r.parquet")
     assert isinstance(sink, ParquetRecord)
     sink.write(b'{"client":"c","n":1}\n')
@@ -44,7 +44,7 @@ def test_what_was_written_is_there_before_the_end(tmp_path: Path) -> None:
     assert path.suffix == ".parquet"
 
 
-def test_a_record_with_a_torn_line_stays_as_it_is(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_record_with_an_incomplete_line_is_unchanged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     sink = ParquetRecord(tmp_path / "r.parquet")
     sink.write(b'{"client":"c"}\n{"cl\n{"client":"d"}\n')
     with caplog.at_level(logging.WARNING):

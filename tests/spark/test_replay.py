@@ -1,4 +1,4 @@
-"""An archive put back: the same messages, in the same order, once, whatever ended a run before."""
+"""An archive put back: the same messages, in the same order, once, after any interrupted run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.spark.test_pipelines import Run, numbers, run  # noqa: F401 - a fixtu
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
-def test_what_comes_back_is_what_was_archived_in_its_order_and_once(
+def test_a_replay_returns_the_archived_messages_in_order_and_once(
     broker: Broker,
     run: Run,  # noqa: F811
     session: Any,
@@ -41,7 +41,7 @@ def test_what_comes_back_is_what_was_archived_in_its_order_and_once(
     assert broker.records("back") == back + numbers(3000, 3100)
 
 
-def test_a_step_that_was_published_and_not_noted_is_not_published_twice(
+def test_a_published_step_without_a_note_is_not_published_twice(
     broker: Broker,
     run: Run,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
@@ -63,7 +63,7 @@ def test_a_step_that_was_published_and_not_noted_is_not_published_twice(
     assert broker.records("back") == numbers(0, 50)
 
 
-def test_one_topic_of_an_archive_that_was_moved_comes_back(
+def test_one_topic_of_a_moved_archive_is_restored(
     broker: Broker,
     run: Run,  # noqa: F811
     tmp_path: Path,

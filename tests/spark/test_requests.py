@@ -1,4 +1,4 @@
-"""What a task or a driver is told when it asks the proxies; one that answers as it is told to stands in for them."""
+"""The answers of the proxies to a task or a driver; a proxy with answers set by a test replaces them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ AGAIN = "; then start the query again, and a stream continues where it was"
         (Report("etl", "-"), "status"),
     ],
 )
-def test_what_is_denied_ends_at_once_and_says_which_rights_are_needed(
+def test_a_denied_request_ends_at_once_and_names_the_needed_rights(
     proxy: Proxy, link: Proxies, request_: Any, rights: str
 ) -> None:
     proxy.answer = denies("right", b"client etl may not do it")
@@ -76,7 +76,7 @@ def test_what_is_denied_ends_at_once_and_says_which_rights_are_needed(
     assert len(proxy.asked) == 1
 
 
-def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: Proxy, link: Proxies) -> None:
+def test_a_key_of_another_client_and_a_revoked_key_have_their_own_remedies(proxy: Proxy, link: Proxies) -> None:
     proxy.answer = denies("sender", b"this key is alice's, not etl's")
     with pytest.raises(NotAllowed, match="alice's, not etl's; give the client ID of this key as option clientId"):
         link.ask(Read("etl", "orders", None))
@@ -85,7 +85,7 @@ def test_a_key_of_another_and_a_key_that_is_gone_have_their_own_remedies(proxy: 
         link.ask(Read("etl", "orders", None))
 
 
-def test_a_proxy_that_says_too_much_is_cut_short(proxy: Proxy, link: Proxies) -> None:
+def test_a_too_long_text_of_a_proxy_is_truncated(proxy: Proxy, link: Proxies) -> None:
     proxy.answer = denies("right", b"x" * 1_000_000)
     with pytest.raises(NotAllowed) as caught:
         link.ask(Read("etl", "orders", None))
@@ -93,7 +93,7 @@ def test_a_proxy_that_says_too_much_is_cut_short(proxy: Proxy, link: Proxies) ->
 
 
 @pytest.mark.parametrize("sentence", [b"", b"\xff\n\x1b[31mred\nTraceback", "ünïcode".encode()])
-def test_whatever_a_proxy_says_is_one_line(proxy: Proxy, link: Proxies, sentence: bytes) -> None:
+def test_the_text_of_a_proxy_is_one_line(proxy: Proxy, link: Proxies, sentence: bytes) -> None:
     proxy.answer = denies("right", sentence)
     with pytest.raises(NotAllowed) as caught:
         link.ask(Read("etl", "orders", None))
@@ -101,7 +101,7 @@ def test_whatever_a_proxy_says_is_one_line(proxy: Proxy, link: Proxies, sentence
     assert str(caught.value).endswith(AGAIN)
 
 
-def test_all_that_a_driver_asks_it_asks_as_its_client(proxy: Proxy, link: Proxies) -> None:
+def test_all_requests_of_a_driver_name_its_client(proxy: Proxy, link: Proxies) -> None:
     topics = Topics(link, "nightly")
     for ask in (
         topics.listed,

@@ -50,7 +50,7 @@ def in_files(session: Any, *directories: Path) -> Counter[tuple[int, str]]:
     return found
 
 
-def test_closed_and_open_windows_are_together_what_plain_python_counts(
+def test_closed_and_open_windows_together_equal_a_count_in_python(
     broker: Broker,
     run: Run,  # noqa: F811
     session: Any,
@@ -105,7 +105,7 @@ def iso(seconds: int) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-def test_what_cannot_be_counted_is_said(
+def test_uncountable_messages_are_reported(
     broker: Broker,
     run: Run,  # noqa: F811
     session: Any,
@@ -136,7 +136,7 @@ def windows(session: Any, what: Rollup, rows: Sequence[dict[str, Any]]) -> dict[
     return {(row.s, row.e): row["count"] for row in counted}
 
 
-def test_windows_of_the_calendar_and_times_in_every_form(session: Any) -> None:
+def test_windows_follow_the_calendar_and_times_come_in_every_form(session: Any) -> None:
     moment = datetime(2024, 2, 29, 23, 59, 59, tzinfo=UTC)
     number = int(moment.timestamp())
     forms = [number, number * 1000, number * 1_000_000 + 5, str(number), f"{number}.25", "2024-02-29T23:59:59Z"]
@@ -156,7 +156,7 @@ def test_windows_of_the_calendar_and_times_in_every_form(session: Any) -> None:
 
 
 @pytest.mark.parametrize("window", ["1h", "month", "year"])
-def test_a_time_at_the_end_of_all_times_is_none_and_ends_no_query(session: Any, window: str) -> None:
+def test_a_time_beyond_the_range_is_null_and_ends_no_query(session: Any, window: str) -> None:
     rows = [{"at": at} for at in ("+294247-01-10T04:00:54Z", "-290308-12-21T19:59:06Z", "2024-01-01T00:30:00Z")]
     ((start, _),) = windows(session, Rollup(window=window, by=(), time="at"), rows)
     assert start == "2024-01-01 00:00:00"
@@ -174,7 +174,7 @@ def test_a_time_at_the_end_of_all_times_is_none_and_ends_no_query(session: Any, 
         ({"time": "a'b"}, "not the name of a field"),
     ],
 )
-def test_a_rollup_that_cannot_be_is_refused(facts: dict[str, Any], said: str) -> None:
+def test_an_impossible_rollup_is_refused(facts: dict[str, Any], said: str) -> None:
     with pytest.raises(CallerError, match=said):
         Rollup(**({"window": "1h", "by": ()} | facts))
 

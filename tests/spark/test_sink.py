@@ -1,4 +1,4 @@
-"""What the sink does with rows, task by task and commit by commit, without an engine; the broker is real."""
+"""The sink's treatment of rows, task by task and commit by commit, without an engine; the broker is real."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def staged(link: Proxies, options: SinkOptions, batch: int, *values: bytes, topi
     return attempt.finish()
 
 
-def test_what_tasks_staged_is_published_once_in_the_order_of_the_tasks(
+def test_staged_rows_are_published_once_in_the_order_of_the_tasks(
     broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     messages = [staged(link, options, 0, b"1", b"2"), None, staged(link, options, 0, b"3")]
@@ -72,7 +72,7 @@ def test_what_tasks_staged_is_published_once_in_the_order_of_the_tasks(
     assert broker.records("out") == [b"1", b"2", b"3"]
 
 
-def test_a_failed_attempt_of_a_task_does_not_show(broker: Broker, link: Proxies, options: SinkOptions) -> None:
+def test_a_failed_attempt_of_a_task_leaves_no_rows(broker: Broker, link: Proxies, options: SinkOptions) -> None:
     failed = Attempt(link, options, QUERY, 0, 0)
     failed.write(rows(b"1", b"2"))
     messages = [staged(link, options, 0, b"1", b"2")]
@@ -101,7 +101,7 @@ def test_an_orphan_of_a_killed_driver_that_stages_late_changes_nothing(
     assert broker.records("out") == [b"1", b"3"]
 
 
-def test_rows_that_are_duplicates_are_named_with_all_others_to_whoever_publishes(
+def test_duplicate_rows_are_named_with_all_others_to_the_publisher(
     broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     publish(options, [staged(link, options, 0, b"1", b"2", b"3")], 0)
@@ -112,7 +112,7 @@ def test_rows_that_are_duplicates_are_named_with_all_others_to_whoever_publishes
     assert attempt.finish().rows == {"out": 3}
 
 
-def test_a_checkpoint_that_was_put_back_is_said_and_does_not_lose_rows_in_silence(
+def test_a_restored_checkpoint_is_reported_and_loses_no_rows_in_silence(
     broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     """Its next batch is another one than that which was published under the number, and would be left out whole."""
@@ -150,7 +150,7 @@ def test_a_commit_that_died_between_two_topics_is_finished_by_its_replay(
     assert (broker.records("a"), broker.records("b")) == ([b"1"], [b"2"])
 
 
-def test_many_pieces_arrive_whole_and_in_order(
+def test_many_pieces_arrive_completely_and_in_order(
     broker: Broker, link: Proxies, options: SinkOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(arrow, "STAGE_ROWS", 7)
@@ -159,7 +159,7 @@ def test_many_pieces_arrive_whole_and_in_order(
     assert broker.records("out") == values
 
 
-def test_a_key_comes_with_its_row_to_source_and_client(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
+def test_a_key_reaches_source_and_client_with_its_row(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
     attempt = Attempt(link, by_column, QUERY, 0, 0)
     columns = {
         "value": pa.array([b"1", b"2", b"3"], pa.binary()),
@@ -179,9 +179,7 @@ def test_a_key_comes_with_its_row_to_source_and_client(broker: Broker, link: Pro
     assert {row["value"]: row["key"] for row in rows} == {b"1": b"k", b"2": b"l", b"3": None, b"4": None}
 
 
-def test_headers_come_with_their_rows_to_source_and_client(
-    broker: Broker, link: Proxies, by_column: SinkOptions
-) -> None:
+def test_headers_reach_source_and_client_with_their_rows(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
     attempt = Attempt(link, by_column, QUERY, 0, 0)
     pair = [{"key": "trace", "value": b"1"}]
     columns = {
@@ -213,7 +211,7 @@ def test_rows_survive_a_server_that_stops_between_stage_and_publish(
     assert broker.records("out") == [b"1", b"2"]
 
 
-def test_stages_that_are_gone_are_said_in_one_sentence(broker: Broker, link: Proxies, options: SinkOptions) -> None:
+def test_missing_stages_are_reported_in_one_sentence(broker: Broker, link: Proxies, options: SinkOptions) -> None:
     message = staged(link, options, 0, b"1", b"2")
     message.rows["out"] = 3
     with pytest.raises(Restage, match=r"out: batch 0 is not staged in full .*; start the query again") as caught:
@@ -222,7 +220,7 @@ def test_stages_that_are_gone_are_said_in_one_sentence(broker: Broker, link: Pro
     assert broker.records("out") == []
 
 
-def test_a_task_whose_stage_is_gone_fails_and_the_next_try_of_it_stages_all(
+def test_a_task_whose_stage_is_gone_fails_and_its_next_try_stages_all(
     broker: Broker, link: Proxies, options: SinkOptions
 ) -> None:
     attempt = Attempt(link, options, QUERY, 0, 0)
@@ -245,7 +243,7 @@ def test_a_sinks_publisher_is_the_querys_and_the_same_after_a_restart() -> None:
     assert len(QUERY) == 16
 
 
-def test_a_row_that_cannot_be_a_message_is_said(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
+def test_a_row_that_cannot_be_a_message_is_refused(broker: Broker, link: Proxies, by_column: SinkOptions) -> None:
     attempt = Attempt(link, by_column, QUERY, 0, 0)
     with pytest.raises(InvalidName, match="topic 'a b'"):
         attempt.write(rows(b"1", topics=["a b"]))
@@ -266,12 +264,12 @@ def test_columns_that_would_be_lost_are_refused(options: SinkOptions, by_column:
             check_columns(columns, given)
 
 
-def test_where_spark_does_not_say_which_query_it_is_the_writer_fails_loudly(options: SinkOptions) -> None:
+def test_a_writer_without_the_id_of_its_query_raises_an_error(options: SinkOptions) -> None:
     with pytest.raises(RuntimeError, match="use foreachBatch"):
         StreamWriter(options).write(iter([rows(b"1")]))
 
 
-def test_a_batch_job_that_names_itself_may_be_run_again(broker: Broker) -> None:
+def test_a_named_batch_job_may_be_run_again(broker: Broker) -> None:
     named = sink_options({"proxies": broker.address, "topic": "out", "sink": "daily", "batchId": "7"})
     for _ in range(2):
         writer = BatchWriter(named)
@@ -293,7 +291,7 @@ def test_a_topic_cannot_be_overwritten(options: SinkOptions) -> None:
         BatchWriter(options, overwrite=True)
 
 
-def test_who_gets_a_client_id_goes_on_as_the_publisher_that_it_was_where_that_is_the_sinks_name(broker: Broker) -> None:
+def test_a_sink_with_a_client_id_equal_to_its_name_stays_the_same_publisher(broker: Broker) -> None:
     """So a query that gets a key does not write its last batch twice, if it keeps its name."""
     named = {"proxies": broker.address, "topic": "out", "sink": "daily", "batchId": "7"}
     for client, held in ((None, 1), ("daily", 1), ("other", 2)):
@@ -312,7 +310,7 @@ def write(broker: Broker, batch: int, *values: bytes, topics: list[str] | None =
     writer.commit([pickle.loads(pickle.dumps(writer)).write(iter([rows(*values, topics=topics)])), None])
 
 
-def test_a_batch_job_that_begins_at_zero_again_is_told_that_nothing_is_written(broker: Broker) -> None:
+def test_a_batch_job_that_restarts_at_zero_learns_that_no_row_is_written(broker: Broker) -> None:
     for batch in range(2):
         write(broker, batch, b"%d" % batch)
     with pytest.raises(
@@ -324,7 +322,7 @@ def test_a_batch_job_that_begins_at_zero_again_is_told_that_nothing_is_written(b
 
 
 @pytest.mark.parametrize("again", [[b"new", b"more"], [b"new", b"more", b"most", b"last"]])
-def test_a_batch_job_that_uses_its_last_number_for_other_rows_is_told_so(broker: Broker, again: list[bytes]) -> None:
+def test_a_batch_job_that_uses_its_last_number_for_other_rows_is_refused(broker: Broker, again: list[bytes]) -> None:
     write(broker, 0, b"1", b"2", b"3")
     write(broker, 0, b"3", b"2", b"1")
     with pytest.raises(BatchTaken, match=r"out: batch 0 of this sink .* \(3 then, [24] now\)") as e:

@@ -1,4 +1,4 @@
-"""What the source answers the engine, rule by rule, without an engine; the broker is real."""
+"""The source's answers to the engine, rule by rule, without an engine; the broker is real."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def stands(broker: Broker, topic: str = "t") -> str:
     return stream(broker, subscribe=topic).initialOffset()[topic]
 
 
-def test_where_it_begins_is_the_same_however_often_it_is_asked(broker: Broker) -> None:
+def test_the_initial_offset_is_the_same_at_each_request(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     first = stream(broker, startingOffsets="latest").initialOffset()
     broker.put("t", numbers(5, 8))
@@ -64,7 +64,7 @@ def test_where_it_begins_is_the_same_however_often_it_is_asked(broker: Broker) -
     assert values(reader, reader.partitions(first, end)) == numbers(5, 8)
 
 
-def test_a_batch_asked_for_again_holds_the_same_records(broker: Broker) -> None:
+def test_a_batch_requested_again_has_the_same_records(broker: Broker) -> None:
     broker.put("t", numbers(0, 5000))
     reader = stream(broker)
     start = reader.initialOffset()
@@ -76,7 +76,7 @@ def test_a_batch_asked_for_again_holds_the_same_records(broker: Broker) -> None:
     assert values(reader, again) == numbers(0, 5000)
 
 
-def test_with_other_parallelism_it_is_the_same_records_in_other_parts(broker: Broker) -> None:
+def test_other_parallelism_gives_the_same_records_in_other_parts(broker: Broker) -> None:
     broker.put("t", numbers(0, 5000))
     one, many = stream(broker, minPartitions="1"), stream(broker, minPartitions="7")
     start = one.initialOffset()
@@ -85,7 +85,7 @@ def test_with_other_parallelism_it_is_the_same_records_in_other_parts(broker: Br
     assert values(one, one.partitions(start, end)) == values(many, many.partitions(start, end))
 
 
-def test_a_small_batch_is_not_cut_into_crumbs(broker: Broker) -> None:
+def test_a_small_batch_is_not_split_into_tiny_parts(broker: Broker) -> None:
     broker.put("t", numbers(0, 50))
     reader = stream(broker)
     start = reader.initialOffset()
@@ -107,7 +107,7 @@ def test_a_batch_holds_as_many_records_as_the_limit_says_over_all_topics(broker:
     assert sizes == [100] * 10
 
 
-def test_read_all_available_means_all_whatever_the_options_say(broker: Broker) -> None:
+def test_read_all_available_reads_all_despite_the_options(broker: Broker) -> None:
     broker.put("t", numbers(0, 500))
     reader = stream(broker, maxRecordsPerBatch="10", maxBytesPerBatch="10")
     start = reader.initialOffset()
@@ -130,7 +130,7 @@ def test_a_batch_holds_as_many_bytes_as_the_limit_says(broker: Broker) -> None:
     assert len(done) == 2000
 
 
-def test_with_nothing_new_the_end_is_the_start_in_the_same_text(broker: Broker) -> None:
+def test_the_end_without_new_messages_has_the_same_text_as_the_start(broker: Broker) -> None:
     broker.put("u", numbers(0, 5))
     broker.put("t", numbers(0, 5))
     reader = stream(broker, subscribe="u,t")
@@ -141,7 +141,7 @@ def test_with_nothing_new_the_end_is_the_start_in_the_same_text(broker: Broker) 
     assert reader.partitions(end, again) == []
 
 
-def test_what_is_in_the_checkpoint_is_acknowledged_when_the_next_batch_is_asked_for(broker: Broker) -> None:
+def test_a_batch_in_the_checkpoint_is_acknowledged_at_the_request_for_the_next(broker: Broker) -> None:
     broker.put("t", numbers(0, 5))
     reader = stream(broker)
     start = reader.initialOffset()
@@ -164,7 +164,7 @@ def test_commit_acknowledges_and_may_come_late_or_twice_or_never(broker: Broker)
     assert stands(broker) == second["t"]
 
 
-def test_a_commit_that_cannot_be_is_logged_and_made_good_by_the_next(
+def test_an_impossible_commit_is_logged_and_replaced_by_the_next(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.put("t", numbers(0, 5))
@@ -193,7 +193,7 @@ def test_available_now_ends_where_the_topics_end_now(broker: Broker) -> None:
     assert reader.latestOffset(end, ALL) == end
 
 
-def test_a_pattern_finds_topics_that_come_later_from_their_beginning(broker: Broker) -> None:
+def test_a_pattern_finds_later_topics_from_their_beginning(broker: Broker) -> None:
     broker.put("orders.a", numbers(0, 3))
     broker.put("other", numbers(0, 3))
     reader = stream(broker, subscribePattern=r"orders\..*", startingOffsets="latest")
@@ -207,7 +207,7 @@ def test_a_pattern_finds_topics_that_come_later_from_their_beginning(broker: Bro
     assert values(reader, stream(broker, subscribePattern=r"orders\..*").partitions(start, end)) == numbers(0, 3)
 
 
-def test_available_now_reads_what_a_pattern_matches_only_now_from_its_beginning(broker: Broker) -> None:
+def test_available_now_reads_a_newly_matching_topic_from_its_beginning(broker: Broker) -> None:
     broker.put("orders.a", numbers(0, 3))
     options = {"subscribePattern": r"orders\..*", "startingOffsets": "latest"}
     first = stream(broker, **options)
@@ -225,13 +225,13 @@ def test_available_now_reads_what_a_pattern_matches_only_now_from_its_beginning(
     assert second.latestOffset(end, ALL) == end, "this run ends where the topics ended"
 
 
-def test_a_pattern_that_matches_nothing_is_said(broker: Broker) -> None:
+def test_a_pattern_without_a_match_is_reported(broker: Broker) -> None:
     broker.put("t", numbers(0, 3))
     with pytest.raises(CallerError, match="no topic matches subscribePattern x"):
         stream(broker, subscribePattern="x").initialOffset()
 
 
-def test_a_stream_begins_behind_a_position_that_is_named(broker: Broker) -> None:
+def test_a_stream_begins_behind_a_named_position(broker: Broker) -> None:
     broker.put("t", numbers(0, 10))
     log = stands(broker).split(".")[0]
     reader = stream(broker, startingOffsets=json.dumps({"t": f"{log}.4"}))
@@ -241,7 +241,7 @@ def test_a_stream_begins_behind_a_position_that_is_named(broker: Broker) -> None
         stream(broker, startingOffsets=json.dumps({"t": f"{log}.44"})).initialOffset()
 
 
-def test_a_topic_that_is_added_begins_behind_a_position_that_is_named(broker: Broker) -> None:
+def test_an_added_topic_begins_behind_a_named_position(broker: Broker) -> None:
     broker.put("t", numbers(0, 3))
     reader = stream(broker)
     start = reader.latestOffset(reader.initialOffset(), ALL)
@@ -256,7 +256,7 @@ def test_a_topic_that_is_added_begins_behind_a_position_that_is_named(broker: Br
 # Batches
 
 
-def test_a_batch_reads_what_is_stored_and_acknowledges_nothing(broker: Broker) -> None:
+def test_a_batch_reads_the_stored_messages_and_acknowledges_nothing(broker: Broker) -> None:
     broker.put("t", numbers(0, 3000))
     start = stands(broker)
     reader = batch(broker)
@@ -279,7 +279,7 @@ def test_a_batch_reads_between_positions(broker: Broker) -> None:
         assert values(reader, reader.partitions()) == expected
 
 
-def test_a_batch_with_a_subscription_reads_from_where_that_stands(broker: Broker) -> None:
+def test_a_batch_with_a_subscription_reads_from_its_position(broker: Broker) -> None:
     broker.put("t", numbers(0, 10))
     other = stream(broker)
     start = other.initialOffset()
@@ -291,13 +291,13 @@ def test_a_batch_with_a_subscription_reads_from_where_that_stands(broker: Broker
 # Errors, each one sentence
 
 
-def test_a_topic_that_is_not_there_is_said(broker: Broker) -> None:
+def test_a_missing_topic_is_reported(broker: Broker) -> None:
     with pytest.raises(Unavailable, match="read on nowhere: no success within 1 s") as caught:
         batch(broker, subscribe="nowhere", timeout="1").partitions()
     assert "\n" not in str(caught.value)
 
 
-def test_a_cluster_that_does_not_answer_is_said(broker: Broker) -> None:
+def test_a_cluster_without_an_answer_is_reported(broker: Broker) -> None:
     reader = StreamReader(
         source_options(
             {"proxies": "tcp://127.0.0.1:9", "subscribe": "t", "subscription": "x", "timeout": "0.5"}, stream=True
@@ -307,7 +307,7 @@ def test_a_cluster_that_does_not_answer_is_said(broker: Broker) -> None:
         reader.initialOffset()
 
 
-def test_another_proxy_is_asked_where_one_does_not_answer(broker: Broker) -> None:
+def test_another_proxy_is_asked_if_one_does_not_answer(broker: Broker) -> None:
     broker.put("t", numbers(0, 3))
     reader = stream(broker, proxies=f"tcp://127.0.0.1:9,{broker.address}")
     start = reader.initialOffset()
@@ -322,7 +322,7 @@ def lose(broker: Broker, offset: int) -> None:
     broker.start_server()
 
 
-def test_lost_records_end_the_query_with_one_sentence_or_are_left_out(broker: Broker) -> None:
+def test_lost_records_end_the_query_with_one_sentence_or_are_skipped(broker: Broker) -> None:
     broker.put("t", numbers(0, 6), batch=2)
     reader = stream(broker)
     start = reader.initialOffset()
@@ -335,7 +335,7 @@ def test_lost_records_end_the_query_with_one_sentence_or_are_left_out(broker: Br
     assert values(patient, patient.partitions(start, end)) == [b"0", b"1", b"4", b"5"]
 
 
-def test_a_range_that_was_acknowledged_and_deleted_is_said(broker: Broker) -> None:
+def test_a_deleted_acknowledged_range_is_reported(broker: Broker) -> None:
     broker.put("t", numbers(0, 6))
     reader = stream(broker)
     start = reader.initialOffset()

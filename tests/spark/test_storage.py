@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 @pytest.mark.parametrize("scheme", ["", "file://"])
-def test_what_is_written_is_read_listed_and_removed(session: Any, tmp_path: Path, scheme: str) -> None:
+def test_written_files_are_read_listed_and_removed(session: Any, tmp_path: Path, scheme: str) -> None:
     storage = open_storage(session, f"{scheme}{tmp_path}/a b")
     assert isinstance(storage, Remote if scheme else Folder)
     assert (storage.has(), storage.has("x"), storage.names()) == (False, False, [])
@@ -32,7 +32,7 @@ def test_what_is_written_is_read_listed_and_removed(session: Any, tmp_path: Path
     assert not storage.has("x")
 
 
-def test_a_file_has_its_name_once_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_gets_its_name_only_after_it_is_on_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a power cut leaves a plan that is empty, or none of what was put already."""
     synced: list[tuple[bool, bool]] = []
 
@@ -45,7 +45,7 @@ def test_a_file_has_its_name_once_it_is_on_the_disk(tmp_path: Path, monkeypatch:
     assert synced == [(False, False), (True, True)]
 
 
-def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+def test_an_unwritable_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StorageError, match="file"):
         Folder(f"{tmp_path}/file/below").write("x", "")

@@ -121,7 +121,7 @@ RULES: dict[str, tuple[tuple[Any, str, Any], ...]] = {
         (Proposer, "_hears", lambda self, vote: False),
     ),
 }
-"""A rule to what is put in the place of the code that keeps it."""
+"""A rule to the replacement of the code that keeps it."""
 
 
 @contextlib.contextmanager

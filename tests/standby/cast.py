@@ -1,4 +1,4 @@
-"""Members and proxies with the real register, between whom nothing is delivered by itself."""
+"""Members and proxies with the real register; tests deliver the messages between them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WALL = 1000
 
 
 class Cast:
-    """Some proxies with their registers, and members who ask them; nothing is delivered by itself."""
+    """Some proxies with their registers, and members that ask them; tests deliver the messages."""
 
     def __init__(self, view: View | None = BOTH, proxies: int = 3, ballot: int = 100) -> None:
         self.names = [f"p{number}" for number in range(proxies)]
@@ -34,7 +34,7 @@ class Cast:
         return Proposer(identity, self.names, heartbeat=1.0, sticky=3.0, random=Random(member))
 
     def answers(self, member: Proposer, *proxies: str) -> list[tuple[str, Vote]]:
-        """What these proxies say to what the member has sent; what it sent to others is lost."""
+        """The answers of these proxies to the member's messages; its messages to others are lost."""
         sent, member.outgoing[:] = list(member.outgoing), []
         votes = []
         for name, message in sent:

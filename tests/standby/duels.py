@@ -1,9 +1,9 @@
-"""Ballots alone: members and proxies with the real register, and nothing else, in a network that does its worst.
+"""Ballots alone: members and proxies with the real register, and nothing else, in a network with many faults.
 
-Many more ballots meet here than in the model's world, where a primary has other things to do. Messages are delivered in
-any order, lost and doubled; members start anew, with clocks that go back; proxies start anew, and lose their disks one
-at a time. What is checked is the property of Paxos: each proposed view was worked out from another one, its parent, and
-of any two views that were chosen the one is an ancestor of the other.
+Many more ballots meet here than in the model's world, where a primary has other work. Messages are delivered in any
+order, lost and doubled. Members restart, with clocks that go back; proxies restart, and lose their disks one at a time.
+The checked property is that of Paxos: each proposed view was derived from another one, its parent. Of any two chosen
+views one is an ancestor of the other.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Duel:
         seed: the only input.
 
     Attributes:
-        objections: what must not be.
-        counts: how often what happened.
+        objections: the violations.
+        counts: number of each event.
     """
 
     def __init__(self, seed: int) -> None:
@@ -176,10 +176,10 @@ class Duel:
                 self.terms[member] = 0
                 self.readmissions[member].end()
 
-    # What is checked
+    # The checks
 
     def proposed(self, attempt: Attempt, view: View, current: View) -> None:
-        """A view goes out, worked out from what was in force as far as the proposer can know."""
+        """A view is sent, derived from the view in force as far as the proposer can know."""
         ballot = attempt.ballot
         if self.views.setdefault(ballot, view) != view:
             self.objections.append("two views under one ballot")
@@ -206,7 +206,7 @@ class Duel:
 
 
 class Watched(Proposer):
-    """A proposer that says what it works out from what, and what is chosen."""
+    """A proposer that reports the parent of each view, and each chosen view."""
 
     duel: Duel
     current: View

@@ -1,6 +1,6 @@
-"""Two members, composed as they are shipped, and the proxies' registers: no sockets, and disks of a few lines.
+"""Two members, composed as shipped, and the proxies' registers: no sockets, and disks of a few lines.
 
-Each message goes through the codec; one that is sent is heard at once, unless the link is cut.
+Each message goes through the codec, and arrives at once unless the link is cut.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Disk:
 
 
 class Node:
-    """A member and what its shell does."""
+    """A member and its shell's work."""
 
     def __init__(self, duo: Duo, name: str, store: str = STORE) -> None:
         self.duo, self.name, self.store, self.disk = duo, name, store, Disk()
@@ -79,7 +79,7 @@ class Node:
         self.told_at = duo.now
 
     def crash(self) -> None:
-        """The primary's own commits are on its disk, and what it wrote behind them is not."""
+        """The primary's own commits are on its disk, and its later writes are not."""
         self.up = False
         if self.member.leading is not None:
             self.disk.cut(self.disk.applied)
@@ -194,7 +194,7 @@ class Duo:
                     assert {*node.member.proposer.required} <= {node.name, *leading.required}
 
     def copy(self) -> None:
-        """What a primary copies is there at once, and whole."""
+        """A copy by the primary is complete at once."""
         for one, other in ((self.a, self.b), (self.b, self.a)):
             leading = one.member.leading if one.serves and other.up and not self.cut & {A, B} else None
             wanted = None if leading is None else leading.to_copy()
@@ -209,7 +209,7 @@ class Duo:
         self.proxies[place] = Registers(f"p{place}", f"{life:016x}", [], RouteChanges(), 3.0)
 
     def restart(self, place: int) -> None:
-        """A proxy starts again with what is on its disk."""
+        """A proxy starts again with the content of its disk."""
         proxy = self.proxies[place]
         rows = list(proxy.rows.values())
         self.proxies[place] = Registers(f"p{place}", proxy._identity, rows, RouteChanges(), 3.0)

@@ -1,4 +1,4 @@
-"""Each rule of replication left out: what the cores would do without it."""
+"""Each rule of replication left out: the cores without it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class NoOwn(Leading):
 
 
 class NoFence(Leading):
-    """A loop that changed nothing waits for what was changed before it, and for nothing else."""
+    """A loop without a change waits for the earlier changes, and for nothing else."""
 
     def released(self) -> list[Any]:
         out = super().released()
@@ -98,7 +98,7 @@ class NoChosen(Leading):
 
 
 class NoCopyWhole(Following):
-    """It names all that it ever had, and appends whatever follows any of that."""
+    """It names all its earlier entries, and appends any entry that follows one of them."""
 
     past: tuple[EntryId, ...] = ()
 

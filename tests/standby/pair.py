@@ -1,10 +1,10 @@
-"""Two members of one server on a network, disks and a register that fail: the shipped cores, all else in a few lines.
+"""Two members of one server with faults of network, disks and register: the shipped cores, all else in a few lines.
 
-Messages are lost, late, doubled and overtake each other; links are cut in one direction or both; members are killed,
-and lose power and what was not synced; own commits and stream files find the disk full. The register is one
-acceptor that is asked in two steps, each of which may be lost. Publishers put chains, a reader asks what the
-log holds. Whatever is released is looked for, then and there, on the disk of each member that the register calls in
-sync. Then the network heals, and everything must settle, on one history.
+Messages are lost, late, doubled and overtake each other; links are cut in one direction or both. Members are killed,
+and lose power and unsynced data; own commits and stream files find the disk full. The register is one acceptor that is
+asked in two steps, each of which may be lost. Publishers put chains; a reader asks for the content of the log. Each
+sent answer is checked at once on the disk of each member in sync. Then the network heals, and everything must settle,
+on one history.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SETTLE = 1200
 
 
 class Register:
-    """One acceptor: (term, primary, in sync); whoever prepared last may have its value accepted."""
+    """One acceptor: (term, primary, in sync); only the last preparing member may have its value accepted."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -142,16 +142,16 @@ class World(Network):
             call(*args)
         self.now = int(when)
 
-    # What must hold
+    # The invariants
 
     def released(self, primary: Member, end: EntryId) -> None:
-        """An answer leaves: what it says is on the disk of each member that may become primary next."""
+        """An answer is sent: its change is on the disk of each member that may become primary next."""
         for name in self.register.value[2]:
             if not self.members[name].has_on_disk(end):
                 self.object("released and not on the disk", primary.name, name, end)
 
     def compare(self, log: tuple[tuple[str, int], ...]) -> None:
-        """What was handed out once is what is handed out ever after."""
+        """A delivered message stays the same."""
         common = min(len(log), len(self.log))
         if list(log[:common]) != self.log[:common]:
             self.object("two histories", log, self.log)

@@ -1,4 +1,4 @@
-"""The disk of a member of `pair`: what the entries add up to, and a stream that may lose what was not synced."""
+"""The disk of a member of `pair`: the sum of its entries, and a stream that may lose unsynced ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pubsub.server.topic.changes import Change, NoteKept
 
 
 class State:
-    """What the entries add up to: a log of (publisher, counter), and each publisher's last counter."""
+    """The sum of the entries: a log of (publisher, counter), and each publisher's last counter."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.log: list[tuple[str, int]] = []
@@ -27,11 +27,11 @@ class State:
 
 
 Snapshot = tuple[int, list[tuple[Entry, bool]]]
-"""What an fsync that begins now will have put on the disk."""
+"""The entries on the disk after an fsync that begins now."""
 
 
 class File:
-    """A stream of entries on a disk that may lose what was not synced, `stream.Stream` in a list."""
+    """A stream of entries on a disk that may lose unsynced ones, `stream.Stream` in a list."""
 
     def __init__(self) -> None:
         self.base = ROOT
@@ -89,7 +89,7 @@ class File:
         while common < min(len(self.entries), len(self.on_disk)) and self.entries[common] == self.on_disk[common]:
             common += 1
         if common < len(self.on_disk) and random.random() < 0.5:
-            self.entries = list(self.on_disk)  # What was cut off comes back.
+            self.entries = list(self.on_disk)  # The removed entries return.
         else:
             del self.entries[random.randrange(common, len(self.entries) + 1) :]
 

@@ -1,4 +1,4 @@
-"""A member of `pair`: the shipped cores, and what their shell does in a few lines."""
+"""A member of `pair`: the shipped cores, and their shell in a few lines."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Member:
             self.turn()
 
     def turn(self) -> None:
-        """One loop: what waits is handled, sent to the standby and committed."""
+        """One loop: the waiting requests are handled, sent to the standby and committed."""
         leading, state = self.leading, self.state
         if leading is None or state is None or self.busy or not self.inbox or leading.deposed:
             return
@@ -317,7 +317,7 @@ class Member:
             self.begin("handover")
 
     def flush(self) -> None:
-        """What is to be written, and a while later is synced; what is to be applied; what is to be sent."""
+        """Write entries, sync them a while later, apply committed ones and send messages."""
         following, world = self.following, self.world
         if following is None:
             return

@@ -1,11 +1,11 @@
 """The model's world with the shipped acceptor and proposer in the place of the model's own.
 
-Network, faults, clients and checks are the model's; so is what a member does as primary and as standby. What it does
-with the register is the shipped code: messages go through the codec, a tick is a second, a proxy's rows are on its disk
-before its vote leaves, and the wall clocks of the members differ, and jump when a member starts.
+Network, faults, clients and checks are the model's; so are a member's acts as primary and as standby. The ballots are
+the shipped code. Messages go through the codec, and a tick is a second. A proxy's rows are on its disk before its vote
+is sent. The wall clocks of the members differ, and jump when a member starts.
 
-In some runs the register is yet to be founded: A is alone, and B is its first standby. In some a member that is not in
-sync loses its disk for good, and another one takes its place: the operator removes the lost one by its ID.
+In some runs the register is not founded yet: A is alone, and B is its first standby. In some, a member out of sync
+loses its disk permanently, and another one replaces it: the operator removes the lost one by its ID.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.standby.model.world import World
 
 STORE = "5" * 16
 IDS = {"A": "a" * 16, "B": "b" * 16}
-"""Of the first members of each name; whoever takes the place of one has another."""
+"""Of the first members of each name; a replacement has another ID."""
 
 
 def address(name: str) -> str:
@@ -116,7 +116,7 @@ class ShippedMember(Member):
         self.founding = Founding(self.proposer, term, self.world.random)
         self.activate(term, ("A",))
 
-    # What the model asks of ballots
+    # The model's questions to ballots
 
     @property
     def attempt(self) -> Any:
@@ -132,7 +132,7 @@ class ShippedMember(Member):
 
     @property
     def required(self) -> set[str]:
-        """Whom the primary waits for: whoever may be in sync, and who is joining."""
+        """The members that the primary waits for: the ones that may be in sync, and joining ones."""
         return ({*self.world.names(*self.proposer.required)} | self.joiners) - self.ignored
 
     @required.setter
@@ -227,7 +227,7 @@ class ShippedMember(Member):
             case Deposed():
                 self.step_down()
             case Ended("add_to_sync", _):
-                # Whom it proposed is required as long as that may have been chosen; whom it did not joins anew.
+                # A proposed member is required as long as its view may have been chosen; an unproposed one joins anew.
                 self.joiners.clear()
                 self.catch_up = None
 
@@ -248,9 +248,9 @@ class ShippedWorld(World):
     """One run with the shipped register.
 
     Attributes:
-        fresh: whether the register is yet to be founded when the run begins.
+        fresh: whether the register is not founded yet when the run begins.
         ids: of the members that have the two names now.
-        removed: the ID of a lost member that is still to be removed.
+        removed: the ID of a lost member that must still be removed.
     """
 
     proxy_class = ShippedProxy

@@ -33,7 +33,7 @@ class Stage(Cast):
         self.proxies[proxy] = Registers(proxy, identity, [], RouteChanges(), patience=3.0)
 
     def pump(self, *silent: str) -> list[object]:
-        """Deliver everything until nothing is sent; returns what A has sent."""
+        """Deliver everything until no message is sent; returns the messages of A."""
         seen: list[object] = []
         while self.a.outgoing:
             sent, self.a.outgoing[:] = list(self.a.outgoing), []
@@ -60,7 +60,7 @@ class Stage(Cast):
         return self.proxies[proxy].rows.get(STORE)
 
 
-def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told() -> None:
+def test_a_proxy_that_lost_its_data_gets_the_highest_reported_row() -> None:
     stage = Stage()
     later = BOTH._replace(term=900)
     stage.proxies["p1"].rows[STORE] = RegisterRow(STORE, 950, TERM, stage.a.view or BOTH)
@@ -73,13 +73,13 @@ def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told(
     assert stage.acceptor_recovery.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.REPORTED)
 
 
-def test_until_then_it_is_seen_to_have_no_vote_and_a_silent_one_not_at_all() -> None:
+def test_recovery_reports_a_proxy_without_a_vote_and_omits_a_silent_proxy() -> None:
     stage = Stage()
     stage.look(B, "p2")
     assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.REPORTED}
 
 
-def test_no_vote_comes_back_before_the_other_member_has_forgotten() -> None:
+def test_no_vote_is_given_back_before_the_other_member_has_forgotten() -> None:
     stage = Stage()
     for _ in range(3):
         seen = stage.look(B)
@@ -90,8 +90,8 @@ def test_no_vote_comes_back_before_the_other_member_has_forgotten() -> None:
     assert stage.row() is not None
 
 
-def test_what_the_other_member_counts_on_the_lost_promise_ends() -> None:
-    """B has a promise of p0's last life and one of p1: without p0's row it would be heard by nobody."""
+def test_the_other_member_stops_counting_a_lost_promise() -> None:
+    """B has a promise of p0's last life and one of p1: without p0's row no primary would hear of B."""
     stage = Stage()
     stage.lose("p0", "d" * 16)
     stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
@@ -112,7 +112,7 @@ def passed_over() -> bool:
     stage.proxies["p0"].rows[STORE] = RegisterRow(STORE, TERM, TERM, stage.a.view or BOTH)
     stage.begin(stage.b, "handover", wall_ms=700)
     late = dict(stage.b.outgoing)["p1"]
-    votes = stage.answers(stage.b, "p0")  # What goes to p1 is late, what goes to p2 lost.
+    votes = stage.answers(stage.b, "p0")  # The message to p1 is late, the one to p2 lost.
     stage.lose("p0")
     stage.look()
     assert stage.row() is not None
@@ -123,13 +123,13 @@ def passed_over() -> bool:
     return isinstance(stage.carry(stage.b), Chosen)
 
 
-def test_what_was_chosen_since_is_not_passed_over_by_a_promise_that_was_lost() -> None:
+def test_a_lost_promise_does_not_hide_a_later_chosen_view() -> None:
     assert not passed_over()
     with broken("forget"):
         assert passed_over()
 
 
-def test_the_primary_s_own_attempt_ends_too_and_only_once() -> None:
+def test_the_primarys_own_attempt_ends_too_and_only_once() -> None:
     stage = Stage()
     stage.begin(stage.a, "remove_from_sync", term=TERM, wall_ms=700)
     stage.a.outgoing.clear()
@@ -141,7 +141,7 @@ def test_the_primary_s_own_attempt_ends_too_and_only_once() -> None:
     assert stage.a.view.in_sync == (A,)
 
 
-def test_too_few_others_give_no_vote_back() -> None:
+def test_reports_of_too_few_proxies_give_no_vote_back() -> None:
     stage = Stage()
     stage.look("p2")
     assert stage.row() is None
@@ -149,23 +149,23 @@ def test_too_few_others_give_no_vote_back() -> None:
     assert stage.row() is not None
 
 
-def test_of_five_proxies_two_may_have_lost_their_data_at_once() -> None:
+def test_two_of_five_proxies_may_lose_their_data_at_once() -> None:
     stage = Stage(proxies=5)
     stage.lose("p1", "d" * 16)
     stage.look("p4")
-    assert (stage.row("p0"), stage.row("p1")) == (None, None)  # Only two others told: one too few.
+    assert (stage.row("p0"), stage.row("p1")) == (None, None)  # Only two others reported: one too few.
     stage.look()
     assert stage.row("p0") == stage.row("p1") == stage.row("p2")
 
 
-def test_a_proxy_that_is_named_twice_tells_once() -> None:
+def test_a_proxy_that_is_named_twice_reports_once() -> None:
     stage = Stage()
     stage.proxies["p2"] = stage.proxies["p1"]
     stage.look()
     assert stage.row() is None
 
 
-def test_of_two_proxies_the_other_one_is_enough_and_a_single_one_stays_without() -> None:
+def test_one_of_two_proxies_recovers_from_the_other_and_a_single_one_does_not() -> None:
     pair = Stage(proxies=2)
     pair.look()
     assert pair.row() is not None
@@ -175,7 +175,7 @@ def test_of_two_proxies_the_other_one_is_enough_and_a_single_one_stays_without()
     assert single.row() is None
 
 
-def test_a_proxy_that_loses_its_data_once_more_begins_anew() -> None:
+def test_a_proxy_that_loses_its_data_again_begins_anew() -> None:
     stage = Stage()
     stage.look(B)
     stage.lose("p0", "d" * 16)
@@ -196,7 +196,7 @@ def test_a_removed_member_need_not_forget() -> None:
     assert row.view.members == (A,)
 
 
-def test_who_is_primary_no_more_gives_no_vote_back() -> None:
+def test_a_former_primary_gives_no_vote_back() -> None:
     stage = Stage()
     stage.look(B)
     stage.acceptor_recovery.end()
@@ -235,12 +235,12 @@ def test_a_register_is_founded_when_every_proxy_has_a_row_and_a_member_can_be_ad
     assert outcome == Chosen("add_to_sync", View(TERM, A, "tcp://a:1", (A, B), (A, B)))
 
 
-def test_it_is_not_founded_while_a_proxy_is_silent() -> None:
+def test_founding_waits_for_a_silent_proxy() -> None:
     _, founding = founded(Cast(None), "p2")
     assert not founding.done
 
 
-def test_a_founding_that_was_broken_off_is_ended_by_the_next_start_under_its_own_term() -> None:
+def test_an_interrupted_founding_is_completed_by_the_next_start_under_its_own_term() -> None:
     cast = Cast(BOTH._replace(members=(A,), in_sync=(A,)), ballot=TERM)
     del cast.proxies["p1"].rows[STORE]
     member, founding = founded(cast, term=TERM + 1)
@@ -260,13 +260,13 @@ def test_a_register_with_another_member_is_not_founded_again(view: View) -> None
     assert [bool(proxy.rows) for proxy in cast.proxies.values()] == [False, False, True]
 
 
-def test_no_row_is_given_before_every_proxy_has_said_what_it_knows() -> None:
+def test_no_proxy_gets_a_row_before_every_proxy_has_reported() -> None:
     cast = Cast(None)
     founded(cast, "p2")
     assert not any(proxy.rows for proxy in cast.proxies.values())
 
 
-def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_another() -> None:
+def test_a_proxy_that_loses_its_first_row_before_the_founding_ends_gets_another() -> None:
     cast = Cast(None, proxies=2)
     member, founding = founded(cast)
     cast.proxies["p1"] = Registers("p1", NEW_LIFE, [], RouteChanges(), patience=3.0)
@@ -278,7 +278,7 @@ def test_a_proxy_that_loses_its_first_row_before_the_register_is_founded_gets_an
 # The only proxy
 
 
-def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_else() -> None:
+def test_the_only_proxy_gets_its_vote_back_only_on_an_operators_request() -> None:
     stage = Stage(proxies=1)
     assert stage.acceptor_recovery.reset(5000) == "the_proxy_has_not_reported_a_missing_vote"
     stage.look()
@@ -295,7 +295,7 @@ def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_e
     assert isinstance(stage.attempt(stage.a, "remove_from_sync", term=TERM, wall_ms=1), Chosen)
 
 
-def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> None:
+def test_the_only_proxy_gets_no_vote_before_the_other_member_has_forgotten() -> None:
     stage = Stage(proxies=1)
     stage.look(B)
     assert stage.acceptor_recovery.reset(5000) == f"member_{B}_has_not_answered"
@@ -306,7 +306,7 @@ def test_the_only_proxy_gets_none_before_the_other_member_has_forgotten() -> Non
 
 
 @pytest.mark.parametrize("wall_ms", [1, 5000])
-def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) -> None:
+def test_an_old_request_to_the_only_proxy_comes_too_late_after_a_reset(wall_ms: int) -> None:
     stage = Stage(proxies=1)
     stage.begin(stage.b, "handover", wall_ms=TERM)  # Still under way while the proxy loses its data.
     stage.look()
@@ -316,7 +316,7 @@ def test_what_was_asked_of_the_only_proxy_before_comes_too_late(wall_ms: int) ->
     assert vote.outcome is VoteOutcome.REFUSED
 
 
-def test_where_other_proxies_can_tell_nobody_takes_a_members_word() -> None:
+def test_a_vote_is_not_reset_while_other_proxies_can_report() -> None:
     stage = Stage()
     stage.look("p1", "p2")
     assert stage.acceptor_recovery.reset(5000) == "other_proxies_report_its_promises"

@@ -1,4 +1,4 @@
-"""Copies between members, step by step: what is sent when, and that a copy does not wait for heartbeats."""
+"""Copies between members, step by step: the time of each message, and that a copy does not wait for heartbeats."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def disk(tmp_path: Path) -> Iterator[MemberDisk]:
     made.close()
 
 
-def test_pages_follow_each_other_at_once_and_a_question_waits_for_its_answer(disk: MemberDisk) -> None:
+def test_pages_are_sent_at_once_and_a_question_waits_for_its_answer(disk: MemberDisk) -> None:
     giving = Giving(ME, disk, 1.0)
     leading: Any = SimpleNamespace(to_copy=lambda: (B, 7), term=1)
     (begin,) = giving.outgoing(leading, 100.0)
@@ -66,7 +66,7 @@ def test_pages_follow_each_other_at_once_and_a_question_waits_for_its_answer(dis
 
 
 def getting(disk: MemberDisk) -> tuple[Getting, Following, Copy]:
-    """The standby's side, and what a primary begins a copy with."""
+    """The standby's side, and the first message of a primary's copy."""
     following = Following("s1", STORE, B, disk.end, (), Random(1), 100.0, 1.0)
     begin = Copy("s1", STORE, A, "begin", following.follow().token, 7, EntryId(7, 1), 0, 400, 16384)
     return Getting(replace(ME, member=B), disk, 1.0), following, begin
@@ -76,9 +76,7 @@ def copied_bytes(disk: MemberDisk) -> int:
     return (disk.directory / GROWING).stat().st_size
 
 
-def test_a_standby_copies_what_it_has_range_by_range_so_that_no_turn_is_long(
-    disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_standby_copies_its_own_pages_range_by_range(disk: MemberDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "RANGE_PAGES", 16)
     side, following, begin = getting(disk)
     assert not side.hear(begin, following, 100.0)
@@ -89,7 +87,7 @@ def test_a_standby_copies_what_it_has_range_by_range_so_that_no_turn_is_long(
     side.close()
 
 
-def test_a_disk_without_space_for_a_range_gives_the_copy_up_until_the_primary_begins_anew(
+def test_a_disk_without_space_for_a_range_stops_the_copy_until_the_primary_begins_anew(
     disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, following, begin = getting(disk)
@@ -103,7 +101,7 @@ def test_a_disk_without_space_for_a_range_gives_the_copy_up_until_the_primary_be
     side.close()
 
 
-def test_a_whole_copy_takes_no_place_before_there_is_space_for_the_file_that_follows_it(
+def test_a_complete_copy_is_not_installed_before_its_stream_has_space(
     disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, following, begin = getting(disk)
@@ -129,7 +127,7 @@ def no_space(*arguments: Any) -> int:
     raise OSError(errno.ENOSPC, "no space left on device")
 
 
-def test_a_range_is_asked_for_again_when_nothing_came_for_a_while_and_not_while_its_pages_come(
+def test_a_range_is_requested_again_only_after_a_time_without_pages(
     disk: MemberDisk,
 ) -> None:
     side, following, begin = getting(disk)

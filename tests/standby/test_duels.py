@@ -1,4 +1,4 @@
-"""Ballots alone, many of them: whatever is chosen, no chosen view is passed over; and each rule left out is caught."""
+"""Ballots alone, many of them: no chosen view is overlooked; and each omitted rule is caught."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ CAUGHT = {
 """A rule to the first seed that objects where it is left out."""
 
 
-def test_no_chosen_view_is_passed_over() -> None:
+def test_no_chosen_view_is_overlooked() -> None:
     counts: Counter[str] = Counter()
     for seed in range(500):
         duel = Duel(seed).run()
@@ -34,6 +34,6 @@ def test_no_chosen_view_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_a_rule_that_is_left_out_is_caught(name: str) -> None:
+def test_an_omitted_rule_is_caught(name: str) -> None:
     with broken(name):
         assert Duel(CAUGHT[name]).run().objections

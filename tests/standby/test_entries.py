@@ -26,12 +26,12 @@ from tests.standby.twins import RecordingStore, check_memory, follow, rows
 
 FIRST = 7_000_000
 STRAYS = ("put back", "flip")
-"""Faults after which a store is not what its own entries made of it."""
+"""Faults after which a store differs from the sum of its own entries."""
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("part", range(4))
-def test_a_store_to_which_the_entries_of_another_are_applied_equals_it(
+def test_a_store_with_the_applied_entries_of_another_store_equals_it(
     part: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(nodes, "Store", RecordingStore)
@@ -77,7 +77,7 @@ def seen(number: int, previous: EntryId, count: int = 1) -> Entry:
     return make_entry(EntryId(3, number), previous, [c.PublisherSeen(number, f"p{number}")] * count)
 
 
-def test_what_is_of_one_machine_alone_does_not_travel() -> None:
+def test_changes_of_one_machine_are_not_sent() -> None:
     entry = make_entry(EntryId(3, 1), ROOT, [*OF_ONE_DISK, c.LogUsedUp(1), c.NoteKept(PORT, 4711)])
     assert changes_of(entry) == [c.LogUsedUp(1)]
     noted = [change for change in CHANGES if type(change) not in set(map(type, OF_ONE_DISK))]
@@ -101,7 +101,7 @@ def test_bytes_under_another_id_are_no_entry() -> None:
         changes_of(ENTRY._replace(id=EntryId(3, 2)))
 
 
-def test_a_store_says_which_entry_it_ends_with(store: Store) -> None:
+def test_a_store_returns_its_last_applied_entry(store: Store) -> None:
     assert applied_entry(store) == ROOT
     first, second = seen(1, ROOT), seen(5, EntryId(3, 1))
     assert apply_entries(store, [first, second]) == applied_entry(store) == (3, 5)
@@ -135,7 +135,7 @@ def test_entries_of_both_forms_follow_one_another(store: Store) -> None:
     assert store.publishers() == ["", *(f"p{number}" for number in range(1, 7))]
 
 
-def test_a_damaged_word_of_where_a_store_ends_is_seen(store: Store) -> None:
+def test_a_damaged_end_of_a_store_is_detected(store: Store) -> None:
     with store.guarded():
         store.db.execute("insert into meta values ('term', 'x')")
     with pytest.raises(StoreDamaged):

@@ -24,13 +24,13 @@ def vote(token: int, silence_ms: int) -> Vote:
     return Vote("p", STORE, VoteOutcome.REPORTED, token, "0" * 16, silence_ms=silence_ms)
 
 
-def test_who_hears_its_primary_and_knows_it_asks_nobody() -> None:
+def test_a_standby_that_hears_its_primary_asks_no_proxy() -> None:
     one = watch()
     assert one.look(HEARD, HEARD + TIMES.doubt, known=True) == 0
     assert one.deadline(HEARD, known=True) == HEARD + TIMES.doubt
 
 
-def test_who_does_not_know_the_primary_looks_at_once_and_then_a_few_times_a_beat() -> None:
+def test_a_member_without_a_known_primary_asks_at_once_and_then_a_few_times_a_beat() -> None:
     one = watch()
     assert one.deadline(HEARD, known=False) == HEARD
     token = one.look(HEARD, HEARD, known=False)
@@ -40,7 +40,7 @@ def test_who_does_not_know_the_primary_looks_at_once_and_then_a_few_times_a_beat
     assert one.look(HEARD, HEARD + 0.1, known=False) > 0
 
 
-def test_a_doubt_has_one_token_and_the_next_one_another() -> None:
+def test_each_doubt_has_its_own_token() -> None:
     one = watch()
     first = {one.look(HEARD, HEARD + seconds, known=True) for seconds in (0.9, 1.1, 1.3)}
     assert len(first) == 1
@@ -48,7 +48,7 @@ def test_a_doubt_has_one_token_and_the_next_one_another() -> None:
     assert one.look(HEARD + 1.4, HEARD + 2.5, known=True) not in {0, *first}
 
 
-def test_a_silent_primary_is_lost_when_a_majority_asked_it_for_long_enough_and_heard_nothing() -> None:
+def test_a_silent_primary_is_lost_after_a_majority_asked_it_in_vain_for_long_enough() -> None:
     one = watch()
     token = one.look(HEARD, HEARD + 0.9, known=True)
     for place in (0, 1):
@@ -58,7 +58,7 @@ def test_a_silent_primary_is_lost_when_a_majority_asked_it_for_long_enough_and_h
     assert one.lost(HEARD, HEARD + 1.71)
 
 
-def test_one_proxy_that_hears_the_primary_and_one_that_does_not_answer_keep_it() -> None:
+def test_a_proxy_that_hears_the_primary_and_a_silent_proxy_keep_the_primary() -> None:
     one = watch()
     token = one.look(HEARD, HEARD + 0.9, known=True)
     one.vote(0, vote(token, 5000), HEARD + 0.9)
@@ -66,7 +66,7 @@ def test_one_proxy_that_hears_the_primary_and_one_that_does_not_answer_keep_it()
     assert not one.lost(HEARD, HEARD + 9.0)
 
 
-def test_where_the_proxies_connections_ended_a_silent_primary_is_lost_after_a_few_beats_and_no_sooner() -> None:
+def test_a_silent_primary_with_ended_proxy_connections_is_lost_after_a_few_beats() -> None:
     one = watch()
     token = one.look(HEARD, HEARD + 0.9, known=True)
     for place in (0, 2):
@@ -75,7 +75,7 @@ def test_where_the_proxies_connections_ended_a_silent_primary_is_lost_after_a_fe
     assert one.lost(HEARD, HEARD + TIMES.take + 0.01)
 
 
-def test_where_its_own_link_ended_too_it_is_lost_at_once() -> None:
+def test_a_primary_whose_link_and_proxy_connections_ended_is_lost_at_once() -> None:
     one = watch()
     one.ended(HEARD + 0.1)
     assert one.deadline(HEARD, known=True) == HEARD + 0.1
@@ -86,7 +86,7 @@ def test_where_its_own_link_ended_too_it_is_lost_at_once() -> None:
     assert one.lost(HEARD, HEARD + 0.1)
 
 
-def test_a_primary_that_is_heard_again_is_not_lost_by_what_was_said_before() -> None:
+def test_earlier_votes_do_not_count_against_a_primary_that_is_heard_again() -> None:
     one = watch()
     one.ended(HEARD + 0.1)
     token = one.look(HEARD, HEARD + 0.1, known=True)
@@ -98,7 +98,7 @@ def test_a_primary_that_is_heard_again_is_not_lost_by_what_was_said_before() -> 
     assert not one.lost(HEARD + 0.2, HEARD + 2.0)
 
 
-def test_answers_to_other_questions_say_nothing() -> None:
+def test_votes_with_another_token_do_not_count() -> None:
     one = watch()
     one.ended(HEARD + 0.1)
     token = one.look(HEARD, HEARD + 0.1, known=True)
@@ -108,7 +108,7 @@ def test_answers_to_other_questions_say_nothing() -> None:
 
 
 @pytest.mark.parametrize(("heartbeat", "beat"), [(1.0, 0.25), (0.2, 0.1), (5.0, 5.0)])
-def test_a_primary_drops_a_silent_standby_before_that_one_would_take_over(
+def test_a_primary_drops_a_silent_standby_before_that_standby_would_take_over(
     tmp_path: Path, heartbeat: float, beat: float
 ) -> None:
     times = times_of(Stage.settings_of(tmp_path, heartbeat_seconds=heartbeat, standby_heartbeat_seconds=beat))

@@ -1,4 +1,4 @@
-"""The standby's side, message by message: what is attached, acknowledged, applied and asked for."""
+"""The standby's side, message by message: entries that it appends, acknowledges, applies and requests."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def chain(*ids: tuple[int, int]) -> list[Entry]:
 
 ONE, TWO, THREE = chain((5, 1), (5, 2), (5, 3))
 INSTEAD = entry(5, 4, ONE)
-"""TWO and what follows it were taken back."""
+"""An entry after TWO and its successors were dropped."""
 
 
 class Standby:
@@ -48,7 +48,7 @@ class Standby:
         self.core.entries(message, entries, self.now)
 
     def write(self) -> EntryId | None:
-        """Write what is to be written; up to where it is to be synced."""
+        """Write the entries; returns the end that must be synced."""
         write = self.core.to_write()
         if write is None:
             return None
@@ -78,7 +78,7 @@ class Standby:
         return [one for one in self.core.outgoing(self.now) if isinstance(one, Follow)]
 
 
-def test_what_is_synced_is_acknowledged_and_nothing_before() -> None:
+def test_a_standby_acknowledges_only_synced_entries() -> None:
     one = Standby()
     one.hear(ONE, TWO, loop=7)
     assert one.acks() == []
@@ -92,7 +92,7 @@ def test_what_is_synced_is_acknowledged_and_nothing_before() -> None:
     assert one.file == [ONE, TWO]
 
 
-def test_a_question_without_entries_is_confirmed_at_once_where_all_is_here() -> None:
+def test_a_question_without_entries_is_confirmed_at_once_if_all_entries_are_there() -> None:
     one = Standby(ROOT, [ONE])
     one.hear(loop=3)
     assert one.acks() == [(5, 3, ONE.id)]
@@ -109,7 +109,7 @@ def test_one_acknowledgement_is_enough_for_several_questions() -> None:
     assert one.acks() == [(5, 3, TWO.id)]
 
 
-def test_nothing_below_the_highest_term_is_followed_or_acknowledged() -> None:
+def test_no_message_below_the_highest_term_is_followed_or_acknowledged() -> None:
     one = Standby(ROOT, [ONE])
     one.hear(loop=9, term=4)
     assert one.acks() == []
@@ -121,7 +121,7 @@ def test_nothing_below_the_highest_term_is_followed_or_acknowledged() -> None:
     assert one.core.end == TWO.id
 
 
-def test_an_entry_is_attached_to_the_one_it_names_and_drops_what_stood_there() -> None:
+def test_an_entry_follows_the_one_it_names_and_replaces_later_ones() -> None:
     one = Standby()
     one.hear(ONE, TWO, THREE)
     one.sync()
@@ -131,7 +131,7 @@ def test_an_entry_is_attached_to_the_one_it_names_and_drops_what_stood_there() -
     assert one.acks() == [(5, 2, INSTEAD.id)]
 
 
-def test_a_sync_of_what_was_taken_back_since_says_nothing() -> None:
+def test_a_sync_of_dropped_entries_acknowledges_nothing() -> None:
     one = Standby()
     one.hear(ONE, TWO)
     end = one.write()
@@ -143,7 +143,7 @@ def test_a_sync_of_what_was_taken_back_since_says_nothing() -> None:
     assert one.acks() == [(5, 2, INSTEAD.id)]
 
 
-def test_an_entry_that_comes_late_does_not_take_the_place_of_what_was_acknowledged() -> None:
+def test_a_late_entry_does_not_replace_an_acknowledged_one() -> None:
     for core in (Following, NoLate):
         one = Standby(core=core)
         one.hear(ONE)
@@ -155,7 +155,7 @@ def test_an_entry_that_comes_late_does_not_take_the_place_of_what_was_acknowledg
         assert one.file == ([ONE, INSTEAD] if core is Following else [ONE, TWO])
 
 
-def test_what_is_applied_is_committed_and_synced_and_never_taken_back() -> None:
+def test_applied_entries_are_committed_and_synced_and_never_dropped() -> None:
     one = Standby()
     one.hear(ONE, TWO, THREE, committed=TWO.id)
     assert one.apply() == []
@@ -169,7 +169,7 @@ def test_what_is_applied_is_committed_and_synced_and_never_taken_back() -> None:
     assert split_ids(follow.body) == [TWO.id, THREE.id]
 
 
-def test_while_entries_are_being_applied_they_are_not_taken_back() -> None:
+def test_entries_are_not_dropped_while_they_are_applied() -> None:
     one = Standby()
     one.hear(ONE, TWO, THREE, committed=TWO.id)
     one.sync()
@@ -182,7 +182,7 @@ def test_while_entries_are_being_applied_they_are_not_taken_back() -> None:
     assert one.core.to_apply() == [THREE]
 
 
-def test_much_is_applied_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_entries_are_applied_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followings, "APPLY_BYTES_MAX", ONE.size * 2)
     one = Standby(ROOT, [ONE, TWO, THREE])
     one.hear(committed=THREE.id)
@@ -190,7 +190,7 @@ def test_much_is_applied_in_several_transactions(monkeypatch: pytest.MonkeyPatch
     assert one.apply() == [THREE]
 
 
-def test_what_is_not_applied_has_a_limit_and_is_asked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unapplied_entries_have_a_limit_and_later_ones_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(followings, "STAGED_BYTES_MAX", ONE.size * 2)
     one = Standby()
     one.hear(ONE, TWO, THREE)
@@ -225,7 +225,7 @@ def test_a_gap_is_asked_about_at_once_and_then_once_a_beat() -> None:
     assert [follow.gap for follow in one.follows()] == [1]
 
 
-def test_it_says_where_it_stands_with_each_beat() -> None:
+def test_a_follower_reports_its_entries_with_each_beat() -> None:
     one = Standby(ONE.id, [TWO])
     one.now += 1.0
     (follow,) = one.follows()
@@ -233,7 +233,7 @@ def test_it_says_where_it_stands_with_each_beat() -> None:
     assert one.follows() == []
 
 
-def test_of_many_staged_entries_the_newest_are_named() -> None:
+def test_a_report_names_the_newest_of_many_staged_entries() -> None:
     entries = chain(*((5, number) for number in range(1, IDS_MAX + 10)))
     one = Standby(ROOT, entries)
     one.now += 1.0
@@ -241,7 +241,7 @@ def test_of_many_staged_entries_the_newest_are_named() -> None:
     assert ids == [ROOT, *(each.id for each in entries[9:])]
 
 
-def test_a_full_disk_keeps_what_was_synced_and_says_so() -> None:
+def test_a_full_disk_keeps_synced_entries_and_is_reported() -> None:
     one = Standby()
     one.hear(ONE)
     one.sync()
@@ -257,12 +257,12 @@ def test_a_full_disk_keeps_what_was_synced_and_says_so() -> None:
     assert one.acks() == [(5, 3, THREE.id)]
 
 
-def test_becoming_primary_it_applies_all() -> None:
+def test_a_promoted_standby_applies_all_entries() -> None:
     one = Standby(ONE.id, [TWO, THREE])
     assert one.core.promote() == [TWO, THREE]
 
 
-def test_the_primary_hands_over_to_who_has_all() -> None:
+def test_the_primary_hands_over_to_a_standby_with_all_entries() -> None:
     one = Standby()
     one.hear(ONE, hand=1, end=TWO.id)
     one.sync()
@@ -285,7 +285,7 @@ def copying() -> Standby:
     return one
 
 
-def test_a_copy_takes_the_place_of_all() -> None:
+def test_a_copy_replaces_all_entries() -> None:
     one = copying()
     token = one.core._token
     one.hear(THREE, term=6, committed=TWO.id)
@@ -302,7 +302,7 @@ def test_a_copy_takes_the_place_of_all() -> None:
     assert not one.core.copied(token)
 
 
-def test_a_copy_that_nobody_asked_for_since_the_last_entry_is_not_taken() -> None:
+def test_a_copy_with_an_old_token_is_refused() -> None:
     one = Standby(ONE.id)
     one.now += 1.0
     token = one.follows()[0].token
@@ -314,7 +314,7 @@ def test_a_copy_that_nobody_asked_for_since_the_last_entry_is_not_taken() -> Non
     assert one.core.begin_copy(6, token, EntryId(6, 9))
 
 
-def test_a_copy_that_is_given_up_leaves_what_was_here() -> None:
+def test_an_abandoned_copy_leaves_the_old_entries() -> None:
     one = copying()
     one.core.give_up_copy()
     assert not one.core.copied(one.core._token)

@@ -10,11 +10,11 @@ from pubsub.server.standby.replication.follower import Following
 from tests.standby.test_primary import NAMES, PUT, Primary
 
 
-def test_a_follow_says_which_form_of_entries_is_read() -> None:
+def test_a_follow_names_the_form_of_entries_that_the_standby_reads() -> None:
     assert Following(*NAMES, "B", ROOT, [], Random(1), 0.0, 1.0).follow().form == 2
 
 
-def test_entries_are_of_the_first_form_until_the_standby_says_that_it_reads_another_one() -> None:
+def test_entries_have_the_first_form_until_the_standby_reports_another() -> None:
     one = Primary("A", EntryId(4, 7))
 
     def form() -> int:
@@ -25,7 +25,7 @@ def test_entries_are_of_the_first_form_until_the_standby_says_that_it_reads_anot
 
     assert form() == 1  # There is no standby.
     one.follow(one.core.end)
-    assert form() == 1  # It is of a release that does not say what it reads.
+    assert form() == 1  # It is of a release that does not report the forms it reads.
     one.follow(one.core.end, form=2)
     assert form() == 2
     one.follow(one.core.end, form=3)

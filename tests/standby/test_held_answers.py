@@ -1,4 +1,4 @@
-"""GroupCommit of a store with two members: each commit is an entry, and what is said waits for the other member."""
+"""GroupCommit of a store with two members: each commit is an entry, and answers wait for the other member."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ A, B, TERM = "a" * 16, "b" * 16, 1 << 42
 
 
 class Led(Stage):
-    """A primary whose standby says what the test has it say."""
+    """A primary with a standby whose messages the test sets."""
 
     in_sync: tuple[str, ...] = (A, B)
 
@@ -78,13 +78,13 @@ def led(tmp_path: Path) -> Any:
     primary.close()
 
 
-def test_the_term_is_the_incarnation_and_its_first_entry_is_durable_before_anything_else(led: Led) -> None:
+def test_the_term_is_the_incarnation_and_its_first_entry_is_synced_first(led: Led) -> None:
     assert led.core.state.incarnation == led.store.incarnation() == led.leading.term
     assert led.stream.read(EntryId(0, 0), 1 << 20, 1)[0].id == EntryId(led.leading.term, 1)
     assert applied_entry(led.store) == led.stream.end
 
 
-def test_an_answer_leaves_when_the_other_member_has_its_entry(led: Led) -> None:
+def test_an_answer_is_sent_when_the_other_member_has_its_entry(led: Led) -> None:
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
     assert led.answer(callback) is None
@@ -94,7 +94,7 @@ def test_an_answer_leaves_when_the_other_member_has_its_entry(led: Led) -> None:
     assert led.answered(callback).outcome is Outcome.SUCCESS
 
 
-def test_an_answer_to_what_changed_nothing_waits_too(led: Led) -> None:
+def test_an_answer_without_a_change_waits_too(led: Led) -> None:
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
     led.confirm()
@@ -110,14 +110,14 @@ def test_an_answer_to_what_changed_nothing_waits_too(led: Led) -> None:
     assert led.answered(again).outcome is Outcome.DUPLICATE
 
 
-def test_heartbeats_do_not_wait(led: Led) -> None:
+def test_heartbeats_do_not_wait_for_the_standby(led: Led) -> None:
     led.say(put("t", 1, [b"x"]))
     led.now += 1.5
     out = led.loop()
     assert {type(one.message) for one in out} == {Heartbeat}
 
 
-def test_what_only_tells_how_this_process_is_does_not_wait(led: Led) -> None:
+def test_an_answer_about_the_process_alone_does_not_wait(led: Led) -> None:
     waits = led.say(put("t", 1, [b"x"]))
     report, mark = led.say(Report("cX", "s1")), led.say(Heartbeat("p1", 0), origin=b"")
     led.loop()
@@ -125,7 +125,7 @@ def test_what_only_tells_how_this_process_is_does_not_wait(led: Led) -> None:
     assert led.answered(report).outcome is led.answered(mark).outcome is Outcome.SUCCESS
 
 
-def test_what_waits_is_no_sign_of_life(led: Led) -> None:
+def test_waiting_answers_do_not_replace_heartbeats(led: Led) -> None:
     led.core.proxies.member = A
     for _ in range(6):
         led.say(put("t", 1, [b"x"]))
@@ -147,7 +147,7 @@ def test_a_primary_that_a_proxy_calls_deposed_answers_nothing_from_that_loop_on(
     assert led.answer(callback) is led.answer(report) is None
 
 
-def test_an_entry_whose_commit_found_the_disk_full_is_taken_back_and_its_number_is_not_used_again(led: Led) -> None:
+def test_an_entry_whose_commit_failed_is_dropped_and_its_number_is_not_reused(led: Led) -> None:
     before, led.fail_commit = led.stream.end, True
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
@@ -164,7 +164,7 @@ def test_an_entry_whose_commit_found_the_disk_full_is_taken_back_and_its_number_
     assert applied_entry(led.store) == led.stream.end
 
 
-def test_a_stream_that_finds_the_disk_full_takes_the_loop_back(led: Led, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_of_the_stream_reverts_the_loop(led: Led, monkeypatch: pytest.MonkeyPatch) -> None:
     before = led.stream.end
     callback = led.say(put("t", 1, [b"x"]))
     with monkeypatch.context() as patch:
@@ -180,7 +180,7 @@ def _full(*arguments: Any, **named: Any) -> None:
     raise StoreFull("stream", "no space, says the test")
 
 
-def test_while_too_much_is_held_no_request_is_taken(led: Led) -> None:
+def test_a_server_takes_no_request_while_the_held_answers_reach_the_limit(led: Led) -> None:
     head, body = encode(put("t", 1, [b"x"]))
     for _ in range(HELD_TURNS_MAX):
         led.say(put("u", 1, [b"x"]))
@@ -190,7 +190,7 @@ def test_while_too_much_is_held_no_request_is_taken(led: Led) -> None:
     assert led.core.state.counters["not_taken"] == 1
 
 
-def test_a_primary_that_is_deposed_says_nothing_that_it_held(led: Led) -> None:
+def test_a_deposed_primary_sends_none_of_its_held_answers(led: Led) -> None:
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
     led.leading.heard_of(led.leading.term + 1)

@@ -1,6 +1,6 @@
-"""A member as it is composed: who serves, who follows, and how soon.
+"""A member as composed: the roles of both, and the time of their changes.
 
-What a client was answered is on the disk of whoever serves later.
+The answered changes are on the disk of the later primary.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, A, B
 from tests.standby.duo import BASE, STEP, TIMES, C, Duo, Node, views
 
 
-def test_who_the_register_names_serves_again_and_the_other_one_follows() -> None:
+def test_the_registered_primary_serves_again_and_the_other_member_follows() -> None:
     duo = Duo().started()
     assert not duo.b.serves
     assert duo.b.disk.end == duo.a.disk.end
     assert views(duo) == {(A, (A, B))}
 
 
-def test_an_answer_waits_until_the_standby_has_it() -> None:
+def test_an_answer_waits_until_the_standby_has_its_entry() -> None:
     duo = Duo().started()
     duo.cut = {A}
     duo.a.put(1)
@@ -38,7 +38,7 @@ def test_an_answer_waits_until_the_standby_has_it() -> None:
     assert duo.b.disk.values() == [1]
 
 
-def test_the_standby_takes_over_with_all_that_was_answered_and_the_old_primary_follows_it() -> None:
+def test_the_standby_takes_over_with_all_answered_puts_and_the_old_primary_follows() -> None:
     duo = Duo().started()
     duo.a.put(1)
     duo.run(0.2)
@@ -58,7 +58,7 @@ def test_the_standby_takes_over_with_all_that_was_answered_and_the_old_primary_f
     assert duo.a.member.primary == (B, "tcp://b:1")
 
 
-def test_a_primary_goes_on_alone_once_a_majority_of_the_proxies_has_accepted_that() -> None:
+def test_a_primary_continues_alone_once_a_majority_of_the_proxies_has_accepted_that() -> None:
     duo = Duo().started()
     duo.b.crash()
     duo.cut = {(A, 0), (A, 1)}
@@ -71,7 +71,7 @@ def test_a_primary_goes_on_alone_once_a_majority_of_the_proxies_has_accepted_tha
     assert views(duo) == {(A, (A,))}
 
 
-def test_a_member_that_was_dropped_does_not_take_over_and_is_in_sync_again_when_it_has_all() -> None:
+def test_a_dropped_member_takes_over_only_after_it_is_in_sync_again() -> None:
     duo = Duo().started()
     duo.b.crash()
     duo.run(20.0)
@@ -88,7 +88,7 @@ def test_a_member_that_was_dropped_does_not_take_over_and_is_in_sync_again_when_
     assert views(duo) == {(A, (A, B))}
 
 
-def test_a_primary_that_nobody_hears_answers_nothing_after_the_other_has_taken_over_and_steps_down() -> None:
+def test_an_isolated_primary_answers_nothing_after_a_takeover_and_steps_down() -> None:
     duo = Duo().started()
     duo.cut = {A, B, (A, 0), (A, 1), (A, 2)}
     duo.until_serves(duo.b)
@@ -102,7 +102,7 @@ def test_a_primary_that_nobody_hears_answers_nothing_after_the_other_has_taken_o
     assert duo.a.released == []
 
 
-def test_a_planned_switch_leaves_both_in_sync() -> None:
+def test_a_planned_switch_leaves_both_members_in_sync() -> None:
     duo = Duo().started()
     duo.a.put(1)
     assert duo.a.member.leading is not None
@@ -116,7 +116,7 @@ def test_a_planned_switch_leaves_both_in_sync() -> None:
     assert views(duo) == {(B, (A, B))}
 
 
-def test_who_lost_what_it_confirmed_does_not_take_over_until_it_has_confirmed_again() -> None:
+def test_a_member_that_lost_confirmed_entries_takes_over_only_after_it_confirms_again() -> None:
     duo = Duo().started()
     duo.b.crash()
     duo.b.start(eligible=False)
@@ -131,8 +131,8 @@ def test_who_lost_what_it_confirmed_does_not_take_over_until_it_has_confirmed_ag
     duo.until_serves(duo.b)
 
 
-def test_who_lost_what_it_confirmed_takes_no_part_while_it_has_only_some_of_it_again() -> None:
-    """What is on its disk it tells, so that more is sent; it has all with the first loop that it confirms."""
+def test_a_member_that_lost_confirmed_entries_takes_no_part_while_it_has_only_some() -> None:
+    """It reports the entries on its disk, so that more are sent; it has all with its first confirmed loop."""
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
     first = make_entry(EntryId(term, 900), end, [NoteKept("n", 900)])
@@ -160,8 +160,8 @@ def test_a_store_gets_its_register_and_then_its_second_member() -> None:
     duo.until_serves(duo.b)
 
 
-def test_nobody_is_added_before_the_disk_knows_that_there_is_a_register() -> None:
-    """Else the first member would serve alone after its next start, and the other one as what the register says."""
+def test_no_member_is_added_before_the_disk_knows_of_the_register() -> None:
+    """Otherwise the first member would serve alone after its next start, and the other one by the register."""
     duo = Duo(view=None)
     duo.a.start()
     duo.a.member.found(100, BASE, duo.a.disk, duo.now)
@@ -175,7 +175,7 @@ def test_nobody_is_added_before_the_disk_knows_that_there_is_a_register() -> Non
     assert views(duo) == {(A, (A, B))}
 
 
-def test_a_member_that_is_gone_for_good_makes_room_for_another_one() -> None:
+def test_a_lost_member_can_be_replaced_by_another() -> None:
     duo = Duo().started()
     duo.b.crash()
     third = duo.b = Node(duo, C)
@@ -201,7 +201,7 @@ def test_a_member_without_a_store_follows_and_asks_no_proxy() -> None:
     assert duo.b.member.proposer.attempt is None
 
 
-def test_messages_of_another_server_store_or_of_itself_are_not_for_it() -> None:
+def test_a_member_ignores_messages_of_another_server_of_another_store_and_of_itself() -> None:
     duo = Duo().started()
     end = duo.a.disk.end
     for sender, store, member in (("s2", STORE, A), ("s1", "6" * 16, A), ("s1", STORE, B)):
@@ -210,7 +210,7 @@ def test_messages_of_another_server_store_or_of_itself_are_not_for_it() -> None:
     assert duo.b.member.following.known < 1 << 50
 
 
-def test_a_change_of_who_is_in_sync_is_proposed_until_its_outcome_is_known() -> None:
+def test_a_change_of_the_members_in_sync_is_proposed_until_its_outcome_is_known() -> None:
     duo = Duo().started()
     duo.cut = {B, "votes"}
     duo.run(3.0)
@@ -220,8 +220,8 @@ def test_a_change_of_who_is_in_sync_is_proposed_until_its_outcome_is_known() -> 
     assert views(duo) == {(A, (A, B))}
 
 
-def test_who_was_given_up_while_it_was_about_to_be_proposed_is_not_in_sync_then() -> None:
-    """It is required no more from then on, and lacks what is answered without it."""
+def test_a_member_lost_just_before_its_proposal_is_not_in_sync() -> None:
+    """It is not required from then on, and lacks the changes answered without it."""
     duo = Duo().started()
     duo.b.crash()
     duo.run(5.0)
@@ -241,7 +241,7 @@ def test_who_was_given_up_while_it_was_about_to_be_proposed_is_not_in_sync_then(
     assert views(duo) == {(A, (A,))}
 
 
-def test_a_ballot_tells_a_primary_that_it_is_replaced() -> None:
+def test_a_ballot_shows_a_primary_that_it_is_replaced() -> None:
     duo = Duo().started()
     duo.a.silent, duo.cut = True, {A, B, (A, 0), (A, 1), (A, 2)}
     duo.until_serves(duo.b)
@@ -250,7 +250,7 @@ def test_a_ballot_tells_a_primary_that_it_is_replaced() -> None:
     assert not duo.a.serves
 
 
-def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:
+def test_a_member_that_hears_a_later_primary_ends_its_own_attempt() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
     duo.b.member.proposer.begin("takeover", duo.now, duo.wall_ms)
@@ -260,7 +260,7 @@ def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:
     assert duo.b.member.proposer.attempt is None
 
 
-def test_a_switch_that_goes_on_from_another_entry_is_not_taken() -> None:
+def test_a_switch_from_another_entry_is_refused() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
     duo.b.member.hear(Entries("s1", STORE, A, term, 9, end, end, hand=1), [], duo.now)
@@ -272,7 +272,7 @@ def test_a_switch_that_goes_on_from_another_entry_is_not_taken() -> None:
     assert duo.b.member.proposer.attempt is None
 
 
-def test_who_was_primary_takes_nothing_of_a_term_below_its_own() -> None:
+def test_a_former_primary_ignores_lower_terms() -> None:
     duo = Duo().started()
     member, end = duo.a.member, duo.a.disk.end
     member.deposed_by(member.term + 1)
@@ -284,7 +284,7 @@ def test_who_was_primary_takes_nothing_of_a_term_below_its_own() -> None:
 
 
 @pytest.mark.parametrize("seed", range(16))
-def test_random_lives_settle_soon_and_nothing_that_was_answered_is_lost(seed: int) -> None:
+def test_random_lives_settle_soon_and_lose_no_answered_put(seed: int) -> None:
     random, duo, value = Random(seed), Duo().started(), 0
     for life in range(60):
         strike(duo, random, life)
@@ -340,7 +340,7 @@ def seconds_until(duo: Duo, node: Node) -> float:
     return duo.now - before
 
 
-def test_where_the_primarys_process_has_ended_the_standby_takes_over_at_once() -> None:
+def test_the_standby_takes_over_at_once_when_the_primarys_process_ends() -> None:
     duo = Duo().started()
     duo.a.crash()
     for proxy in duo.proxies:
@@ -349,14 +349,14 @@ def test_where_the_primarys_process_has_ended_the_standby_takes_over_at_once() -
     assert seconds_until(duo, duo.b) <= 0.3
 
 
-def test_where_the_primarys_host_is_gone_the_standby_takes_over_after_a_few_beats_of_their_link() -> None:
+def test_the_standby_takes_over_a_few_beats_after_the_primarys_host_is_gone() -> None:
     duo = Duo().started()
     duo.a.crash()
     assert TIMES.take - TIMES.beat <= seconds_until(duo, duo.b) <= 1.5
 
 
 @pytest.mark.parametrize("ended", [True, False])
-def test_a_standby_that_alone_does_not_hear_the_primary_does_not_take_over(ended: bool) -> None:
+def test_a_standby_that_alone_misses_the_primary_does_not_take_over(ended: bool) -> None:
     duo = Duo().started()
     duo.cut = {A, B, (B, 0)}
     if ended:
@@ -366,7 +366,7 @@ def test_a_standby_that_alone_does_not_hear_the_primary_does_not_take_over(ended
     assert views(duo) == {(A, (A,))}
 
 
-def test_a_primary_whose_standby_has_ended_goes_on_at_once() -> None:
+def test_a_primary_whose_standby_has_ended_answers_at_once() -> None:
     duo = Duo().started()
     duo.b.crash()
     duo.a.put(1)
@@ -376,7 +376,7 @@ def test_a_primary_whose_standby_has_ended_goes_on_at_once() -> None:
     assert views(duo) == {(A, (A,))}
 
 
-def test_who_hands_over_hears_of_the_new_term_from_its_successor_and_finds_it_at_once() -> None:
+def test_a_primary_that_hands_over_learns_of_the_new_term_from_its_successor() -> None:
     duo = Duo().started()
     duo.a.silent = True  # So no proxy tells it that it is deposed.
     assert duo.a.member.leading is not None
@@ -387,7 +387,7 @@ def test_who_hands_over_hears_of_the_new_term_from_its_successor_and_finds_it_at
     assert duo.a.member.primary == (B, "tcp://b:1")
 
 
-def test_a_member_that_starts_again_knows_at_once_where_the_primary_is() -> None:
+def test_a_restarted_member_knows_the_primary_at_once() -> None:
     duo = Duo().started()
     duo.b.crash()
     duo.run(3.0)
@@ -396,7 +396,7 @@ def test_a_member_that_starts_again_knows_at_once_where_the_primary_is() -> None
     assert duo.b.member.primary == (A, "tcp://a:1")
 
 
-def test_a_standby_that_hears_its_primary_asks_no_proxy() -> None:
+def test_a_standby_that_hears_its_primary_sends_nothing_to_proxies() -> None:
     duo = Duo().started()
     assert duo.b.member.to_proxies() == []
     duo.b.member.tick(duo.now, duo.wall_ms)
@@ -404,7 +404,7 @@ def test_a_standby_that_hears_its_primary_asks_no_proxy() -> None:
 
 
 @pytest.mark.parametrize("seconds", range(2, 26, 2))
-def test_a_member_that_came_back_takes_over_as_soon_as_any_other_whenever_that_is(seconds: int) -> None:
+def test_a_returned_member_takes_over_as_soon_as_any_other_at_any_time(seconds: int) -> None:
     """Its own ballot, by which it makes sure that it is primary no more, must not have it wait afterwards."""
     duo = Duo().started()
     duo.a.crash()
@@ -416,7 +416,7 @@ def test_a_member_that_came_back_takes_over_as_soon_as_any_other_whenever_that_i
     assert seconds_until(duo, duo.a) <= 1.5
 
 
-def test_a_standby_catches_up_though_what_it_lacks_is_more_than_it_keeps_unapplied(
+def test_a_standby_catches_up_by_more_than_its_limit_of_unapplied_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     duo = Duo().started()
@@ -433,8 +433,8 @@ def test_a_standby_catches_up_though_what_it_lacks_is_more_than_it_keeps_unappli
     assert views(duo) == {(A, (A, B))}
 
 
-def test_a_view_that_one_proxy_took_from_a_dying_member_hides_no_primary() -> None:
-    """Its clock was ahead, so that its ballot is above that of the one who replaced it, which the proxy missed."""
+def test_a_view_that_one_proxy_accepted_from_a_dying_member_hides_no_primary() -> None:
+    """Its clock was fast, so that its ballot is above that of its successor, which the proxy missed."""
     duo = Duo(TAKEN)
     ahead = BOTH._replace(term=900_000)
     duo.proxies[2].rows[STORE] = RegisterRow(STORE, 900_000, 900_000, ahead)

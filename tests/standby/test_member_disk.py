@@ -1,4 +1,4 @@
-"""One member's disk through its roles: what was confirmed is there, what was taken back is not."""
+"""One member's disk through its roles: confirmed entries are there, dropped ones are not."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entries(count: int, previous: EntryId = ROOT, form: int = 2) -> list[Entry]:
 
 
 class Home:
-    """A member's directory and what follows in it."""
+    """A member's directory and its follower."""
 
     def __init__(self, directory: Path, **more: int) -> None:
         self.directory, self.more = directory, more
@@ -71,7 +71,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 
 @pytest.mark.parametrize("form", [1, 2])
-def test_what_was_confirmed_is_staged_after_a_restart_and_applied_when_it_takes_over(home: Home, form: int) -> None:
+def test_confirmed_entries_are_staged_after_a_restart_and_applied_at_the_takeover(home: Home, form: int) -> None:
     new = entries(3, form=form)
     home.hear(new, committed=new[0].id)
     assert home.disk.apply(home.following)
@@ -83,7 +83,7 @@ def test_what_was_confirmed_is_staged_after_a_restart_and_applied_when_it_takes_
     assert home.note() == 3
 
 
-def test_a_primary_that_steps_down_drops_what_it_did_not_commit(home: Home) -> None:
+def test_a_primary_that_steps_down_drops_its_uncommitted_entries(home: Home) -> None:
     new = entries(3)
     home.hear(new, committed=new[1].id)
     home.disk.apply(home.following)
@@ -91,7 +91,7 @@ def test_a_primary_that_steps_down_drops_what_it_did_not_commit(home: Home) -> N
     home.disk.stream.append(entries(3)[2:], own=True)
 
 
-def test_a_full_disk_is_said_and_what_was_synced_before_stays(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_and_entries_synced_before_stay(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     new = entries(2)
     home.hear(new[:1])
     with monkeypatch.context() as patch:
@@ -101,7 +101,7 @@ def test_a_full_disk_is_said_and_what_was_synced_before_stays(home: Home, monkey
     assert any(getattr(said, "full", 0) for said in home.following.outgoing(1.0))
 
 
-def test_the_log_says_once_that_the_disk_is_full_and_when_there_is_room_again(
+def test_the_log_names_a_full_disk_once_and_the_end_of_it(
     home: Home, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "pubsub.server.standby.disk.member_disk")
@@ -120,7 +120,7 @@ def test_the_log_says_once_that_the_disk_is_full_and_when_there_is_room_again(
     assert said == [("ERROR", True), ("INFO", False), ("ERROR", True), ("INFO", False)]
 
 
-def test_entries_that_a_full_store_did_not_take_are_applied_later(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_refused_by_a_full_store_are_applied_later(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     new = entries(2)
     home.hear(new, committed=new[1].id)
     with monkeypatch.context() as patch:
@@ -131,7 +131,7 @@ def test_entries_that_a_full_store_did_not_take_are_applied_later(home: Home, mo
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_start_without_space_for_its_stream_gives_back_what_was_kept_for_that(
+def test_a_start_without_space_for_its_stream_releases_the_reserved_space(
     home: Home, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
     home.disk.close()
@@ -175,7 +175,7 @@ def test_a_stream_that_cannot_be_opened_leaves_no_file_open(home: Home, monkeypa
     home.open()
 
 
-def test_a_member_whose_stream_lost_what_it_confirmed_knows_that_ever_after(home: Home) -> None:
+def test_a_member_whose_stream_lost_confirmed_entries_remembers_the_loss(home: Home) -> None:
     home.hear(entries(1))
     home.hear(entries(2)[1:])
     home.disk.close()
@@ -191,7 +191,7 @@ def test_a_member_whose_stream_lost_what_it_confirmed_knows_that_ever_after(home
     assert home.following.end == ROOT
 
 
-def test_what_a_member_confirmed_is_staged_after_a_restart_however_little_it_is_to_keep(tmp_path: Path) -> None:
+def test_confirmed_entries_are_staged_after_a_restart_above_the_size_limit(tmp_path: Path) -> None:
     home = Home(tmp_path, stream_bytes_max=1000)
     new = entries(100)
     home.hear(new)
@@ -206,7 +206,7 @@ def test_what_a_member_confirmed_is_staged_after_a_restart_however_little_it_is_
     home.disk.close()
 
 
-def test_a_standby_whose_disk_has_no_room_for_its_log_goes_on(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_standby_whose_disk_has_no_room_for_its_log_continues(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     class Full:
         """The store's connection, on a full disk."""
 
@@ -230,7 +230,7 @@ def test_a_standby_whose_disk_has_no_room_for_its_log_goes_on(home: Home, monkey
     home.disk.store.db = db
 
 
-def test_entries_of_a_later_release_are_said_to_be_that_also_by_who_is_to_serve(home: Home) -> None:
+def test_entries_of_a_later_release_are_named_at_apply_and_at_takeover(home: Home) -> None:
     body = b"a change that nobody knows yet"
     home.hear([Entry(EntryId(TERM, 1), ROOT, len(body), crc32(body), (body,))], committed=EntryId(TERM, 1))
     with pytest.raises(ConfigurationError, match="of a later release; upgrade its standby first"):
@@ -239,12 +239,12 @@ def test_entries_of_a_later_release_are_said_to_be_that_also_by_who_is_to_serve(
         home.disk.apply(home.following)
 
 
-def test_what_another_process_made_known_before_it_ended_counts(tmp_path: Path) -> None:
+def test_a_change_by_another_process_before_it_ended_counts(tmp_path: Path) -> None:
     directory = tmp_path / "a"
     directory.mkdir()
     LocalFile(directory).make(A)
     late = LocalFile(directory)
-    LocalFile(directory).keep(registered=True)  # By whoever had the directory until a moment ago.
+    LocalFile(directory).keep(registered=True)  # By the process that had the directory until a moment ago.
     disk = open_disk(ServerSettings(id="s1", proxies=("tcp://127.0.0.1:9",), directory=directory), late)
     assert disk is not None
     disk.close()
@@ -253,7 +253,7 @@ def test_what_another_process_made_known_before_it_ended_counts(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("place", ["stream", "store", "local"])
-def test_a_server_becomes_one_of_two_as_a_whole_or_not_at_all(
+def test_a_server_becomes_one_of_two_members_completely_or_not_at_all(
     tmp_path: Path, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, local, lock = Store(tmp_path), LocalFile(tmp_path), Turns()
@@ -270,14 +270,14 @@ def test_a_server_becomes_one_of_two_as_a_whole_or_not_at_all(
     disk.close()
 
 
-def test_the_history_of_a_store_that_had_one_member_cannot_be_followed_from_its_root(home: Home) -> None:
+def test_the_history_of_a_store_with_one_member_cannot_be_followed_from_its_root(home: Home) -> None:
     assert home.disk.found(TERM) == EntryId(TERM, 0) == home.disk.end
     assert not home.disk.stream.holds(ROOT)
     assert home.disk.found(TERM + 1) == EntryId(TERM, 0)
 
 
 def test_a_store_that_was_served_alone_since_its_last_entry_has_a_new_history(home: Home) -> None:
-    """Somebody ran it without the file of its member: whoever ends with that entry lacks what was put meanwhile."""
+    """It ran without the file of its member: a member that ends with that entry lacks the later puts."""
     new = entries(1)
     home.hear(new, committed=new[0].id)
     assert home.disk.apply(home.following)

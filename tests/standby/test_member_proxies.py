@@ -1,4 +1,4 @@
-"""What members make of proxies that have lost their data."""
+"""The reaction of members to proxies that have lost their data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.standby.cast import STORE, A, B
 from tests.standby.duo import C, Duo, views
 
 
-def test_a_proxy_that_lost_its_data_gets_its_vote_back_when_both_members_have_forgotten_it() -> None:
+def test_a_proxy_that_lost_its_data_gets_its_vote_back_after_both_members_forget_it() -> None:
     duo = Duo().started()
     duo.forget(0, 7)
     duo.cut = {A}
@@ -18,7 +18,7 @@ def test_a_proxy_that_lost_its_data_gets_its_vote_back_when_both_members_have_fo
     assert views(duo) == {(A, (A, B))}
 
 
-def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_primary() -> None:
+def test_an_old_view_of_a_proxy_that_lost_its_data_does_not_hide_the_primary() -> None:
     """Of three, one has the view in force, one has lost it, and one was away when it was chosen."""
     duo = Duo().started()
     old = duo.b.member.view
@@ -33,7 +33,7 @@ def test_what_a_proxy_accepted_before_it_lost_its_data_does_not_hide_who_is_prim
     assert duo.b.member.primary != ("", "")
 
 
-def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word() -> None:
+def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_request() -> None:
     duo = Duo(proxies=1).started()
     duo.forget(0, 7)
     assert duo.b.member.acceptor_recovery.reset(duo.wall_ms) == "the_proxy_has_not_reported_a_missing_vote"
@@ -46,7 +46,7 @@ def test_the_only_proxy_gets_its_vote_back_from_the_primary_on_an_operators_word
     duo.until_serves(duo.b)
 
 
-def test_a_primary_that_was_replaced_gives_the_only_proxy_no_vote() -> None:
+def test_a_replaced_primary_gives_the_only_proxy_no_vote() -> None:
     """Its view is not the last one that the proxy had accepted: the other one, which serves, does not confirm it."""
     duo = Duo(proxies=1).started()
     duo.a.silent, duo.cut = True, {A, B, (A, 0)}

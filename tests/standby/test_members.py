@@ -1,8 +1,8 @@
-"""Two members on real disks: the server's own core, its store, streams, entries as they travel, copies by pages.
+"""Two members on real disks: the server's own core, its store, streams, encoded entries, copies by pages.
 
-No sockets and no register: the primary is who the test says it is. The standby is away at times, and the primary's
-process ends at any moment; then the other one takes over. What was answered is there ever after, and in the end both
-stores are alike, and so is what a server on either has in memory.
+There are no sockets and no register: the test chooses the primary. The standby is away at times, and the primary's
+process ends at any moment; then the other one takes over. Answered changes stay from then on. At the end both stores
+are alike, and so is the memory of a server on either.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ A, B = "a" * 16, "b" * 16
 
 
 class Primary(Stage):
-    """A server that holds what it says until the standby has it."""
+    """A server that holds its answers until the standby has their entries."""
 
     def __init__(self, pair: Pair, directory: Path, in_sync: set[str]) -> None:
         self.pair, self.in_sync = pair, in_sync
@@ -66,7 +66,7 @@ class Primary(Stage):
         self.core = self.group_commit.core
 
     def loop(self) -> list[Any]:
-        """One loop, as the process does it; what was released comes by `release`."""
+        """One loop, as in the process; released answers come by `release`."""
         self.core.tick(self.now)
         self.store.fail = self.fail_commit
         self.group_commit.commit(self.now)
@@ -77,7 +77,7 @@ class Primary(Stage):
         return out
 
     def heard(self, out: list[Any]) -> None:
-        """What left: clients have it, proxies answer what they were asked."""
+        """Sent messages: clients get the answers, and proxies answer their questions."""
         self.sent += out
         self.answer_as_proxies(out)
 
@@ -140,7 +140,7 @@ class Standby:
 
 
 class Pair:
-    """Both, and what clients know."""
+    """Both, and the knowledge of clients."""
 
     def __init__(self, directory: Path, random: Random) -> None:
         self.random, self.now = random, 100.0
@@ -155,7 +155,7 @@ class Pair:
         self.got: list[bytes] = []
 
     def exchange(self) -> None:
-        """What the members say to each other, as it travels."""
+        """The messages of the members to each other, encoded."""
         standby = self.standby
         if standby is None or self.away:
             return
@@ -175,7 +175,7 @@ class Pair:
                 primary.leading.followed(back, self.now)
 
     def beat(self) -> None:
-        """A second: heartbeats, and who is in sync; the register chooses at once what it is asked for."""
+        """A second: heartbeats, and the members in sync; the register chooses each proposal at once."""
         self.now += 1.0
         leading = self.primary.leading
         leading.beat()
@@ -209,7 +209,7 @@ class Pair:
         self.primary = Primary(self, self.directories[0], in_sync)
         self.standby = Standby(self, self.directories[1])
 
-    # A client of each kind, which repeat what was not answered
+    # A client of each kind, which repeats its unanswered requests
 
     def ask(self, message: Any, origin: bytes = b"cX") -> Status | None:
         callback = self.primary.say(message, origin=origin)
@@ -235,7 +235,7 @@ class Pair:
             answer = self.ask(Subscribe("bob", "t", self.number, self.number))
             if answer is not None and answer.outcome is Outcome.SUCCESS:
                 self.subscribed, self.position, self.got = self.number, answer.position, []
-                self.since = self.tried + 2 if self.tried else 1  # What was tried before may have been taken then.
+                self.since = self.tried + 2 if self.tried else 1  # An earlier try may have been taken then.
             return
         answer = self.ask(Get("bob", "t", self.position, self.subscribed, self.subscribed, records_max=1000))
         assert answer is None or answer.outcome not in {Outcome.BEHIND, Outcome.UNKNOWN, Outcome.GONE}, answer
@@ -274,7 +274,9 @@ class Pair:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
-def test_random_lives_of_a_pair(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_lives_of_a_pair_lose_no_answered_put(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 100_000)
     random = Random(seed)
     pair = Pair(tmp_path, random)
@@ -300,7 +302,7 @@ def test_random_lives_of_a_pair(tmp_path: Path, seed: int, monkeypatch: pytest.M
 
 
 @pytest.mark.slow
-def test_those_lives_have_everything_in_them(tmp_path: Path) -> None:
+def test_the_random_lives_of_members_contain_every_event(tmp_path: Path) -> None:
     counts: dict[str, int] = {}
     for seed in range(3):
         (tmp_path / f"{seed}").mkdir()

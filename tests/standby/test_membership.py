@@ -1,4 +1,4 @@
-"""Who may follow a server, and what is said to whom may not."""
+"""The members that may follow a server, and the reasons for the others."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def test_a_member_of_the_same_server_and_the_same_proxies_may_follow() -> None:
         (follow(), ("b" * 16, "c" * 16), f"two members already ({'b' * 16} and {'c' * 16}): run pubsub server"),
     ],
 )
-def test_whoever_may_not_is_told_why(asked: Follow, members: tuple[str, ...], said: str) -> None:
+def test_a_refused_member_gets_the_reason(asked: Follow, members: tuple[str, ...], said: str) -> None:
     reason = refusal(asked, "s1", PROXIES, members)
     assert reason
     assert " " not in reason
     assert said in sentence(reason, asked.sender, "tcp://a:1")
 
 
-def test_a_reason_of_a_later_release_is_told_as_it_is() -> None:
+def test_a_reason_of_a_later_release_is_shown_unchanged() -> None:
     assert sentence("not_today", "s1", "tcp://a:1") == "tcp://a:1 refuses this member as a standby: not today"

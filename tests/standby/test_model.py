@@ -39,20 +39,20 @@ CAUGHT: dict[str, int] = {
 """A rule to the first seed that objects where it is left out."""
 
 
-def test_with_all_rules_nothing_is_objected_to() -> None:
+def test_the_model_with_all_rules_finds_no_violation() -> None:
     found = explore(0, 300, all_but())
     assert not found.kinds, f"python -m tests.standby.model seed N, for {found.seeds}"
     assert min(found.counts[rare] for rare in ("terms", "copies", "reverted")) > 50
 
 
-def test_several_processes_find_what_one_finds() -> None:
+def test_several_processes_find_the_same_as_one() -> None:
     *_, found = explore_in(2, 5, 20, batch=7)
     one = explore(5, 20, all_but())
     assert (found.runs, found.kinds, found.counts) == (20, one.kinds, one.counts)
     assert found.table().splitlines()[:2] == ["runs                       20", "runs objected to           0"]
 
 
-def test_what_is_objected_to_stands_in_the_table_with_its_first_seed() -> None:
+def test_the_table_shows_each_violation_with_its_first_seed() -> None:
     found, more = explore(CAUGHT["hold"], 3, all_but("hold")), explore(CAUGHT["hold"] + 3, 3, all_but("hold"))
     kind, seed = next(iter(found.seeds.items()))
     count = (found.kinds + more.kinds)[kind]
@@ -62,11 +62,11 @@ def test_what_is_objected_to_stands_in_the_table_with_its_first_seed() -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name not in SCENES])
-def test_a_rule_that_is_left_out_is_caught(name: str) -> None:
+def test_an_omitted_rule_is_caught(name: str) -> None:
     assert explore(CAUGHT[name], 1, all_but(name)).kinds, f"find another seed: model mutants, for {name}"
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_what_chance_breaks_too_seldom_is_caught_by_a_scene(name: str) -> None:
+def test_a_scene_catches_a_breakage_that_random_runs_miss(name: str) -> None:
     assert not any(SCENES[name](all_but(), seed) for seed in range(10))
     assert any(SCENES[name](all_but(name), seed) for seed in range(10))

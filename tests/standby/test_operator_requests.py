@@ -1,4 +1,4 @@
-"""What operators have a primary do with its members, as it answers them."""
+"""The requests of operators to a primary about its members, and its answers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def ask(node: Node, action: str, member: str = "") -> tuple[Outcome, str]:
     return answer.outcome, answer.reason
 
 
-def test_a_switch_is_begun_where_there_is_a_standby_in_sync() -> None:
+def test_a_switch_begins_with_a_standby_in_sync() -> None:
     duo = Duo().started()
     assert ask(duo.a, "switch") == (Outcome.SUCCESS, "")
     duo.until_serves(duo.b)
     assert ask(duo.a, "switch") == (Outcome.REFUSED, "no_standby_in_sync")
 
 
-def test_a_member_is_removed_and_a_repeat_finds_it_done() -> None:
+def test_a_member_is_removed_and_a_repeated_request_reports_success() -> None:
     duo = Duo().started()
     assert ask(duo.a, "remove", C) == (Outcome.SUCCESS, "it_is_none")
     assert ask(duo.a, "remove", A) == (Outcome.REFUSED, "not_another_member")
@@ -37,12 +37,12 @@ def test_a_member_is_removed_and_a_repeat_finds_it_done() -> None:
     assert ask(duo.a, "remove", B) == (Outcome.SUCCESS, "it_is_none")
 
 
-def test_a_vote_is_not_reset_where_other_proxies_tell_what_was_promised() -> None:
+def test_a_vote_is_not_reset_while_other_proxies_report_the_promises() -> None:
     duo = Duo().started()
     assert ask(duo.a, "reset") == (Outcome.REFUSED, "other_proxies_report_its_promises")
 
 
-def test_a_member_that_is_in_sync_after_all_is_not_removed_when_it_is_next_away() -> None:
+def test_a_cancelled_removal_does_not_remove_the_member_at_its_next_absence() -> None:
     duo = Duo().started()
     assert ask(duo.a, "remove", B) == (Outcome.BUSY, "it_is_being_removed")
     duo.run(20.0)

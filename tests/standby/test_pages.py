@@ -1,4 +1,4 @@
-"""A copy by pages of a store that goes on being written: it is the snapshot, whatever interrupts it."""
+"""A copy by pages of a store under writes: it equals the snapshot after any interruption."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Primary:
         self.other = open_database(self.store.path, (("wal_autocheckpoint", 0),))
 
     def write(self, count: int = 1, size: int = 4000) -> None:
-        """Some commits: batches are appended, others deleted, and what the store says of itself moves."""
+        """Some commits: batches are appended, others deleted, and the store's own facts change."""
         for _ in range(count):
             self.number += 1
             body = self.random.randbytes(self.random.randrange(size))
@@ -56,7 +56,7 @@ class Primary:
                 keep_entry(self.store, EntryId(1, self.number))
 
     def live(self) -> None:
-        """Whatever may happen meanwhile."""
+        """Random acts meanwhile."""
         self.write(self.random.choice((0, 1, 5)))
         if self.random.random() < 0.4:
             assert self.checkpointer.attempt(self.other)
@@ -127,7 +127,7 @@ def own_store(directory: Path, random: Random, like: Primary | None = None) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
-def test_a_copy_of_a_store_under_load_is_the_snapshot(
+def test_a_copy_of_a_store_under_load_equals_the_snapshot(
     tmp_path: Path, seed: int, small: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     random = Random(seed)
@@ -157,7 +157,7 @@ def test_a_copy_of_a_store_under_load_is_the_snapshot(
     assert [(directory / "server.db").stat().st_size] == [snapshot.pages * snapshot.page_bytes]
     snapshot.close()
     log = primary.store.sizes()["log"]
-    for _ in range(30):  # The log begins anew when nobody needs it.
+    for _ in range(30):  # The log begins anew when no reader needs it.
         primary.write(30)
         assert primary.checkpointer.attempt(primary.other)
     assert primary.store.sizes()["log"] <= max(log, 1 << 21) + (1 << 22)
@@ -165,9 +165,7 @@ def test_a_copy_of_a_store_under_load_is_the_snapshot(
 
 
 @pytest.mark.slow
-def test_a_copy_that_is_interrupted_at_any_step_goes_on_and_nothing_is_between_old_and_new(
-    tmp_path: Path, primary: Primary
-) -> None:
+def test_a_copy_interrupted_at_any_step_continues_and_is_never_half_installed(tmp_path: Path, primary: Primary) -> None:
     own_store(tmp_path / "old", Random(5))
     before = state(tmp_path / "old")
     snapshot = Snapshot(primary.store)
@@ -202,7 +200,7 @@ def test_a_copy_that_is_interrupted_at_any_step_goes_on_and_nothing_is_between_o
         assert state(directory) == expected
         stop += 1
     assert stop > 10
-    assert max(received) <= min(received) + 4 * 16384  # What has arrived does not travel again.
+    assert max(received) <= min(received) + 4 * 16384  # Arrived pages are not sent again.
     snapshot.close()
 
 
@@ -210,7 +208,7 @@ CALLS = ("ftruncate", "fsync", "rename", "unlink", "replace")
 
 
 @pytest.mark.slow
-def test_a_store_is_the_old_or_the_new_one_wherever_the_last_step_ends(
+def test_a_store_is_the_old_or_the_new_one_after_an_end_at_any_last_step(
     tmp_path: Path, primary: Primary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = Snapshot(primary.store)
@@ -225,7 +223,7 @@ def test_a_store_is_the_old_or_the_new_one_wherever_the_last_step_ends(
         copy = PageCopy(directory, begin, own.store.db)
         for _ in steps(copy, snapshot, lambda: None):
             pass
-        own.store.keep_log()  # As after a crash: what was committed last is in the log only.
+        own.store.keep_log()  # As after a crash: the last commits are in the log only.
         own.close()
         assert (directory / "server.db-wal").stat().st_size
         calls = 0
@@ -259,7 +257,7 @@ def test_a_store_is_the_old_or_the_new_one_wherever_the_last_step_ends(
     snapshot.close()
 
 
-def test_a_whole_copy_is_on_the_disk_before_it_has_the_name_by_which_it_is_installed(
+def test_a_complete_copy_is_synced_before_it_gets_its_final_name(
     tmp_path: Path, primary: Primary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snapshot = Snapshot(primary.store)
@@ -286,7 +284,7 @@ def test_a_whole_copy_is_on_the_disk_before_it_has_the_name_by_which_it_is_insta
     snapshot.close()
 
 
-def test_what_a_longer_copy_left_behind_is_used_and_cut_off(tmp_path: Path, primary: Primary) -> None:
+def test_the_remains_of_a_longer_copy_are_reused_and_truncated(tmp_path: Path, primary: Primary) -> None:
     snapshot = Snapshot(primary.store)
     expected = applied_entry(primary.store), rows(primary.store)
     (tmp_path / GROWING).write_bytes(Random(1).randbytes((snapshot.pages + 50) * snapshot.page_bytes))
@@ -300,7 +298,7 @@ def test_what_a_longer_copy_left_behind_is_used_and_cut_off(tmp_path: Path, prim
     snapshot.close()
 
 
-def test_only_what_differs_travels(tmp_path: Path, primary: Primary) -> None:
+def test_only_pages_that_differ_are_sent(tmp_path: Path, primary: Primary) -> None:
     primary.write(600, 20_000)
     own_store(tmp_path / "standby", Random(0), primary)
     primary.write(3)
@@ -316,9 +314,7 @@ def test_only_what_differs_travels(tmp_path: Path, primary: Primary) -> None:
     snapshot.close()
 
 
-def test_another_snapshot_is_gone_and_an_answer_to_another_question_is_ignored(
-    tmp_path: Path, primary: Primary
-) -> None:
+def test_an_answer_to_another_question_or_of_another_snapshot_is_ignored(tmp_path: Path, primary: Primary) -> None:
     snapshot = Snapshot(primary.store)
     copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
     asked = copy.request(*NAMES)
@@ -339,7 +335,7 @@ def test_another_snapshot_is_gone_and_an_answer_to_another_question_is_ignored(
     snapshot.close()
 
 
-def test_a_disk_that_does_not_keep_what_is_written_ends_the_copy(tmp_path: Path, primary: Primary) -> None:
+def test_a_disk_that_loses_written_pages_ends_the_copy(tmp_path: Path, primary: Primary) -> None:
     snapshot = Snapshot(primary.store)
     copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
     with pytest.raises(StorageError, match="does not keep"):
@@ -349,7 +345,7 @@ def test_a_disk_that_does_not_keep_what_is_written_ends_the_copy(tmp_path: Path,
     snapshot.close()
 
 
-def test_pages_that_are_lost_on_the_way_are_asked_for_as_often_as_it_takes(tmp_path: Path, primary: Primary) -> None:
+def test_lost_pages_are_requested_again_until_they_arrive(tmp_path: Path, primary: Primary) -> None:
     snapshot = Snapshot(primary.store)
     copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
     for _ in range(10):  # A link that comes and goes takes all but the last answer.
@@ -362,7 +358,7 @@ def test_pages_that_are_lost_on_the_way_are_asked_for_as_often_as_it_takes(tmp_p
     snapshot.close()
 
 
-def test_a_full_disk_is_said_and_the_copy_goes_on_when_there_is_space(tmp_path: Path, primary: Primary) -> None:
+def test_a_full_disk_is_reported_and_the_copy_continues_when_there_is_space(tmp_path: Path, primary: Primary) -> None:
     snapshot = Snapshot(primary.store)
     expected = applied_entry(primary.store), rows(primary.store)
     copy = PageCopy(tmp_path, snapshot.begin(*NAMES, 3, 77), None)
@@ -384,13 +380,13 @@ def test_a_full_disk_is_said_and_the_copy_goes_on_when_there_is_space(tmp_path: 
 
 
 @pytest.mark.parametrize(("pages", "page_bytes"), [(0, 16384), (1 << 32, 16384), (5, 0), (5, 1 << 20)])
-def test_a_copy_of_pages_that_no_store_has_is_refused(tmp_path: Path, pages: int, page_bytes: int) -> None:
+def test_a_copy_of_impossible_pages_is_refused(tmp_path: Path, pages: int, page_bytes: int) -> None:
     with pytest.raises(StorageError):
         PageCopy(tmp_path, Copy(*NAMES, "begin", 1, 1, EntryId(1, 1), 1, pages, page_bytes), None)
     assert not (tmp_path / WHOLE).exists()
 
 
-def test_a_snapshot_reads_what_was_there_through_a_checkpoint_and_a_log_that_begins_anew(primary: Primary) -> None:
+def test_a_snapshot_reads_the_same_pages_through_a_checkpoint_and_a_new_log(primary: Primary) -> None:
     for full in (True, False):
         primary.write(5)
         if full:

@@ -11,7 +11,7 @@ TRIES_MAX = 2000
 """Seeds after which a rule that is left out must have been seen; nearly all are within a hundred."""
 
 BY_SCENE = {"late"}
-"""Rules whose lack chance shows once in thousands of runs: `test_following` has a scene for each."""
+"""Rules whose lack chance shows once in thousands of runs: `test_follower` has a scene for each."""
 
 
 @pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, 16))])
@@ -21,7 +21,7 @@ def test_nothing_is_found(part: int) -> None:
 
 
 @pytest.mark.parametrize("rule", sorted(RULES.keys() - BY_SCENE))
-def test_a_rule_left_out_is_seen(rule: str) -> None:
+def test_an_omitted_rule_is_seen(rule: str) -> None:
     assert any(run(seed, rule).objections for seed in range(FIRST, FIRST + TRIES_MAX)), RULES[rule]
 
 

@@ -1,4 +1,4 @@
-"""The primary's side, message by message: what is held, what is sent, who is required and proposed."""
+"""The primary's side, message by message: held answers, sent entries, required and proposed members."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Primary:
         return entry
 
     def ack(self, durable: EntryId | None = None, loop: int | None = None, **more: Any) -> list[Any]:
-        """B acknowledges, all if nothing else is said; what is released."""
+        """B acknowledges, everything by default; returns the released answers."""
         loop = self.core.loop if loop is None else loop
         term = more.pop("term", 5)
         ack = Ack(*NAMES, more.pop("member", "B"), term, loop, self.core.end if durable is None else durable, **more)
@@ -76,14 +76,14 @@ def joined() -> Primary:
     return one
 
 
-def test_alone_nothing_is_held_and_nothing_sent() -> None:
+def test_a_primary_alone_holds_no_answer_and_sends_no_entry() -> None:
     one = Primary("A")
     one.loop("a", changes=PUT)
     assert one.core.released() == ["a"]
     assert (one.sent(), one.proposal, one.core.full) == ([], None, False)
 
 
-def test_what_a_loop_says_is_held_in_order_until_the_standby_has_it() -> None:
+def test_the_answers_of_a_loop_are_held_in_order_until_the_standby_has_its_entry() -> None:
     one = joined()
     first = one.loop("a", "b", changes=PUT)
     one.loop("c")
@@ -112,7 +112,7 @@ def test_an_acknowledgement_without_the_loop_releases_nothing() -> None:
     assert one.ack(loop=0) == []
 
 
-def test_answers_of_a_loop_that_was_taken_back_wait_for_a_confirmation_that_came_later() -> None:
+def test_answers_of_a_reverted_loop_wait_for_a_later_confirmation() -> None:
     one = joined()
     entry = one.core.begin(PUT)
     assert entry is not None
@@ -126,7 +126,7 @@ def test_answers_of_a_loop_that_was_taken_back_wait_for_a_confirmation_that_came
     assert one.ack(loop=one.core.loop) == ["full"]
 
 
-def test_what_was_taken_back_is_never_called_committed_and_what_follows_names_the_one_before() -> None:
+def test_a_dropped_entry_is_never_committed_and_the_next_names_its_predecessor() -> None:
     one = joined()
     end = one.core.end
     entry = one.core.begin(PUT)
@@ -145,7 +145,7 @@ def test_what_was_taken_back_is_never_called_committed_and_what_follows_names_th
     assert one.core.outgoing()[0][0].committed == end
 
 
-def test_a_higher_term_ends_it_and_nothing_held_is_sent() -> None:
+def test_a_higher_term_deposes_the_primary_and_no_held_answer_is_sent() -> None:
     for tell in (
         lambda one: one.ack(term=6),
         lambda one: one.follow(ROOT, known=6),
@@ -159,14 +159,14 @@ def test_a_higher_term_ends_it_and_nothing_held_is_sent() -> None:
         assert (one.sent(), one.proposal, one.core.to_copy()) == ([], None, None)
 
 
-def test_a_lower_term_and_another_member_say_nothing() -> None:
+def test_messages_of_a_lower_term_and_of_another_member_are_ignored() -> None:
     one = joined()
     one.loop("a")
     assert one.ack(term=4) == one.ack(member="C") == []
     assert not one.core.heard_of(5)
 
 
-def test_no_more_is_taken_beyond_each_limit() -> None:
+def test_a_primary_takes_no_more_beyond_each_limit() -> None:
     one = joined()
     for _ in range(HELD_TURNS_MAX):
         assert not one.core.full
@@ -196,7 +196,7 @@ def test_entries_that_the_standby_lacks_have_a_limit(monkeypatch: pytest.MonkeyP
     assert not one.core.full
 
 
-def test_what_a_standby_that_is_dropped_lacks_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entries_that_a_dropped_standby_lacks_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     one = joined()
     entry = one.loop(changes=PUT)
     assert entry is not None
@@ -206,7 +206,7 @@ def test_what_a_standby_that_is_dropped_lacks_counts_no_more(monkeypatch: pytest
     assert not one.core.full
 
 
-def test_what_is_under_way_has_a_limit_and_goes_on_with_acknowledgements(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unacknowledged_entries_have_a_limit_and_acknowledgements_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Primary()
     entries = [one.loop(changes=PUT) for _ in range(10)]
     ids = [entry.id for entry in entries if entry is not None]
@@ -220,7 +220,7 @@ def test_what_is_under_way_has_a_limit_and_goes_on_with_acknowledgements(monkeyp
     assert [each for _, some in one.sent() for each in some][:1] == [ids[5]]
 
 
-def test_a_loop_that_changed_nothing_asks_and_a_heartbeat_asks_again() -> None:
+def test_a_loop_without_a_change_asks_and_a_heartbeat_asks_again() -> None:
     one = joined()
     assert one.sent() == []
     one.loop("a")
@@ -230,7 +230,7 @@ def test_a_loop_that_changed_nothing_asks_and_a_heartbeat_asks_again() -> None:
     assert one.sent() == [(2, [])]
 
 
-def test_who_does_not_acknowledge_is_to_be_dropped_however_loudly_it_asks() -> None:
+def test_a_standby_that_acknowledges_nothing_is_dropped_even_if_it_sends_follows() -> None:
     one = joined()
     one.sleep(2.4)
     one.follow(one.core.end)
@@ -245,7 +245,7 @@ def test_who_does_not_acknowledge_is_to_be_dropped_however_loudly_it_asks() -> N
     assert one.proposal is None
 
 
-def test_while_a_drop_is_not_known_to_be_chosen_the_opposite_is_proposed_where_the_standby_is_back() -> None:
+def test_a_returned_standby_is_proposed_while_its_removal_is_undecided() -> None:
     one = joined()
     one.sleep(3.0)
     one.core.proposed("A")
@@ -257,7 +257,7 @@ def test_while_a_drop_is_not_known_to_be_chosen_the_opposite_is_proposed_where_t
     assert one.proposal is None
 
 
-def test_who_joins_is_required_first_and_proposed_when_it_has_confirmed_what_was_then() -> None:
+def test_a_joining_standby_is_required_first_and_proposed_after_it_confirms() -> None:
     one = Primary("A")
     one.loop(changes=PUT)
     one.follow(ROOT)
@@ -282,7 +282,7 @@ def test_who_joins_is_required_first_and_proposed_when_it_has_confirmed_what_was
     assert one.core.released() == ["b"]
 
 
-def test_who_joins_and_is_silent_before_it_was_proposed_is_required_no_more() -> None:
+def test_a_joining_standby_that_goes_silent_before_its_proposal_is_not_required() -> None:
     one = Primary("A")
     one.loop(changes=PUT)
     one.follow(ROOT)
@@ -294,7 +294,7 @@ def test_who_joins_and_is_silent_before_it_was_proposed_is_required_no_more() ->
     assert (one.core.required, one.proposal, one.core.released()) == (set(), None, ["a"])
 
 
-def test_who_joins_and_fails_again_and_again_is_required_more_and_more_seldom() -> None:
+def test_a_joining_standby_that_keeps_failing_is_required_less_and_less_often() -> None:
     one = Primary("A")
     one.loop(changes=PUT)
     began = []
@@ -312,7 +312,7 @@ def test_who_joins_and_fails_again_and_again_is_required_more_and_more_seldom() 
     assert waits[:4] == [1, 2, 4, 8]
 
 
-def test_a_standby_whose_disk_went_back_in_time_is_dropped_and_begins_where_it_says() -> None:
+def test_a_standby_with_an_older_disk_is_dropped_and_resumes_at_its_own_entry() -> None:
     one = joined()
     for _ in range(2):
         assert one.proposal is None
@@ -329,7 +329,7 @@ def test_a_standby_whose_disk_went_back_in_time_is_dropped_and_begins_where_it_s
     assert one.core.required == {"B"}
 
 
-def test_a_standby_with_a_full_disk_is_dropped_and_returns_when_it_is_not() -> None:
+def test_a_standby_with_a_full_disk_is_dropped_and_returns_when_it_has_space() -> None:
     one = joined()
     entry = one.loop(changes=PUT)
     assert entry is not None
@@ -344,7 +344,7 @@ def test_a_standby_with_a_full_disk_is_dropped_and_returns_when_it_is_not() -> N
     assert one.core.required == {"B"}
 
 
-def test_who_has_nothing_of_this_history_is_dropped_first_and_then_copied() -> None:
+def test_a_standby_of_another_history_is_dropped_first_and_then_copied() -> None:
     one = joined()
     one.follow(EntryId(4, 9), EntryId(4, 10), token=99)
     assert (one.proposal, one.core.to_copy()) == ("A", None)
@@ -361,7 +361,7 @@ def test_who_has_nothing_of_this_history_is_dropped_first_and_then_copied() -> N
     assert one.sent() == [(2, [EntryId(5, 2)])]
 
 
-def test_what_the_file_holds_no_more_is_copied() -> None:
+def test_a_standby_that_needs_entries_no_longer_in_the_file_is_copied() -> None:
     one = joined()
     one.loop(changes=PUT)
     one.file.kept = 1
@@ -381,7 +381,7 @@ def test_a_second_standby_waits_until_the_first_is_given_up() -> None:
     one.core.chosen("A")
     one.follow(ROOT, member="C")
     one.loop(changes=PUT)
-    one.ack()  # B is still heard.
+    one.ack()  # B is still alive.
     one.sleep(3.0)
     one.follow(ROOT, member="C", gap=1)
     assert one.sent()[0][1] == [EntryId(5, 1), EntryId(5, 2)]
@@ -390,7 +390,7 @@ def test_a_second_standby_waits_until_the_first_is_given_up() -> None:
     assert one.core.required == {"C"}
 
 
-def test_of_two_that_are_to_be_copied_the_first_one_is_as_long_as_it_asks() -> None:
+def test_the_first_of_two_standbys_is_copied_until_it_stops_asking() -> None:
     """It acknowledges nothing meanwhile. In turns, each beginning anew, neither would ever be done."""
     one = Primary("A")
     one.loop(changes=PUT)
@@ -404,7 +404,7 @@ def test_of_two_that_are_to_be_copied_the_first_one_is_as_long_as_it_asks() -> N
     assert one.core.to_copy() == ("C", 9)
 
 
-def test_a_planned_change_hands_over_when_nothing_is_held_and_goes_on_when_nobody_takes_it() -> None:
+def test_a_planned_change_hands_over_when_no_answer_is_held_and_is_given_up_in_time() -> None:
     one = joined()
     one.loop("a", changes=PUT)
     assert one.core.switch(one.now)
@@ -424,7 +424,7 @@ def test_a_planned_change_hands_over_when_nothing_is_held_and_goes_on_when_nobod
     assert [message.hand for message, _ in one.core.outgoing()] == [0]
 
 
-def test_a_first_standby_of_a_server_that_idles_is_in_sync_at_once() -> None:
+def test_a_first_standby_of_an_idle_server_is_in_sync_at_once() -> None:
     one = Primary("A", EntryId(5, 0))
     one.follow(EntryId(5, 0))
     one.sleep(0.0)
@@ -436,7 +436,7 @@ def test_a_first_standby_of_a_server_that_idles_is_in_sync_at_once() -> None:
 
 
 @pytest.mark.parametrize("in_sync", ["AB", "A"])
-def test_what_was_confirmed_and_not_sent_yet_is_not_sent_once_a_later_term_is_known(in_sync: str) -> None:
+def test_a_confirmed_answer_is_not_sent_once_a_later_term_is_known(in_sync: str) -> None:
     one = Primary(in_sync)
     one.loop("a", changes=PUT)
     one.core.acknowledged(Ack(*NAMES, "B", 5, one.core.loop, one.core.end), one.now)
@@ -444,5 +444,5 @@ def test_what_was_confirmed_and_not_sent_yet_is_not_sent_once_a_later_term_is_kn
     assert one.core.released() == []
 
 
-def test_there_is_nobody_to_hand_over_to() -> None:
+def test_a_primary_without_a_standby_cannot_switch() -> None:
     assert not Primary("A").core.switch(0.0)

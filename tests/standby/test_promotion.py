@@ -20,7 +20,7 @@ class Attempt:
         self.core = Promotion(identity, before, cast.names, 3.0, 7, WALL)
 
     def ask(self, messages: dict[str, Message], *silent: str) -> str:
-        """Carry messages to all proxies but the silent ones; what stands against going on."""
+        """Carry messages to all proxies except the silent ones; returns the obstacle to the next step."""
         for name, message in messages.items():
             if name not in silent:
                 vote = self.cast.proxies[name].handle(decode(*encode(message)), self.cast.now)
@@ -35,7 +35,7 @@ class Attempt:
         return ""
 
 
-def test_a_member_that_was_dropped_is_the_only_one_then_and_whatever_was_under_way_comes_too_late() -> None:
+def test_a_promoted_member_is_the_only_member_and_earlier_proposals_come_too_late() -> None:
     cast = Cast(ALONE)
     old = cast.member(A, term=100)
     assert isinstance(cast.attempt(old, "remove_from_sync"), Chosen)
@@ -49,7 +49,7 @@ def test_a_member_that_was_dropped_is_the_only_one_then_and_whatever_was_under_w
     assert isinstance(cast.attempt(old, "remove_from_sync"), Deposed)
 
 
-def test_it_serves_after_its_next_start() -> None:
+def test_a_promoted_member_serves_after_its_next_start() -> None:
     cast = Cast(ALONE)
     assert Attempt(cast).complete() == ""
     outcome = cast.attempt(cast.member(NEW), "resume")
@@ -57,12 +57,12 @@ def test_it_serves_after_its_next_start() -> None:
     assert outcome.view.members == (NEW,)
 
 
-def test_who_is_in_sync_is_to_be_started_instead() -> None:
+def test_a_member_in_sync_is_not_promoted_and_the_error_says_start_it() -> None:
     assert Attempt(Cast(BOTH)).complete() == f"member {B} is in sync: start it, and it takes over by itself"
 
 
 @pytest.mark.parametrize("where", [0, 2])
-def test_a_primary_that_any_proxy_hears_is_left_alone(where: int) -> None:
+def test_promotion_is_refused_while_any_proxy_hears_the_primary(where: int) -> None:
     cast = Cast(ALONE)
     cast.proxies[cast.names[where]].heard(STORE, A, 100, cast.now - 2.0)
     before = cast.views()
@@ -70,7 +70,7 @@ def test_a_primary_that_any_proxy_hears_is_left_alone(where: int) -> None:
     assert cast.views() == before
 
 
-def test_a_primary_that_comes_between_two_steps_is_left_alone() -> None:
+def test_a_primary_that_appears_between_two_steps_is_left_alone() -> None:
     cast = Cast(ALONE)
     attempt = Attempt(cast)
     assert attempt.ask(attempt.core.look()) == ""
@@ -84,7 +84,7 @@ def test_a_majority_of_the_proxies_must_answer() -> None:
     assert Attempt(Cast(ALONE)).complete("p0") == ""
 
 
-def test_proxies_that_have_lost_their_data_are_given_a_vote() -> None:
+def test_proxies_that_lost_their_data_get_a_vote() -> None:
     cast = Cast(None)
     attempt = Attempt(cast)
     assert attempt.complete() == ""
@@ -92,7 +92,7 @@ def test_proxies_that_have_lost_their_data_are_given_a_vote() -> None:
     assert len(set(cast.views())) == 1
 
 
-def test_it_is_not_done_before_a_majority_has_the_view_and_may_be_tried_again() -> None:
+def test_promotion_needs_a_majority_with_the_view_and_may_be_repeated() -> None:
     cast = Cast(ALONE)
     attempt = Attempt(cast)
     assert attempt.ask(attempt.core.look()) == attempt.ask(attempt.core.prepare()) == ""
@@ -115,8 +115,8 @@ def test_an_answer_to_an_earlier_step_does_not_count() -> None:
     assert not attempt.core.receive("p1", late)
 
 
-def test_nothing_is_changed_before_a_majority_has_promised() -> None:
-    """The store would end with an entry of a ballot that the others need not know of, and depose them for ever."""
+def test_promotion_changes_nothing_before_a_majority_has_promised() -> None:
+    """The store would end with an entry of a ballot that the others need not know, and depose them permanently."""
     attempt = Attempt(Cast(ALONE))
     assert attempt.ask(attempt.core.look()) == ""
     assert attempt.ask(attempt.core.prepare(), "p0", "p1") == "2 of 3 proxies must answer, and these do not: p0, p1"

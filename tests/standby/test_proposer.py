@@ -1,4 +1,4 @@
-"""One member's ballots, against real acceptors: what an attempt proposes, when it waits, and what stays open."""
+"""One member's ballots, against real acceptors: the proposals of an attempt, its waits, and its open results."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pubsub.server.standby.election.proposer import (
 )
 from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, WALL, A, B, Cast
 
-# What is proposed
+# Proposals
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ from tests.standby.cast import ALONE, BOTH, STORE, TAKEN, WALL, A, B, Cast
         ("bootstrap", A, View(7, A, "tcp://old:1", (A,), (A,)), ALONE._replace(members=(A,))),
     ],
 )
-def test_an_attempt_makes_of_the_view_what_it_is_for(kind: str, member: str, before: View, after: View) -> None:
+def test_an_attempt_changes_the_view_as_its_kind_says(kind: str, member: str, before: View, after: View) -> None:
     cast = Cast(before)
     proposer = cast.member(member)
     assert cast.attempt(proposer, kind) == Chosen(kind, after)
@@ -54,7 +54,7 @@ def test_an_attempt_makes_of_the_view_what_it_is_for(kind: str, member: str, bef
         ("bootstrap", A, BOTH),
     ],
 )
-def test_what_the_view_does_not_allow_is_not_proposed(kind: str, member: str, before: View) -> None:
+def test_an_attempt_that_the_view_does_not_allow_proposes_nothing(kind: str, member: str, before: View) -> None:
     cast = Cast(before)
     assert cast.attempt(cast.member(member), kind) == Ended(kind, before)
     assert cast.views() == [before] * 3
@@ -62,13 +62,13 @@ def test_what_the_view_does_not_allow_is_not_proposed(kind: str, member: str, be
 
 @pytest.mark.parametrize("kind", ["remove_from_sync", "add_to_sync", "remove"])
 @pytest.mark.parametrize("view", [TAKEN, BOTH._replace(term=101)], ids=["another primary", "a later term"])
-def test_a_primary_that_was_replaced_is_told_so_when_it_wants_to_change_who_is_in_sync(kind: str, view: View) -> None:
+def test_a_replaced_primary_learns_so_when_it_changes_the_members_in_sync(kind: str, view: View) -> None:
     cast = Cast(view)
     assert cast.attempt(cast.member(A), kind) == Deposed(view)
     assert cast.views() == [view] * 3
 
 
-def test_a_majority_is_enough_and_less_is_not() -> None:
+def test_a_majority_is_enough_and_a_minority_is_not() -> None:
     cast = Cast()
     proposer = cast.member(A)
     assert cast.attempt(proposer, "remove_from_sync", "p0") is None
@@ -92,7 +92,7 @@ def test_a_proxy_that_is_named_twice_is_one_vote(phase: str) -> None:
     assert not proposer.outgoing
 
 
-def test_of_two_proxies_both_are_needed() -> None:
+def test_an_attempt_with_two_proxies_needs_both() -> None:
     cast = Cast(proxies=2)
     proposer = cast.member(A)
     assert cast.attempt(proposer, "remove_from_sync", "p0") is None
@@ -102,7 +102,7 @@ def test_of_two_proxies_both_are_needed() -> None:
 # Ballots
 
 
-def test_a_ballot_begins_at_the_wall_clock_and_lies_above_whatever_was_seen() -> None:
+def test_a_ballot_begins_at_the_wall_clock_and_is_above_every_ballot_seen() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.begin(proposer, "remove_from_sync", wall_ms=5000)
@@ -113,7 +113,7 @@ def test_a_ballot_begins_at_the_wall_clock_and_lies_above_whatever_was_seen() ->
     assert [proxy.rows[STORE].ballot for proxy in cast.proxies.values()] == [5001] * 3
 
 
-def test_a_refused_attempt_ends_and_the_next_ballot_is_above_what_refused_it() -> None:
+def test_a_refused_attempt_ends_and_the_next_ballot_is_above_the_refusing_one() -> None:
     cast = Cast()
     cast.attempt(cast.member(B), "handover", "p0", wall_ms=9000)
     proposer = cast.member(A)
@@ -136,7 +136,7 @@ def test_an_answer_counts_only_for_the_attempt_that_asked() -> None:
     assert not proposer.outgoing
 
 
-def test_a_member_s_next_life_counts_no_answer_to_its_last_one_though_its_clock_was_set_back() -> None:
+def test_a_restarted_member_ignores_answers_to_its_last_life_despite_a_set_back_clock() -> None:
     cast = Cast()
     first = cast.member(A)
     cast.begin(first, "remove_from_sync")
@@ -158,7 +158,7 @@ def test_a_repeated_message_changes_nothing() -> None:
     assert outcome == Chosen("remove_from_sync", ALONE)
 
 
-def test_what_strangers_say_does_nothing() -> None:
+def test_votes_of_unknown_proxies_are_ignored() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.begin(proposer, "remove_from_sync")
@@ -168,10 +168,10 @@ def test_what_strangers_say_does_nothing() -> None:
     assert not proposer.outgoing
 
 
-# What may have been chosen
+# Possibly chosen views
 
 
-def test_a_view_that_a_few_took_from_a_dying_member_does_not_block_the_others() -> None:
+def test_a_view_that_few_proxies_accepted_from_a_dying_member_does_not_block_the_others() -> None:
     cast = Cast()
     dying = cast.member(B)
     cast.begin(dying, "takeover", wall_ms=500)
@@ -182,7 +182,7 @@ def test_a_view_that_a_few_took_from_a_dying_member_does_not_block_the_others() 
     assert cast.attempt(cast.member(A), "remove_from_sync") == Chosen("remove_from_sync", ALONE)
 
 
-def test_while_a_silent_proxy_may_have_accepted_it_too_it_counts() -> None:
+def test_a_view_counts_as_possibly_chosen_while_a_silent_proxy_may_have_accepted_it() -> None:
     cast = Cast()
     dying = cast.member(B)
     cast.begin(dying, "takeover", wall_ms=500)
@@ -196,17 +196,17 @@ def test_the_highest_ballot_that_may_have_been_chosen_counts() -> None:
     assert possibly_chosen([old, old, new], 3, 2) == BOTH
     assert possibly_chosen([old, new], 3, 2) == TAKEN
     assert possibly_chosen([old, new, new], 3, 2) == TAKEN
-    assert possibly_chosen([None, None, new], 3, 2) == TAKEN  # Who says nothing may have accepted anything.
+    assert possibly_chosen([None, None, new], 3, 2) == TAKEN  # A silent proxy may have accepted any view.
     assert possibly_chosen([None, None, None], 3, 2) is None
 
 
-def test_who_accepted_a_later_ballot_may_have_accepted_the_one_before() -> None:
+def test_a_proxy_that_accepted_a_later_ballot_may_have_accepted_the_one_before() -> None:
     """9 is of one proxy alone, but that one may have accepted 7 before, which was chosen then."""
     latest = View(300, B, "tcp://b:1", (A, B), (B,))
     assert possibly_chosen([(5, BOTH), (7, TAKEN), (9, latest)], 3, 2) == TAKEN
 
 
-def test_whether_a_view_may_name_a_member() -> None:
+def test_accepted_ballots_decide_whether_a_view_may_name_a_member() -> None:
     mine, other = (5, BOTH), (7, TAKEN)
     assert may_name(A, [mine, mine, other], 3, 2)
     assert may_name(A, [mine, other], 3, 2)
@@ -220,7 +220,7 @@ def test_whether_a_view_may_name_a_member() -> None:
 
 
 @pytest.mark.parametrize("kind", ["takeover", "resume"])
-def test_a_look_comes_before_a_ballot_and_promises_nothing(kind: str) -> None:
+def test_a_look_precedes_a_ballot_and_promises_nothing(kind: str) -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.begin(proposer, kind)
@@ -229,7 +229,7 @@ def test_a_look_comes_before_a_ballot_and_promises_nothing(kind: str) -> None:
     assert [proxy.rows[STORE].promised for proxy in cast.proxies.values()] == [100] * 3
 
 
-def test_whose_primary_is_heard_by_too_many_proxies_asks_for_no_ballot() -> None:
+def test_a_member_whose_primary_is_heard_by_a_majority_starts_no_ballot() -> None:
     cast = Cast()
     for name in ("p0", "p1"):
         cast.proxies[name].heard(STORE, A, 100, cast.now - 1)
@@ -251,7 +251,7 @@ def test_a_primary_that_was_heard_too_long_ago_is_replaced() -> None:
     assert isinstance(cast.attempt(cast.member(B), "takeover"), Chosen)
 
 
-def test_a_proxy_without_its_row_is_no_vote_for_anything() -> None:
+def test_a_proxy_without_its_row_has_no_vote() -> None:
     cast = Cast()
     del cast.proxies["p0"].rows[STORE]
     proposer = cast.member(A)
@@ -260,7 +260,7 @@ def test_a_proxy_without_its_row_is_no_vote_for_anything() -> None:
 
 
 @pytest.mark.parametrize("late", [Look, Prepare])
-def test_what_a_proxy_told_before_the_ballot_is_no_promise(late: type) -> None:
+def test_a_report_from_before_the_ballot_is_no_promise(late: type) -> None:
     """The third proxy's answer to the look comes when the ballot is prepared already: it promises nothing."""
     cast = Cast()
     proposer = cast.member(B)
@@ -280,7 +280,7 @@ def test_what_a_proxy_told_before_the_ballot_is_no_promise(late: type) -> None:
 # Waiting
 
 
-def test_an_attempt_that_nobody_answers_comes_to_nothing_in_time() -> None:
+def test_an_attempt_without_answers_ends_in_time() -> None:
     cast = Cast()
     proposer = cast.member(B)
     cast.begin(proposer, "takeover")
@@ -290,7 +290,7 @@ def test_an_attempt_that_nobody_answers_comes_to_nothing_in_time() -> None:
     assert (proposer.attempt, proposer.deadline()) == (None, float("inf"))
 
 
-# What stays open
+# Open results
 
 
 def begun(cast: Cast, proposer: Proposer, kind: str, *accepting: str) -> None:
@@ -301,7 +301,7 @@ def begun(cast: Cast, proposer: Proposer, kind: str, *accepting: str) -> None:
     proposer.poll(proposer.deadline())
 
 
-def test_whoever_may_be_in_sync_is_required_until_a_view_is_known_to_be_chosen() -> None:
+def test_a_member_that_may_be_in_sync_is_required_until_a_view_is_known_to_be_chosen() -> None:
     cast = Cast(ALONE)
     proposer = cast.member(A)
     cast.attempt(proposer, "resume", wall_ms=200)
@@ -316,7 +316,7 @@ def test_whoever_may_be_in_sync_is_required_until_a_view_is_known_to_be_chosen()
     assert (proposer.required, proposer.unsettled) == ((A,), False)
 
 
-def test_while_a_drop_may_not_have_been_chosen_both_are_required() -> None:
+def test_both_members_are_required_while_a_removal_is_undecided() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.attempt(proposer, "resume", wall_ms=200)
@@ -327,7 +327,7 @@ def test_while_a_drop_may_not_have_been_chosen_both_are_required() -> None:
     assert (proposer.required, proposer.unsettled) == ((A, B), True)
 
 
-def test_an_attempt_that_proposed_nothing_leaves_nothing_open() -> None:
+def test_an_attempt_without_a_proposal_leaves_nothing_open() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.attempt(proposer, "resume")
@@ -337,7 +337,7 @@ def test_an_attempt_that_proposed_nothing_leaves_nothing_open() -> None:
     assert not proposer.unsettled
 
 
-def test_a_member_that_starts_looks_whether_an_earlier_life_s_proposal_was_chosen() -> None:
+def test_a_starting_member_looks_whether_a_proposal_of_an_earlier_life_was_chosen() -> None:
     cast = Cast()
     begun(cast, cast.member(B), "handover")
     again = cast.member(B)
@@ -347,7 +347,7 @@ def test_a_member_that_starts_looks_whether_an_earlier_life_s_proposal_was_chose
 
 
 @pytest.mark.parametrize("asked", [("p0", "p1"), ("p1", "p2"), ("p0", "p1", "p2")])
-def test_a_member_that_is_not_named_and_cannot_be_knows_what_the_register_says(asked: tuple[str, ...]) -> None:
+def test_an_unnamed_member_without_possible_views_knows_the_register(asked: tuple[str, ...]) -> None:
     cast = Cast()
     proposer = cast.member(B)
     for settled in (False, True):
@@ -356,7 +356,7 @@ def test_a_member_that_is_not_named_and_cannot_be_knows_what_the_register_says(a
     assert cast.views() == [BOTH] * 3
 
 
-def test_what_is_still_under_way_comes_too_late_for_a_member_that_knows_what_the_register_says() -> None:
+def test_a_pending_view_comes_too_late_for_a_member_that_knows_the_register() -> None:
     """Its view may reach the proxies after it has looked: so it asks for a ballot once, above that of the view."""
     cast = Cast()
     proposer = cast.member(B)
@@ -373,7 +373,7 @@ def test_what_is_still_under_way_comes_too_late_for_a_member_that_knows_what_the
         assert cast.proxies[name].handle(message, cast.now).outcome is VoteOutcome.REFUSED
 
 
-def test_a_member_that_may_be_named_by_a_silent_proxy_goes_on_looking() -> None:
+def test_a_member_that_a_silent_proxy_may_name_keeps_looking() -> None:
     """Its hand-over may be chosen by p0 and p1; p2 took a later view of the other member."""
     cast = Cast()
     begun(cast, cast.member(B), "handover", "p0", "p1")
@@ -385,7 +385,7 @@ def test_a_member_that_may_be_named_by_a_silent_proxy_goes_on_looking() -> None:
         assert again.unsettled
 
 
-def test_a_member_that_is_told_to_forget_a_proxy_s_life_ends_what_may_count_on_it_once() -> None:
+def test_a_forgotten_life_of_a_proxy_ends_dependent_attempts_once() -> None:
     cast = Cast()
     proposer = cast.member(A)
     cast.begin(proposer, "remove_from_sync")

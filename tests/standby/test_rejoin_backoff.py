@@ -14,7 +14,7 @@ def wait(damping: RejoinBackoff, now: float) -> float:
     return next(steps for steps in range(100) if not damping.waits(now + steps * SILENCE))
 
 
-def test_it_is_waited_for_at_once_when_it_was_lost_for_the_first_time_and_then_later_and_later() -> None:
+def test_the_first_failure_causes_no_wait_and_later_ones_longer_waits() -> None:
     damping = RejoinBackoff(SILENCE)
     assert not damping.waits(100.0)
     waits = []
@@ -25,7 +25,7 @@ def test_it_is_waited_for_at_once_when_it_was_lost_for_the_first_time_and_then_l
 
 
 @pytest.mark.parametrize(("silences", "waits"), [(STEADY_SILENCES, 0), (STEADY_SILENCES - 1, 7)])
-def test_who_was_in_sync_for_long_has_no_failures_behind_it(silences: int, waits: int) -> None:
+def test_a_long_time_in_sync_clears_the_failures(silences: int, waits: int) -> None:
     damping, now = RejoinBackoff(SILENCE), 100.0
     for _ in range(3):
         damping.failed(now)

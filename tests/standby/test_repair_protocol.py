@@ -1,4 +1,4 @@
-"""A damaged batch comes from the other member: what is asked, what counts, what is stored; what is lost for good."""
+"""A damaged batch comes from the other member: the requests, the valid answers, the stored repairs, and the losses."""
 
 from __future__ import annotations
 
@@ -49,16 +49,16 @@ def repairs() -> Repairs:
     return made
 
 
-# What a primary asks
+# Requests of a primary
 
 
-def test_who_is_alone_asks_nobody_and_what_is_damaged_is_lost() -> None:
+def test_a_member_alone_asks_nobody_and_damaged_batches_are_lost() -> None:
     alone = Repairs(ME, 1.0)
     assert not alone.mends(1, 5)
     assert alone.outgoing(7, END, 0.0) == []
 
 
-def test_a_batch_is_asked_for_until_there_is_an_answer_and_a_few_at_a_time(repairs: Repairs) -> None:
+def test_a_batch_is_requested_until_an_answer_comes_and_few_are_requested_at_a_time(repairs: Repairs) -> None:
     for offset in range(1, 10):
         assert repairs.mends(1, offset)
     first = repairs.outgoing(7, END, 0.0)
@@ -71,7 +71,7 @@ def test_a_batch_is_asked_for_until_there_is_an_answer_and_a_few_at_a_time(repai
     assert [one.offset for one in repairs.outgoing(7, END, AGAIN_BEATS + 0.1)] == [UNDER_WAY_MAX + 1]
 
 
-def test_an_answer_is_a_repair_once(repairs: Repairs) -> None:
+def test_an_answer_is_used_once(repairs: Repairs) -> None:
     repairs.mends(1, 5)
     assert repairs.heard(batch(), 7, 2) == Settled(1, BatchRepaired(1, 5, 2, 1, 9, 8, CHECKSUM, 4, BODY))
     assert repairs.heard(batch(), 7, 2) is None
@@ -91,13 +91,13 @@ def test_an_answer_is_a_repair_once(repairs: Repairs) -> None:
         {"publisher": 2},
     ],
 )
-def test_what_is_not_what_was_asked_for_counts_as_nothing(repairs: Repairs, changed: dict[str, Any]) -> None:
+def test_an_answer_to_another_request_is_ignored(repairs: Repairs, changed: dict[str, Any]) -> None:
     repairs.mends(1, 5)
     assert repairs.heard(batch(**changed), 7, 2) is None
     assert repairs.wanted == 1
 
 
-def test_what_the_other_one_has_not_either_is_lost_until_another_member_takes_its_place(repairs: Repairs) -> None:
+def test_a_batch_that_the_other_member_lacks_is_lost_until_another_member_replaces_it(repairs: Repairs) -> None:
     repairs.mends(1, 5)
     assert repairs.heard(Repair("s1", STORE, B, "none", 7, 1, 5), 7, 2) == Settled(1, None)
     assert not repairs.mends(1, 5)
@@ -106,14 +106,14 @@ def test_what_the_other_one_has_not_either_is_lost_until_another_member_takes_it
     assert repairs.mends(1, 5)
 
 
-def test_who_is_removed_is_asked_no_more(repairs: Repairs) -> None:
+def test_a_removed_member_is_not_asked(repairs: Repairs) -> None:
     repairs.mends(1, 5)
     repairs.ask_of("")
     assert repairs.outgoing(7, END, 0.0) == []
     assert not repairs.mends(1, 5)
 
 
-def test_beyond_the_limits_requests_wait_and_the_oldest_is_asked_again(
+def test_requests_beyond_the_limits_wait_and_the_oldest_is_asked_again(
     repairs: Repairs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "WANTED_MAX", 2)
@@ -126,10 +126,10 @@ def test_beyond_the_limits_requests_wait_and_the_oldest_is_asked_again(
     assert [repairs.mends(1, offset) for offset in (1, 2, 3)] == [True, False, False]
 
 
-# What a standby answers
+# Answers of a standby
 
 
-def test_a_standby_answers_when_it_has_applied_what_the_primary_had_and_under_no_old_term() -> None:
+def test_a_standby_answers_after_it_applied_the_primarys_entries_and_under_no_old_term() -> None:
     held = {(1, 5): Batch(5, 2, 1, 9, 8, CHECKSUM, 4, BODY)}
     answers = Answers(OTHER, lambda log, offset: held.get((log, offset)))
     wanted = [Repair("s1", STORE, A, "wanted", 7, 1, offset, end=END) for offset in (5, 6)]
@@ -156,7 +156,7 @@ def test_a_standby_remembers_a_few_questions() -> None:
 
 
 class Two:
-    """A server with what a client put, and a member with a copy of its store; the link between them is a call."""
+    """A server with a client's puts, and a member with a copy of its store; the link between them is a call."""
 
     def __init__(self, directory: Path) -> None:
         self.primary = Stage(directory / A, retention_hold_seconds=13.0)
@@ -195,7 +195,7 @@ class Two:
         self.serve()
 
     def exchange(self) -> None:
-        """What the members say to each other, as bytes; the server's loop goes on."""
+        """The messages of the members to each other, as bytes; the server's loop turns."""
         now = self.primary.now
         for said in self.ours.outgoing(self.leads, now):
             if self.up:
@@ -205,7 +205,7 @@ class Two:
         self.primary.loop()
 
     def get(self, last: int) -> Any:
-        """What bob is answered; the members speak while he waits."""
+        """The answer to bob; the members exchange messages while he waits."""
         position = (self.log, last)
         callback = self.primary.say(Get("bob", "t", position, 5, 5, records_max=1000, wait_ms=1000))
         self.primary.loop()
@@ -233,7 +233,7 @@ WRONG = ["body = zeroblob(length(body))", "body = x''", "checksum = 1", "publish
 
 
 @pytest.mark.parametrize("assignment", WRONG)
-def test_a_damaged_batch_is_handed_out_as_the_other_member_has_it(two: Two, assignment: str) -> None:
+def test_a_damaged_batch_is_delivered_from_the_other_members_copy(two: Two, assignment: str) -> None:
     two.damage(two.primary.store, assignment=assignment)
     two.restart()
     assert bodies(two.get(0)) == [b"1"]
@@ -243,7 +243,7 @@ def test_a_damaged_batch_is_handed_out_as_the_other_member_has_it(two: Two, assi
 
 
 @pytest.mark.parametrize("set_aside", [True, False])
-def test_a_repair_is_on_the_disk_and_stays_there(two: Two, set_aside: bool) -> None:
+def test_a_repair_is_stored_and_survives_a_restart(two: Two, set_aside: bool) -> None:
     two.damage(two.primary.store)
     two.restart()
     two.get(0)
@@ -256,7 +256,7 @@ def test_a_repair_is_on_the_disk_and_stays_there(two: Two, set_aside: bool) -> N
     assert two.primary.core.state.counters["batches_damaged"] == 0
 
 
-def test_a_repaired_batch_is_no_loss_to_who_checks_a_stopped_store(two: Two) -> None:
+def test_a_repaired_batch_is_no_loss_in_the_check_of_a_stopped_store(two: Two) -> None:
     two.damage(two.primary.store)
     two.primary.close()
     before = check(two.primary.settings.directory)
@@ -272,7 +272,7 @@ def test_a_repaired_batch_is_no_loss_to_who_checks_a_stopped_store(two: Two) -> 
     two.primary.open()
 
 
-def test_a_loss_is_not_told_while_the_other_member_is_away_and_is_when_it_was_removed(two: Two) -> None:
+def test_a_loss_is_reported_only_after_the_other_member_was_removed(two: Two) -> None:
     two.damage(two.primary.store)
     two.up = False
     two.restart()
@@ -284,7 +284,7 @@ def test_a_loss_is_not_told_while_the_other_member_is_away_and_is_when_it_was_re
     assert two.get(1).outcome is Outcome.LOST
 
 
-def test_what_is_damaged_at_both_is_lost_and_told(two: Two) -> None:
+def test_a_batch_damaged_at_both_members_is_reported_as_lost(two: Two) -> None:
     two.damage(two.primary.store)
     two.damage(two.disk.store)
     two.restart()
@@ -295,7 +295,7 @@ def test_what_is_damaged_at_both_is_lost_and_told(two: Two) -> None:
     assert two.primary.core.state.counters["batches_repaired"] == 0
 
 
-def test_a_range_that_is_read_waits_as_well(two: Two) -> None:
+def test_a_read_of_a_damaged_range_waits_too(two: Two) -> None:
     two.damage(two.primary.store)
     two.restart()
 
@@ -310,7 +310,7 @@ def test_a_range_that_is_read_waits_as_well(two: Two) -> None:
     assert bodies(read()) == [b"2" * 5000, b"3"]
 
 
-def test_what_went_by_a_limit_is_not_asked_for(two: Two) -> None:
+def test_a_batch_removed_by_a_limit_is_not_requested(two: Two) -> None:
     two.damage(two.primary.store, assignment="body = null")
     two.restart()
     two.get(0)
@@ -318,7 +318,7 @@ def test_what_went_by_a_limit_is_not_asked_for(two: Two) -> None:
     assert two.ours.repairs.wanted == 0
 
 
-def test_a_repair_that_finds_the_disk_full_is_asked_for_again(two: Two) -> None:
+def test_a_repair_on_a_full_disk_is_requested_again(two: Two) -> None:
     two.damage(two.primary.store)
     two.restart()
     two.get(0)
@@ -330,7 +330,7 @@ def test_a_repair_that_finds_the_disk_full_is_asked_for_again(two: Two) -> None:
 
 
 @pytest.mark.parametrize("found_before", [True, False])
-def test_a_repair_that_is_undone_is_in_memory_no_more(two: Two, found_before: bool) -> None:
+def test_an_undone_repair_leaves_the_memory(two: Two, found_before: bool) -> None:
     two.damage(two.primary.store)
     store, log = two.primary.store, two.number
     store.reader.drop(log << 40 | 2)
@@ -346,7 +346,7 @@ def test_a_repair_that_is_undone_is_in_memory_no_more(two: Two, found_before: bo
     assert store.reader.damaged == ({log << 40 | 2} if found_before else set())
 
 
-def test_a_repair_goes_with_the_batch(two: Two) -> None:
+def test_a_repair_is_deleted_with_its_batch(two: Two) -> None:
     two.damage(two.primary.store)
     two.restart()
     for last in (0, 1):
@@ -360,7 +360,7 @@ def test_a_repair_goes_with_the_batch(two: Two) -> None:
     assert db.execute("select count(*) from repaired").fetchall() == [(0,)]
 
 
-def test_a_repair_of_a_batch_whose_damaged_bytes_could_not_be_kept_goes_with_it_too(two: Two) -> None:
+def test_a_repair_without_kept_damaged_bytes_is_deleted_with_its_batch(two: Two) -> None:
     two.damage(two.primary.store)
     two.restart()
     for last in (0, 1):
@@ -374,7 +374,7 @@ def test_a_repair_of_a_batch_whose_damaged_bytes_could_not_be_kept_goes_with_it_
     assert two.primary.store.db.execute("select count(*) from repaired").fetchall() == [(0,)]
 
 
-def test_a_store_without_a_repair_is_as_it_ever_was(two: Two) -> None:
+def test_a_store_without_a_repair_has_no_table_of_repairs(two: Two) -> None:
     two.get(0)
     tables = {row[0] for row in rows(two.primary.store, LOCAL)}
     assert "repaired" not in tables

@@ -1,4 +1,4 @@
-"""The shipped register in the model's world: clean, and objected to without any of its rules."""
+"""The shipped register in the model's world: no violation with all rules, and some without any one of them."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ CAUGHT = {
 """A rule to the first seed that objects where it is left out."""
 
 
-def test_with_all_rules_nothing_is_objected_to() -> None:
+def test_the_shipped_code_with_all_rules_finds_no_violation() -> None:
     found = explore(0, 100, all_but(), ShippedWorld)
     assert not found.kinds, f"python -m tests.standby.model shipped seed N, for {found.seeds}"
     assert found.counts["terms"] > 100
 
 
 @pytest.mark.parametrize("name", CAUGHT)
-def test_a_rule_that_the_shipped_code_does_not_keep_is_caught(name: str) -> None:
+def test_a_rule_that_the_shipped_code_breaks_is_caught(name: str) -> None:
     with broken(name):
         assert explore(CAUGHT[name], 1, all_but(), ShippedWorld).kinds
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_what_chance_breaks_too_seldom_is_caught_by_a_scene(name: str) -> None:
+def test_a_scene_catches_a_breakage_that_random_runs_miss(name: str) -> None:
     assert not any(SCENES[name](all_but(), seed, ShippedWorld) for seed in range(10))
     with broken(name):
         assert any(SCENES[name](all_but(), seed, ShippedWorld) for seed in range(10))
 
 
-def test_every_breakage_is_tried() -> None:
-    """That of "forget" by `test_readmission`, since chance does not find it, and that of "told" by `test_duels`."""
+def test_every_breakage_is_tested() -> None:
+    """`test_acceptor_recovery` tests "forget", which chance does not find, and `test_duels` tests "told"."""
     assert RULES.keys() == {*CAUGHT, *SCENES, "forget", "told"}

@@ -7,7 +7,7 @@ from tests.standby.duo import STEP, Duo
 
 
 class Watched:
-    """Two members, the first one of which is primary and told of."""
+    """Two members, the first of which is the primary, and its status."""
 
     def __init__(self) -> None:
         self.duo = Duo().started()
@@ -26,7 +26,7 @@ class Watched:
         return self.standing.facts(self.duo.a.member, 41, self.duo.now)
 
 
-def test_in_sync_it_says_since_when_and_how_far_behind() -> None:
+def test_a_status_in_sync_shows_since_when_and_the_lag() -> None:
     watched = Watched()
     assert watched.run(4.0) == ["in sync"]
     facts = watched.facts()
@@ -40,7 +40,7 @@ def test_in_sync_it_says_since_when_and_how_far_behind() -> None:
     assert int(str(facts["lag_bytes"])) > 0
 
 
-def test_a_standby_that_is_gone_and_comes_back_is_told_of_with_the_time_that_there_was_none() -> None:
+def test_a_returned_standby_is_reported_with_the_time_without_it() -> None:
     watched = Watched()
     watched.run(1.0)
     watched.duo.b.crash()
@@ -56,7 +56,7 @@ def test_a_standby_that_is_gone_and_comes_back_is_told_of_with_the_time_that_the
     assert watched.facts()["without_seconds"] is None
 
 
-def test_a_copy_says_how_far_it_is() -> None:
+def test_a_status_while_copying_shows_the_progress() -> None:
     watched = Watched()
     watched.duo.b.crash()
     watched.run(5.0)

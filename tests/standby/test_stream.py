@@ -1,4 +1,4 @@
-"""The stream: what was synced is found again whatever the end looks like, and what is damaged is never handed on."""
+"""The stream: synced entries are found again for any end of the file, and damaged ones are never handed on."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def opened(directory: Path, end: EntryId = ROOT, **more: int) -> Iterator[Stream
         stream.close()
 
 
-def test_what_was_appended_is_read_from_any_entry_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_appended_entries_are_read_from_any_entry_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 2000)
     entries = chain(300, 400)
     with opened(tmp_path) as stream:
@@ -70,7 +70,7 @@ def test_what_was_appended_is_read_from_any_entry_on(tmp_path: Path, monkeypatch
 
 @pytest.mark.slow
 @pytest.mark.parametrize("store_end", [0, 2, 3])
-def test_a_file_that_was_cut_at_any_byte_gives_what_stands_before(tmp_path: Path, store_end: int) -> None:
+def test_a_file_truncated_at_any_byte_gives_the_entries_before_it(tmp_path: Path, store_end: int) -> None:
     entries = [tiny(n) for n in range(1, 4)]
     with opened(tmp_path / "whole") as stream:
         stream.append(entries, own=False)
@@ -94,7 +94,7 @@ def test_a_file_that_was_cut_at_any_byte_gives_what_stands_before(tmp_path: Path
 
 
 @pytest.mark.slow
-def test_a_flipped_bit_anywhere_is_never_handed_on_and_what_was_confirmed_is_never_missing(tmp_path: Path) -> None:
+def test_an_entry_with_a_flipped_bit_is_never_read_and_a_lost_confirmed_entry_is_noticed(tmp_path: Path) -> None:
     entries = chain(4)
     with opened(tmp_path / "whole") as stream:
         for one in entries:
@@ -118,7 +118,7 @@ def test_a_flipped_bit_anywhere_is_never_handed_on_and_what_was_confirmed_is_nev
                     assert stream.staged == missing[: len(stream.staged)]
                     assert stream.end == (stream.staged[-1].id if stream.staged else store_end)
                 continue
-            # Of the last entry nobody can tell a flipped bit from a power cut.
+            # A flipped bit of the last entry looks like a power cut.
             assert staged == (missing[:-1] if place >= last else missing), place
             assert place >= 36, "without its head nothing of a file can be read"
 
@@ -132,7 +132,7 @@ def damaged(directory: Path, place: int) -> None:
 
 
 @pytest.mark.parametrize("place", [60, 110])  # In the head of the first entry, and behind that.
-def test_damage_of_what_the_store_has_stops_nobody(tmp_path: Path, place: int) -> None:
+def test_damage_to_entries_that_the_store_has_does_not_stop_a_member(tmp_path: Path, place: int) -> None:
     entries = [tiny(n) for n in range(1, 5)]
     for own in (False, True):
         directory = tmp_path / f"{own}"
@@ -149,8 +149,8 @@ def test_damage_of_what_the_store_has_stops_nobody(tmp_path: Path, place: int) -
             assert (stream.end, stream.staged) == (store_end, [])
 
 
-def test_an_entry_that_follows_another_than_the_one_before_it_is_not_read(tmp_path: Path) -> None:
-    """What stands behind an entry may be of the time before something was taken back."""
+def test_an_entry_with_another_predecessor_is_not_read(tmp_path: Path) -> None:
+    """The entries behind it may be from before a drop."""
     one, two, three = (tiny(n) for n in range(1, 4))
     instead = make_entry(EntryId(1, 7), one.id, [c.LogUsedUp(7)])
     assert instead.size == two.size
@@ -166,7 +166,7 @@ def test_an_entry_that_follows_another_than_the_one_before_it_is_not_read(tmp_pa
         assert files(tmp_path / "after")[0].stat().st_size == len(after)
 
 
-def test_of_a_primary_the_end_may_lack_after_a_power_cut(tmp_path: Path) -> None:
+def test_a_primary_may_lack_its_last_entries_after_a_power_cut(tmp_path: Path) -> None:
     entries = chain(3)
     with opened(tmp_path) as stream:
         stream.append(entries, own=True)
@@ -177,9 +177,7 @@ def test_of_a_primary_the_end_may_lack_after_a_power_cut(tmp_path: Path) -> None
         assert not stream.holds(entries[1].id)
 
 
-def test_everything_that_was_appended_is_synced_whichever_file_it_went_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_appended_entry_is_synced_in_whichever_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: set[str] = set()
     real = os.fdatasync
 
@@ -200,7 +198,7 @@ def test_everything_that_was_appended_is_synced_whichever_file_it_went_to(
         assert len(synced) == 1
 
 
-def test_what_a_primary_wrote_and_did_not_commit_never_comes_back(tmp_path: Path) -> None:
+def test_uncommitted_entries_of_a_primary_never_return(tmp_path: Path) -> None:
     entries = chain(6)
     with opened(tmp_path) as stream:
         stream.append(entries[:3], own=False)
@@ -222,7 +220,7 @@ def test_a_stream_that_does_not_reach_the_store_begins_anew_there(tmp_path: Path
         assert len(files(tmp_path)) == 1
 
 
-def test_what_was_taken_back_is_gone_and_something_else_follows(tmp_path: Path) -> None:
+def test_dropped_entries_are_gone_and_others_follow(tmp_path: Path) -> None:
     entries = chain(40, 300)
     with opened(tmp_path, bytes_max=20_000) as stream:
         stream.append(entries, own=False)
@@ -240,7 +238,9 @@ def test_what_was_taken_back_is_gone_and_something_else_follows(tmp_path: Path) 
         assert stream.staged == [*entries[21:26], other]
 
 
-def test_it_stays_within_its_limit_but_for_what_is_pinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stream_stays_within_its_limit_except_for_pinned_entries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
     entries = chain(300, 300)
     with opened(tmp_path, bytes_max=20_000) as stream:
@@ -258,12 +258,12 @@ def test_it_stays_within_its_limit_but_for_what_is_pinned(tmp_path: Path, monkey
             assert stream.size <= 42_000
         assert not stream.holds(entries[80].id)
         assert sum(path.stat().st_size for path in files(tmp_path)) <= 45_000
-        stream.pin(entries[-1].id)  # What follows a late one is kept by far less.
+        stream.pin(entries[-1].id)  # The entries after a late one are kept by far less.
         stream.append([entry(400, entries[-1].id)], own=True)
         assert stream.size <= 20_000
 
 
-def test_a_copied_store_begins_a_stream_of_its_own_at_whatever_moment_the_process_ends(tmp_path: Path) -> None:
+def test_a_copied_store_begins_its_own_stream_even_if_the_process_ends_midway(tmp_path: Path) -> None:
     old, base = chain(30, 300), EntryId(2, 7)
     with opened(tmp_path, bytes_max=100_000) as stream:
         stream.append(old, own=False)
@@ -282,7 +282,7 @@ def test_a_copied_store_begins_a_stream_of_its_own_at_whatever_moment_the_proces
         assert stream.staged == old[4:]
 
 
-def test_a_damaged_old_file_is_given_up_and_nothing_of_it_is_sent(
+def test_a_damaged_old_file_is_abandoned_and_none_of_it_is_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
@@ -304,7 +304,7 @@ def test_a_damaged_old_file_is_given_up_and_nothing_of_it_is_sent(
 
 
 @pytest.mark.parametrize(("number", "applied"), [(0, 0), (1, 1), (-1, 30)])
-def test_a_file_whose_head_is_lost_shows_what_was_confirmed_behind_it(
+def test_a_file_without_its_head_reveals_the_confirmed_entries_behind_it(
     tmp_path: Path, number: int, applied: int
 ) -> None:
     entries = chain(40, 300)
@@ -315,7 +315,7 @@ def test_a_file_whose_head_is_lost_shows_what_was_confirmed_behind_it(
     end = entries[applied - 1].id if applied else ROOT
     path = files(tmp_path)[number]
     path.write_bytes(bytes(36) + path.read_bytes()[36:])
-    for _ in range(2):  # Whoever ends before this was written down finds it again.
+    for _ in range(2):  # A process that ended before this was written finds it again.
         with pytest.raises(StoreDamaged), opened(tmp_path, end, bytes_max=80_000):
             pass
     with opened(tmp_path, end, bytes_max=80_000, forget=True) as stream:
@@ -323,7 +323,7 @@ def test_a_file_whose_head_is_lost_shows_what_was_confirmed_behind_it(
         assert path not in files(tmp_path)
 
 
-def test_a_file_that_was_never_finished_is_no_loss(tmp_path: Path) -> None:
+def test_an_unfinished_file_is_no_loss(tmp_path: Path) -> None:
     entries = chain(40, 300)
     with opened(tmp_path, bytes_max=80_000) as stream:
         stream.append(entries[:5], own=False)
@@ -337,7 +337,7 @@ def test_a_file_that_was_never_finished_is_no_loss(tmp_path: Path) -> None:
         assert len(files(tmp_path)) == 1
 
 
-def test_what_the_store_does_not_have_yet_stays_however_small_the_stream_may_be(tmp_path: Path) -> None:
+def test_entries_that_the_store_lacks_stay_above_the_streams_size_limit(tmp_path: Path) -> None:
     entries = chain(100, 300)
     with opened(tmp_path, bytes_max=4_000) as stream:
         for one in entries:

@@ -20,7 +20,7 @@ from tests.standby.test_stream import ALL, chain, entry, files, opened
 
 @contextmanager
 def small_files(size: int) -> Iterator[None]:
-    """No file can be larger: the kernel writes what fits, and then refuses."""
+    """No file can be larger: the kernel writes the fitting bytes, and then refuses."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:
@@ -30,7 +30,7 @@ def small_files(size: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("room", [0, 1, 40, 63, 64, 65, 500, 1000])
-def test_a_full_disk_takes_all_or_nothing(tmp_path: Path, room: int) -> None:
+def test_a_full_disk_takes_all_entries_or_none(tmp_path: Path, room: int) -> None:
     entries = chain(20, 100)
     with opened(tmp_path) as stream:
         stream.append(entries[:5], own=False)
@@ -47,7 +47,7 @@ def test_a_full_disk_takes_all_or_nothing(tmp_path: Path, room: int) -> None:
         assert stream.staged == entries
 
 
-def test_a_disk_that_is_full_for_a_further_file_takes_nothing(tmp_path: Path) -> None:
+def test_a_disk_without_room_for_a_further_file_takes_nothing(tmp_path: Path) -> None:
     entries = chain(30, 300)
     with opened(tmp_path, bytes_max=16_000) as stream:
         stream.append(entries[:2], own=False)
@@ -60,7 +60,7 @@ def test_a_disk_that_is_full_for_a_further_file_takes_nothing(tmp_path: Path) ->
         assert stream.end == entries[-1].id
 
 
-def test_what_was_prepared_begins_anew_on_a_full_disk(tmp_path: Path) -> None:
+def test_a_prepared_stream_begins_on_a_full_disk(tmp_path: Path) -> None:
     entries, base = chain(3, 300), EntryId(9, 4)
     with opened(tmp_path) as stream:
         stream.append(entries[:2], own=False)
@@ -78,7 +78,7 @@ def test_what_was_prepared_begins_anew_on_a_full_disk(tmp_path: Path) -> None:
         assert (stream.end, stream.staged) == (base, [])
 
 
-def test_what_was_prepared_for_another_entry_or_place_is_not_begun_with(tmp_path: Path) -> None:
+def test_a_stream_prepared_for_another_entry_or_place_is_not_used(tmp_path: Path) -> None:
     entries = chain(3, 300)
     with opened(tmp_path) as stream:
         stream.prepare(EntryId(9, 4))
@@ -107,7 +107,7 @@ def test_a_file_that_cannot_be_removed_is_an_error_of_the_disk(tmp_path: Path, m
 
 
 @pytest.mark.parametrize("call", ["fdatasync", "pwritev", "ftruncate", "pread"])
-def test_a_disk_that_fails_is_an_error_and_not_taken_for_full(
+def test_a_failing_disk_is_an_error_and_does_not_count_as_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 1)
@@ -130,7 +130,7 @@ def test_a_disk_that_fails_is_an_error_and_not_taken_for_full(
         assert type(caught.value) is StorageError
 
 
-def test_on_a_full_disk_old_entries_make_room_for_new_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_entries_make_room_for_new_ones_on_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = chain(60, 300)
     real = os.pwritev
 
@@ -144,7 +144,7 @@ def test_on_a_full_disk_old_entries_make_room_for_new_ones(tmp_path: Path, monke
         for one in entries[:40]:
             stream.append([one], own=True)
         assert stream.read(entries[30].id, ALL, 99) == entries[31:40]
-        stream.pin(entries[35].id)  # A copy under way is followed by what comes then.
+        stream.pin(entries[35].id)  # A copy under way needs the later entries.
         with suppress(StoreFull):
             for one in entries[40:]:
                 stream.append([one], own=True)

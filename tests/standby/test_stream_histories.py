@@ -15,7 +15,7 @@ from tests.standby.test_stream import entry, files
 
 
 class Modelled:
-    """A stream and what it must hold, through restarts and power cuts."""
+    """A stream and its required content, through restarts and power cuts."""
 
     def __init__(self, directory: Path, random: Random) -> None:
         self.directory, self.random = directory, random
@@ -68,7 +68,7 @@ class Modelled:
         self.synced = min(self.synced, keep)
 
     def restart(self) -> None:
-        """The process is killed; the host may lose power, and of what was not synced any part."""
+        """The process is killed; the host may lose power, and any part of the unsynced entries."""
         position, synced_position = self.stream.position, self.stream._synced
         newest = self.stream._segments[-1]
         self.stream.close()
@@ -98,7 +98,7 @@ class Modelled:
         self.synced = len(self.entries)
 
     def look(self) -> None:
-        """Whatever it says it holds is what was written, in order and to the end."""
+        """The entries that it reports are the written ones, in order and to the end."""
         place = self.random.randrange(len(self.entries) + 1)
         if place >= self.applied:
             assert self.stream.holds(self.at(place))
@@ -114,7 +114,9 @@ class Modelled:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
-def test_random_histories(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_random_histories_of_streams_keep_confirmed_entries(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(streams, "RECENT_BYTES_MAX", 4000)
     random = Random(seed)
     one = Modelled(tmp_path, random)

@@ -1,4 +1,4 @@
-"""How long a member waits after an attempt that came to nothing, and that nobody waits who hindered nobody."""
+"""The wait of a member after a failed attempt; an attempt that blocked nobody causes no wait."""
 
 from __future__ import annotations
 
@@ -21,9 +21,7 @@ from tests.standby.cast import ALONE, BOTH, STORE, A, B, Cast
 
 
 @pytest.mark.parametrize(("kind", "least"), [("takeover", WAIT_BEATS), ("resume", NAMELESS_WAIT_BEATS)])
-def test_the_wait_after_a_ballot_is_random_and_longer_for_whom_the_register_does_not_name(
-    kind: str, least: float
-) -> None:
+def test_the_wait_after_a_ballot_is_random_and_longer_for_an_unregistered_member(kind: str, least: float) -> None:
     waits = []
     for seed in range(20):
         cast = Cast()
@@ -45,7 +43,7 @@ def wait_of(cast: Cast, proposer: Proposer, kind: str) -> float:
 
 
 @pytest.mark.parametrize("view", [BOTH, ALONE], ids=["the primary is heard", "not in sync"])
-def test_who_only_looked_to_take_over_looks_again_soon_since_that_hinders_nobody(view: View) -> None:
+def test_a_member_whose_takeover_only_looked_looks_again_soon(view: View) -> None:
     cast = Cast(view)
     for proxy in cast.proxies.values():
         proxy.heard(STORE, A, 100, cast.now)
@@ -56,7 +54,7 @@ def test_who_only_looked_to_take_over_looks_again_soon_since_that_hinders_nobody
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["a look", "a ballot"])
-def test_a_member_that_asked_whether_it_is_named_may_take_over_at_once(times: int) -> None:
+def test_a_member_that_asked_for_its_registration_may_take_over_at_once(times: int) -> None:
     cast = Cast()
     proposer = cast.member(B)
     for _ in range(times):
@@ -67,7 +65,7 @@ def test_a_member_that_asked_whether_it_is_named_may_take_over_at_once(times: in
     assert isinstance(cast.attempt(proposer, "takeover"), Chosen)
 
 
-def test_who_is_primary_no_more_takes_over_again_without_a_wait_for_what_it_asked_for_before() -> None:
+def test_a_deposed_primary_may_take_over_again_without_a_wait() -> None:
     """Its successor may hand over again at once."""
     cast = Cast()
     proposer = Proposer(Identity("s1", STORE, B, "tcp://b:1"), cast.names, 1.0, 3.0, Random(1))

@@ -17,11 +17,11 @@ from tests.simulation import memory
 from tests.simulation.disk import NAME, Disk, disks
 
 LOCAL = {"incarnation", "server", "note port"}
-"""What a member has for itself (`storage.local`)."""
+"""The local rows of a member (`storage.local`)."""
 
 
 class RecordingStore(Store):
-    """A store of which each transaction is an entry, as a primary's is; what was made by whom is kept by directory."""
+    """A store with one entry for each transaction, as a primary's; the stores are kept by directory."""
 
     made: ClassVar[dict[str, list[Entry]]] = {}
 
@@ -29,7 +29,7 @@ class RecordingStore(Store):
         super().__init__(directory, **more)
         entries = self.made.setdefault(str(directory), [])
         self.end = applied_entry(self)
-        # What was not committed when the process ended never came to be.
+        # Entries uncommitted at the end of the process never existed.
         while entries and entries[-1].id != self.end:
             entries.pop()
         self._number = 0
@@ -59,7 +59,7 @@ class RecordingStore(Store):
 
 
 def rows(store: Store, but: set[str] = LOCAL) -> list[Any]:
-    """Every row of a store, but for what is of one machine alone."""
+    """Every row of a store, except the rows of one machine alone."""
     tables = [name for (name,) in store.db.execute("select name from sqlite_schema where type = 'table' order by name")]
     every = [(table, *row) for table in tables for row in store.db.execute(f"select * from {table}")]
     return sorted((row for row in every if not (row[0] == "meta" and row[1] in but)), key=repr)
@@ -88,7 +88,7 @@ def follow(name: str, store_id: str, entries: list[Entry], random: Random) -> Di
 
 
 def check_memory(node: Any, name: str, disk: Disk) -> list[str]:
-    """What a running primary has otherwise in memory than a process on the store `/NAME` of this disk would load."""
+    """The differences between a running primary's memory and a process that loads the store `/NAME` of this disk."""
     host = SimpleNamespace(disk=disk, monotonic=node.host.monotonic, wall=node.host.wall)
     other = SimpleNamespace(
         name=name, host=host, settings=node.settings, group_commit=node.group_commit, core=node.core

@@ -1,4 +1,4 @@
-"""Answers of peers that send more than they say, and of peers that do not."""
+"""Answers of peers that send more bytes than announced, and of peers that do not."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def test_a_connection_is_used_again() -> None:
     assert asyncio.run(_asked(ANSWER, chunked, ANSWER)) == ([b"no", b"yes", b"no"], 1)
 
 
-def test_a_connection_on_which_more_came_is_not() -> None:
+def test_a_connection_with_further_bytes_is_not_used_again() -> None:
     assert asyncio.run(_asked(ANSWER + ANSWER.replace(b"no", b"xx"), ANSWER, ANSWER)) == ([b"no"] * 3, 2)
 
 
-def test_without_the_parser_no_connection_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_connection_is_used_again_without_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "_PARSER", ("stream", "renamed"))
     assert asyncio.run(_asked(ANSWER, ANSWER)) == ([b"no", b"no"], 2)
 
 
-def test_why_there_is_no_answer_is_one_line_without_the_secrets_of_the_url() -> None:
+def test_the_reason_of_a_missing_answer_is_one_line_without_the_secrets_of_the_url() -> None:
     error = OSError("no way\nto https://me:secret-word@host/x" + "y" * 1_000)
     said = reason_of(error, "https://me:secret-word@host/x")
     assert said.startswith("OSError: no way to ")

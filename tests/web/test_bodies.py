@@ -1,4 +1,4 @@
-"""A body is read whole and decoded, or it is said why not."""
+"""A body is read completely and decoded, or the reason is given."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_body_in_a_coding_is_decoded_within_the_limit() -> None:
     assert not is_coded([(b"content-encoding", b"identity")])
 
 
-def test_a_body_that_is_too_large_is_413_however_it_hides() -> None:
+def test_a_too_large_body_is_413_in_every_form() -> None:
     assert refused([], content_length=str(LIMIT + 1)).status == 413
     assert refused([], content_length="9" * 5000).status == 413
     assert refused([b"x" * LIMIT, b"x"]).status == 413
@@ -74,17 +74,17 @@ def test_a_body_that_is_too_large_is_413_however_it_hides() -> None:
     assert refused([b"\x1f\x8b" + b"x" * LIMIT], content_encoding="gzip").status in {400, 413}
 
 
-def test_a_body_that_is_not_in_its_coding_is_400() -> None:
+def test_a_body_that_does_not_fit_its_coding_is_400() -> None:
     assert refused([b"plain"], content_encoding="gzip").status == 400
     assert refused([gzip.compress(b"x")[:-1]], content_encoding="gzip").status == 400
 
 
-def test_a_coding_that_is_not_known_is_415_and_says_which_are() -> None:
+def test_an_unknown_coding_is_415_with_the_known_ones() -> None:
     error = refused([b"x"], content_encoding="br")
     assert (error.status, error.headers["accept-encoding"]) == (415, "gzip, deflate")
 
 
-def test_all_bodies_together_are_bounded_and_what_is_refused_for_its_size_is_counted() -> None:
+def test_all_bodies_together_are_bounded_and_refusals_for_size_are_counted() -> None:
     held = Held(5)
     read([b"abc"], held=held)
     with pytest.raises(Refused) as raised:
@@ -116,7 +116,7 @@ class _Clock(asyncio.SelectorEventLoop):
         return super().time() + self.ahead
 
 
-def test_a_body_that_drips_has_its_time_and_no_more() -> None:
+def test_a_slow_body_has_its_time_and_no_more() -> None:
     async def dripping(**patience: float) -> bytes:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, _Clock)
@@ -151,6 +151,6 @@ def test_a_body_that_the_server_lost_to_an_upgrade_is_501(fields: dict[str, str]
     assert read([b""], **fields) == b""
 
 
-def test_an_offer_without_a_body_is_none() -> None:
+def test_an_offer_without_a_body_has_an_empty_body() -> None:
     assert read([b""], upgrade="h2c") == b""
     assert read([b""], upgrade="h2c", content_length="0") == b""

@@ -1,4 +1,4 @@
-"""Bodies in a content coding: every way to cut them gives the same, and what is not in its coding is noticed."""
+"""Bodies in a content coding: every split gives the same, and foreign bytes are noticed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def decoded(coding: str, *parts: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_a_body_is_decoded_however_it_is_cut(form: str) -> None:
+def test_a_body_is_decoded_in_any_pieces(form: str) -> None:
     coding, body = FORMS[form]
     assert decoded(coding, body) == TEXT
     assert decoded(coding, *(bytes([byte]) for byte in body[:3]), b"", body[3:]) == TEXT
@@ -72,7 +72,7 @@ def test_a_body_that_is_cut_off_changed_or_followed_by_more_is_corrupt(form: str
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-def test_what_is_in_no_coding_is_corrupt(coding: str) -> None:
+def test_bytes_in_no_coding_are_corrupt(coding: str) -> None:
     for bad in (b"\x07not compressed", b"\xff" * 100, b"\x1f\x8b\x08", TEXT):
         with pytest.raises(Corrupt):
             decoded(coding, bad)

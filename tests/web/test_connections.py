@@ -71,7 +71,7 @@ def test_large_bodies_may_come_along_with_headers(port: int) -> None:
         b"h: " + b"x" * 100_000,
     ],
 )
-def test_headers_without_end_are_refused_and_counted(port: int, flood: bytes) -> None:
+def test_endless_headers_are_refused_and_counted(port: int, flood: bytes) -> None:
     before = numbers()["headers_too_large"]
     answer = spoken(port, b"GET / HTTP/1.1\r\nhost: x\r\n", flood, b"\r\n\r\n")
     assert statuses(answer) == [431]
@@ -79,36 +79,36 @@ def test_headers_without_end_are_refused_and_counted(port: int, flood: bytes) ->
 
 
 @pytest.mark.parametrize("begun", [b"", b"GET / HT", b"GET / HTTP/1.1\r\nhost: x\r\n"])
-def test_half_a_request_is_closed_and_counted(hurried: int, begun: bytes) -> None:
+def test_an_incomplete_request_is_closed_and_counted(hurried: int, begun: bytes) -> None:
     before = numbers()["headers_too_slow"]
     assert spoken(hurried, begun) == b""
     assert numbers()["headers_too_slow"] == before + 1
 
 
 @pytest.mark.parametrize("more", [b"", b"GET / HT", b"\r\n"])
-def test_a_connection_that_asks_no_more_is_closed(hurried: int, more: bytes) -> None:
+def test_an_idle_connection_is_closed(hurried: int, more: bytes) -> None:
     until(lambda: statuses(spoken(hurried, GET, more)) == [200], "it is answered, and closed")
 
 
-def test_the_rest_of_a_body_that_nobody_reads_has_a_deadline(hurried: int) -> None:
+def test_the_unread_rest_of_a_body_has_a_deadline(hurried: int) -> None:
     head = b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n"
     until(lambda: statuses(spoken(hurried, head + b"ab", b"cd")) == [200], "it is answered, and closed")
 
 
-def test_behind_the_rest_of_a_body_the_next_request_is_answered(port: int) -> None:
+def test_the_next_request_behind_the_rest_of_a_body_is_answered(port: int) -> None:
     head = b"POST /early HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n"
     last = b"GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n"
     assert statuses(spoken(port, head + b"ab", b"cd" + last)) == [200, 200]
 
 
-def test_who_reads_nothing_is_closed_and_counted(unread: int) -> None:
+def test_a_peer_that_reads_nothing_is_closed_and_counted(unread: int) -> None:
     before = numbers()["unread"]
     with connected(unread) as peer:
         peer.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\n\r\n")
         until(lambda: numbers()["unread"] == before + 1, "it is counted")
 
 
-def test_who_reads_nothing_of_the_last_answer_is_closed_too(unread: int) -> None:
+def test_a_peer_that_does_not_read_the_last_answer_is_closed_too(unread: int) -> None:
     before = numbers()["unread"]
     with connected(unread) as peer:
         peer.sendall(b"GET /large HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n")
@@ -134,7 +134,7 @@ def test_a_full_server_closes_the_connection_that_is_idle_for_longest() -> None:
             peer.close()
 
 
-def test_where_none_is_idle_one_connection_more_is_answered_503() -> None:
+def test_a_connection_beyond_the_limit_is_answered_503_if_none_is_idle() -> None:
     with serving(connections_max=2) as port:
         streams = [connected(port) for _ in range(2)]
         for stream in streams:
@@ -202,7 +202,7 @@ def test_the_head_and_the_body_of_an_answer_leave_in_one_write() -> None:
     asyncio.run(main())
 
 
-def test_a_head_whose_body_does_not_come_leaves_by_itself() -> None:
+def test_a_head_whose_body_does_not_come_is_sent_alone() -> None:
     async def silent(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
         while (await receive())["type"] != "http.disconnect":
@@ -213,7 +213,7 @@ def test_a_head_whose_body_does_not_come_leaves_by_itself() -> None:
         assert statuses(peer.recv(1 << 16)) == [200]
 
 
-def test_an_application_that_fails_behind_its_head_has_the_head_sent() -> None:
+def test_the_head_of_an_application_that_fails_after_it_is_sent() -> None:
     async def failing(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"5")]})
         raise ValueError("on purpose")

@@ -50,7 +50,7 @@ def ended(port: int, *parts: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("request_", [GET, POST, CHUNKED, POST.replace(b"1.1", b"1.0")])
-def test_a_peer_that_sends_no_more_is_answered_and_the_application_is_told(port: int, request_: bytes) -> None:
+def test_a_peer_that_ends_its_side_is_answered_and_the_application_learns_so(port: int, request_: bytes) -> None:
     answer = ended(port, request_)
     assert statuses(answer) == [200]
     assert answer.endswith(b"ok")
@@ -66,7 +66,7 @@ def test_every_request_before_the_end_is_answered(port: int) -> None:
 
 
 @pytest.mark.parametrize("begun", [POST[:-1], CHUNKED[:-3], POST[:40], GET[:5]])
-def test_a_request_that_ends_in_its_midst_is_answered_400(port: int, begun: bytes) -> None:
+def test_an_incomplete_request_is_answered_400(port: int, begun: bytes) -> None:
     assert statuses(ended(port, begun)) == [400]
     assert statuses(ended(port, READ, begun)) == [200, 400]
 
@@ -76,14 +76,14 @@ def test_a_peer_that_never_asked_is_not_answered(port: int) -> None:
     assert ended(port, b"\r\n") == b""
 
 
-def test_a_body_that_is_waited_for_and_not_wanted_is_no_next_request(port: int) -> None:
+def test_an_unwanted_awaited_body_is_no_next_request(port: int) -> None:
     head = b"POST /early HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: %d\r\n\r\n" % len(GET)
     answer = spoken(port, head, GET)
     assert statuses(answer) == [200]
     assert b"\r\nconnection: close\r\n" in answer.lower()
 
 
-def test_a_body_that_came_unasked_leaves_the_connection_open(port: int) -> None:
+def test_an_unrequested_body_leaves_the_connection_open(port: int) -> None:
     head = b"POST /early HTTP/1.1\r\nhost: x\r\nexpect: 100-continue\r\ncontent-length: 3\r\n\r\nabc"
     assert statuses(ended(port, head + GET)) == [200, 200]
 
@@ -101,7 +101,7 @@ def test_a_peer_that_still_sends_reads_the_last_answer(port: int) -> None:
     assert answer.endswith(b"ok")
 
 
-def test_a_peer_that_reads_slowly_reads_all() -> None:
+def test_a_slow_reader_reads_the_complete_answer() -> None:
     with serving(write_seconds=2.0) as port, socket.socket() as peer:
         peer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
         peer.settimeout(SECONDS)

@@ -1,4 +1,4 @@
-"""The commands that serve HTTP may have as many files as the machine lets them, whatever their shell says."""
+"""The commands that serve HTTP may open as many files as the machine allows, under any shell limit."""
 
 from __future__ import annotations
 

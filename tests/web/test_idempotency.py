@@ -12,12 +12,12 @@ PRINTABLE = st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size
 
 
 @given(PRINTABLE)
-def test_a_key_comes_back_as_it_was_written(key: str) -> None:
+def test_a_written_key_is_read_back(key: str) -> None:
     assert read_key(write_key(key)) == key
 
 
 @given(st.text(max_size=400))
-def test_of_any_text_only_a_key_or_that_it_is_none_comes(text: str) -> None:
+def test_any_text_gives_a_valid_key_or_an_error(text: str) -> None:
     try:
         key = read_key(text)
     except BadKey:
@@ -31,19 +31,19 @@ def test_one_word_without_quotes_is_the_same_key(value: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["", '""', '"a', "a b", '"ä"', '"a";b=1', "x" * 256, '"\\a"'])
-def test_what_is_no_key_is_refused(value: str) -> None:
+def test_an_invalid_key_is_refused(value: str) -> None:
     with pytest.raises(BadKey):
         read_key(value)
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=250))
-def test_a_key_that_is_taken_verbatim_may_stand_in_quotes(key: str) -> None:
+def test_a_verbatim_key_may_be_in_quotes(key: str) -> None:
     if key.strip() == key and not (len(key) > 1 and key[0] == key[-1] == '"'):
         assert read_key(f' "{key}" ', verbatim=True) == read_key(key, verbatim=True) == key
 
 
 @pytest.mark.parametrize("header", ["", '""', "x" * 256, "a\tb", "ü"])
-def test_what_is_none_verbatim_is_refused(header: str) -> None:
+def test_an_invalid_verbatim_key_is_refused(header: str) -> None:
     with pytest.raises(BadKey) as raised:
         read_key(header, verbatim=True)
     assert raised.value.status == 400

@@ -1,4 +1,4 @@
-"""Requests in raw bytes: offers of an upgrade change nothing, and what two servers read differently is refused."""
+"""Requests in raw bytes: offers of an upgrade change nothing, and ambiguous requests are refused."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def contents(answers: bytes) -> list[bytes]:
 @pytest.mark.parametrize("packets", ["one packet", "two packets", "by the byte"])
 @pytest.mark.parametrize("body", BODIES)
 @pytest.mark.parametrize("offer", OFFERS)
-def test_a_body_arrives_whatever_upgrade_is_offered_and_the_next_request_too(
+def test_a_body_and_the_next_request_arrive_under_any_offered_upgrade(
     port: int, offer: str, body: str, packets: str
 ) -> None:
     fields, content = BODIES[body]
@@ -112,7 +112,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_what_is_no_request_of_http_1_1_is_answered_400_and_closed(port: int, what: str) -> None:
+def test_an_invalid_request_of_http_1_1_is_answered_400_and_closed(port: int, what: str) -> None:
     answer = spoken(port, REFUSED[what])
     assert statuses(answer) == [400]
     assert b"\r\nconnection: close\r\n" in answer
@@ -128,7 +128,7 @@ def test_a_transfer_coding_that_is_not_known_is_answered_501(port: int) -> None:
     assert statuses(spoken(port, request)) == [501]
 
 
-def test_no_tunnel_is_begun(port: int) -> None:
+def test_a_tunnel_is_refused(port: int) -> None:
     assert statuses(spoken(port, b"CONNECT x:443 HTTP/1.1\r\nHost: x\r\n\r\n")) == [501]
 
 
@@ -162,7 +162,7 @@ def stream(port: int, request: bytes) -> bytes:
     ("target", "path"),
     [(b"http://x:80/a%2Fb?c=d", "/a%2Fb"), (b"https://user@x", "/"), (b"http://x?c", "/"), (b"/http://x", "/http://x")],
 )
-def test_a_target_may_be_a_whole_url_as_clients_of_a_proxy_write_it(port: int, target: bytes, path: str) -> None:
+def test_a_target_may_be_a_complete_url_as_for_a_proxy(port: int, target: bytes, path: str) -> None:
     # The application answers /seen alone with what it saw; so the path of the others is taken from a parser.
     from pubsub.web.parsing import Parser
 

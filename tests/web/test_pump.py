@@ -1,4 +1,4 @@
-"""The loop that does what is due: at once, never twice at one time, and on when something fails."""
+"""The loop that does due work: at once, never twice at one time, and further on after a failure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def pumping(due: Numbered, do: Callable[[str], Awaitable[None]], act: Callable[[
     asyncio.run(main())
 
 
-def test_what_is_due_is_done_and_what_becomes_due_too() -> None:
+def test_due_work_is_done_and_later_work_at_its_time() -> None:
     due, done = Numbered(), asyncio.Queue[str]()
     due.schedule.set("a", 0.0)
     due.schedule.set("later", 5.0)
@@ -58,7 +58,7 @@ def test_what_is_due_is_done_and_what_becomes_due_too() -> None:
     pumping(due, done.put, act)
 
 
-def test_no_more_than_are_allowed_are_done_at_one_time() -> None:
+def test_concurrent_work_stays_within_the_limit() -> None:
     due, running, most = Numbered(), 0, 0
     for number in range(6):
         due.schedule.set(str(number), 0.0)
@@ -79,7 +79,7 @@ def test_no_more_than_are_allowed_are_done_at_one_time() -> None:
     assert most == 2
 
 
-def test_what_fails_is_logged_and_done_again_later_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_work_is_logged_and_repeated_later_and_other_work_continues(caplog: pytest.LogCaptureFixture) -> None:
     due, done = Numbered(), asyncio.Queue[str]()
     for name in ("bad", "worse", "good"):
         due.schedule.set(name, 0.0)
@@ -105,7 +105,7 @@ def test_what_fails_is_logged_and_done_again_later_and_the_others_go_on(caplog: 
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_it_sweeps_at_its_start_and_again_and_again(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+def test_a_pump_sweeps_at_its_start_and_regularly(monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
     monkeypatch.setattr(pump, "AGAIN_SECONDS", 0.01)
     due = Numbered()
     due.fails = fails
@@ -120,7 +120,7 @@ def test_it_sweeps_at_its_start_and_again_and_again(monkeypatch: pytest.MonkeyPa
     pumping(due, do, act)
 
 
-def test_what_was_begun_on_the_stores_thread_comes_to_its_end_though_its_caller_is_cancelled() -> None:
+def test_work_on_the_stores_thread_is_completed_though_its_caller_is_cancelled() -> None:
     async def main() -> None:
         store, ended = StoreThread(), []
         call = asyncio.create_task(store(lambda: ended.append(1)))

@@ -1,4 +1,4 @@
-"""What is due when: as many at once as are allowed, and a place that is crowded holds up no other."""
+"""The schedule of due work: as much at once as allowed, and a crowded destination delays no other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pubsub.web.schedule import STALE_MAX, Schedule
 
 
-def test_what_is_due_is_begun_in_order_and_once() -> None:
+def test_due_work_is_begun_in_order_and_once() -> None:
     schedule: Schedule[str] = Schedule(10, 10)
     for name, due in (("b", 2.0), ("a", 1.0), ("c", 9.0)):
         schedule.set(name, due)
@@ -29,7 +29,7 @@ def test_a_time_that_is_set_anew_counts_and_the_old_one_does_not() -> None:
     assert len(schedule) == 0
 
 
-def test_a_crowded_place_waits_and_the_others_do_not() -> None:
+def test_a_crowded_destination_waits_and_the_others_do_not() -> None:
     schedule: Schedule[str] = Schedule(10, 1)
     schedule.set("x1", 1.0, "x")
     schedule.set("x2", 1.0, "x")
@@ -40,7 +40,7 @@ def test_a_crowded_place_waits_and_the_others_do_not() -> None:
     assert schedule.begin(1.0) == ["x2"]
 
 
-def test_what_is_set_while_it_is_under_way_is_done_again_afterwards() -> None:
+def test_work_that_is_set_while_it_runs_is_done_again_afterwards() -> None:
     schedule: Schedule[str] = Schedule(10, 10)
     schedule.set("a", 1.0)
     assert schedule.begin(1.0) == ["a"]
@@ -50,7 +50,7 @@ def test_what_is_set_while_it_is_under_way_is_done_again_afterwards() -> None:
     assert schedule.begin(3.0) == ["a"]
 
 
-def test_times_that_count_no_more_do_not_pile_up() -> None:
+def test_outdated_times_do_not_accumulate() -> None:
     schedule: Schedule[int] = Schedule(10, 10)
     for number in range(10_000):
         schedule.set(number, 1e9)
@@ -62,7 +62,7 @@ ACTIONS = st.lists(st.tuples(st.sampled_from("sdbe"), st.integers(0, 5), st.inte
 
 
 @given(ACTIONS, st.integers(1, 4), st.integers(1, 3))
-def test_nothing_that_is_set_is_ever_lost(actions: list[tuple[str, int, int]], at_once: int, each: int) -> None:
+def test_no_scheduled_time_is_lost(actions: list[tuple[str, int, int]], at_once: int, each: int) -> None:
     schedule: Schedule[int] = Schedule(at_once, each)
     due: dict[int, int] = {}
     busy: list[int] = []
@@ -96,7 +96,7 @@ def test_nothing_that_is_set_is_ever_lost(actions: list[tuple[str, int, int]], a
         assert len(busy) + len(due) < before or busy
 
 
-def test_a_time_that_is_set_again_and_again_takes_no_more_room() -> None:
+def test_a_repeatedly_set_time_takes_no_more_room() -> None:
     schedule: Schedule[str] = Schedule(1, 1)
     for number in range(10_000):
         schedule.set("a", float(number))

@@ -1,4 +1,4 @@
-"""A server's end by signals; what it may listen on and how it starts is in tests/http/test_serving.py."""
+"""A server's end by signals; the tests of its addresses and its start are in tests/http/test_serving.py."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ ALICE, BOB = "a" * 32, "b" * 16 + "=="
 LINE = f"alice th_{digest(TOKEN)}"
 
 
-def test_a_token_is_its_users_with_the_rights_of_the_line() -> None:
+def test_a_token_belongs_to_its_user_with_the_rights_of_the_line() -> None:
     users = parse_users(["# tokens", "", f"{LINE} put=orders/*,audit get=orders/eu  # hers"], "f")
     alice = users.find(TOKEN)
     assert alice is not None
@@ -38,21 +38,21 @@ def test_a_token_is_its_users_with_the_rights_of_the_line() -> None:
     assert not alice.status
 
 
-def test_who_may_operate_may_see_the_status() -> None:
+def test_a_user_with_the_right_to_operate_may_see_the_status() -> None:
     user = parse_users([f"{LINE} operate"], "f").find(TOKEN)
     assert user is not None
     assert user.status
     assert user.operate
 
 
-def test_a_token_that_is_not_there_is_nobodys() -> None:
+def test_an_unknown_token_belongs_to_nobody() -> None:
     users = parse_users([LINE], "f")
     assert users.find(None) is None
     assert users.find("") is None
     assert users.find(TOKEN + "x") is None
 
 
-def test_without_a_file_everybody_may_do_everything() -> None:
+def test_everybody_may_do_everything_without_a_file() -> None:
     assert Users().find(None) is ANYBODY
     assert ANYBODY.may_put("x")
     assert parse_users([], "f").find("x") is None
@@ -72,12 +72,12 @@ def test_without_a_file_everybody_may_do_everything() -> None:
         f"{LINE} everything",
     ],
 )
-def test_a_line_that_is_none_refuses_the_file(line: str) -> None:
+def test_an_invalid_line_refuses_the_file(line: str) -> None:
     with pytest.raises(ConfigurationError, match="f, line 1: "):
         parse_users([line], "f")
 
 
-def test_a_token_stands_once() -> None:
+def test_a_token_occurs_once() -> None:
     with pytest.raises(ConfigurationError, match="line 2: another line has the same token"):
         parse_users([LINE, LINE], "f")
 
@@ -93,7 +93,7 @@ def name_of(users: Users, token: str) -> str | None:
     return None if user is None else user.name
 
 
-def test_a_token_is_known_as_whose_it_is() -> None:
+def test_the_user_of_a_token_is_known() -> None:
     users = owners({"alice": ALICE, "b.o-b": BOB})
     assert (name_of(users, ALICE), name_of(users, BOB)) == ("alice", "b.o-b")
     for token in (f"{ALICE}x", "ä", ""):
@@ -103,7 +103,7 @@ def test_a_token_is_known_as_whose_it_is() -> None:
 @pytest.mark.parametrize(
     "tokens", [{"a b": ALICE}, {"": ALICE}, {"a": "short"}, {"a": "ä" * 20}, {"a": ALICE, "b": ALICE}]
 )
-def test_what_is_no_token_and_nobody_is_refused(tokens: dict[str, str]) -> None:
+def test_an_invalid_token_or_name_is_refused(tokens: dict[str, str]) -> None:
     with pytest.raises(ConfigurationError) as caught:
         owners(tokens)
     assert ALICE not in str(caught.value)
@@ -144,13 +144,13 @@ def test_lines_of_both_forms_are_read_where_plain_ones_are_taken_with_one_warnin
 
 
 @pytest.mark.parametrize("text", ["alice\n", f"alice {ALICE} x\n", f"alice {ALICE}\nbob {ALICE}\n", "alice short\n"])
-def test_a_line_that_is_of_neither_form_refuses_the_file(tmp_path: Path, text: str) -> None:
+def test_a_line_of_neither_form_refuses_the_file(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError, match="tokens, line ") as caught:
         read_users(written(tmp_path, text), OWNERS, plain=True)
     assert ALICE not in str(caught.value)
 
 
-def test_a_plain_line_is_taken_only_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_a_plain_line_is_accepted_only_on_request(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="line 1: after the name write th_"):
         read_users(written(tmp_path, f"alice {ALICE}\n"))
 

@@ -1,4 +1,4 @@
-"""A random model of continuing: a client that subscribes from an empty directory goes on with what is under its name.
+"""A random model of continuing: a client with an empty directory continues the subscription under its name.
 
     python -m tests.server.continuing [--runs N] [--seed S] [--without RULE | --each]
 

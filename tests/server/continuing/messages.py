@@ -1,4 +1,4 @@
-"""What clients and servers of the model say to each other."""
+"""The messages between clients and servers of the model."""
 
 from __future__ import annotations
 

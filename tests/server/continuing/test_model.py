@@ -24,18 +24,18 @@ CAUGHT: dict[str, int] = {
 """A rule to the first seed that objects where it is left out."""
 
 
-def test_with_all_rules_nothing_is_objected_to() -> None:
+def test_the_model_with_all_rules_finds_no_violation() -> None:
     found = explore(0, 600, all_but())
     assert not found.kinds, f"python -m tests.server.continuing --seed N --runs 1, for {found.seeds}"
     assert min(found.figures[what] for what in ("directories lost", "continued", "marked")) > 500
 
 
-def test_each_rule_is_tried_here() -> None:
+def test_each_rule_has_its_breakage() -> None:
     assert CAUGHT.keys() == RULES.keys()
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_that_is_left_out_is_caught(rule: str) -> None:
+def test_an_omitted_rule_is_caught(rule: str) -> None:
     seed = CAUGHT[rule]
     assert explore(seed, 1, all_but(rule)).kinds
     assert not explore(seed, 1, all_but()).kinds

@@ -1,4 +1,4 @@
-"""One server's part of the topic: logs, the last counters, and what each subscriber is still to receive."""
+"""One server's part of the topic: logs, the last counters, and each subscriber's remaining messages."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def test_golden_frames() -> None:
     assert stage.said() == [Answered(7, (b"0",))]
 
 
-def test_it_settles_before_it_asks_the_other_server_the_same() -> None:
+def test_a_caller_waits_before_it_asks_the_other_server_the_same() -> None:
     stage = calling()
     stage.sent()
     stage.wait(2.99)
@@ -34,7 +34,7 @@ def test_it_settles_before_it_asks_the_other_server_the_same() -> None:
     assert stage.sent() == [("lane 2", b"", (b"", b"0"))]
 
 
-def test_a_reply_that_comes_while_it_settles_is_taken() -> None:
+def test_a_reply_during_the_wait_is_taken() -> None:
     stage = calling()
     stage.wait(2.5)
     stage.receive("lane 1", b"", b"0")
@@ -47,7 +47,7 @@ def test_a_reply_that_comes_while_it_settles_is_taken() -> None:
     assert stage.dialled == {"lane 2": BACKUP}
 
 
-def test_it_goes_to_and_fro_until_its_tries_are_over() -> None:
+def test_a_caller_alternates_until_its_tries_are_over() -> None:
     stage = calling(3)
     visited = []
     for _ in range(100):
@@ -60,7 +60,7 @@ def test_it_goes_to_and_fro_until_its_tries_are_over() -> None:
     assert stage.dialled == {}
 
 
-def test_a_late_reply_finds_nobody() -> None:
+def test_a_late_reply_is_dropped() -> None:
     stage = calling()
     stage.wait(3.1)
     stage.receive("lane 1", b"", b"late")
@@ -78,7 +78,7 @@ def test_a_call_begins_where_the_last_one_was_answered() -> None:
     assert stage.sent() == [("lane 2", b"", (b"", b"1"))]
 
 
-def test_free_connections_to_a_server_that_is_silent_are_given_up_with_the_first_that_finds_out() -> None:
+def test_the_first_failure_of_a_silent_server_closes_its_free_connections() -> None:
     stage = Stage(StarCaller([PRIMARY, BACKUP]))
     for token in (1, 2, 3):
         stage.do("call", token, "", (b"x",), Patience(1.0, 4))
@@ -89,7 +89,7 @@ def test_free_connections_to_a_server_that_is_silent_are_given_up_with_the_first
     assert list(stage.dialled.values()) == [BACKUP]
 
 
-def test_who_is_not_let_in_does_not_settle() -> None:
+def test_a_refused_caller_does_not_wait() -> None:
     stage = calling(2)
     stage.do("refused", "lane 1", "no key")
     assert stage.dialled == {"lane 2": BACKUP}

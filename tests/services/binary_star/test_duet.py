@@ -1,4 +1,4 @@
-"""Two servers, their link and their clients in a simulation; and that the rule is broken by whatever breaks it."""
+"""Two servers, their link and their clients in a simulation; and each breakage breaks the rule."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def serves_alone(duet: Duet) -> None:
 
 @pytest.mark.parametrize("in_order", [True, False], ids=["in order", "two lives out of order"])
 @pytest.mark.parametrize("seed", range(12))
-def test_at_no_moment_would_both_take_a_request(seed: int, in_order: bool) -> None:
+def test_two_servers_never_both_take_a_request(seed: int, in_order: bool) -> None:
     duet = Duet(seed, in_order=in_order)
     disturb(duet, SECONDS)
     assert sum(server.taken for server in duet.servers) > 50
@@ -44,7 +44,7 @@ def test_at_no_moment_would_both_take_a_request(seed: int, in_order: bool) -> No
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_after_the_link_was_cut_the_pair_is_one_again(seed: int) -> None:
+def test_the_pair_has_one_active_server_again_after_the_link_was_cut(seed: int) -> None:
     duet = Duet(seed)
     duet.checking = False
     disturb(duet, SECONDS, cuts=True)
@@ -71,12 +71,12 @@ def cut_for_a_while(duet: Duet) -> None:
     duet.cut = dict.fromkeys(duet.cut, False)
 
 
-def test_a_cut_link_with_clients_at_both_ends_makes_two_active_which_no_such_pair_can_help() -> None:
+def test_a_cut_link_with_clients_at_both_ends_makes_two_active_servers() -> None:
     with pytest.raises(Doubled):
         cut_for_a_while(started())
 
 
-def test_two_that_were_active_are_one_again_when_the_link_is_whole() -> None:
+def test_one_of_two_active_servers_yields_when_the_link_is_restored() -> None:
     duet = started()
     duet.checking = False
     cut_for_a_while(duet)
@@ -100,7 +100,7 @@ def test_a_primary_that_is_restarted_quickly_comes_back_passive_and_the_backup_s
     assert (primary.star.state, backup.star.state) == (State.PASSIVE, State.ACTIVE), "it stays so: nobody fails back"
 
 
-def test_an_active_server_that_was_stopped_answers_nothing_that_waited_for_it() -> None:
+def test_a_paused_active_server_answers_no_request_that_waited_for_it() -> None:
     duet = started()
     primary, backup = duet.servers
     duet.stop(primary, 4.0)
@@ -133,7 +133,7 @@ def restart_with_a_word_on_its_way(seed: int) -> None:
     duet.run(9.0)
 
 
-def test_a_word_of_a_life_before_makes_no_two_masters() -> None:
+def test_a_state_of_an_earlier_life_makes_no_two_masters() -> None:
     for seed in range(100):
         restart_with_a_word_on_its_way(seed)
 
@@ -188,19 +188,19 @@ def test_a_server_without_a_rule_is_caught(make: Callable[[Role, float], BinaryS
     assert caught(make)
 
 
-def test_permissions_that_count_at_once_are_caught(monkeypatch: Any) -> None:
+def test_immediate_permissions_are_caught(monkeypatch: Any) -> None:
     monkeypatch.setattr(star, "PERMISSIONS", frozenset())
     with pytest.raises(Doubled):
-        test_a_word_of_a_life_before_makes_no_two_masters()
+        test_a_state_of_an_earlier_life_makes_no_two_masters()
 
 
-def test_a_table_in_which_nobody_waits_for_a_vote_is_caught(monkeypatch: Any) -> None:
+def test_the_checker_catches_a_table_without_the_wait_for_a_vote(monkeypatch: Any) -> None:
     table = states.TABLE | {(State.PASSIVE, Vote.HEARD): State.ACTIVE}
     monkeypatch.setattr(star, "TABLE", table)
     assert caught(BinaryStar)
 
 
-def test_two_that_go_on_being_active_are_found_when_the_link_is_whole_again() -> None:
+def test_the_checker_finds_two_servers_that_stay_active() -> None:
     duet = started(GoesOnWhereBothAreActive)
     duet.checking = False
     cut_for_a_while(duet)

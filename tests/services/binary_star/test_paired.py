@@ -1,4 +1,4 @@
-"""A service as one of a pair: what reaches its core and when, and what of it leaves."""
+"""A service as one of a pair: the messages that reach its core, their times, and its sent messages."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def answers(stage: Stage) -> list[tuple[bytes, ...]]:
     return [frames for port, _, frames in stage.sent() if port != STATE]
 
 
-def test_golden_words() -> None:
+def test_the_frames_of_states_are_golden() -> None:
     stage = on_stage()
     assert stage.sent() == [(STATE, b"", (b"1",))]
     stage.receive(PEER, b"3")
@@ -86,7 +86,7 @@ def test_golden_words() -> None:
     assert Stage(Paired(Role.BACKUP, Broker)).sent() == [(STATE, b"", (b"2",))]
 
 
-def test_until_it_is_active_a_server_reads_everything_and_passes_nothing_on() -> None:
+def test_an_inactive_server_reads_everything_and_forwards_nothing() -> None:
     stage = on_stage()
     assert stage.core.reads("front")
     stage.receive("front", b"c1", peer=b"client").wait(1.0).receive("front", b"c1", peer=b"client")
@@ -95,7 +95,7 @@ def test_until_it_is_active_a_server_reads_everything_and_passes_nothing_on() ->
     assert stage.dialled == {}
 
 
-def test_the_request_that_makes_it_active_is_answered() -> None:
+def test_the_request_that_makes_a_server_active_is_answered() -> None:
     stage = on_stage().wait(2.0)
     stage.sent()
     stage.receive("front", b"c1", peer=b"client")
@@ -105,21 +105,21 @@ def test_the_request_that_makes_it_active_is_answered() -> None:
 
 
 @pytest.mark.parametrize("message", [b"w", b"wready"], ids=["heartbeat", "READY"])
-def test_what_a_worker_says_is_no_vote(message: bytes) -> None:
+def test_a_message_of_a_worker_is_no_vote(message: bytes) -> None:
     stage = on_stage().wait(5.0).receive("front", message, peer=b"worker")
     assert stage.core.state is State.PRIMARY
     stage.receive("front", b"c1", peer=b"client").receive("front", message, peer=b"worker")
     assert answers(stage) == [(b"re: c1",), (b"re: " + message,)]
 
 
-def test_the_service_has_its_timer_while_it_is_active() -> None:
+def test_the_service_has_its_timer_while_the_server_is_active() -> None:
     stage = active()
     stage.sent()
     stage.wait(1.0)
     assert answers(stage) == [(b"heartbeat",)]
 
 
-def test_one_that_is_active_no_longer_says_good_bye_hangs_up_and_begins_with_nothing() -> None:
+def test_a_server_that_is_not_active_any_more_says_good_bye_and_begins_with_nothing() -> None:
     stage = active()
     stage.sent()
     before = Broker.made
@@ -135,7 +135,7 @@ def test_one_that_is_active_no_longer_says_good_bye_hangs_up_and_begins_with_not
     assert answers(stage) == [(b"re: c2",)]
 
 
-def test_one_that_stood_still_answers_nothing_that_waited_for_it() -> None:
+def test_a_server_that_stood_still_answers_no_request_that_waited_for_it() -> None:
     stage = active()
     stage.sent()
     stage.now += 1.6
@@ -145,7 +145,7 @@ def test_one_that_stood_still_answers_nothing_that_waited_for_it() -> None:
     assert "was paused" in event.text
 
 
-def test_what_was_to_be_sent_is_not_where_it_stood_still_before_it_was() -> None:
+def test_unsent_messages_of_a_server_that_stood_still_are_dropped() -> None:
     core = Paired(Role.PRIMARY, Broker)
     stage = active(core)
     stage.sent()
@@ -164,7 +164,7 @@ def test_what_was_to_be_sent_is_not_where_it_stood_still_before_it_was() -> None
     ]
 
 
-def test_a_word_that_was_not_sent_before_it_became_untrue_is_not_sent_at_all() -> None:
+def test_an_outdated_unsent_state_is_not_sent() -> None:
     core = Paired(Role.BACKUP, Broker)
     core.start(0.0)
     core.receive(PEER, b"", [b"3"], 0.1)
@@ -173,7 +173,7 @@ def test_a_word_that_was_not_sent_before_it_became_untrue_is_not_sent_at_all() -
     assert [act.frames[0] for act in core.take_sends() if isinstance(act, Send)] == []
 
 
-def test_what_was_not_delivered_is_told_to_the_service_of_this_term_only() -> None:
+def test_an_undelivered_message_is_reported_only_to_the_service_of_this_term() -> None:
     core = Paired(Role.PRIMARY, Broker)
     stage = active(core)
     core.undelivered(Send("front", b"client", (b"x",)), stage.now, gone=True)
@@ -181,13 +181,13 @@ def test_what_was_not_delivered_is_told_to_the_service_of_this_term_only() -> No
     assert core._service.undelivered_count == 1
 
 
-def test_what_right_a_message_needs_is_known_in_any_state() -> None:
+def test_the_required_right_of_a_message_is_known_in_any_state() -> None:
     stage = on_stage()
     assert stage.core.asked("front", [b"c1"]) == Asked("call", "x")
     assert stage.core.asked("front", [b"wready"]) == Asked("serve", "x")
 
 
-def test_one_that_ends_says_good_bye_where_it_is_active() -> None:
+def test_an_ending_server_says_good_bye_only_if_it_is_active() -> None:
     stage = on_stage()
     stage.sent()
     assert answers(stage.do("leave")) == []
@@ -196,7 +196,7 @@ def test_one_that_ends_says_good_bye_where_it_is_active() -> None:
     assert answers(stage.do("leave")) == [(b"disconnect",)]
 
 
-def test_what_it_becomes_is_told_for_the_log() -> None:
+def test_a_change_of_state_is_logged() -> None:
     stage = active()
     texts = [event.text for event in stage.said() if isinstance(event, Noticed)]
     assert texts == ["the primary is now: active (a client asked, and the other is silent)"]
@@ -236,7 +236,7 @@ def test_a_request_of_an_earlier_term_is_never_answered_in_a_later_one() -> None
     assert answers(stage) == [(b"", b"to the new one")]
 
 
-def test_a_reply_that_took_longer_than_the_server_stood_still_is_dropped() -> None:
+def test_a_reply_that_took_longer_than_the_stand_still_time_is_dropped() -> None:
     stage = serving()
     request = asked_for(stage, b"a")
     stage.sent()
@@ -268,7 +268,7 @@ STEP = st.tuples(st.sampled_from([PEER, "requests"]), FRAMES, st.floats(0.0, 2.0
 
 
 @given(st.sampled_from(Role), st.lists(STEP, max_size=40))
-def test_nothing_that_comes_raises_and_nothing_is_answered_but_while_active(
+def test_no_message_raises_and_only_an_active_server_answers(
     role: Role, steps: list[tuple[str, list[bytes], float]]
 ) -> None:
     core = PairedServer(role, ReplyServer)

@@ -1,4 +1,4 @@
-"""One server's part in its pair: when a word counts, when a request is taken, when something is said."""
+"""One server's part in its pair: the time at which a state counts, a request is taken, a state is sent."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_primary_that_starts_takes_no_request_for_two_heartbeats_and_then_the_
     assert one.state is State.ACTIVE
 
 
-def test_a_primary_that_hears_its_backup_is_active_once_it_has_listened_for_two_heartbeats() -> None:
+def test_a_primary_that_hears_its_backup_is_active_after_two_heartbeats() -> None:
     one = Held()
     one.until(1.75, Word.BACKUP)
     assert one.state is State.PRIMARY
@@ -82,14 +82,14 @@ def test_a_primary_that_hears_an_active_backup_is_passive_at_once() -> None:
     assert one.state is State.PASSIVE
 
 
-def test_a_backup_takes_nothing_before_it_has_seen_an_active_primary() -> None:
+def test_a_backup_takes_no_request_before_it_has_seen_an_active_primary() -> None:
     one = Held(Role.BACKUP)
     one.until(30.0)
     assert not one.request(30.0)
     assert one.state is State.BACKUP
 
 
-def test_a_request_takes_over_from_who_has_been_silent_for_two_heartbeats() -> None:
+def test_a_request_takes_over_after_two_heartbeats_of_silence() -> None:
     one = backup(State.PASSIVE)
     one.until(4.75)
     assert not one.request(4.99)
@@ -98,21 +98,21 @@ def test_a_request_takes_over_from_who_has_been_silent_for_two_heartbeats() -> N
     assert one.state is State.ACTIVE
 
 
-def test_silence_without_a_request_takes_nothing_over() -> None:
+def test_silence_without_a_request_causes_no_takeover() -> None:
     one = backup(State.PASSIVE)
     one.until(60.0)
     assert one.state is State.PASSIVE
 
 
 @pytest.mark.parametrize("word", [Word.PRIMARY, Word.BACKUP])
-def test_who_is_passive_is_active_at_once_when_the_other_is_started_anew(word: Word) -> None:
+def test_a_passive_server_is_active_at_once_when_the_other_is_restarted(word: Word) -> None:
     one = primary(State.PASSIVE)
     one.hear(word, 3.1)
     assert one.state is State.ACTIVE
 
 
 @pytest.mark.parametrize("word", [Word.PRIMARY, Word.BACKUP])
-def test_who_is_passive_and_has_just_started_does_not_trust_that_yet(word: Word) -> None:
+def test_a_passive_server_that_just_started_does_not_trust_that_yet(word: Word) -> None:
     one = Held()
     one.until(1.0, Word.ACTIVE)
     one.hear(word, 1.1)
@@ -122,14 +122,14 @@ def test_who_is_passive_and_has_just_started_does_not_trust_that_yet(word: Word)
     assert one.state is State.ACTIVE
 
 
-def test_an_active_server_takes_requests_whoever_is_silent() -> None:
+def test_an_active_server_takes_requests_during_any_silence() -> None:
     one = primary(State.ACTIVE)
     one.until(20.0)
     assert one.request(20.0)
     assert one.conflicts == one.stalls == 0
 
 
-def test_what_a_server_is_it_says_at_once_and_then_twice_in_a_heartbeat() -> None:
+def test_a_server_sends_its_state_at_once_and_then_twice_in_a_heartbeat() -> None:
     one = Held()
     one.until(1.0, Word.PASSIVE)
     assert one.said == [(0.0, Word.PRIMARY), (0.5, Word.PRIMARY), (1.0, Word.PRIMARY)]
@@ -140,7 +140,7 @@ def test_what_a_server_is_it_says_at_once_and_then_twice_in_a_heartbeat() -> Non
     assert one.deadline() == pytest.approx(1.6)
 
 
-def test_who_listens_says_nothing_and_goes_on_turning() -> None:
+def test_a_listening_server_sends_nothing_and_keeps_turning() -> None:
     one = backup(State.LISTENING)
     assert one.due(3.0) is None
     assert one.deadline() == 3.5
@@ -160,7 +160,7 @@ def test_who_listens_says_nothing_and_goes_on_turning() -> None:
         (backup, State.LISTENING, State.LISTENING),
     ],
 )
-def test_who_stood_still_for_a_heartbeat_and_a_half_begins_anew_before_anything_else(make, state, after) -> None:  # type: ignore[no-untyped-def]
+def test_a_server_that_stood_still_for_a_heartbeat_and_a_half_begins_anew_first(make, state, after) -> None:  # type: ignore[no-untyped-def]
     one = make(state)
     assert not make(state).request(one.now + 1.5), "it would have taken what waited in its socket"
     assert not make(state).active(one.now + 1.5), "it would have answered"
@@ -173,13 +173,13 @@ def test_who_stood_still_for_a_heartbeat_and_a_half_begins_anew_before_anything_
     assert one.state is after
 
 
-def test_who_stood_still_for_less_goes_on() -> None:
+def test_a_server_that_stood_still_for_less_continues() -> None:
     one = primary(State.ACTIVE)
     assert one.request(4.49)
     assert one.lapses_at() == 4.5
 
 
-def test_a_backup_that_was_away_takes_over_where_nothing_is_heard_for_two_heartbeats() -> None:
+def test_a_returned_backup_takes_over_after_two_heartbeats_of_silence() -> None:
     one = backup(State.LISTENING)
     one.until(4.75)
     assert not one.request(4.9)
@@ -187,7 +187,7 @@ def test_a_backup_that_was_away_takes_over_where_nothing_is_heard_for_two_heartb
     assert one.request(5.0)
 
 
-def test_a_backup_that_was_away_waits_as_long_as_a_primary_is_heard() -> None:
+def test_a_returned_backup_waits_as_long_as_it_hears_a_primary() -> None:
     one = backup(State.LISTENING)
     one.until(9.0, Word.PRIMARY)
     assert not one.request(9.0)
@@ -207,7 +207,7 @@ def test_a_backup_that_was_away_waits_as_long_as_a_primary_is_heard() -> None:
         (backup, State.LISTENING, Word.BACKUP, State.LISTENING),
     ],
 )
-def test_where_both_say_the_same_it_begins_anew(make, state, word, after) -> None:  # type: ignore[no-untyped-def]
+def test_a_server_that_hears_its_own_state_begins_anew(make, state, word, after) -> None:  # type: ignore[no-untyped-def]
     one = make(state)
     one.take_turns()
     one.hear(word, one.now + 0.1)
@@ -218,14 +218,14 @@ def test_where_both_say_the_same_it_begins_anew(make, state, word, after) -> Non
     assert one.take_turns() == [Turn(state, after, f"the other reports the same state: {state.value}", wrong=True)]
 
 
-def test_a_change_is_told_once() -> None:
+def test_a_change_is_reported_once() -> None:
     one = Held()
     one.hear(Word.ACTIVE, 0.1)
     assert one.take_turns() == [Turn(State.PRIMARY, State.PASSIVE, "the other is active")]
     assert one.take_turns() == []
 
 
-def test_with_another_heartbeat_all_times_are_others() -> None:
+def test_another_heartbeat_changes_all_times() -> None:
     one = BinaryStar(Role.PRIMARY, 0.0, heartbeat=0.1)
     assert one.due(0.0) is Word.PRIMARY
     assert one.deadline() == pytest.approx(0.05)

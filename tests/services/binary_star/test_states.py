@@ -1,4 +1,4 @@
-"""What a server of a pair becomes: each state against each event, and the words on the wire."""
+"""The states of a server of a pair: each state against each event, and the states on the wire."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ EXPECTED: dict[State, tuple[State | None, ...]] = {
 
 @pytest.mark.parametrize("state", State, ids=lambda state: state.name)
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: event.name)
-def test_each_event_in_each_state(state: State, event: Event) -> None:
+def test_each_event_in_each_state_has_its_result(state: State, event: Event) -> None:
     assert TABLE.get((state, event)) is EXPECTED[state][EVENTS.index(event)]
 
 
-def test_an_entry_is_missing_where_both_say_the_same_and_nowhere_else() -> None:
+def test_only_two_equal_states_have_no_entry() -> None:
     missing = {(state, word) for state in State for word in EVENTS if (state, word) not in TABLE}
     assert missing == {(P, Word.PRIMARY), (B, Word.BACKUP), (A, Word.ACTIVE), (S, Word.PASSIVE), (L, Word.BACKUP)}
 
 
-def test_every_entry_by_which_a_word_makes_its_hearer_active_is_a_permission() -> None:
+def test_every_entry_by_which_a_state_makes_its_hearer_active_is_a_permission() -> None:
     entries = {
         (state, event)
         for (state, event), after in TABLE.items()
@@ -66,11 +66,11 @@ def test_every_entry_by_which_a_word_makes_its_hearer_active_is_a_permission() -
         (Role.BACKUP, L, L),
     ],
 )
-def test_what_a_server_is_once_it_has_begun_anew(role: Role, before: State, after: State) -> None:
+def test_the_state_after_a_new_beginning_depends_on_the_role(role: Role, before: State, after: State) -> None:
     assert anew(role, before) is after
 
 
-def test_who_listens_says_nothing_and_everybody_else_what_it_is() -> None:
+def test_a_listening_server_sends_no_state_and_every_other_its_own() -> None:
     assert L.word is None
     assert {state.name: state.word for state in State if state is not L} == {
         "PRIMARY": 1,
@@ -80,14 +80,14 @@ def test_who_listens_says_nothing_and_everybody_else_what_it_is() -> None:
     }
 
 
-def test_a_word_on_the_wire_is_one_digit() -> None:
+def test_a_state_on_the_wire_is_one_digit() -> None:
     assert [encode_word(word) for word in Word] == [b"1", b"2", b"3", b"4"]
     assert [decode_word([encode_word(word)]) for word in Word] == list(Word)
     assert decode_word([memoryview(b"3")]) is Word.ACTIVE
 
 
 @given(st.lists(st.binary(max_size=4) | st.sampled_from([b"1", b"4", b"5", b"0", b"03", b"3\0", b" 3"]), max_size=3))
-def test_nothing_but_one_of_four_digits_in_one_frame_is_a_word(frames: list[bytes]) -> None:
+def test_only_one_of_four_digits_in_one_frame_is_a_state(frames: list[bytes]) -> None:
     if len(frames) == 1 and frames[0] in {b"1", b"2", b"3", b"4"}:
         assert encode_word(decode_word(frames)) == frames[0]
         return

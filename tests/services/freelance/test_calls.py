@@ -8,7 +8,7 @@ from pubsub.services.core.interface import Patience
 PATIENCE = Patience(2.0, 3)
 
 
-def test_each_call_has_a_number_of_its_own_and_two_times() -> None:
+def test_each_call_has_its_own_number_and_two_times() -> None:
     calls = Calls()
     first, second = calls.add(10, (b"a",), PATIENCE, 100.0), calls.add(11, (b"b",), PATIENCE, 101.0)
     assert (first.number, second.number, calls.last) == (1, 2, 2)
@@ -17,7 +17,7 @@ def test_each_call_has_a_number_of_its_own_and_two_times() -> None:
     assert calls.timer() == 102.0
 
 
-def test_what_is_due_is_given_out_once_and_in_order() -> None:
+def test_due_calls_are_returned_once_and_in_order() -> None:
     calls = Calls()
     first, second = (calls.add(token, (), PATIENCE, float(token)) for token in (1, 2))
     assert calls.due(2.9) == []
@@ -28,7 +28,7 @@ def test_what_is_due_is_given_out_once_and_in_order() -> None:
     assert calls.timer() == 7.0
 
 
-def test_a_try_that_is_begun_anew_is_due_once_at_its_new_time() -> None:
+def test_a_renewed_try_is_due_once_at_its_new_time() -> None:
     calls = Calls()
     call = calls.add(1, (), PATIENCE, 0.0)
     calls.try_until(call, 3.0)
@@ -44,7 +44,7 @@ def test_a_try_that_is_begun_anew_for_the_same_time_is_due_once() -> None:
     assert calls.due(2.0) == [call]
 
 
-def test_what_has_ended_is_never_due() -> None:
+def test_an_ended_call_is_never_due() -> None:
     calls = Calls()
     call = calls.add(1, (), PATIENCE, 0.0)
     calls.add(2, (), PATIENCE, 0.0)

@@ -36,7 +36,7 @@ def test_golden_frames_of_model_3() -> None:
     assert decode_controlled([b"7", b"OK"]) == ((), b"7", (b"OK",))
 
 
-def test_of_model_3_an_empty_frame_behind_the_control_frame_is_taken_for_an_envelope_where_more_follows() -> None:
+def test_an_empty_frame_in_model_3_is_an_envelope_if_more_follows() -> None:
     assert decode_controlled([b"7", b"", b"random name"]).body == (b"random name",)
     assert decode_controlled([b"7", b""]).body == (b"",), "an empty body"
     assert decode_controlled([b"7", b"", b"", b"a"]).body == (b"", b"a")
@@ -52,19 +52,19 @@ def test_an_empty_body_is_one_empty_frame() -> None:
     [[b"7", b"name"], [b""], [b"", b"7"], [b"", b"", b"name"], [b"", bytes(CONTROL_BYTES_MAX + 1), b"name"]],
     ids=["no empty frame", "nothing", "no body", "no sequence", "too long a sequence"],
 )
-def test_what_is_no_message_of_model_2(frames: list[bytes]) -> None:
+def test_an_invalid_message_of_model_2_is_refused(frames: list[bytes]) -> None:
     with pytest.raises(DecodeError):
         decode_sequenced(frames)
 
 
 @pytest.mark.parametrize("frames", [[b"7"], [b"PING"], [b"", b"name"], [bytes(CONTROL_BYTES_MAX + 1), b"name"]])
-def test_what_is_no_request_of_model_3(frames: list[bytes]) -> None:
+def test_an_invalid_request_of_model_3_is_refused(frames: list[bytes]) -> None:
     with pytest.raises(DecodeError):
         decode_controlled(frames)
 
 
 @pytest.mark.parametrize("control", [b"", b"x", b"-1", b"1.0", b" 1", b"1" * 20, "²".encode(), b"\xb2"])
-def test_what_is_no_number(control: bytes) -> None:
+def test_an_invalid_number_is_refused(control: bytes) -> None:
     assert decode_number(control) is None
 
 
@@ -74,7 +74,7 @@ def test_numbers_are_decimal() -> None:
 
 
 @given(st.lists(FRAME, min_size=1, max_size=5))
-def test_only_a_decode_error_escapes_and_what_was_decoded_is_encoded_alike(frames: list[bytes]) -> None:
+def test_only_decode_error_escapes_and_decoded_frames_are_encoded_alike(frames: list[bytes]) -> None:
     try:
         envelope, control, body = decode_sequenced(frames)
     except DecodeError:

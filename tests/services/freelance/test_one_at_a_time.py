@@ -27,7 +27,7 @@ def test_one_server_is_asked_as_often_as_there_are_tries() -> None:
     assert caller.take_events() == [GivenUp(1, 3, 3.0, (A,))]
 
 
-def test_of_several_each_is_asked_once() -> None:
+def test_each_of_several_servers_is_asked_once() -> None:
     caller = OneAtATime([A, B, C])
     caller.call(1, "", (b"x",), Patience(1.0, 9), 0.0)
     for now in (1.0, 2.0, 3.0):
@@ -37,7 +37,7 @@ def test_of_several_each_is_asked_once() -> None:
     assert caller.take_events() == [GivenUp(1, 3, 3.0, (A, B, C))]
 
 
-def test_the_next_call_begins_where_the_last_was_answered_and_a_late_reply_finds_nobody() -> None:
+def test_the_next_call_begins_at_the_last_answering_server_and_a_late_reply_is_dropped() -> None:
     caller = OneAtATime([A, B])
     caller.call(1, "", (b"x",), Patience(1.0, 1), 0.0)
     caller.tick(1.0)

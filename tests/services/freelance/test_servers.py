@@ -1,4 +1,4 @@
-"""What the servers of models 2 and 3 hand out, and how they answer."""
+"""The requests that the servers of models 2 and 3 deliver, and their answers."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_golden_exchange_of_model_3() -> None:
     ]
 
 
-def test_of_model_3_a_request_may_have_ping_for_its_control_frame() -> None:
+def test_a_request_of_model_3_may_have_ping_as_its_control_frame() -> None:
     server = TrackedServer()
     server.receive("requests", b"caller", [b"PING", b"name"], 0.0)
     assert server.take_events() == [Requested(1, (b"name",))]
 
 
 @BOTH
-def test_each_is_answered_once_whatever_the_order(make: Callable[[], NumberedServer]) -> None:
+def test_each_request_is_answered_once_in_any_order(make: Callable[[], NumberedServer]) -> None:
     server = make()
     tokens = [ask(server, peer) for peer in (b"x", b"y", b"z")]
     for token in (tokens[2], tokens[0], tokens[1], tokens[1]):
@@ -64,7 +64,7 @@ def test_each_is_answered_once_whatever_the_order(make: Callable[[], NumberedSer
 
 
 @BOTH
-def test_parts_of_a_reply_go_out_with_it(make: Callable[[], NumberedServer]) -> None:
+def test_parts_of_a_reply_are_sent_with_it(make: Callable[[], NumberedServer]) -> None:
     server = make()
     token = ask(server)
     server.reply_part(token, (b"a",), 0.0)
@@ -78,7 +78,7 @@ def test_parts_of_a_reply_go_out_with_it(make: Callable[[], NumberedServer]) -> 
 
 
 @BOTH
-def test_who_failed_does_not_answer(make: Callable[[], NumberedServer]) -> None:
+def test_a_failed_request_is_not_answered(make: Callable[[], NumberedServer]) -> None:
     server = make()
     token = ask(server)
     server.fail(token, "broken", 0.0)
@@ -88,12 +88,12 @@ def test_who_failed_does_not_answer(make: Callable[[], NumberedServer]) -> None:
 
 
 @BOTH
-def test_to_call_takes_the_right_to(make: Callable[..., NumberedServer]) -> None:
+def test_a_call_needs_the_right_to_call(make: Callable[..., NumberedServer]) -> None:
     assert make("requests", "names").asked("requests", [b"PING"]) == Asked("call", "names")
 
 
 @BOTH
-def test_no_more_requests_are_kept_than_allowed(make: Callable[[], NumberedServer]) -> None:
+def test_kept_requests_stay_within_the_limit(make: Callable[[], NumberedServer]) -> None:
     server = make()
     tokens = [ask(server) for _ in range(REQUESTS_MAX)]
     if isinstance(server, SequencedServer):
@@ -112,7 +112,7 @@ def test_no_more_requests_are_kept_than_allowed(make: Callable[[], NumberedServe
 
 @BOTH
 @given(messages=st.lists(st.lists(FRAME, min_size=1, max_size=5), max_size=20))
-def test_nothing_that_comes_raises_and_every_answer_goes_to_who_asked(
+def test_no_message_raises_and_every_answer_goes_to_its_caller(
     make: Callable[[], NumberedServer], messages: list[list[bytes]]
 ) -> None:
     server = make()

@@ -58,7 +58,7 @@ def test_many_calls_are_under_way_and_answered_in_any_order() -> None:
     assert caller.take_events() == [Answered(token, (b"to %d" % token,)) for token in (3, 1, 2)]
 
 
-def test_a_try_that_nobody_answers_is_repeated_under_its_number_and_a_reply_to_any_try_counts() -> None:
+def test_an_unanswered_try_is_repeated_under_its_number_and_a_reply_to_any_try_counts() -> None:
     caller = shotgun()
     caller.call(7, "", (b"x",), Patience(1.0, 3), 0.0)
     first = caller.take_sends()
@@ -70,7 +70,7 @@ def test_a_try_that_nobody_answers_is_repeated_under_its_number_and_a_reply_to_a
     assert caller.take_events() == [Answered(7, (b"OK",))]
 
 
-def test_a_call_that_is_taken_back_ends_without_a_word() -> None:
+def test_a_cancelled_call_ends_in_silence() -> None:
     caller = shotgun()
     caller.call(7, "", (b"x",), ONCE, 0.0)
     caller.cancel(7, 0.1)
@@ -80,7 +80,7 @@ def test_a_call_that_is_taken_back_ends_without_a_word() -> None:
     assert caller.take_events() == []
 
 
-def test_who_has_owed_an_answer_for_long_is_dialled_anew_before_it_is_asked_again() -> None:
+def test_a_server_silent_for_long_is_dialled_anew_before_it_is_asked_again() -> None:
     caller = shotgun()
     caller.call(1, "", (b"x",), ONCE, 0.0)
     caller.receive("server 1", b"", [b"", b"1", b"OK"], 0.1)
@@ -92,7 +92,7 @@ def test_who_has_owed_an_answer_for_long_is_dialled_anew_before_it_is_asked_agai
     assert not [act for act in caller.take_sends() if isinstance(act, Dial)]
 
 
-def test_where_all_refuse_every_call_ends_and_where_one_does_not_none() -> None:
+def test_every_call_ends_if_all_servers_refuse_and_none_if_one_does_not() -> None:
     caller = shotgun()
     caller.call(1, "", (b"x",), ONCE, 0.0)
     caller.refused("server 1", "no key", 0.1)
@@ -109,7 +109,7 @@ MESSAGE = st.lists(st.binary(max_size=3) | st.sampled_from([b"", b"1", b"2", b"3
 
 
 @given(st.lists(st.tuples(st.sampled_from(["server 1", "server 2"]), MESSAGE), max_size=25))
-def test_nothing_that_comes_raises_and_each_call_ends_once(messages: list[tuple[str, list[bytes]]]) -> None:
+def test_no_message_raises_and_each_call_ends_once(messages: list[tuple[str, list[bytes]]]) -> None:
     caller = shotgun()
     for token in (1, 2, 3):
         caller.call(token, "", (b"x",), ONCE, 0.0)

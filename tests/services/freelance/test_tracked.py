@@ -1,4 +1,4 @@
-"""Model 3: which servers are there, and whom a call goes to."""
+"""Model 3: the present servers, and the target of a call."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_golden_frames() -> None:
     assert caller.take_events() == [Answered(7, (b"OK",))]
 
 
-def test_a_reply_with_an_empty_frame_is_one_too() -> None:
+def test_a_reply_with_an_empty_frame_is_a_reply_too() -> None:
     caller = tracked(FIRST)
     caller.call(7, "", (b"x",), USUAL, 0.0)
     caller.receive(FIRST, b"", [b"1", b"", b"OK"], 0.1)
     assert caller.take_events() == [Answered(7, (b"OK",))]
 
 
-def test_a_call_goes_to_the_first_server_that_is_there() -> None:
+def test_a_call_goes_to_the_first_present_server() -> None:
     caller = tracked(SECOND)
     caller.call(1, "", (b"x",), USUAL, 0.0)
     assert asked(caller.take_sends()) == [(SECOND, b"x")]
@@ -55,7 +55,7 @@ def test_a_call_goes_to_the_first_server_that_is_there() -> None:
     assert asked(caller.take_sends()) == [(FIRST, b"y")]
 
 
-def test_while_nobody_is_there_a_call_waits() -> None:
+def test_a_call_waits_while_no_server_is_present() -> None:
     caller = tracked()
     caller.call(1, "", (b"x",), USUAL, 0.0)
     assert asked(caller.take_sends()) == []
@@ -65,7 +65,7 @@ def test_while_nobody_is_there_a_call_waits() -> None:
     assert caller.take_events() == [GivenUp(1, 1, 3.0, (A, B))]
 
 
-def test_a_try_that_nobody_answers_goes_to_the_next_server_under_its_number() -> None:
+def test_an_unanswered_try_goes_to_the_next_server_under_its_number() -> None:
     caller = tracked(FIRST, SECOND)
     caller.call(1, "", (b"x",), Patience(1.0, 3), 0.0)
     for now in (1.0, 2.0):
@@ -78,7 +78,7 @@ def test_a_try_that_nobody_answers_goes_to_the_next_server_under_its_number() ->
     assert caller.counters["duplicate"] == 1
 
 
-def test_a_server_whose_connection_ends_is_gone_and_its_calls_go_to_another_at_once() -> None:
+def test_a_server_whose_connection_ends_is_gone_and_its_calls_move_at_once() -> None:
     caller = tracked(FIRST, SECOND)
     caller.call(1, "", (b"x",), USUAL, 0.0)
     caller.take_sends()
@@ -93,7 +93,7 @@ def test_a_server_whose_connection_ends_is_gone_and_its_calls_go_to_another_at_o
     assert asked(caller.take_sends()) == [(FIRST, b"y")]
 
 
-def test_who_is_silent_is_pinged_and_in_the_end_taken_for_gone() -> None:
+def test_a_silent_server_is_pinged_and_in_the_end_counts_as_gone() -> None:
     caller = tracked(FIRST)
     caller.receive(SECOND, b"", [b"PONG"], 5.0)
     caller.take_sends()
@@ -111,7 +111,7 @@ def test_who_is_silent_is_pinged_and_in_the_end_taken_for_gone() -> None:
     assert caller.counters["lost"] == 1
 
 
-def test_who_is_not_there_is_dialled_anew_once_in_its_time_to_live() -> None:
+def test_an_absent_server_is_dialled_anew_once_in_its_time_to_live() -> None:
     caller = tracked(SECOND)
     dials = []
     for tenth in range(1, 250):
@@ -122,7 +122,7 @@ def test_who_is_not_there_is_dialled_anew_once_in_its_time_to_live() -> None:
     assert dials == [6.0, 12.0, 18.0, 24.0]
 
 
-def test_a_reply_is_a_sign_of_life_as_a_pong_is() -> None:
+def test_a_reply_is_a_sign_of_life_like_a_pong() -> None:
     caller = tracked(FIRST)
     caller.call(1, "", (b"x",), USUAL, 0.0)
     caller.receive(FIRST, b"", [b"1", b"OK"], 1.5)
@@ -131,7 +131,7 @@ def test_a_reply_is_a_sign_of_life_as_a_pong_is() -> None:
     assert all(act.port == SECOND for act in caller.take_sends() if isinstance(act, Send))
 
 
-def test_what_is_no_message_is_no_sign_of_life() -> None:
+def test_an_invalid_message_is_no_sign_of_life() -> None:
     caller = tracked()
     for frames in ([b"7"], [b"PONG", b""], [b"99", b"OK"], [b"x", b"OK"], [b""]):
         caller.receive(FIRST, b"", frames, 0.1)
@@ -151,7 +151,7 @@ def test_a_late_reply_to_an_earlier_request_is_not_given_to_a_later_one() -> Non
     assert caller.take_events() == [Answered(8, (b"to the second",))]
 
 
-def test_a_call_that_is_taken_back_ends_without_a_word() -> None:
+def test_a_cancelled_call_ends_in_silence() -> None:
     caller = tracked(FIRST)
     caller.call(7, "", (b"x",), USUAL, 0.0)
     caller.cancel(7, 0.1)
@@ -160,7 +160,7 @@ def test_a_call_that_is_taken_back_ends_without_a_word() -> None:
     assert caller.take_events() == []
 
 
-def test_where_all_refuse_every_call_ends() -> None:
+def test_every_call_ends_if_all_servers_refuse() -> None:
     caller = tracked()
     caller.call(1, "", (b"x",), USUAL, 0.0)
     caller.refused(FIRST, "no key", 0.1)
@@ -176,7 +176,7 @@ STEP = st.tuples(st.sampled_from([FIRST, SECOND]), MESSAGE | st.none(), st.float
 
 
 @given(st.lists(STEP, max_size=30))
-def test_whatever_comes_and_ends_each_call_ends_once_in_its_time(
+def test_each_call_ends_once_in_its_time_with_any_messages(
     steps: list[tuple[str, list[bytes] | None, float]],
 ) -> None:
     caller = tracked()

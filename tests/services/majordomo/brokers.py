@@ -1,4 +1,4 @@
-"""A broker and the peers of its tests: what they say, and what they are told."""
+"""A broker and the peers of its tests: their messages in both directions."""
 
 from __future__ import annotations
 

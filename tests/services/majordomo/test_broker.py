@@ -1,4 +1,4 @@
-"""The Majordomo broker: each state of a worker with each event, and what the clients get."""
+"""The Majordomo broker: each state of a worker with each event, and the replies to the clients."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ TABLE = {
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("event", EVENTS)
 @pytest.mark.parametrize("state", ["unknown", "idle", "busy", "disconnected"])
-def test_each_message_of_a_worker_in_each_of_its_states(state: str, event: str, version: int) -> None:
+def test_each_message_of_a_worker_is_answered_in_each_of_its_states(state: str, event: str, version: int) -> None:
     peers = in_state(state, version)
     command, *frames = EVENTS[event]
     told = [message for message in peers.worker(b"w", command, *frames, version=version) if message[0] == b"w"]
@@ -88,14 +88,14 @@ def test_each_message_of_a_worker_in_each_of_its_states(state: str, event: str, 
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_an_unknown_command_drops_the_worker_and_says_nothing(version: int) -> None:
+def test_an_unknown_command_drops_the_worker_in_silence(version: int) -> None:
     peers = in_state("idle", version)
     assert peers.raw(b"w", *LEADS[version], b"\x09") == []
     assert state_of(peers) == "unknown"
     assert peers.broker.counters["invalid_command"] == 1
 
 
-def test_a_worker_that_speaks_in_another_version_is_to_begin_anew() -> None:
+def test_a_worker_of_another_version_must_begin_anew() -> None:
     peers = in_state("busy", 1)
     assert peers.worker(b"w", FINAL, b"c", b"", b"x", version=2) == [peers.bye(b"w", 2)]
     assert state_of(peers) == "unknown"
@@ -103,7 +103,7 @@ def test_a_worker_that_speaks_in_another_version_is_to_begin_anew() -> None:
 
 @pytest.mark.parametrize("of_client", VERSIONS)
 @pytest.mark.parametrize("of_worker", VERSIONS)
-def test_both_versions_meet_on_one_socket(of_client: int, of_worker: int) -> None:
+def test_both_versions_share_one_socket(of_client: int, of_worker: int) -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo", version=of_worker)
     assert peers.call(b"c", b"echo", b"one", b"two", version=of_client) == [
@@ -113,7 +113,7 @@ def test_both_versions_meet_on_one_socket(of_client: int, of_worker: int) -> Non
     assert peers.worker(b"w", FINAL, b"c", b"", b"1", b"2", version=of_worker) == [(b"c", *lead, b"echo", b"1", b"2")]
 
 
-def test_parts_go_to_a_client_that_knows_parts_as_they_come() -> None:
+def test_a_client_that_knows_parts_gets_them_as_they_come() -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo", version=2)
     peers.call(b"c", b"echo", b"x", version=2)
@@ -121,7 +121,7 @@ def test_parts_go_to_a_client_that_knows_parts_as_they_come() -> None:
     assert peers.worker(b"w", FINAL, b"c", b"", b"2", version=2) == [(b"c", b"MDPC02", b"\x03", b"echo", b"2")]
 
 
-def test_parts_are_one_reply_for_a_client_that_knows_none() -> None:
+def test_a_client_without_parts_gets_one_reply() -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo", version=2)
     peers.call(b"c", b"echo", b"x", version=1)
@@ -154,7 +154,7 @@ def test_the_worker_that_has_been_free_for_longest_is_next() -> None:
     assert order == [b"1", b"2", b"3", b"2", b"3", b"1"]
 
 
-def test_requests_wait_in_their_order_and_the_worker_gets_the_next_before_the_reply_goes_out() -> None:
+def test_requests_wait_in_order_and_a_worker_gets_the_next_before_the_reply_is_sent() -> None:
     peers = Peers()
     for n in range(3):
         assert peers.call(b"c%d" % n, b"echo", b"%d" % n) == []
@@ -175,7 +175,7 @@ def test_a_request_that_no_worker_begins_in_time_is_given_up() -> None:
     assert peers.worker(b"w", READY, b"echo") == [peers.given(b"w", b"c", b"young")]
 
 
-def test_a_service_that_nobody_serves_or_asks_for_is_forgotten() -> None:
+def test_a_service_without_workers_and_requests_is_forgotten() -> None:
     peers = Peers(request_seconds=10.0)
     peers.call(b"c", b"echo", b"x")
     peers.pass_time(11.0)
@@ -186,7 +186,7 @@ def test_a_service_that_nobody_serves_or_asks_for_is_forgotten() -> None:
     assert peers.broker.timer() is None
 
 
-def test_no_more_requests_wait_than_may() -> None:
+def test_waiting_requests_stay_within_the_limit() -> None:
     peers = Peers(requests_max=2)
     for n in range(5):
         peers.call(b"c", b"echo", b"%d" % n)
@@ -194,7 +194,7 @@ def test_no_more_requests_wait_than_may() -> None:
     assert len(peers.broker.services[b"echo"].requests) == 2
 
 
-def test_no_more_bytes_wait_than_may() -> None:
+def test_waiting_bytes_stay_within_the_limit() -> None:
     peers = Peers(waiting_bytes_max=10_000)
     for _ in range(5):
         peers.call(b"c", b"echo", b"x" * 4_000)
@@ -208,7 +208,7 @@ def test_a_request_too_large_to_wait_leaves_no_service_behind() -> None:
     assert peers.broker.services == {}
 
 
-def test_there_are_no_more_services_and_workers_than_may_be() -> None:
+def test_services_and_workers_stay_within_the_limit() -> None:
     peers = Peers(services_max=2, workers_max=2)
     peers.worker(b"1", READY, b"one")
     peers.call(b"c", b"two", b"x")
@@ -220,7 +220,7 @@ def test_there_are_no_more_services_and_workers_than_may_be() -> None:
     assert peers.broker.counters["workers_refused"] == 1
 
 
-def test_an_idle_worker_that_is_silent_is_a_worker_no_more() -> None:
+def test_an_idle_silent_worker_is_dropped() -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo")
     peers.pass_time(8.5)
@@ -229,7 +229,7 @@ def test_an_idle_worker_that_is_silent_is_a_worker_no_more() -> None:
     assert peers.call(b"c", b"echo", b"x") == []
 
 
-def test_the_request_of_a_worker_that_dies_goes_to_nobody_else() -> None:
+def test_the_request_of_a_dying_worker_goes_to_no_other_worker() -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo")
     peers.call(b"c", b"echo", b"x")
@@ -244,7 +244,7 @@ def test_the_request_of_a_worker_that_dies_goes_to_nobody_else() -> None:
     assert peers.worker(b"w", FINAL, b"c", b"", b"late") == [peers.bye(b"w")]
 
 
-def test_a_broker_that_was_stopped_for_long_hears_its_workers_before_it_judges_them() -> None:
+def test_a_broker_paused_for_long_hears_its_workers_before_it_drops_them() -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo")
     peers.now += 60.0
@@ -257,7 +257,7 @@ def test_a_broker_that_was_stopped_for_long_hears_its_workers_before_it_judges_t
     assert peers.broker.workers == {}
 
 
-def test_a_silent_worker_gets_a_heartbeat_an_interval_and_a_busy_one_none_beside_its_requests() -> None:
+def test_a_silent_worker_gets_a_heartbeat_each_interval_and_a_busy_one_none() -> None:
     peers = Peers()
     peers.worker(b"idle", READY, b"idle")
     peers.worker(b"busy", READY, b"busy")
@@ -272,7 +272,7 @@ def test_a_silent_worker_gets_a_heartbeat_an_interval_and_a_busy_one_none_beside
     assert 25 / 2.5 - 1 <= len(beats) <= 25 / (2.5 - 2 * 2.5 / 8)
 
 
-def test_a_thousand_workers_cost_no_more_than_eight_looks_an_interval() -> None:
+def test_a_thousand_workers_cost_eight_looks_an_interval_at_most() -> None:
     peers = Peers()
     for n in range(1_000):
         peers.now += 0.0025
@@ -309,7 +309,7 @@ def test_a_request_that_no_socket_takes_waits_before_the_others() -> None:
     assert peers.worker(b"w", READY, b"echo") == [peers.given(b"w", b"c", b"first")]
 
 
-def test_a_heartbeat_that_the_socket_did_not_take_ends_the_worker_and_a_reply_ends_nobody() -> None:
+def test_an_undelivered_heartbeat_ends_the_worker_and_an_undelivered_reply_does_not() -> None:
     peers = Peers()
     peers.worker(b"w", READY, b"echo")
     peers.pass_time(2.5)
@@ -322,7 +322,7 @@ def test_a_heartbeat_that_the_socket_did_not_take_ends_the_worker_and_a_reply_en
     assert peers.broker.counters["replies_undelivered"] == 1
 
 
-def test_who_was_told_to_disconnect_is_told_again_after_a_while() -> None:
+def test_a_worker_that_was_disconnected_is_disconnected_again_after_a_while() -> None:
     peers = Peers()
     assert peers.worker(b"w", HEARTBEAT) == [peers.bye(b"w")]
     assert peers.worker(b"w", HEARTBEAT) == []
@@ -333,7 +333,7 @@ def test_who_was_told_to_disconnect_is_told_again_after_a_while() -> None:
     assert peers.worker(b"w", HEARTBEAT) == [peers.bye(b"w")]
 
 
-def test_a_broker_that_ends_tells_its_workers() -> None:
+def test_an_ending_broker_informs_its_workers() -> None:
     peers = Peers()
     peers.worker(b"1", READY, b"echo")
     peers.worker(b"2", READY, b"echo", version=2)
@@ -341,7 +341,7 @@ def test_a_broker_that_ends_tells_its_workers() -> None:
     assert peers.told() == [peers.bye(b"1"), peers.bye(b"2", 2)]
 
 
-def test_what_right_a_message_needs() -> None:
+def test_the_required_right_of_a_message_is_known() -> None:
     asked = Peers().broker.asked
     assert asked("broker", [b"", b"MDPC01", b"echo", b"x"]) == Asked("call", "echo")
     assert asked("broker", [b"MDPC02", b"\x01", b"echo", b"x"]) == Asked("call", "echo")

@@ -1,4 +1,4 @@
-"""Whatever arrives, a broker keeps to its limits and to its rules; nothing raises."""
+"""A broker keeps its limits and its rules for any messages; nothing raises."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def check(peers: Peers) -> None:
 
 @given(st.lists(STEP, max_size=60))
 @settings(max_examples=300)
-def test_any_messages_in_any_order(steps: list[tuple[str, object, object]]) -> None:
+def test_any_messages_in_any_order_do_no_harm(steps: list[tuple[str, object, object]]) -> None:
     peers = Peers(requests_max=5, services_max=4, workers_max=3, request_seconds=15.0)
     asked: dict[bytes, int] = {}
     answered: dict[bytes, int] = {}

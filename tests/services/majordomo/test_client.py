@@ -1,4 +1,4 @@
-"""The Majordomo client: what it sends, what it takes for a reply, and what it does where none comes."""
+"""The Majordomo client: its requests, valid replies, and its acts without a reply."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def calling(version: int) -> tuple[LockstepCaller, str]:
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_request_and_its_reply(version: int) -> None:
+def test_a_request_gets_its_reply(version: int) -> None:
     caller, port = calling(version)
     caller.receive(port, b"", [*WIRE[version][1], b"c", b"d"], 1.0)
     assert caller.take_events() == [Answered(1, (b"c", b"d"))]
@@ -50,14 +50,14 @@ def test_the_reply_to_an_earlier_try_is_given_to_no_later_one(version: int) -> N
     assert caller.take_events() == [Answered(1, (b"in time",))]
 
 
-def test_it_gives_up_after_its_tries() -> None:
+def test_a_caller_gives_up_after_its_tries() -> None:
     caller, _ = calling(1)
     while (due := caller.timer()) is not None:
         caller.tick(due)
     assert caller.take_events() == [GivenUp(1, 3, 7.5, (ADDRESS,))]
 
 
-def test_parts_come_as_they_are_and_a_call_with_some_is_not_sent_again() -> None:
+def test_parts_come_at_once_and_a_call_with_parts_is_not_sent_again() -> None:
     caller, port = calling(2)
     caller.receive(port, b"", [b"MDPC02", b"\x02", b"echo", b"1"], 2.0)
     assert caller.take_events() == [PartlyAnswered(1, (b"1",))]
@@ -68,7 +68,7 @@ def test_parts_come_as_they_are_and_a_call_with_some_is_not_sent_again() -> None
     assert caller.take_events() == [PartlyAnswered(1, (b"2",)), Answered(1, (b"3",))]
 
 
-def test_a_call_of_which_only_parts_came_is_given_up() -> None:
+def test_a_call_with_parts_only_is_given_up() -> None:
     caller, port = calling(2)
     caller.receive(port, b"", [b"MDPC02", b"\x02", b"echo", b"1"], 2.0)
     caller.take_events()
@@ -90,7 +90,7 @@ def test_a_call_of_which_only_parts_came_is_given_up() -> None:
         (2, [b"", b"MDPC01", b"echo", b"x"]),
     ],
 )
-def test_what_is_no_reply_is_counted_and_dropped(version: int, frames: list[bytes]) -> None:
+def test_an_invalid_reply_is_counted_and_dropped(version: int, frames: list[bytes]) -> None:
     caller, port = calling(version)
     caller.receive(port, b"", frames, 1.0)
     assert caller.take_events() == []

@@ -31,7 +31,7 @@ class MajordomoCaller(Caller):
 
 
 @pytest.mark.parametrize("seed", [1, *[pytest.param(seed, marks=pytest.mark.nightly) for seed in (2, 3)]])
-def test_strikes_under_traffic_of_both_versions(seed: int, tmp_path: Path) -> None:
+def test_random_faults_under_traffic_of_both_versions_lose_no_call(seed: int, tmp_path: Path) -> None:
     chance, at = random.Random(seed), address()
     with Town(tmp_path) as town:
         broker = town.service("broker", "broker", "--bind", at, "--expiry", "2")

@@ -1,4 +1,4 @@
-"""What a broker tells of itself (RFC 8)."""
+"""The management answers of a broker (RFC 8)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def asked(peers: Peers, name: bytes, body: bytes, version: int = 1) -> tuple[byt
 
 
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_service_is_there_while_it_has_a_worker(version: int) -> None:
+def test_a_service_exists_while_it_has_a_worker(version: int) -> None:
     peers = Peers()
     peers.call(b"c", b"echo", b"x")
     assert asked(peers, b"mmi.service", b"echo", version) == (b"404",)
@@ -26,7 +26,7 @@ def test_a_service_is_there_while_it_has_a_worker(version: int) -> None:
     assert asked(peers, b"mmi.service", b"echo", version) == (b"200",)
 
 
-def test_how_many_workers_a_service_has() -> None:
+def test_the_number_of_workers_of_a_service_is_reported() -> None:
     peers = Peers()
     assert asked(peers, b"mmi.workers", b"echo") == (b"200", b"0")
     peers.worker(b"1", READY, b"echo")
@@ -34,14 +34,14 @@ def test_how_many_workers_a_service_has() -> None:
     assert asked(peers, b"mmi.workers", b"echo") == (b"200", b"2")
 
 
-def test_what_else_begins_so_is_not_implemented() -> None:
+def test_an_unknown_management_request_is_not_implemented() -> None:
     peers = Peers()
     assert asked(peers, b"mmi.", b"x") == (b"501",)
     assert asked(peers, b"mmi.other", b"x") == (b"501",)
     assert peers.broker.services == {}
 
 
-def test_a_report_names_services_workers_and_what_waits() -> None:
+def test_a_report_names_services_workers_and_waiting_requests() -> None:
     peers = Peers()
     peers.worker(b"1", READY, b"busy")
     for _ in range(3):
@@ -65,7 +65,7 @@ def test_a_report_of_many_services_is_bounded_and_says_so() -> None:
     assert report["services_in_all"] == SHOWN_MAX + 5
 
 
-def test_whoever_asks_is_told_how_many_of_its_own_requests_wait_or_are_with_a_worker() -> None:
+def test_a_client_learns_how_many_of_its_own_requests_are_pending() -> None:
     peers = Peers()
     pending = (b"mmi.pending", b"echo")
     assert asked(peers, *pending) == (b"200", b"0")

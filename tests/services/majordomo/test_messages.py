@@ -1,4 +1,4 @@
-"""Golden frames of every message of MDP 0.1 and 0.2, and what is wrong with those that are none."""
+"""Golden frames of every message of MDP 0.1 and 0.2, and the mistakes in invalid ones."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ W1, W2, C1, C2 = WORKER_DIALECTS[1], WORKER_DIALECTS[2], CLIENT_DIALECTS[1], CLI
         (W2.bye, [b"MDPW02", b"\x06"]),
     ],
 )
-def test_each_message_as_the_documents_have_it(frames: tuple[bytes, ...], golden: list[bytes]) -> None:
+def test_each_message_has_the_frames_of_the_documents(frames: tuple[bytes, ...], golden: list[bytes]) -> None:
     assert list(frames) == golden
 
 
@@ -71,7 +71,7 @@ def test_version_1_has_no_parts() -> None:
         ([b"x", b"MDPC01"], None),
     ],
 )
-def test_who_speaks_is_told_by_the_first_frames(
+def test_the_dialect_is_recognized_by_the_first_frames(
     frames: list[bytes], dialect: ClientDialect | WorkerDialect | None
 ) -> None:
     assert dialect_of(frames) is dialect
@@ -91,7 +91,7 @@ def test_who_speaks_is_told_by_the_first_frames(
         ([b"MDPC02", b"\x01", b"echo", b"x"], ""),
     ],
 )
-def test_what_is_wrong_with_a_request(frames: list[bytes], wrong: str) -> None:
+def test_the_mistake_in_a_request_is_named(frames: list[bytes], wrong: str) -> None:
     dialect = dialect_of(frames)
     assert isinstance(dialect, ClientDialect)
     assert wrong_with_request(dialect, frames) == wrong
@@ -110,7 +110,7 @@ def test_what_is_wrong_with_a_request(frames: list[bytes], wrong: str) -> None:
     ],
 )
 @pytest.mark.parametrize("dialect", [W1, W2])
-def test_what_is_wrong_with_a_reply(dialect: WorkerDialect, rest: list[bytes], wrong: str) -> None:
+def test_the_mistake_in_a_reply_is_named(dialect: WorkerDialect, rest: list[bytes], wrong: str) -> None:
     assert wrong_with_reply(dialect, [*dialect.lead, dialect.final, *rest]) == wrong
 
 

@@ -47,7 +47,7 @@ def rig(request: pytest.FixtureRequest) -> Rig:
     return made
 
 
-def test_a_request_is_handed_out_and_its_reply_goes_to_its_client(rig: Rig) -> None:
+def test_a_request_is_delivered_and_its_reply_goes_to_its_client(rig: Rig) -> None:
     assert rig.hears(REQUEST, b"client", b"", b"a", b"b") == []
     assert rig.asked() == [(1, (b"a", b"b"))]
     rig.core.reply(1, (b"c", b"d"), rig.now)
@@ -62,7 +62,7 @@ def test_an_empty_reply_has_one_empty_frame(rig: Rig) -> None:
     assert rig.core.take_sends() == [rig.send(FINAL, b"client", b"", b"")]
 
 
-def test_parts_go_out_at_once_where_the_version_knows_them_and_with_the_reply_where_not(rig: Rig) -> None:
+def test_parts_are_sent_at_once_if_the_version_knows_them_and_with_the_reply_otherwise(rig: Rig) -> None:
     rig.hears(REQUEST, b"client", b"", b"a")
     rig.core.reply_part(1, (b"1",), rig.now)
     rig.core.reply_part(1, (b"2",), rig.now)
@@ -74,7 +74,7 @@ def test_parts_go_out_at_once_where_the_version_knows_them_and_with_the_reply_wh
     assert rig.core.take_sends() == expected
 
 
-def test_heartbeats_go_out_where_nothing_else_does(rig: Rig) -> None:
+def test_heartbeats_are_sent_when_nothing_else_is(rig: Rig) -> None:
     assert rig.wait(2.4) == []
     rig.hears(REQUEST, b"client", b"", b"a")
     rig.core.reply(1, (b"b",), rig.now)
@@ -95,7 +95,7 @@ def test_a_heartbeat_that_would_be_due_soon_goes_out_when_one_comes(rig: Rig) ->
     assert rig.wait(2.4) == []
 
 
-def test_disconnect_has_it_register_anew_on_a_new_socket_at_most_once_an_interval(rig: Rig) -> None:
+def test_disconnect_makes_a_worker_register_on_a_new_socket_once_an_interval_at_most(rig: Rig) -> None:
     rig.now += 3.0
     assert rig.hears(DISCONNECT) == [HangUp("worker"), *rig.registered]
     assert rig.hears(DISCONNECT) == [HangUp("worker")]
@@ -103,20 +103,20 @@ def test_disconnect_has_it_register_anew_on_a_new_socket_at_most_once_an_interva
     assert rig.wait(0.2) == rig.registered
 
 
-def test_a_silent_broker_has_it_register_anew(rig: Rig) -> None:
+def test_a_silent_broker_makes_a_worker_register_anew(rig: Rig) -> None:
     acts = rig.wait(7.6)
     assert acts[-3:] == [HangUp("worker"), *rig.registered]
     assert rig.core.counters["broker_silent"] == 1
 
 
 @pytest.mark.parametrize("command", [HEARTBEAT, REQUEST])
-def test_whatever_the_broker_says_shows_that_it_lives(rig: Rig, command: str) -> None:
+def test_every_message_of_the_broker_is_a_sign_of_life(rig: Rig, command: str) -> None:
     for _ in range(5):
         rig.hears(command, *((b"client", b"", b"a") if command == REQUEST else ()))
         assert HangUp("worker") not in rig.wait(7.0)
 
 
-def test_a_broker_that_says_nothing_while_it_works_gets_the_reply(rig: Rig) -> None:
+def test_a_broker_that_is_silent_during_the_work_gets_the_reply(rig: Rig) -> None:
     rig.hears(REQUEST, b"client", b"", b"a")
     acts = rig.wait(60.0)
     assert set(acts) == {rig.send(HEARTBEAT)}
@@ -126,7 +126,7 @@ def test_a_broker_that_says_nothing_while_it_works_gets_the_reply(rig: Rig) -> N
     assert HangUp("worker") in rig.wait(0.2)
 
 
-def test_a_worker_that_stood_still_does_not_begin_what_it_finds_and_registers_anew(rig: Rig) -> None:
+def test_a_worker_that_stood_still_drops_waiting_requests_and_registers_anew(rig: Rig) -> None:
     rig.wait(2.6)
     rig.hears(HEARTBEAT)
     rig.now += 7.6
@@ -137,7 +137,7 @@ def test_a_worker_that_stood_still_does_not_begin_what_it_finds_and_registers_an
     assert len(rig.asked()) == 1
 
 
-def test_a_worker_that_stood_still_is_not_fooled_by_its_own_heartbeat_or_one_of_the_broker(rig: Rig) -> None:
+def test_heartbeats_do_not_hide_that_a_worker_stood_still(rig: Rig) -> None:
     rig.now += 2.4
     assert rig.hears(REQUEST, b"client", b"", b"a") == []
     rig.core.reply(1, (b"b",), rig.now)
@@ -162,7 +162,7 @@ def test_a_busy_worker_that_stood_still_sends_its_reply(rig: Rig) -> None:
     assert rig.send(FINAL, b"client", b"", b"b") in rig.core.take_sends()
 
 
-def test_a_worker_that_is_nearly_given_up_says_that_it_is_there_before_it_works(rig: Rig) -> None:
+def test_a_worker_close_to_its_end_of_liveness_sends_a_heartbeat_before_it_works(rig: Rig) -> None:
     rig.now += 7.4
     assert rig.hears(REQUEST, b"client", b"", b"a") == [rig.send(HEARTBEAT)]
     assert len(rig.asked()) == 1
@@ -174,7 +174,7 @@ def test_a_connection_that_ended_is_made_anew(rig: Rig) -> None:
     assert rig.core.take_sends() == [HangUp("worker"), *rig.registered]
 
 
-def test_a_busy_worker_registers_anew_when_it_is_done_and_drops_its_late_reply(rig: Rig) -> None:
+def test_a_busy_worker_registers_anew_after_its_work_and_drops_its_late_reply(rig: Rig) -> None:
     rig.hears(REQUEST, b"client", b"", b"a")
     rig.now += 3.0
     assert rig.hears(DISCONNECT) == [HangUp("worker")]
@@ -184,7 +184,7 @@ def test_a_busy_worker_registers_anew_when_it_is_done_and_drops_its_late_reply(r
     assert rig.core.counters["replies_late"] == 1
 
 
-def test_a_request_that_failed_gets_no_reply_and_the_worker_registers_anew_at_once(rig: Rig) -> None:
+def test_a_failed_request_gets_no_reply_and_the_worker_registers_anew_at_once(rig: Rig) -> None:
     rig.hears(REQUEST, b"client", b"", b"a")
     rig.core.fail(1, "it broke", rig.now)
     assert rig.core.take_sends() == [HangUp("worker"), *rig.registered]
@@ -192,7 +192,7 @@ def test_a_request_that_failed_gets_no_reply_and_the_worker_registers_anew_at_on
     assert rig.core.take_sends() == []
 
 
-def test_a_broker_that_sends_requests_without_end_is_not_followed(rig: Rig) -> None:
+def test_a_broker_with_endless_requests_is_not_followed(rig: Rig) -> None:
     for _ in range(REQUESTS_MAX + 5):
         rig.hears(REQUEST, b"client", b"", b"a")
     assert len(rig.asked()) == REQUESTS_MAX
@@ -212,7 +212,7 @@ def test_a_broker_that_sends_requests_without_end_is_not_followed(rig: Rig) -> N
         [b"", b"MDPW01", b"\x04", b"more"],
     ],
 )
-def test_what_is_no_message_is_counted_and_dropped(frames: list[bytes]) -> None:
+def test_an_invalid_message_is_counted_and_dropped(frames: list[bytes]) -> None:
     rig = Rig(1)
     rig.core.take_sends()
     rig.core.receive("worker", b"", frames, rig.now)
@@ -221,6 +221,6 @@ def test_what_is_no_message_is_counted_and_dropped(frames: list[bytes]) -> None:
     assert sum(rig.core.counters.values()) == 1
 
 
-def test_a_worker_that_ends_says_so(rig: Rig) -> None:
+def test_an_ending_worker_informs_the_broker(rig: Rig) -> None:
     rig.core.leave(rig.now)
     assert rig.core.take_sends() == [rig.send(DISCONNECT)]

@@ -38,14 +38,14 @@ def rig() -> Rig:
     return Rig()
 
 
-def test_a_request_goes_out_by_a_connection_that_lasts_and_the_next_one_by_the_same(rig: Rig) -> None:
+def test_a_request_uses_a_lasting_connection_and_the_next_one_reuses_it(rig: Rig) -> None:
     assert rig.run(1) == [Dial("run 1", AT, lasting=True), Send("run 1", b"", REQUEST)]
     assert rig.hears("run 1", b"echo", b"done") == [Outcome(1, (b"done",))]
     assert rig.run(2) == [Send("run 1", b"", REQUEST)]
     assert rig.run(3) == [Dial("run 2", AT, lasting=True), Send("run 2", b"", REQUEST)]
 
 
-def test_the_broker_is_asked_when_the_reply_is_late_and_again_while_it_has_the_request(rig: Rig) -> None:
+def test_the_broker_is_asked_about_a_late_reply_until_it_lacks_the_request(rig: Rig) -> None:
     rig.run(1)
     assert rig.wait(1.9) == []
     assert rig.wait(0.1) == [Send("run 1", b"", QUESTION)]
@@ -56,7 +56,7 @@ def test_the_broker_is_asked_when_the_reply_is_late_and_again_while_it_has_the_r
     assert rig.hears("run 1", b"echo", b"done") == [Outcome(1, (b"done",))]
 
 
-def test_a_connection_by_which_something_was_asked_carries_no_other_request(rig: Rig) -> None:
+def test_a_connection_with_an_open_question_carries_no_other_request(rig: Rig) -> None:
     rig.run(1)
     rig.wait(2.0)
     rig.hears("run 1", b"echo", b"done")
@@ -65,7 +65,7 @@ def test_a_connection_by_which_something_was_asked_carries_no_other_request(rig:
     assert rig.hears("run 1", b"mmi.pending", b"200", b"0") == []
 
 
-def test_a_request_that_is_lost_is_told_and_its_connection_closed(rig: Rig) -> None:
+def test_a_lost_request_is_reported_and_its_connection_closed(rig: Rig) -> None:
     rig.run(1)
     rig.wait(2.0)
     assert rig.hears("run 1", b"mmi.pending", b"200", b"0") == [Outcome(1, None)]
@@ -74,7 +74,7 @@ def test_a_request_that_is_lost_is_told_and_its_connection_closed(rig: Rig) -> N
     assert rig.core.timer() is None
 
 
-def test_a_broker_that_cannot_tell_leaves_the_connection_for_a_late_reply(rig: Rig) -> None:
+def test_a_broker_without_an_answer_keeps_the_connection_for_a_late_reply(rig: Rig) -> None:
     rig.run(1)
     rig.wait(2.0)
     assert rig.hears("run 1", b"mmi.pending", b"501") == [Outcome(1, None, kept=True)]
@@ -92,7 +92,7 @@ def test_no_answer_at_all_is_a_loss(rig: Rig) -> None:
     assert rig.core.take_outcomes() == [Outcome(1, None)]
 
 
-def test_a_broken_connection_is_asked_at_once_and_one_that_cannot_tell_waits_its_time(rig: Rig) -> None:
+def test_a_broken_connection_is_asked_at_once_and_one_without_an_answer_waits_its_time(rig: Rig) -> None:
     rig.run(1, 10.0)
     rig.now += 1.0
     rig.core.ended("run 1", rig.now)
@@ -103,7 +103,7 @@ def test_a_broken_connection_is_asked_at_once_and_one_that_cannot_tell_waits_its
     assert rig.hears("run 1", b"mmi.pending", b"501") == [Outcome(1, None, kept=True)]
 
 
-def test_who_is_not_let_in_has_nothing_run(rig: Rig) -> None:
+def test_a_refused_client_runs_nothing(rig: Rig) -> None:
     rig.run(1)
     rig.core.refused("run 1", "", rig.now)
     assert rig.core.take_outcomes() == []
@@ -112,7 +112,7 @@ def test_who_is_not_let_in_has_nothing_run(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_what_is_cancelled_is_told_no_more(rig: Rig, late: bool) -> None:
+def test_a_cancelled_request_is_not_reported(rig: Rig, late: bool) -> None:
     rig.run(1)
     if late:
         rig.wait(2.0)
@@ -124,7 +124,7 @@ def test_what_is_cancelled_is_told_no_more(rig: Rig, late: bool) -> None:
     assert rig.core.counters["unasked"] == 1
 
 
-def test_no_more_connections_than_may_be_are_kept(rig: Rig) -> None:
+def test_kept_connections_stay_within_the_limit(rig: Rig) -> None:
     for token in range(KEPT_MAX + 1):
         rig.run(token)
         rig.wait(2.0)
@@ -135,7 +135,7 @@ def test_no_more_connections_than_may_be_are_kept(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("frames", [[b""], [b"x"], [b"", b"MDPC01", b"echo"], [b"", b"MDPC01", b"other", b"x"]])
-def test_what_is_no_answer_is_counted(rig: Rig, frames: list[bytes]) -> None:
+def test_an_invalid_answer_is_counted(rig: Rig, frames: list[bytes]) -> None:
     rig.run(1)
     rig.core.receive("run 1", b"", frames, rig.now)
     assert (rig.core.counters["undecodable"], rig.core.take_outcomes()) == (1, [])

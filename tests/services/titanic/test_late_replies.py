@@ -52,7 +52,7 @@ def test_a_late_reply_is_taken_and_the_request_sent_once_while_the_broker_has_it
     assert late.rig.core.counters["runs_without_reply"] == 0
 
 
-def test_a_request_that_the_broker_has_no_more_is_sent_again_at_once() -> None:
+def test_a_request_that_the_broker_lost_is_sent_again_at_once() -> None:
     late = Late(b"200", b"0")
     late.wait(4)
     assert [round(at - late.times[0]) for at in late.times] == [0, 3]
@@ -61,7 +61,7 @@ def test_a_request_that_the_broker_has_no_more_is_sent_again_at_once() -> None:
 
 
 @pytest.mark.parametrize("said", [(b"501",), (b"404",), (b"200",), (b"200", b"yes"), (b"",)])
-def test_of_a_broker_that_cannot_tell_the_first_reply_is_taken_by_whichever_connection(said: tuple[bytes, ...]) -> None:
+def test_the_first_reply_on_any_connection_counts_if_the_broker_cannot_answer(said: tuple[bytes, ...]) -> None:
     late = Late(*said)
     late.wait(4)
     assert len(late.runs) == 2
@@ -75,14 +75,14 @@ def test_of_a_broker_that_cannot_tell_the_first_reply_is_taken_by_whichever_conn
     assert len(late.runs) == 2
 
 
-def test_a_broker_that_cannot_tell_is_given_twice_as_long_each_time() -> None:
+def test_a_broker_that_cannot_answer_gets_twice_as_long_each_time() -> None:
     late = Late(b"501")
     late.wait(70)
     gaps = [after - before for before, after in zip(late.times, late.times[1:], strict=False)]
     assert [round(gap) for gap in gaps] == [3, 6, 12, 24]  # 2, 4, 8 and 16 s, and 1, 2, 4 and 8 s of pause
 
 
-def test_a_request_about_which_nothing_is_answered_is_sent_again() -> None:
+def test_a_request_without_any_answer_about_it_is_sent_again() -> None:
     late = Late()
     late.wait(12)
     assert len(late.runs) == 2
@@ -110,7 +110,7 @@ def test_a_reply_that_comes_while_the_request_waits_to_be_sent_again_ends_the_wa
     assert (len(late.runs), late.kept()) == (1, (b"200", b"late"))
 
 
-def test_a_request_that_is_closed_is_not_waited_for_by_any_connection() -> None:
+def test_a_closed_request_is_not_waited_for_by_any_connection() -> None:
     late = Late(b"501")
     late.wait(4)
     assert late.rig.ask("close", late.name) == (b"200",)

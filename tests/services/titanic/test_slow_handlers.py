@@ -96,7 +96,7 @@ def test_the_late_reply_of_a_slow_handler_is_kept(kind: str, tmp_path: Path) -> 
             assert core.counters["replies_late"] == 1
 
 
-def test_a_request_whose_worker_died_is_run_by_another_one(tmp_path: Path) -> None:
+def test_a_request_whose_worker_died_is_run_by_another_worker(tmp_path: Path) -> None:
     slow = Slow()
     with Running() as running, brokers(running, "ours") as broker:
         core = titanic(running, broker, tmp_path)
@@ -113,7 +113,7 @@ def test_a_request_whose_worker_died_is_run_by_another_one(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
-def test_a_worker_that_was_stopped_with_a_request_in_its_socket_does_not_begin_it(tmp_path: Path) -> None:
+def test_a_worker_stopped_with_a_request_in_its_socket_does_not_begin_it(tmp_path: Path) -> None:
     effects = tmp_path / "effects"
     effects.touch()
     limits = BrokerLimits(heartbeat_seconds=0.2, liveness=15)
@@ -140,7 +140,7 @@ def test_a_worker_that_was_stopped_with_a_request_in_its_socket_does_not_begin_i
         assert effects.read_text() == ""
 
 
-def test_a_reply_finds_titanic_after_its_connection_broke_and_nothing_is_run_twice(tmp_path: Path) -> None:
+def test_a_reply_reaches_titanic_over_a_new_connection_without_a_second_run(tmp_path: Path) -> None:
     slow = Slow()
     with Running() as running, brokers(running, "ours") as broker, Relay(broker) as relay:
         core = titanic(running, relay.endpoint, tmp_path, reply_seconds=60.0)

@@ -1,4 +1,4 @@
-"""Titanic's store: what is written is there after a start, a full one recovers, damage is told."""
+"""Titanic's store: written requests are there after a start, a full store recovers, damage is reported."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def entry(number: int = 1, key: bytes = b"") -> Entry:
     return Entry(b"%032x" % number, b"echo", key, b"digest" if key else b"", State.PENDING, 12.5)
 
 
-def test_all_that_was_written_is_there_after_a_start(tmp_path: Path) -> None:
+def test_all_written_requests_are_there_after_a_start(tmp_path: Path) -> None:
     store = Store(tmp_path)
     waits, answered, closed, keyed, old = (entry(n, b"key" if n == 4 else b"") for n in range(1, 6))
     store.write([Accepted(one, (b"body", b"")) for one in (waits, answered, closed, keyed, old)], 12.5)
@@ -41,7 +41,7 @@ def test_all_that_was_written_is_there_after_a_start(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_reply_does_not_replace_what_was_replied_or_closed(tmp_path: Path) -> None:
+def test_a_reply_does_not_replace_an_earlier_reply_or_a_close(tmp_path: Path) -> None:
     store = Store(tmp_path)
     one = entry(key=b"key")
     store.write([Accepted(one, (b"body",)), Replied(one, (b"first",)), Replied(one, (b"second",))], 0.0)
@@ -81,7 +81,7 @@ def test_a_store_that_is_full_refuses_requests_takes_replies_and_recovers(tmp_pa
     store.close()
 
 
-def test_what_is_no_store_of_titanic_or_a_newer_one_is_told(tmp_path: Path) -> None:
+def test_a_foreign_or_newer_store_is_refused(tmp_path: Path) -> None:
     (tmp_path / "one").mkdir()
     (tmp_path / "one" / FILE).write_bytes(b"something else" * 100)
     with pytest.raises(StoreDamaged):
@@ -94,7 +94,7 @@ def test_what_is_no_store_of_titanic_or_a_newer_one_is_told(tmp_path: Path) -> N
         Store(tmp_path / "two")
 
 
-def test_a_body_that_was_changed_is_not_handed_out(tmp_path: Path) -> None:
+def test_a_changed_body_is_not_returned(tmp_path: Path) -> None:
     store = Store(tmp_path)
     one = entry()
     store.write([Accepted(one, (b"body",))], 0.0)
@@ -104,12 +104,12 @@ def test_a_body_that_was_changed_is_not_handed_out(tmp_path: Path) -> None:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10))
-def test_a_body_comes_back_as_it_was(frames: list[bytes]) -> None:
+def test_a_packed_body_is_unpacked_unchanged(frames: list[bytes]) -> None:
     assert unpack(pack(tuple(frames))) == tuple(frames)
 
 
 @given(st.binary(max_size=60))
-def test_bytes_that_are_no_body_are_none(packed: bytes) -> None:
+def test_invalid_bytes_give_no_body(packed: bytes) -> None:
     assert unpack(packed) is None
 
 
@@ -125,7 +125,7 @@ for n in range(100_000):
 """
 
 
-def test_what_was_written_survives_sigkill(tmp_path: Path) -> None:
+def test_written_requests_survive_sigkill(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE, cwd=ROOT) as writer:
         assert writer.stdout is not None
         said = [int(writer.stdout.readline()) for _ in range(50)]
@@ -159,7 +159,7 @@ class FullStore:
         return had
 
 
-def test_one_change_that_does_not_fit_keeps_no_other_from_the_disk_and_the_reserve_is_for_replies() -> None:
+def test_a_change_that_does_not_fit_blocks_no_other_and_the_reserve_is_for_replies() -> None:
     core = Titanic("tcp://broker", lambda: b"a" * 32, [entry(1), entry(2)])
     core.start(0.0)
     store = FullStore(sizes_max=0)

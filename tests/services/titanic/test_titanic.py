@@ -1,4 +1,4 @@
-"""Titanic: what is on the disk before what is answered, what is run, kept, closed and forgotten."""
+"""Titanic: the order of disk and answers, and the run, kept, closed and forgotten requests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def ran(rig: Rig, *reply: bytes) -> None:
     rig.answer(run, *reply)
 
 
-def test_a_request_is_accepted_when_it_is_on_the_disk_and_not_before() -> None:
+def test_a_request_is_accepted_only_when_it_is_on_the_disk() -> None:
     rig = Rig()
     rig.give("request", b"echo", b"hello")
     assert not any(act.frames[2:3] == (b"\x03",) for act in rig.core.take_sends())
@@ -59,7 +59,7 @@ def test_a_service_without_workers_is_asked_for_once_a_second_and_sent_nothing()
         asked = rig.calls(rig.wait(1.0))
 
 
-def test_a_broker_that_knows_no_numbers_is_asked_whether_there_is_a_worker() -> None:
+def test_a_broker_without_numbers_is_asked_whether_there_is_a_worker() -> None:
     rig = Rig()
     accepted(rig)
     (asked,) = rig.calls()
@@ -69,7 +69,7 @@ def test_a_broker_that_knows_no_numbers_is_asked_whether_there_is_a_worker() -> 
     assert run.frames[2:] == (b"echo", b"hello")
 
 
-def test_no_more_requests_are_under_way_than_there_are_workers() -> None:
+def test_running_requests_do_not_exceed_the_workers() -> None:
     rig = Rig()
     accepted(rig)
     (asked,) = rig.calls()
@@ -128,12 +128,12 @@ def test_a_key_of_another_request_is_refused() -> None:
     assert rig.ask("request", KEY, b"other", b"hello")[0][:3] == b"400"
 
 
-def test_without_keys_two_requests_are_two() -> None:
+def test_two_equal_requests_without_keys_are_two() -> None:
     rig = Rig()
     assert accepted(rig) != accepted(rig)
 
 
-def test_who_asks_whether_keys_are_understood_is_told() -> None:
+def test_the_query_for_support_of_keys_is_answered() -> None:
     assert Rig().ask("reply", NO_ID) == (b"200", KEY_LEAD)
 
 
@@ -151,20 +151,20 @@ def test_who_asks_whether_keys_are_understood_is_told() -> None:
         (KEY, b"echo"),
     ],
 )
-def test_what_is_no_request_is_refused_and_not_kept(body: tuple[bytes, ...]) -> None:
+def test_an_invalid_request_is_refused_and_not_kept(body: tuple[bytes, ...]) -> None:
     rig = Rig()
     assert rig.ask("request", *body)[0][:3] == b"400"
     assert rig.core.requests.by_id == {}
 
 
 @pytest.mark.parametrize("body", [(b"x",), (b"",), (b"g" * 32,), (b"a" * 32, b"more"), (b"a" * 32,)])
-def test_what_is_no_id_that_is_known(body: tuple[bytes, ...]) -> None:
+def test_an_unknown_id_is_refused(body: tuple[bytes, ...]) -> None:
     rig = Rig()
     assert rig.ask("reply", *body) == (b"400",)
     assert rig.ask("close", *body) == (b"200",)
 
 
-def test_a_full_disk_is_told_and_over_when_there_is_room() -> None:
+def test_a_full_disk_is_reported_until_there_is_room() -> None:
     rig = Rig()
     name = accepted(rig, KEY, b"echo", b"hello")
     asked = list(rig.sent)
@@ -181,7 +181,7 @@ def test_a_full_disk_is_told_and_over_when_there_is_room() -> None:
     assert accepted(rig, b"echo", b"x")
 
 
-def test_there_are_no_more_requests_than_may_be() -> None:
+def test_requests_stay_within_the_limit() -> None:
     rig = Rig(requests_max=2)
     accepted(rig)
     name = accepted(rig)
@@ -190,7 +190,7 @@ def test_there_are_no_more_requests_than_may_be() -> None:
     accepted(rig)
 
 
-def test_what_is_kept_for_long_enough_is_forgotten_key_and_all() -> None:
+def test_a_request_kept_for_long_enough_is_forgotten_with_its_key() -> None:
     rig = Rig(keep_seconds=1_000.0)
     name = accepted(rig, KEY, b"echo", b"hello")
     rig.wait(990.0)
@@ -200,7 +200,7 @@ def test_what_is_kept_for_long_enough_is_forgotten_key_and_all() -> None:
     assert accepted(rig, KEY, b"echo", b"hello") != name
 
 
-def test_age_is_that_of_titanic_and_goes_on_after_a_start_whatever_the_clock_says() -> None:
+def test_the_age_continues_after_a_start_with_any_clock() -> None:
     entry = Entry(b"a" * 32, b"echo", b"", b"", State.REPLIED, age=5_000.0)
     rig = Rig([entry], age=5_900.0, keep_seconds=1_000.0)
     rig.bodies[entry.id] = (b"did it",)
@@ -212,7 +212,7 @@ def test_age_is_that_of_titanic_and_goes_on_after_a_start_whatever_the_clock_say
     assert rig.ask("reply", entry.id) == (b"400",)
 
 
-def test_the_age_is_stored_each_minute_while_something_is_kept() -> None:
+def test_the_age_is_stored_each_minute_while_requests_are_kept() -> None:
     rig = Rig()
     rig.wait(130.0)
     assert rig.transactions == []
@@ -221,7 +221,7 @@ def test_the_age_is_stored_each_minute_while_something_is_kept() -> None:
     assert rig.transactions.count(["Aged"]) == 2
 
 
-def test_what_was_not_answered_is_run_at_the_next_start_and_what_was_is_not() -> None:
+def test_only_unanswered_requests_are_run_at_the_next_start() -> None:
     entries = [
         Entry(b"a" * 32, b"echo", b"", b"", State.PENDING, 0.0),
         Entry(b"b" * 32, b"other", b"", b"", State.REPLIED, 0.0),
@@ -231,7 +231,7 @@ def test_what_was_not_answered_is_run_at_the_next_start_and_what_was_is_not() ->
     assert [act.frames[2:] for act in rig.calls()] == [(b"mmi.workers", b"echo")]
 
 
-def test_a_request_that_is_closed_while_it_waits_is_not_run() -> None:
+def test_a_request_closed_while_it_waits_is_not_run() -> None:
     rig = Rig()
     name = accepted(rig)
     (asked,) = rig.calls()

@@ -160,7 +160,7 @@ class LosesWrites(Store):
 
 
 @pytest.mark.parametrize("broken", [ForgetsKeys, ForgetsReplies, LosesWrites])
-def test_a_store_that_is_broken_is_found_out(broken: type[Store]) -> None:
+def test_a_broken_store_is_detected(broken: type[Store]) -> None:
     found = 0
     for seed in range(12):
         scene = Scene(seed)
@@ -173,7 +173,7 @@ def test_a_store_that_is_broken_is_found_out(broken: type[Store]) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_each_accepted_request_has_one_stored_reply_whatever_dies(seed: int) -> None:
+def test_each_accepted_request_has_one_stored_reply_after_any_deaths(seed: int) -> None:
     run(Scene(seed))
 
 

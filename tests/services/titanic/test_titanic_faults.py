@@ -54,7 +54,7 @@ def is_silent(client: ServiceClient, service: str) -> bool:
 
 
 @pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.nightly)])
-def test_each_accepted_request_has_one_stored_reply_whatever_dies(seed: int, tmp_path: Path) -> None:
+def test_each_accepted_request_has_one_stored_reply_after_any_deaths(seed: int, tmp_path: Path) -> None:
     chance, at, data = random.Random(seed), address(), tmp_path / "data"
     with Town(tmp_path) as town:
         broker = town.service("broker", "broker", "--bind", at)

@@ -1,7 +1,7 @@
-"""What users do: they put, subscribe, process, leave and come back, and write down what happened.
+"""The acts of users: they put, subscribe, process, leave and come back, and record the results.
 
-What a subscriber has processed is what stands in its own table, which its handler writes; what it got by `get` is what
-`get` returned.
+The processed messages of a subscriber are the rows of its own table, which its handler writes. The messages taken by
+`get` are the values that `get` returned.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Application:
             self.taking.lost_power()
 
     def finish(self) -> None:
-        """No new messages: finish what was begun, take what is there."""
+        """Put no new messages: finish the started puts and take the remaining messages."""
         self.program.finishing = True
         self.publisher.finish()
         self.subscriber.finish()
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The open work, "" if there is none."""
         return self.publisher.settled() or self.subscriber.settled()

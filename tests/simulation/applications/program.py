@@ -1,6 +1,6 @@
-"""What the threads of one application share: its client, its habits, the life of its directory, the errors it may meet.
+"""The common part of an application's threads: its client, habits, directory and the errors that it may meet.
 
-They know the client's documented calls and errors and nothing else.
+The threads know the documented calls and errors of the client and nothing else.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
 from tests.simulation.world import World
 
 GIVING_UP = {"abandon", "put back"}
-"""After these a client may see again what it had of a log that is gone: its second net is needed."""
+"""After these faults a client may receive messages of a lost log again: its own counters must drop the duplicates."""
 
 
 ITERATES: Final[dict[str, Any]] = {
@@ -29,18 +29,20 @@ ITERATES: Final[dict[str, Any]] = {
     "bare": False,
     "beside": ["iterate", "subscribe"],
 }
-"""Habits of clients that iterate, and subscribe again meanwhile without having been told that they must."""
+"""Habits of clients that iterate and subscribe again meanwhile without a demand of the service."""
 
 
 @dataclass
 class Habits:
-    """What an application does and what not.
+    """The acts that an application does and the ones that it does not.
 
     Attributes:
-        by_get: it takes by calls that return messages, and else by handlers; relays: handlers put what they handle.
-        beside: the ways in which other threads take beside that of each topic.
+        by_get: it takes by calls that return messages, and otherwise by handlers; relays: handlers put their messages
+            again.
+        beside: the ways in which other threads take beside the thread of each topic.
         publishers: the threads that publish.
-        bare: it reads without the client's second net, so it must not leave: who comes back may need that.
+        bare: it reads without the client's counters of taken messages. So it must not leave: a returning subscriber may
+            need them.
     """
 
     publishes: bool
@@ -75,13 +77,13 @@ class Program:
     """The program of one client.
 
     Args:
-        topics: those that there are by now.
+        topics: the present topics.
 
     Attributes:
-        life: how often its directory became another one; replicas: how many others were opened beside it.
-        copied: as of when the copy is that its directory was put back to.
-        count: of the messages that it has put; it numbers them.
-        finishing: whether it finishes what was begun, and begins nothing more.
+        life: number of replacements of its directory; replicas: number of other directories opened beside it.
+        copied: the time of the copy to which its directory was restored.
+        count: number of messages that it has put; it numbers them.
+        finishing: whether it finishes its work and begins no more.
     """
 
     def __init__(self, world: World, node: ClientNode, history: History, topics: Callable[[], list[str]]) -> None:
@@ -105,7 +107,7 @@ class Program:
         return self.count
 
     def reading(self, topic: str) -> Reading:
-        """What is written down of its reading of a topic."""
+        """The recorded reading of a topic."""
         return self.history.reading(self.name, topic, by_get=self.habits.by_get)
 
     def readings(self) -> list[Reading]:
@@ -115,7 +117,7 @@ class Program:
     # Its directory
 
     def directory_replaced(self, since: float | None) -> None:
-        """The directory is empty (`since` is None) or as it was at some time: what came after is unknown to it."""
+        """The directory is empty (`since` is None) or as at an earlier time: later changes are unknown to it."""
         self.life += 1
         self.copied = since or 0.0
         for put in self.history.puts.values():
@@ -126,18 +128,18 @@ class Program:
                 put.state = EXCUSED
         for reading in self.readings():
             if since is None:
-                # A new directory whose clock is behind, or a holder that was given up, may lose what is promised.
+                # A new directory with a slow clock, or an abandoned holder, may lose promised messages.
                 strict = not ({"clock"} | GIVING_UP) & self.world.fate.faults.keys()
                 reading.lose_directory(strict=strict)
             else:
-                reading.begin_line(self.world.now)  # What the copy has handled stands in it, and counts once.
+                reading.begin_line(self.world.now)  # The rows that the copy has handled are in it, and count once.
                 reading.unsure = False
             reading.confirmed = None
             reading.wanted = False
             reading.begin_part(emptied=True)
 
     def twinned(self) -> None:
-        """A copy of the directory is opened elsewhere: what either gets the other does not."""
+        """A copy of the directory is opened elsewhere: a message goes to one of the two only."""
         self.life += 1
         self.copied = self.world.now
         for reading in self.readings():
@@ -155,7 +157,7 @@ class Program:
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
         elif isinstance(error, DataLoss) and self.history.tell(self.name, error.topic, error.first, self.node.life):
-            # Its subscription has been made anew: what is put from now on reaches it.
+            # Its subscription has been made anew: messages put from now on reach it.
             reading = self.reading(error.topic)
             reading.confirmed = self.world.now if reading.confirmed is not None else None
         elif isinstance(error, DataLoss | Refused) or (
@@ -180,7 +182,8 @@ class Program:
     def _renew(self) -> None:
         self.directory_replaced(self.copied)
         try:
-            # What is unfinished in an older copy may have been finished since: kept, it would be put once more.
+            # The unfinished puts of an older copy may have been finished since. If they were kept, they would be put
+            # once more.
             self.node.calls.renew(keep=False)
             self.node.compare()
         except StorageError as error:

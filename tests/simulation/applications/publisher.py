@@ -19,7 +19,7 @@ FAREWELL_SECONDS = 1.5
 
 
 class Publisher:
-    """What one program publishes."""
+    """The puts of one program."""
 
     def __init__(self, program: Program) -> None:
         self.program, self.world, self.history = program, program.world, program.history
@@ -41,16 +41,16 @@ class Publisher:
                 put.state = EXCUSED
 
     def finish(self) -> None:
-        """No new messages but one more to each topic when all is well: who is subscribed then gets at least that."""
+        """Put one more message to each topic when all is well: each subscriber then gets at least that message."""
         self._farewells = self.program.topics() if self.name == "c1" else []
         self._farewell_at = self.world.now + FAREWELL_SECONDS
         self.flushed = False
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The open work, "" if there is none."""
         return "" if self.flushed else f"{self.name} has not flushed"
 
-    # What a thread does next
+    # The next act of a thread
 
     def _publish(self, thread: str) -> None:
         again = partial(self._publish, thread)
@@ -62,7 +62,7 @@ class Publisher:
             self.program.next(again)
             return
         random, bursts = self.world.random, self.world.fate.bursts
-        # Half of it goes to the newest topic, of which not everybody may have heard yet.
+        # Half of the puts go to the newest topic, which some processes may not know yet.
         topic = random.choice(topics) if random.random() < 0.5 else topics[-1]
         chance = random.random()
         if bursts and random.random() < bursts:
@@ -94,7 +94,7 @@ class Publisher:
         self.flushed = not self._farewells
         self.node.later(0.5, partial(self._publish, "main"))
 
-    # Puts, and what becomes of each
+    # Puts and their results
 
     def _new(self, topic: str, thread: str, group: str = "") -> Put:
         index = self.program.number()

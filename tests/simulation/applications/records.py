@@ -1,4 +1,4 @@
-"""What stands in an application's own tables, which its handlers and transactions write, and among its dead letters."""
+"""The content of an application's own tables, which its handlers and transactions write, and of its dead letters."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Records:
             self._letters.setdefault(topic, set()).add(text)
 
     def settle_letters(self) -> None:
-        """Dead letters were delivered: they go to the end of what was seen, as parts of their own."""
+        """Count dead letters as delivered: they follow the seen messages, as separate parts."""
         name = self.program.name
         for topic, texts in self._letters.items():
             reading = self.history.readings[name, topic]

@@ -1,7 +1,7 @@
 """The threads of an application that read: they subscribe to topics, take, leave, and come back.
 
-Each topic has a thread that joins and leaves it and takes in one way; in some runs others take beside that, in ways of
-their own.
+Each topic has a thread that joins and leaves it and takes in one way. In some runs other threads take beside it, each
+in its own way.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from tests.simulation.history import Reading
 
 
 class Subscriber:
-    """What one program reads.
+    """The reading of one program.
 
     Attributes:
-        taking: how it takes.
+        taking: its way to take.
         readers: topics that have a thread.
-        drained: those of which nothing is left to take.
-        forgotten: those of which its directory, which was emptied, knows no subscription: an operator is to end what
-            servers have.
+        drained: topics without a remaining message.
+        forgotten: topics without a known subscription in an emptied directory; an operator must end the subscription at
+            the servers.
     """
 
     def __init__(self, program: Program) -> None:
@@ -53,13 +53,13 @@ class Subscriber:
         self.node.later(0.01, self._look_for_topics)
 
     def finish(self) -> None:
-        """Take what is there."""
+        """Take the remaining messages."""
         self.drained.clear()
         self.taking.left.clear()
         self.node.later(0.0, self._look_for_topics)
 
     def settled(self) -> str:
-        """What is still open, "" where nothing is."""
+        """The open work, "" if there is none."""
         missing = sorted(self.readers - self.drained)
         return f"{self.name} has not drained {missing[0]}" if missing else ""
 
@@ -88,9 +88,9 @@ class Subscriber:
             if program.finishing and reading.asked is None:
                 self.drained.add(topic)
             elif program.finishing or chance < 0.5:
-                # Whoever left comes back at the end in some runs, and stays away in others.
+                # A reader that left comes back at the end in some runs, and stays away in others.
                 stays_away = program.finishing and (self.world.seed + len(topic) + program.count) % 2
-                if reading.promised is not None:  # Mostly it is to be seen what it gets.
+                if reading.promised is not None:  # In most cases the deliveries to it can be demanded.
                     stays_away = program.finishing and (self.world.seed + len(topic) + program.count) % 8 == 1
                 self.intend(topic, reading, on=not stays_away)
             else:
@@ -130,7 +130,7 @@ class Subscriber:
         reading.wanted, reading.settled = on, None
         self.taking.left.discard(topic)
         self.world.note(f"{self.name} asks to {'subscribe to' if on else 'leave'} {topic}")
-        # From now until it is told it may go above a later opening, for all its topics.
+        # Until the answer, the call may supersede a later opening, for all its topics.
         call = self.epoch.asks()
 
         def then(_: Any, error: Exception | None) -> None:
@@ -145,7 +145,10 @@ class Subscriber:
         self.node.call(self.node.calls.subscribing.intend(topic, on, None, fresh=fresh), then)
 
     def _wants_the_end(self, topic: str, reading: Reading) -> bool:
-        """Whether it drops what waits for its client; some do, where there is nothing, so that they need not wait."""
+        """Whether it drops the waiting messages of its client.
+
+        Some do so without waiting messages, to avoid the wait.
+        """
         if topic in self.node.calls.subscribing.subscriptions():
             return False
         return self.world.random.random() < (0.15 if reading.carries else 0.5)
@@ -155,9 +158,10 @@ class Subscriber:
         carries, known = reading.carries, topic in self.node.calls.subscribing.subscriptions()
         if fresh or known or not carries:
             reading.begin_line(self.world.now)
-            # A directory that was put back, as it was before it subscribed, goes on with what may still be on.
+            # A directory restored to a time before its subscribe continues a subscription that may still be active.
             since = None if fresh or known else reading.open_since
-            # What is renewed is subscribed already, from whenever the client has made it anew.
+            # A renewed reading is subscribed already, since an unknown time at which the client made the subscription
+            # anew.
             reading.asked = 0.0 if self._is_on(topic) else self.world.now if since is None else since
         elif carries == "either":
             reading.begin_line(self.world.now)
@@ -198,14 +202,14 @@ class Subscriber:
     def received(
         self, topic: str, reading: Reading, again: Callable[[], None], taken: int, error: Exception | None
     ) -> None:
-        """A thread has taken so many messages, or was told why not; it goes on by `again`."""
+        """A thread has taken this many messages or got an error; it continues by `again`."""
         self.program.failed(error)
         if isinstance(error, NotSubscribed) and reading.wanted and reading.confirmed is not None:
             self.history.violate(f"{self.name} is not subscribed to {topic} any more")
         if isinstance(error, Superseded):
             if not (self.program.life or self.program.replicas):
                 self.history.violate(f"{self.name}: {error}")
-            if self.program.replicas:  # Whoever goes on, goes on with what this one has.
+            if self.program.replicas:  # The directory that continues has the rows of this one.
                 reading.promised = reading.confirmed if reading.promised is None else reading.promised
             reading.confirmed = None
             if self.program.replicas and not self.program.finishing:  # Its user comes back sooner or later.

@@ -18,10 +18,10 @@ from tests.simulation.world import EPOCH, World
 KILLING = {"kill", "kill in commit"}
 
 CHUNK_MAX = 8
-"""What an iteration takes at a time in these runs."""
+"""Messages that an iteration takes at a time in these runs."""
 
 Received = Callable[[int, Exception | None], None]
-"""Told how many messages were taken, and the error where there was one."""
+"""Called with the number of taken messages, and with the error if there was one."""
 
 
 class Opening:
@@ -35,7 +35,7 @@ class Opening:
 
     @property
     def since(self) -> float:
-        """The virtual time of its start, or of when it was told last that it is subscribed."""
+        """The virtual time of its start, or of its last confirmed subscription."""
         return self._world.now if self._asking else self._since
 
     def begin(self) -> None:
@@ -44,7 +44,7 @@ class Opening:
         self._since = self._world.now
 
     def asks(self) -> object:
-        """It asks for a subscription; what stands for that call."""
+        """Begin a request for a subscription; returns the mark of that call."""
         call = object()
         self._asking.add(call)
         return call
@@ -56,17 +56,18 @@ class Opening:
 
 
 class Taking:
-    """What one program takes.
+    """The taking of one program.
 
     Args:
         opening: of its client.
 
     Attributes:
-        left: topics of which it was told at the end that it has left: nothing more of them may come.
-        iterating: what iterations under way have taken, by topic.
-        tried: what a handler was given, by topic and body.
-        first_asked: since when it was subscribed when it handled something, by topic and body; lines: in which line.
-        opened: since when the opening counted that took something, by topic and body.
+        left: topics with a confirmed leave at the end: no further message of them may come.
+        iterating: bodies taken by iterations under way, by topic.
+        tried: bodies given to a handler, by topic and body.
+        first_asked: start of the subscription under which it handled a message first, by topic and body; lines: the
+            line of that subscription.
+        opened: start of the opening that took a message, by topic and body.
     """
 
     def __init__(self, program: Program, epoch: Opening) -> None:
@@ -101,14 +102,17 @@ class Taking:
         self._relaying = False
 
     def ended(self, acting: Call | None) -> None:
-        """It is gone. In a get, or while it iterated, it may have taken what nobody saw."""
+        """The process is gone.
+
+        A get or an iteration under way may have taken messages that the application did not see.
+        """
         if acting is not None and acting in self._getting:
             topic, most = self._getting[acting]
             self.history.reading(self.name, topic, by_get=True).excused += most
         self._getting.clear()
         for topic, chunks in self.iterating.items():
             left = sum(chunk.total - chunk.handed for chunk in chunks)
-            if not self.node.closed:  # Who closes gives it back.
+            if not self.node.closed:  # A close gives the messages back.
                 self.history.reading(self.name, topic, by_get=True).excused += left
             elif left:
                 self.history.counters["iterations that a close gave back"] += 1
@@ -119,12 +123,12 @@ class Taking:
             self.history.counters["clients gone in a handler that put"] += 1
 
     def lost_power(self) -> None:
-        """What it got and did not sync comes again."""
+        """Messages that it got and did not sync come again."""
         for reading in self.program.readings():
             if reading.by_get:
                 reading.begin_part()
             if self._iterated.get(reading.topic, -1.0) > self.world.now - SYNC_SECONDS - 0.2:
-                reading.excused += CHUNK_MAX  # That what was left of an iteration is given back is not on the disk yet.
+                reading.excused += CHUNK_MAX  # The return of an iteration's remaining messages is not on the disk yet.
 
     # Calls that return messages
 
@@ -191,7 +195,7 @@ class Taking:
         try:
             self.node.calls.gets.end_chunk(reading.topic, chunk)
             self.iterating[reading.topic].remove(chunk)
-        except StorageError as failed:  # It is given back by whoever calls next.
+        except StorageError as failed:  # The next call gives the messages back.
             error = failed
         received(1, error)
 

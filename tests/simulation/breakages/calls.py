@@ -1,4 +1,4 @@
-"""Deliberate breakages of what calls rest on; each takes one rule out of the shipped code.
+"""Deliberate breakages of the rules of calls; each takes one rule out of the shipped code.
 
 They are tried like the others (`table`), and by `test_calls` each with seeds that show it.
 """
@@ -72,7 +72,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("reply handed to another caller")
 def _(stack: contextlib.ExitStack) -> None:
-    """To who called before, whose worker remembers it."""
+    """Only for a client that called before and that the worker remembers."""
     service = pubsub.client.flows.serving._Service
     original = service.put_reply
     last: list[str] = []

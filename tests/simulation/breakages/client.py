@@ -1,4 +1,4 @@
-"""Breakages of what a client keeps, in its outbox, its positions and its memory of what it has taken."""
+"""Breakages of the client's stored state: its outbox, its positions and its memory of taken messages."""
 
 from __future__ import annotations
 

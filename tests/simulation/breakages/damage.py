@@ -1,4 +1,4 @@
-"""Breakages of what a server does with a damaged page."""
+"""Breakages of a server's reaction to a damaged page."""
 
 from __future__ import annotations
 

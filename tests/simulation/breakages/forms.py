@@ -1,4 +1,4 @@
-"""Deliberate breakages of what lets releases with different forms of bytes work together.
+"""Deliberate breakages of the cooperation of releases with different forms of bytes.
 
 They are tried like the others (`table`), and by `test_forms` each with seeds that show it.
 """

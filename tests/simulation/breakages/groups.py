@@ -17,7 +17,7 @@ breakage = Room()
 
 @breakage("group held though nobody answers")
 def _(stack: contextlib.ExitStack) -> None:
-    """What waits for an answer that does not come is told to be kept, and is in no outbox."""
+    """A put in a group that times out is reported as kept, and is in no outbox."""
     groups, puts = pubsub.client.core.groups, pubsub.client.flows.puts.Puts
     write, ended = puts.write_group, puts._ended
 

@@ -1,4 +1,4 @@
-"""Breakages of the Messenger: what it sends again, and what it has seen."""
+"""Breakages of the Messenger: of its retries, and of its memory of received messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Breakages of the transfer of a topic to another server, and of the merge with what that one has."""
+"""Breakages of the transfer of a topic to another server, and of the merge with the topic of that server."""
 
 from __future__ import annotations
 

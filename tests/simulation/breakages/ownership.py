@@ -1,4 +1,4 @@
-"""Breakages of the rule that a server asks whether it is the sole owner, before it does what only that one may do."""
+"""Breakages of the rule that a server asks for sole ownership before acts that only the sole owner may do."""
 
 from __future__ import annotations
 

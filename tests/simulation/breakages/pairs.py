@@ -1,4 +1,4 @@
-"""Deliberate breakages of what two members of a server rest on; each takes one rule out of the shipped code.
+"""Deliberate breakages of the rules of two members of a server; each takes one rule out of the shipped code.
 
 They are tried like the others (`table`), and by `test_pairs` each with a seed that shows it.
 """
@@ -35,7 +35,7 @@ PAIR = "pair: "
 breakage = Room(PAIR)
 
 
-# What is answered
+# Answers
 
 
 @breakage("answer before the standby has it")
@@ -97,7 +97,7 @@ def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, member, "over", False)
 
 
-# What the standby keeps
+# The store and the stream of the standby
 
 
 @breakage("acknowledged before it is synced")

@@ -1,4 +1,4 @@
-"""Breakages of what a proxy remembers, believes and has merged."""
+"""Breakages of a proxy's memory, its checks of servers and its merges."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Deliberate breakages: the simulator must object to each, or it is too weak to be believed when it does not.
+"""Deliberate breakages: the simulator must find each, or its silence proves too little.
 
-Each takes one rule of the design out of the shipped code, in place, for the length of a run. The breakages of one room
-of the code stand in one module, which begins with `breakage = Room()`; `table` joins them.
+Each takes one rule of the design out of the shipped code, in place, for the length of a run. The breakages of one
+folder of the code are in one module, which begins with `breakage = Room()`; `table` joins them.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _(stack: contextlib.ExitStack) -> None:
 
 @breakage("announced after the answer")
 def _(stack: contextlib.ExitStack) -> None:
-    """With what waits for a proxy to have heard: either is the other's second net."""
+    """Together with the wait for a proxy's confirmation: either rule alone prevents the loss."""
     proxies = pubsub.server.ownership.proxies.Proxies
     substitute(stack, proxies, "announce", lambda self, changed, change, now: None)
     substitute(

@@ -1,4 +1,4 @@
-"""Deliberate breakages of what trains rest on; each takes one rule out of the shipped code.
+"""Deliberate breakages of the rules of trains; each takes one rule out of the shipped code.
 
 They are tried like the others (`table`), and by `test_trains` each with seeds that show it.
 """

@@ -80,7 +80,7 @@ class Deaths:
         self.cast.anyone().pause(self.random.choice((0.2, 1.0, 3.0)) * self.random.random())
 
     def outage(self) -> None:
-        """A server is away for seconds while proxies are started anew: what it holds must not be given away."""
+        """A server is away for seconds while proxies restart: its topics must not be assigned to others."""
         server = self.random.choice(self.cast.servers)
         if not server.alive or server.restarting or len(self.cast.servers) < 2:
             return

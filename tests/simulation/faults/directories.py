@@ -16,13 +16,13 @@ from tests.simulation.twins import Twin
 
 
 class Directories:
-    """What becomes of the directories of one run."""
+    """The faults of the directories of one run."""
 
     def __init__(self, cast: Cast, supervisor: Supervisor, operators: Operators, pairs: Pairs) -> None:
         self.cast, self.supervisor, self.operators, self.pairs = cast, supervisor, operators, pairs
         self.world, self.random = cast.world, cast.random
         self._copies: dict[str, tuple[float, dict[str, bytes]]] = {}
-        """Of clients: when each was made, and what it has."""
+        """Of clients: the time at which each directory was made, and its content."""
 
     def faults(self) -> dict[str, Fault]:
         """By name."""
@@ -91,7 +91,7 @@ class Directories:
         if of.program.habits.bare or not of.program.habits.reads or known:
             return
         number = len(self.cast.replicas) + 1
-        # Whose clock is behind may be told that it is superseded where nothing of it took effect.
+        # A client with a slow clock may get the outcome superseded though none of its requests took effect.
         host = self.world.host(f"{of.name}r{number}", of.node.host.skew)
         disks().disks[host.name] = host.disk
         node = ClientNode(self.world, host, self.cast.proxy_names(), power_safe=False, client=of.name)
@@ -106,8 +106,8 @@ class Directories:
     def lose_routes(self) -> None:
         """Proxies lose their directories, some or all, once or twice, mostly while a server is away.
 
-        Where all are to lose theirs, one that is left must know of every store, and none may have to remember what was
-        given up: nobody could know of it then.
+        Before all of them lose theirs, a remaining one must know every store. None may be the only one that remembers
+        an abandoned log: otherwise no process could know of it.
         """
         stores = {server.store_id() for server in self.cast.servers}
         if not all(stores - {server.store_id()} <= server.witnessed() for server in self.cast.servers):

@@ -9,7 +9,7 @@ from tests.simulation.supervisor import Supervisor
 
 
 class Hosts:
-    """What goes wrong with the hosts of one run."""
+    """The faults of the hosts of one run."""
 
     def __init__(self, cast: Cast, supervisor: Supervisor) -> None:
         self.cast, self.supervisor = cast, supervisor
@@ -37,7 +37,7 @@ class Hosts:
         self.cast.anyone().host.disk.fail_in = self.random.randrange(20)
 
     def flip(self) -> None:
-        """A bit of what a server has stored flips while it is down."""
+        """A bit of a stored batch of a server flips while the server is down."""
         server = self.cast.any_server()
         if not server.alive or server.restarting:
             return

@@ -1,8 +1,8 @@
-"""What a fault is to those who have it strike."""
+"""The type of a fault."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 Fault = Callable[[], None]
-"""Strikes whom chance picks, or nobody where it fits nobody."""
+"""Acts on a target picked by chance, or on none if none fits."""

@@ -1,4 +1,4 @@
-"""What strikes the two members of a server, and what operators do to them."""
+"""Faults of the two members of a server, and the acts of operators on them."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.simulation.supervisor import Supervisor
 LOOK_SECONDS = 0.3
 MOMENT_SECONDS = 0.0005
 MOMENTS_MAX = 4_000
-"""Looks for a moment to strike at, and the time between two of them."""
+"""Number of looks for a moment, and the time between two looks."""
 
 PATIENCE_SECONDS = 6.0
-"""What an operator waits for the register to say what he waits for."""
+"""Seconds that an operator waits for a state of the register."""
 
 NEAR_ENTRIES = 3
 """So many fewer a standby has that is caught up: the primary makes others meanwhile."""
@@ -56,7 +56,7 @@ class Members:
     # Faults
 
     def kill_primary(self) -> None:
-        """Who serves is killed, maybe after a while in which the other one did not hear it, and maybe for long."""
+        """The primary is killed, maybe after a time in which the other member did not hear it, and maybe for long."""
         pair = self._one()
         node, seconds = pair.active, 0.0
         if self.random.random() < 0.5:
@@ -74,17 +74,17 @@ class Members:
             self.supervisor.restart(node)
 
     def pause_primary(self) -> None:
-        """Who serves is paused for longer than anybody's patience, or a little less."""
+        """The primary is paused for longer than every patience, or a little less."""
         self._one().active.pause(self.random.choice((0.5, 1.5, 4.0)) * self.random.random())
 
     def part_members(self) -> None:
-        """The two do not hear each other; proxies hear both."""
+        """The two members do not hear each other; proxies hear both."""
         one, other = (member.name for member in self._one().members)
         seconds = self.random.choice((0.5, 2.0, 5.0)) * self.random.random()
         self.world.network.part(one, other, seconds)
 
     def one_way_members(self) -> None:
-        """One does not hear the other."""
+        """One member does not hear the other."""
         one, other = self.random.sample([member.name for member in self._one().members], 2)
         self.world.network.cut(one, other, self.random.choice((0.5, 2.0, 5.0)) * self.random.random())
 
@@ -108,9 +108,9 @@ class Members:
     # Faults that wait for their moment
 
     def part_joiner(self) -> None:
-        """A standby that comes back hears nothing any more as soon as it has what it lacked, and says so late.
+        """A returning standby loses its incoming link as soon as it has caught up, and reports that late.
 
-        What is answered until its primary hears of that, it lacks. Who serves dies when that one is in sync.
+        It lacks the answers from before its primary learns of that. The primary dies when the standby is in sync.
         """
         pair = self._one()
         primary, standby = pair.active, pair.other(pair.active)
@@ -147,7 +147,7 @@ class Members:
         self._kill(primary, 3.0)
 
     def hold_accepts(self) -> None:
-        """The two do not hear each other, and what the primary has the proxies accept then is long on its way."""
+        """The two members do not hear each other, and the accept messages of the primary to the proxies arrive late."""
         pair = self._one()
         primary, standby = pair.active, pair.other(pair.active)
         for one, other in ((primary, standby), (standby, primary)):
@@ -166,7 +166,10 @@ class Members:
             self.world.network.clog(primary.name, proxy.name, 0.5, 0.5)
 
     def lose_voter(self) -> None:
-        """Of three proxies one misses that the standby was dropped, one loses that, one is down. Who serves dies."""
+        """One of three proxies misses the drop of the standby, one loses that data, and one is down.
+
+        The primary dies.
+        """
         pair, voters = self._one(), self.cast.voters
         primary, standby = pair.active, pair.other(pair.active)
         if len(voters) != 3 or not all(proxy.alive for proxy in voters):
@@ -222,7 +225,7 @@ class Members:
         self._until_out(pair, member, copy, self.world.now + PATIENCE_SECONDS)
 
     def _until_out(self, pair: Paired, member: MemberNode, copy: dict[str, bytes], deadline: float) -> None:
-        if member.alive:  # All was started for the settling: nobody puts files under a running process.
+        if member.alive:  # All processes were started for the settling: no operator puts files under a running process.
             self._held.discard(member.name)
             return
         view = self.pairs.settled_view(pair)

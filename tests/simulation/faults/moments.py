@@ -16,7 +16,7 @@ from tests.simulation.supervisor import Supervisor
 
 LOOK_SECONDS = 0.002
 LOOKS_MAX = 500
-"""Looks for a moment to strike at; none of it came about where they are used up."""
+"""Number of looks for a moment; a fault without a moment within them did not happen."""
 
 AWAY_SECONDS = 3.0
 """How long a member is away: its other one serves by then."""
@@ -116,7 +116,7 @@ class Moments:
     # Topics that are begun
 
     def kill_maker(self) -> None:
-        """A server that was given a new topic dies once it has made it, and before any proxy has heard that."""
+        """A server that was assigned a new topic dies once it has made it, before any proxy knows of it."""
         self._until_given(LOOKS_MAX)
 
     def _given(self) -> list[tuple[str, ServerNode]]:
@@ -150,7 +150,7 @@ class Moments:
         self.supervisor.start(server)
 
     def unheard(self) -> None:
-        """What a server says of a topic that it has begun gets lost; soon it is away for long, and proxies die."""
+        """A server's announcement of a new topic is lost; soon the server is away for long, and proxies die."""
         self._until_begun(LOOKS_MAX)
 
     def _until_begun(self, looks: int) -> None:
@@ -173,7 +173,7 @@ class Moments:
             self.supervisor.kill(proxy)
 
     def one_witness(self) -> None:
-        """Of a topic that a server has begun one proxy alone hears; the server starts anew, and then both are away."""
+        """Only one proxy learns of a server's new topic; the server restarts, and then both are away."""
         self._until_heard_by_one(LOOKS_MAX)
 
     def _until_heard_by_one(self, looks: int) -> None:

@@ -1,4 +1,4 @@
-"""Moves of topics from server to server, and what strikes in the middle of one."""
+"""Moves of topics from server to server, and faults in the middle of one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Moves:
         return {"move": self.move}
 
     def move(self) -> None:
-        """A topic is given to another server by whoever holds it, or seems to."""
+        """A topic is given to another server by its holder, or by a seeming one."""
         if len(self.cast.servers) < 2:
             return
         proxy = self.random.choice(self.cast.proxies)
@@ -56,7 +56,7 @@ class Moves:
         log: str,
         looks: int,
     ) -> None:
-        """Strike when the receiver has joined a log: until the giver knows of it everything is there twice."""
+        """Act when the receiver has joined a log: until the giver knows of the join, all messages exist twice."""
         if self.world.over or not giver.alive or not receiver.alive or not looks:
             return
         held = receiver.core.state.topics.get(topic)
@@ -69,7 +69,7 @@ class Moves:
             self.supervisor.kill(giver)
         elif how == "kill the receiver":
             self.supervisor.kill(receiver)
-        else:  # The giver is not told, and the receiver has given the topic on before the giver asks again.
+        else:  # The giver misses the join, and the receiver has given the topic on before the giver asks.
             self.world.network.cut(receiver.host.name, giver.host.name, 0.5 + 2.0 * self.random.random())
             others = [server for server in self.cast.servers if server not in {giver, receiver}]
             self.operators.move(proxy, receiver, self.random.choice(others or [giver]), topic)

@@ -7,7 +7,7 @@ from tests.simulation.faults.kinds import Fault
 
 
 class Networks:
-    """What goes wrong between the hosts of one run."""
+    """The faults between the hosts of one run."""
 
     def __init__(self, cast: Cast) -> None:
         self.cast = cast
@@ -25,17 +25,17 @@ class Networks:
         }
 
     def cut(self) -> None:
-        """Two do not hear each other for a while."""
+        """Two hosts do not hear each other for a while."""
         one, other = self._two()
         self.network.part(one, other, self.random.choice((0.5, 2.0, 5.0)) * self.random.random())
 
     def one_way(self) -> None:
-        """One does not hear another for a while."""
+        """One host does not hear another for a while."""
         one, other = self._two()
         self.network.cut(one, other, self.random.choice((0.5, 2.0, 5.0)) * self.random.random())
 
     def clog(self) -> None:
-        """What one says to another is long on its way for a while."""
+        """Messages from one host to another are long on their way for a while."""
         one, other = self._two()
         self.network.clog(one, other, 3.0 * self.random.random(), self.random.choice((0.1, 1.0)))
 

@@ -1,7 +1,7 @@
-"""What operators do to the simulated cluster: move, drain, give up what a server holds, put a server's backup back.
+"""The acts of operators on the simulated cluster: move, drain, abandon a server's topics, restore a server's backup.
 
-Each does what its command does, with the same messages, and like a command it may stop in the middle. What they give up
-by that is written down in the history, by topic and time: the checks demand everything else.
+Each does the same as its command, with the same messages, and like a command it may stop in the middle. The history
+records the topics and times of their losses: the checks demand everything else.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.simulation.supervisor import Supervisor
 
 LOOK_SECONDS = 0.2
 PATIENCE_SECONDS = 6.0
-"""What an operator waits for something to be so, before he leaves it half done."""
+"""Seconds that an operator waits for a state before he leaves the work half done."""
 
 NOBODY = b"an operator, who reads reports and no answers"
 
@@ -41,7 +41,7 @@ class Operators:
         self.backups: dict[str, tuple[dict[str, bytes], dict[str, frozenset[str]], set[str]]] = {}
         self._abandoning = False
         self._put_back: dict[str, set[str]] = {}
-        """Servers that were put back, and what their copies held."""
+        """Restored servers, and the content of their copies."""
         self._gone: dict[str, set[str]] = {}
         """Logs that such a server held, and its copy does not."""
 
@@ -55,7 +55,7 @@ class Operators:
         proxy.arrive(proxy.addresses[0], NOBODY, pack(1, 0, 1) + head)
 
     def through(self, server: Server, message: Message) -> None:
-        """Send a request to a server by a proxy that hears it."""
+        """Send a request to a server through a proxy that hears the server."""
         for proxy in self.cast.proxies:
             known = proxy.core.table.named(server.name) if proxy.alive else None
             if known is not None and known.link is not None:
@@ -85,7 +85,7 @@ class Operators:
     # Drain
 
     def drain(self) -> None:
-        """A server is given no topic any more, until it is again; what it holds moves away, if it goes well."""
+        """A server gets no topic until it is reopened; its topics move away, if possible."""
         server = self.random.choice(self.cast.servers)
         stop = self.random.random() < 0.5
         self.world.note(f"{server.name} {'takes topics again' if stop else 'is drained'}")
@@ -103,26 +103,26 @@ class Operators:
         return self._abandoning or any(core is not None and core.table.abandoned for core in cores)
 
     def remembered_without(self, proxy: ProxyNode) -> bool:
-        """Whether what a proxy knows as given up is known to another one that is there."""
+        """Whether another present proxy also knows a proxy's abandoned logs."""
         lost = _given_up(proxy)
         others = [other for other in self.cast.proxies if other is not proxy and other.alive]
         return not lost or any(lost <= _given_up(other) for other in others)
 
     def finish(self) -> None:
-        """All is to be well in the end: servers take topics again, nobody waits for what is gone."""
+        """Make all well for the end: servers take topics again, and no process waits for lost ones."""
         self._end_drains()
         self._end_forgotten()
         self._clear_up()
 
     def _end_drains(self) -> None:
-        """No server is to drain: told again until the end, since a drain may still be on its way to a server."""
+        """No server may drain: repeated until the end, since a drain may still be on its way to a server."""
         for server in self.cast.servers:
             if not server.alive or server.core.proxies.draining:
                 self.through(server, Operate("op", server.name, "drain", stop=1))
         self.world.after(LOOK_SECONDS, self._end_drains)
 
     def _end_forgotten(self) -> None:
-        """Who lost its directory and stays away has a subscription still, and its backlog would fill the topic."""
+        """A client that lost its directory and stays away has a subscription whose backlog would fill the topic."""
         for server in self.cast.servers:
             held = server.core.state.topics if server.alive else {}
             for application in self.cast.applications:
@@ -136,7 +136,7 @@ class Operators:
     # Giving up
 
     def abandon(self) -> None:
-        """A server dies, what it holds of a topic is given up, and then it is back."""
+        """A server dies, its part of a topic is abandoned, and then it returns."""
         servers = [server for server in self.cast.servers if server.alive and server.core.state.topics]
         if not servers or len(self.cast.servers) < 2 or self._abandoning:
             return
@@ -148,7 +148,7 @@ class Operators:
             giver = self.random.choice(others)
             topic = self.random.choice(sorted(giver.core.state.topics))
         self.world.note(f"{server.name} dies, and {topic} is to be given up there")
-        server.restarting = True  # Nobody starts it meanwhile.
+        server.restarting = True  # No supervisor starts it meanwhile.
         givers = [
             other for other in servers if topic in other.core.state.topics and topic not in server.core.state.topics
         ]
@@ -183,7 +183,7 @@ class Operators:
             self.supervisor.restart(server)
 
     def _lost_logs(self, server: Server, topic: str) -> set[tuple[str, str]]:
-        """(store, log) of what the server held, as proxies and the other servers know."""
+        """(store, log) of the server's logs, as known to proxies and the other servers."""
         lost = set()
         for proxy in self.cast.proxies:
             if proxy.alive:
@@ -238,7 +238,7 @@ class Operators:
         return Operate("op", "-", "abandon", told.topic, told.server, told.address, log=log, store=store)
 
     def _wait_for_servers(self, server: Server, topic: str) -> None:
-        """Proxies have servers drop what the one that is given up was to be sent, as `pubsub topic abandon` does."""
+        """Proxies make servers drop their gifts to the abandoned server, as `pubsub topic abandon` does."""
         told = Operate("op", "-", "abandon", topic, server.name, server.address)
 
         def taken_back() -> bool:
@@ -295,12 +295,14 @@ class Operators:
             self.history.violate(f"{server.name}: a copy cannot be put back: {error}")
         for topic in sorted(holds.keys() | held.keys()):
             if topic in holds:
-                # What it held then and holds now without a break is as safe as it was then.
+                # A part held then and now without a break is as safe as it was then.
                 safe = acknowledged if holds[topic] == held.get(topic) else frozenset()
-                # Who had come to a log that was merged since is told of that one, and of the end of the copy's own.
+                # A reader in a log merged since the copy learns of the loss in that log, and of the end of the copy's
+                # own.
                 losses = 2 if topic in held and holds[topic] - held[topic] else 1
                 self.history.give_up(topic, self.world.now, but=safe, losses=losses)
-        # Where two were put back, none may know what came after a copy: what one took over the other lost.
+        # After the restore of two servers, none may know the messages after a copy: one lost the topics taken over from
+        # the other.
         for topics in [topics for name, topics in self._put_back.items() if name != server.name]:
             for topic in sorted(topics | held.keys()):
                 self.history.give_up(topic, self.world.now, losses=1)
@@ -310,7 +312,7 @@ class Operators:
         self._gone.setdefault(server.name, set()).update(gone)
 
     def _clear_up(self) -> None:
-        """What a server waits for that another one has lost with its store is given up."""
+        """Abandon the topics that a server waits for and another one has lost with its store."""
         for server in self.cast.servers:
             if server.name not in self._put_back or not server.alive:
                 continue

@@ -1,7 +1,7 @@
-"""A damaged page of one topic: what a server reads of it is none, until the server is started on a sound disk again.
+"""A damaged page of one topic: a server's reads of it return nothing, until the server starts on a sound disk again.
 
-SQLite refuses the commit of a transaction that met such a page, and so does the spoiled store here. The rule that is
-judged: that topic alone is unavailable, the server goes on, and what it answers of other topics is true.
+SQLite refuses the commit of a transaction that met such a page, and so does the spoiled store here. The judged rule:
+only that topic is unavailable, the server continues, and its answers about other topics are true.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ class Spoiling:
 
 
 class Spoiled:
-    """Reads a store of which some logs cannot be read.
+    """Reads a store with some unreadable logs.
 
     Args:
-        node: the server, whose store does not commit what met one of them.
+        node: the server, whose store does not commit a transaction that met one of them.
         logs: their numbers.
-        counters: counts what was met.
+        counters: counts the meetings.
     """
 
     def __init__(self, node: ServerNode, logs: set[int], counters: dict[str, int]) -> None:

@@ -21,13 +21,13 @@ class Faults:
     """The faults of one run.
 
     Args:
-        cast: whom they strike.
-        supervisor: starts whom they have ended.
-        pairs: says what they may not do to those.
+        cast: their targets.
+        supervisor: starts the processes that they ended.
+        pairs: states the limits for faults of pairs.
 
     Attributes:
-        operators, directories: have more to do than to strike.
-        by_name: all there are.
+        operators, directories: have more acts than faults.
+        by_name: all faults.
     """
 
     def __init__(self, cast: Cast, supervisor: Supervisor, pairs: Pairs) -> None:
@@ -49,7 +49,7 @@ class Faults:
         self.by_name: dict[str, Fault] = {name: fault for kind in kinds for name, fault in kind.faults().items()}
 
     def begin(self) -> None:
-        """Have each strike as often as the run's fate says, until all is to be well."""
+        """Make each fault act at the rate of the run's fate, until the end phase."""
         fate = self.cast.fate
         if "full start" in fate.faults:
             for node in self.cast.processes():

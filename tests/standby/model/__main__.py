@@ -1,18 +1,18 @@
-"""A random model of a server with a standby: what its rules promise, and what happens without one of them.
+"""A random model of a server with a standby: the promises of its rules, and the results without one of them.
 
-    python -m tests.standby.model [runs] [first seed]               all rules, so many runs
+    python -m tests.standby.model [runs] [first seed]               all rules, this number of runs
     python -m tests.standby.model many [runs] [first] [processes]   the same in several processes, and a table of it
     python -m tests.standby.model mutants [runs each] [first]       every rule left out in turn; each must be caught
     python -m tests.standby.model scenes [seeds each]               scenes for rules that chance breaks too seldom
     python -m tests.standby.model seed N [rule left out]            one run, with its history
     python -m tests.standby.model shipped …                         any of these, with the shipped code of the register
 
-Two members (A, B) hold copies of one store; one to three proxies are acceptors of its register and pass requests on;
-publishers put chains, a subscriber subscribes, gets and leaves; another server may be given the topic, or give it.
-Messages are lost, late, doubled and overtake each other; links are cut in one direction or both; processes are killed,
-hosts lose power and what was not fsynced; proxies lose their disk; a commit finds the disk full. Then the network
-heals, possibly with one member and some proxies gone for good, and the clients' own history is checked against the log
-that is served at the end. Time is a counter; time-outs matter for liveness only.
+Two members (A, B) hold copies of one store. One to three proxies are acceptors of its register and forward requests.
+Publishers put chains; a subscriber subscribes, gets and leaves; another server may take the topic, or give it. Messages
+are lost, late, doubled and overtake each other; links are cut in one direction or both. Processes are killed, hosts
+lose power and unsynced data, proxies lose their disk, and a commit finds the disk full. Then the network heals,
+possibly with one member and some proxies gone permanently. The clients' own history is checked against the log that is
+served at the end. Time is a counter; time-outs matter for liveness only.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from tests.standby.model.rules import OTHER, TRY, Accepted, Rules, Value
 
 
 def possibly_chosen(said: list[Accepted | None], count: int, majority: int, rules: Rules) -> Value | None:
-    """The value of the highest ballot that may have been chosen, given what these acceptors have accepted last."""
+    """The value of the highest possibly chosen ballot, given the last accepted values of these acceptors."""
     said = sorted((s for s in said if s), key=lambda s: s[0], reverse=True)
     if not said:
         return None
@@ -27,7 +27,7 @@ def possibly_chosen(said: list[Accepted | None], count: int, majority: int, rule
 
 
 def may_name(name: str, said: list[Accepted | None], count: int, majority: int) -> bool:
-    """Whether a value that may be in force, given what these acceptors have accepted last, names this primary."""
+    """Whether a value possibly in force, given the last accepted values of these acceptors, names this primary."""
     accepted = sorted((s for s in said if s), key=lambda s: s[0], reverse=True)
     for ballot, (_, _, primary, _) in accepted:
         if sum(other == ballot for other, _ in accepted) >= majority:
@@ -44,7 +44,7 @@ class Ballots(Node):
     def start_ballots(self, first: bool) -> None:
         """Nothing is remembered of ballots from an earlier life."""
         self.attempt, self.seen, self.used, self.quiet = None, 0, 0, 0
-        self.unsettled = not first  # What an earlier life proposed may be chosen.
+        self.unsettled = not first  # The proposal of an earlier life may be chosen.
         self.forgot, self.forgotten = {}, set()
 
     def may_begin(self, kind: str) -> bool:
@@ -56,7 +56,7 @@ class Ballots(Node):
             self.end_attempt()
 
     def watch(self) -> None:
-        """What a primary asks proxies at every beat: in this model they say by themselves that they lost their data."""
+        """A primary's question to proxies at every beat: in this model they report their lost data themselves."""
 
     def may_join(self) -> bool:
         """Whether the other member may be added now."""
@@ -86,7 +86,10 @@ class Ballots(Node):
             self.send(proxy.name, "prepare", self.used, token, kind)
 
     def end_attempt(self) -> None:
-        """Two who try again at once would hinder each other for ever, and who may not be primary the one who may."""
+        """Two members that retry at once would block each other permanently.
+
+        A member that may not be primary would block the one that may.
+        """
         attempt, self.attempt = self.attempt, None
         self.quiet = self.world.now + (60 if attempt["out"] else 5) + self.world.random.randrange(40)
         if (
@@ -134,7 +137,7 @@ class Ballots(Node):
                 self.step_down()
                 return
         if new is None:
-            # All may have answered by and by; a value of a minority that hides the chosen one is told apart then.
+            # All may have answered later; a value of a minority that hides the chosen one is recognized then.
             attempt["out"] = True
             if kind == "resume" and not may_name(self.name, said, len(world.proxies), self.quorum()):
                 self.unsettled = False
@@ -189,7 +192,7 @@ class Ballots(Node):
         pass
 
     def forget(self, proxy: str, identity: int) -> None:
-        """End what may count on what a proxy promised or accepted in its earlier life; what begins later cannot."""
+        """End attempts that may count on a promise or vote of a proxy's earlier life; later ones cannot."""
         if (proxy, identity) not in self.forgotten:
             self.forgotten.add((proxy, identity))
             if self.attempt:

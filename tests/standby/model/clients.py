@@ -1,4 +1,4 @@
-"""Publishers and a subscriber, whose own history is what is checked."""
+"""Publishers and a subscriber, whose own history is checked."""
 
 from __future__ import annotations
 

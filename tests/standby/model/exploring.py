@@ -1,4 +1,4 @@
-"""Runs of the model: many seeds, what was found, and how often what is rare happened."""
+"""Runs of the model: many seeds, the violations, and the number of rare events."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.standby.model.rules import RULES, Rules
 from tests.standby.model.world import World
 
 BATCH = 500
-"""Seeds that a process runs before it says what it found."""
+"""Seeds that a process runs before it reports its findings."""
 
 MOST = "ticks to serve"
 """The count of which the most is kept, not the sum."""
@@ -21,13 +21,13 @@ MOST = "ticks to serve"
 
 @dataclass
 class Found:
-    """What some runs came to.
+    """The results of some runs.
 
     Attributes:
-        runs: how many there were.
-        kinds: of objections, and in how many runs.
+        runs: their number.
+        kinds: of violations, and the number of runs with each.
         seeds: the first seed for each kind.
-        counts: what happened how often; of "ticks to serve" the most.
+        counts: number of each event; of "ticks to serve" the most.
     """
 
     runs: int = 0
@@ -37,7 +37,7 @@ class Found:
     seconds: float = 0.0
 
     def add(self, other: Found) -> None:
-        """What other runs came to, of higher seeds."""
+        """Add the results of other runs, of higher seeds."""
         most = max(self.counts[MOST], other.counts[MOST])
         self.counts.update(other.counts)
         self.counts[MOST] = most
@@ -90,7 +90,7 @@ def _batch(world_class: type[World], first: int, runs: int) -> Found:
 def explore_in(
     processes: int, first: int, runs: int, world_class: type[World] = World, batch: int = BATCH
 ) -> Iterator[Found]:
-    """Run seeds with all rules in several processes; gives what was found so far after each batch."""
+    """Run seeds with all rules in several processes; gives the results so far after each batch."""
     found, firsts = Found(), range(first, first + runs, batch)
     counts = [min(batch, first + runs - one) for one in firsts]
     with ProcessPoolExecutor(processes) as pool:

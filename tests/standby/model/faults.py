@@ -1,4 +1,4 @@
-"""What goes wrong in the model's world, and how it heals."""
+"""The faults of the model's world, and their end."""
 
 from __future__ import annotations
 

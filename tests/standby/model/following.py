@@ -38,7 +38,7 @@ class Following(Ballots):
             if world.random.random() < 0.3:
                 self.ask_sync()
             return
-        # The fsync covers what is written now.
+        # The fsync covers the entries written so far.
         delay = 1 + (world.random.random() < 0.3)
         if world.rules["fsync"]:
             world.timer(self, delay, self.synced, term, loop, after, committed, self.news, len(self.history))
@@ -109,7 +109,7 @@ class Following(Ballots):
         return not self.world.calm and self.world.random.random() < self.world.tight / 20
 
     def refuse(self, term: int) -> None:
-        """What cannot be written is dropped, and the primary told, which need not wait for a silence then."""
+        """Drop the unwritable entries and inform the primary, which need not wait for a silence then."""
         self.world.stats["full standby"] += 1
         for gone in self.history[self.saved :]:
             del self.index[gone[0]]

@@ -1,4 +1,4 @@
-"""A member as primary: loops whose answers are held, the members that are required, joining and handing over."""
+"""A member as primary: loops with held answers, the required members, joining and handing over."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class Leading(Ballots):
         return due
 
     def send_loop(self, since: int | None = None) -> None:
-        """What the standby lacks, as far as we know; an empty one asks it to confirm the term."""
+        """The entries that the standby seems to lack; an empty message asks it to confirm the term."""
         mate = self.mate
         start = self.index.get(mate["sent"], -1) + 1 if since is None else since
         if since is None and mate["sent"] != ROOT and mate["sent"] not in self.index:
@@ -156,7 +156,7 @@ class Leading(Ballots):
         while self.held:
             loop, out, wrote, length = self.held[0]
             if loop > least:
-                # Without the fence a loop that changed nothing waits only for what was changed before it.
+                # Without the fence a loop without a change waits only for the earlier changes.
                 if rules["fence"] or wrote or loop > self.done:
                     break
                 if OTHER[self.name] in self.required and self.index.get(self.mate["tail"], -1) < length - 1:
@@ -166,7 +166,7 @@ class Leading(Ballots):
                 self.send(*message)
 
     def lead(self) -> None:
-        """What a primary sees to at every beat."""
+        """The work of a primary at every beat."""
         world, mate, name = self.world, self.mate, OTHER[self.name]
         well = world.now - mate["heard"] < PATIENCE - 5
         if self.stalled and world.now - self.stalled > PATIENCE:
@@ -245,7 +245,7 @@ class Leading(Ballots):
             self.mate["full"] = True
 
     def on_sync(self, source: str, known: int, ids: tuple[ID, ...], nonce: int) -> None:
-        """The standby says where it stands: it is sent what it lacks, or everything."""
+        """The standby reports its end: it gets the missing entries, or everything."""
         if self.role != "primary":
             return
         if known > self.term and self.world.rules["old_term"]:

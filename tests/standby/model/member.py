@@ -59,7 +59,7 @@ class Member(Leading, Following):
         self.role = "down"
 
     def trim(self) -> None:
-        """The file of recent entries is cut: who lacks more needs a copy."""
+        """The file of recent entries is truncated: a standby that lacks more needs a copy."""
         if self.up and self.role == "primary":
             self.kept = max(self.kept, self.saved - 2)
 

@@ -9,12 +9,12 @@ from typing import Any
 
 
 class Network:
-    """What messages go through, and what is said of a run.
+    """The way of messages, and the record of a run.
 
     Attributes:
         random: of the run's seed.
-        calm: nothing happens to messages any more.
-        loss, late: the share of messages that are lost, and that are late or come twice.
+        calm: there are no more faults of messages.
+        loss, late: the share of lost messages, and of late or doubled ones.
         cut: pairs of a sender and a receiver that are cut off from each other.
     """
 

@@ -1,4 +1,4 @@
-"""Whatever has a name in the model's world: it sends, and may die."""
+"""Each named part of the model's world: it sends, and may die."""
 
 from __future__ import annotations
 

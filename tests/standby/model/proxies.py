@@ -24,12 +24,12 @@ class Proxy(Node):
         self.disk = [0, (0, value)]
 
     def lose_disk(self) -> None:
-        """Whatever was on its disk is gone."""
+        """All content of its disk is gone."""
         self.disk, self.new, self.route_disk = [0, None], True, (0, 0)
         self.identity += 1
 
     def said(self) -> Accepted | None:
-        """What it has accepted last; None where it has no vote."""
+        """Its last accepted value; None if it has no vote."""
         return None if self.new else self.disk[1]
 
     def start(self, first: bool = False) -> None:

@@ -17,7 +17,7 @@ ID = tuple[int, int]
 ROOT: ID = (0, 0)
 Change = tuple[Any, ...]
 Entry = tuple[ID, ID, tuple[Change, ...]]
-"""An entry: its ID, the ID of the one before, what it changes."""
+"""An entry: its ID, the ID of its predecessor, its changes."""
 
 Request = tuple[Any, ...]
 Answer = tuple[Any, ...]
@@ -25,7 +25,7 @@ Value = tuple[int, int, str, tuple[str, ...]]
 """Of the register: the ballot that it was proposed under, the term, the primary, the members in sync."""
 
 Accepted = tuple[int, Value]
-"""What an acceptor has accepted: the ballot and the value."""
+"""The accepted value of an acceptor: the ballot and the value."""
 
 Rules = Mapping[str, bool]
 

@@ -96,7 +96,7 @@ def possible_late(rules: Rules, seed: int, world_class: type[World] = World) -> 
 
 
 def attempt(rules: Rules, seed: int, world_class: type[World] = World) -> list[tuple[Any, ...]]:
-    """A starts twice with the same ballot; what it was promised the first time comes twice, refusals are lost."""
+    """A starts twice with the same ballot; the promises to the first start come twice, refusals are lost."""
     w = world(rules, seed, world_class)
     send = w.send
 
@@ -127,7 +127,7 @@ def attempt(rules: Rules, seed: int, world_class: type[World] = World) -> list[t
 
 
 def sticky(rules: Rules, seed: int, world_class: type[World] = World) -> list[tuple[Any, ...]]:
-    """Only the link between the members is cut: every proxy hears the primary, which is to stay it."""
+    """Only the link between the members is cut: every proxy hears the primary, which must stay primary."""
     w = world(rules, seed, world_class)
     w.run_until(40 + seed % 10)
     if seed % 2:

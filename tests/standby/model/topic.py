@@ -1,4 +1,4 @@
-"""What the entries of a store add up to: one topic. And another server, which it is given to or comes from."""
+"""One topic: the sum of a store's entries. And another server, which takes or gives it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Topic:
-    """What the entries of a store add up to: one topic."""
+    """The sum of a store's entries: one topic."""
 
     __slots__ = ("frozen", "given", "held", "last", "log", "subs")
 

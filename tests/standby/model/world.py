@@ -24,8 +24,8 @@ class World(Faults, Network):
 
     Args:
         seed: the only input.
-        rules: by name, False for one that is left out.
-        trace: print what happens.
+        rules: by name, False for an omitted one.
+        trace: print the events.
     """
 
     proxy_class: type[Proxy] = Proxy
@@ -107,7 +107,7 @@ class World(Faults, Network):
         self.stats["not able"] += not self.able
         self.run_until(begun + 60)
         if not self.able:
-            return self  # Too many proxies lost their data: who serves goes on, the rest is an operator's matter.
+            return self  # Too many proxies lost their data: the primary continues, the rest is an operator's matter.
         for client in self.clients:
             client.stop()
         while not self.settled() and self.now < begun + SERVES_WITHIN and len(self.objections) < 5:
@@ -136,7 +136,7 @@ class World(Faults, Network):
         return same and moved and joined and self.agreed(found[0])
 
     def agreed(self, primary: Member) -> bool:
-        """Whether the register says what the primary believes, asked of all proxies."""
+        """Whether the register equals the primary's view, asked of all proxies."""
         said = [proxy.said() for proxy in self.proxies]
         value = possibly_chosen(said, len(self.proxies), self.majority, RULES)
         return value is not None and value[1:] == (primary.term, primary.name, ("A", "B"))
