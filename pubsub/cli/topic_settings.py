@@ -9,12 +9,12 @@ import typer
 from pubsub import console
 from pubsub.cli.operating import SENDER, confirm
 from pubsub.client.requests import Proxies
-from pubsub.client.topic_settings import TopicSettings, change_settings, check_settings, read_settings
+from pubsub.client.topic_settings import OR, TopicSettings, change_settings, check_settings, read_settings
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError, NotAllowed
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, SETTINGS
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, SETTINGS, parse_keep
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -63,10 +63,12 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
         try:
             kept = read_settings(proxies, SENDER, name).keep
         except NotAllowed:  # The right to operate is enough for the change.
-            kept = "what is unknown to this key"
-        if kept not in {"none", keep}:
+            kept = ""
+        if OR in kept or not kept or not parse_keep(keep or "").keeps_as_much_as(parse_keep(kept)):
             now = keep or "none"
-            sentences.append(f"{name} keeps {kept} now. Acknowledged messages beyond keep={now} go.")
+            sentences.append(
+                f"{name} keeps {kept or 'an unknown amount'} now. Acknowledged messages beyond keep={now} go."
+            )
     if drop not in {None, "", "never"}:
         sentences.append(f"Messages beyond drop={drop} go although a subscriber has not received them.")
     return " ".join(sentences)

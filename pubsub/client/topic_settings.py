@@ -21,6 +21,11 @@ if TYPE_CHECKING:
 ROUNDS: Final = 5
 """Tries to change settings that others change at the same time."""
 
+UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
+
+_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
+"""Refusals by proxies and servers that do not know these requests."""
+
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
 
@@ -68,7 +73,16 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
 
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     """Return the settings of a topic; the defaults if it does not exist."""
-    return _read(topic, proxies.ask(Settings(sender, topic)))
+    return _read(topic, _ask(proxies, Settings(sender, topic)))
+
+
+def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
+    try:
+        return proxies.ask(request)
+    except Refused as error:
+        if any(word in error.reason for word in _OF_EARLIER_RELEASES):
+            raise Refused("settings", request.topic, f"{error.reason}; {UPGRADE}") from None
+        raise
 
 
 def change_settings(
@@ -91,7 +105,7 @@ def change_settings(
         if base is not None and present.version != base:
             break
         wanted = {name: _chosen(present, name, value) for name, value in values.items()}
-        status = proxies.ask(Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
+        status = _ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
         present = _read(topic, status)
         if status.outcome is not Outcome.SUPERSEDED:
             return present
@@ -117,7 +131,7 @@ def _read(topic: str, status: Status) -> TopicSettings:
         return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
-        raise Refused("settings", topic, f"{reason}; all servers need a release with settings") from None
+        raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
 
 
 class SettingsCalls:

@@ -56,6 +56,11 @@ class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
         """True if it depends on later records, so that an append can let a record go."""
         return self.size is not None or self.records is not None
 
+    def keeps_as_much_as(self, other: Amount) -> bool:
+        """Return True if it lets nothing go that the other amount keeps."""
+        parts = ((self.age, other.age), (self.size, other.size), (self.records, other.records))
+        return all(mine is None or (its is not None and mine >= its) for mine, its in parts)
+
 
 EVER: Final = Amount()
 """Nothing goes."""

@@ -42,6 +42,9 @@ else:
 FORM: Final = 2
 """The newest form of a chunk that this release writes and reads."""
 
+READS: Final = 3
+"""The newest form that a receiver of this release names: 2, with the settings of a topic."""
+
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
 

@@ -140,8 +140,8 @@ class _Walk:
         except _Full:
             return
         except StoreDamaged:
-            if not self.builder.records:
-                raise  # If there are records before the damage, they are handed out first.
+            if not self.builder.records and self.lost is None:
+                raise  # If there are records or losses before the damage, they are handed out first.
             return
         if not self.builder.records:
             self.rest = tuple(self._still_growing(spans))
@@ -184,11 +184,15 @@ class _Walk:
         if first >= stop:
             return stop
         body = batch.body
+        if self.lost is not None and (body is not None or batch.damaged):
+            raise _Full
         if body is None or not self._is_verified(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
             self.reason = DROPPED if self.mendable is None and self._topic.settings.drops else ""
+            if body is None and self.mendable is None:
+                return self._let_go(span.log, first, stop)
             self._lose(span.log, first, stop)
         assert body is not None  # `_lose` has ended the pass.
         self._goes_with(span)
@@ -238,9 +242,16 @@ class _Walk:
 
     def _lose(self, log: str, first: int, stop: int) -> None:
         """Report offsets [first, stop) as lost, in an answer of their own, after the records collected so far."""
-        if not self.builder.records:
+        if not self.builder.records and self.lost is None:
             self.lost = ((log, first), (log, stop - 1))
         raise _Full
+
+    def _let_go(self, log: str, first: int, stop: int) -> int:
+        """Report a batch without bytes as lost, in one answer with those before it. Return the offset after it."""
+        if self.builder.records or (self.lost is not None and self.lost[1] != (log, first - 1)):
+            raise _Full
+        self.lost = ((log, first) if self.lost is None else self.lost[0], (log, stop - 1))
+        return stop
 
 
 def collect(
