@@ -254,7 +254,7 @@ def test_a_giver_writes_the_form_that_the_receiver_reads(tmp_path: Path, form: i
         sent.append(bytes(message.body))
         return chunk(self, message, now)
 
-    with patch.object(receiving, "FORM", form), patch.object(receiving.Receiving, "chunk", seen):
+    with patch.object(receiving, "READS", form), patch.object(receiving.Receiving, "chunk", seen):
         pair.merge("s2", "s1")
         pair.turns()
     assert pair.holders() == ["s1"]

@@ -106,11 +106,12 @@ class Configured:
         """
         return [
             change
-            for change in self._in_force(topic.name)
+            for change in self.answered(topic.name)
             if change.answered_at < asked_at or topic.settings.made_from(change.version)
         ]
 
-    def _in_force(self, topic: str) -> list[Change]:
+    def answered(self, topic: str) -> list[Change]:
+        """Answered changes that no other one has replaced."""
         mine = [change for change in self.changes.values() if change.topic == topic]
         replaced = frozenset().union(*(change.seen for change in mine if change.done))
         return [change for change in mine if change.answered and change.version not in replaced]
@@ -130,6 +131,7 @@ class Configurer(Task):
         self.known = known
         self.only_ever = world.random.random() < 0.3
         self.drops = world.fate.drops
+        self.think = world.random.choice((0.3, 2.0))
 
     def go(self) -> None:
         if self.finishing:
@@ -160,7 +162,7 @@ class Configurer(Task):
             self.world.note(f"{self.name} has set {change.topic} to {change.keep} {change.drop}")
         elif status.outcome is not Outcome.SUPERSEDED:
             self.history.violate(f"{self.name} cannot change settings: {status.outcome} {status.reason}")
-        self.soon(self.world.random.expovariate(1 / 0.5), self.go)
+        self.soon(self.world.random.expovariate(1 / self.think), self.go)
 
     def settled(self) -> str:
         """What is still open, "" where nothing is."""
@@ -287,6 +289,12 @@ def judge(known: Configured, servers: list[Server], history: History, damage: bo
             for change in known.changes.values():
                 if change.topic == name and change.answered and not topic.settings.made_from(change.version):
                     history.violate(f"the settings {change.version} of {name} are gone at {server.name}")
+            for change in known.answered(name):
+                amounts = (change.keep, topic.settings.keep), (change.drop, topic.settings.drop)
+                if any(mine not in those for mine, those in amounts):
+                    history.violate(
+                        f"{change.version} of {name} was not replaced, and is not in force: {topic.settings}"
+                    )
             if not damage:
                 _judge_kept(known, server, topic, history)
 
