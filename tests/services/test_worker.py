@@ -73,6 +73,24 @@ def test_a_class_has_a_handle_of_its_own_and_echoes_without(running):
         assert client.call("", b"a").frames == (b"a",)
 
 
+def test_an_address_is_read_from_ready_on_and_an_earlier_read_raises_one_error(running):
+    server = Worker("shout", bind="tcp://127.0.0.1:0")
+    with pytest.raises(CallerError, match="shout has no address yet: read it in ready"):
+        server.address  # noqa: B018
+    found = []
+
+    def bound(port):  # The engine has bound the address, but has not started its core.
+        open_port(port)
+        with pytest.raises(CallerError, match="no address yet"):
+            found.append(server.address)
+
+    open_port, server._engine._open_port = server._engine._open_port, bound
+    running.worker(server)
+    assert not found
+    assert server.address.startswith("tcp://127.0.0.1:")
+    assert Worker("shout", broker="tcp://127.0.0.1:1").address == ""
+
+
 def test_a_decorated_function_is_a_worker(running):
     @Worker.of("shout", bind="tcp://127.0.0.1:0")
     def shout(request: Request) -> bytes:
