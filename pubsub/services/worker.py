@@ -19,6 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.forks import no_pickling
+from pubsub.base.handler_errors import located
 from pubsub.errors import CallerError, ConfigurationError, PubsubError
 from pubsub.services.background_driver import LOOK_SECONDS, BackgroundDriver
 from pubsub.services.calling import check_service, core_of, frames_of
@@ -333,11 +334,12 @@ class Worker:
 
     def _failed(self, job: Requested, error: BaseException, *, log: bool = True) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if log and isinstance(error, PubsubError):  # Errors of this package need no traceback.
-            _log.error("the handler of %s failed: %s", self.name or "this service", error)
-            reason = str(error)
-        elif log:
-            _log.error("the handler of %s raised", self.name or "this service", exc_info=error)
+        if log:
+            name, text = self.name or "this service", ""
+            if isinstance(error, PubsubError):
+                reason = text = str(error)
+            _log.error("the handler of %s failed: %s", name, located(error, text))
+            _log.debug("the handler of %s failed", name, exc_info=error)
         reason = reason[:REASON_LENGTH_MAX]
         self._engine.submit(lambda now: self._core.fail(job.token, reason, now))
 
