@@ -126,7 +126,7 @@ def unsubscribe(
     """End the subscription of a client that will not come back.
 
     All messages that wait for the client are given up, and the server can delete them. If the client comes back, its
-    next get raises `Superseded`.
+    next get raises `Superseded`, or after a subscribe `DataLoss`.
     """
     check_topic(name)
     with cluster(loaded, patience, wait) as found:
