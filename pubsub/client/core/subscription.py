@@ -242,7 +242,8 @@ class Subscription:
         Returns:
             The changes to commit, and a function to call after the commit.
         """
-        letter, error = self._loss_here("the log was given up; later records in it are gone", at)
+        reason = "no server has their log: it was given up, or this state directory belongs to another cluster"
+        letter, error = self._loss_here(reason, at)
         known = status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
 
