@@ -39,8 +39,8 @@ async def follow_payments(client: AsyncClient) -> None:
         except PubsubError:
             logging.exception("payments are not followed any more")
             raise
-        except Exception:
-            logging.exception("a payment failed; it comes again")
+        except Exception as error:  # noqa: BLE001 - any error of the handler.
+            logging.warning("a payment failed; it comes again: %r", error)
         await asyncio.sleep(1.0)
 
 

@@ -120,14 +120,16 @@ def section(command: Any, context: Any) -> Iterator[str]:
         yield f"```text\n{re.sub(r'[{}]', '', usage)}\n```\n"
     yield paragraphs(command.help or "")
     found = dict(filter(None, (row(parameter, context) for parameter in command.get_params(context))))
-    shared = [role for role in ROLES if settings(role) <= found.keys()]
+    taken = {parameter.opts[0] for parameter in command.get_params(context)}
+    shared = {role: sorted(settings(role) - found.keys()) for role in ROLES if settings(role) <= taken}
     for role in shared:
         found = {name: line for name, line in found.items() if name not in settings(role)}
     if found:
         yield table(list(found.values()))
-    for role in shared:
-        name = role.role
-        yield f"\nIt also takes the [settings of a {name}](#settings-of-a-{name})."
+    for role, hidden in shared.items():
+        name, unused = role.role, ", ".join(map(code, hidden))
+        text = f"\nIt also takes the [settings of a {name}](#settings-of-a-{name})"
+        yield f"{text}; {unused} have no effect here." if unused else f"{text}."
     for name in command.list_commands(context) if hasattr(command, "list_commands") else ():
         below = command.get_command(context, name)
         yield from section(below, type(context)(below, info_name=name, parent=context))
@@ -151,7 +153,7 @@ def page() -> str:
     command = typer.main.get_command(app)
     top = typer.Context(command, info_name="pubsub")
     lines = [*exit_codes(), *section(command, top)]
-    for role, path in zip(ROLES, (("client", "put"), ("proxy", "start"), ("server", "start")), strict=True):
+    for role, path in zip(ROLES, (("client", "flush"), ("proxy", "start"), ("server", "start")), strict=True):
         group = command.get_command(top, path[0])  # type: ignore[attr-defined]
         within = type(top)(group, info_name=path[0], parent=top)
         leaf = group.get_command(within, path[1])

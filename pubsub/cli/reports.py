@@ -10,6 +10,7 @@ from pubsub.cli.standbys import paired
 from pubsub.client.requests import Answer, NoAnswer, Proxies
 from pubsub.errors import KeyRefused, NotAllowed, Unavailable
 from pubsub.monitoring.alarms import alarms
+from pubsub.monitoring.held_back import held_back
 from pubsub.monitoring.unknown import SilentServers, make_unknown
 from pubsub.protocol.messages import Report
 
@@ -65,6 +66,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         * `topics`: topic, owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds,
           and the fields of `monitoring.unknown` for topics of a silent server.
         * `moves`: server, and the fields of its report.
+        * `held_back`: topic, server and reason of `monitoring.held_back`; `held_back_left_out`: the number of others.
         * `keys` of `locks.watched`, `standbys` of `standbys.paired`, `warnings`, and `alarms` of `monitoring.alarms`.
     """
     silent_servers = SilentServers(proxies, servers)
@@ -86,11 +88,14 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     topics = _topics(proxies, servers, silent_servers)
     keys, wrong = watched(proxies, servers)
     standbys, unpaired = paired(proxies, servers, silent_servers)
+    unserved, left_out = held_back(servers)
     found: dict[str, Any] = {
         "proxies": [_part("address", address, answer) for address, answer in proxies.items()],
         "servers": list(_servers(servers, alive, silent_servers)),
         "topics": [topics[name] for name in sorted(topics)],
         "moves": list(_moves(servers)),
+        "held_back": unserved,
+        "held_back_left_out": left_out,
         "keys": keys,
         "standbys": standbys,
         "warnings": warnings + unpaired + wrong,

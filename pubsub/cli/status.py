@@ -34,7 +34,7 @@ def status(
     subscriber has not acknowledged. "held by" is the subscriber with the largest backlog.
 
     If the server of a topic does not answer, its figures are question marks (null in JSON), and another table has the
-    last known ones. Merges and moves under way are listed.
+    last known ones. Merges and moves under way are listed, and so are topics that a server holds back, with the reason.
 
     With keys, a table has a line for each process: the digest of its access list, and its accepted, refused and denied
     requests. The digest must be the same everywhere. For servers with a standby, a table shows the primary, and since
@@ -52,6 +52,7 @@ def status(
         more = [_standbys(found)] if found["standbys"] else []
         more += [_keys(found)] if found["keys"] else []
         more += [_moves(found)] if found["moves"] else []
+        more += [_held_back(found)] if found["held_back"] else []
         silent = unknown_topics(found["topics"])
         tables = [_topics(found), *([last_known(silent)] if silent else []), _subscribers(found)]
         console.print_table(_proxies(found), _servers(found), *more, *tables)
@@ -146,6 +147,15 @@ def _moves(found: dict[str, Any]) -> Any:
     for move in found["moves"]:
         silent = f"{move['state']}, {move['tries']} tries without an answer" if move["tries"] > 1 else move["state"]
         table.add_row(move["topic"], move["server"], move["direction"], move["other"], silent, f"{move['chunks']:,}")
+    return table
+
+
+def _held_back(found: dict[str, Any]) -> Any:
+    table = console.table("topic", "server", "reason", title="Topics held back, which are not served")
+    for row in found["held_back"]:
+        table.add_row(row["topic"], row["server"], row["reason"].replace("_", " "))
+    if found["held_back_left_out"]:
+        table.add_row(f"{found['held_back_left_out']:,} more", "", "")
     return table
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from contextlib import suppress
-from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from pubsub import console
 from pubsub.cli import topic_settings
-from pubsub.cli.operating import Holder, Operator, View, cluster, confirm
-from pubsub.client.requests import reason_of
+from pubsub.cli.abandoning import find_part, find_topics, give_up
+from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, takes_settings
-from pubsub.errors import NotKnown, NotNow, ServerSilent, Unavailable
-from pubsub.protocol.messages import Outcome, Status
-from pubsub.protocol.names import check_id, check_topic, may_be_one_server, parse_endpoint
+from pubsub.errors import CallerError, NotKnown, NotNow, ServerSilent, Unavailable
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.names import check_id, check_topic
 
 app = typer.Typer(name="topic", rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
 
@@ -37,6 +35,9 @@ Wait = Annotated[
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+NAMES_SHOWN: Final = 10
+"""Topics that the question of abandon --all names."""
 
 
 @app.callback()
@@ -130,7 +131,7 @@ def unsubscribe(
     """End the subscription of a client that will not come back.
 
     All messages that wait for the client are given up, and the server can delete them. If the client comes back, its
-    next get raises `Superseded`.
+    next get raises `Superseded`, or after a subscribe `DataLoss`.
     """
     check_topic(name)
     with cluster(loaded, patience, wait) as found:
@@ -187,34 +188,31 @@ def end_subscription(found: Operator, view: View, name: str, owner: str, subscri
 @takes_settings(ClientSettings, REACHING)
 def abandon(
     loaded: Loaded[ClientSettings],
-    name: Topic,
     server: Annotated[str, typer.Option("--server", metavar="ID", help="ID of the lost server.")],
+    name: Annotated[str | None, typer.Argument(metavar="[TOPIC]", help="Name of the topic; --all takes none.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Give up the server's part of each of its topics.")] = False,
     patience: Patience = 2.0,
     wait: Wait = 60.0,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Give up a lost server's part of a topic.
+    """Give up a lost server's part of a topic, or with --all of each topic.
 
     The other servers then continue without that part. Messages that only the lost server has are lost, even if it comes
     back. Its part is then quarantined, and pubsub server export --quarantined writes that part to files.
 
-    All proxies must answer. The server must be unconnected, or must have lost the topic because its store is an older
-    copy. If the command was interrupted, run it again.
+    All proxies must answer. The server must be unconnected. Without --all it may also have lost the topic because its
+    store is an older copy. If the command was interrupted, run it again.
     """
-    check_topic(name)
+    if (name is None) is not every:
+        raise CallerError("name one TOPIC, or give --all without a topic")
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
-        view = found.look(name)
-        held = found.server_report(server, view, name)["topics"] if view.hearing(server) else {}
-        _may_give_up(view, name, server, held, patience)
-        reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in view.live()}
-        lost = _lost(view, name, server, reports)
-        waiting = _waiting(view, server, reports)
-        if not lost and not waiting:
-            silent_servers = any(not facts.get("heard", True) for facts in view.away(server).values())
-            hint = f"; if its disk is lost: pubsub server forget {server}" if silent_servers else ""
-            raise NotKnown(f"no process knows of topic {name} at server {server}, so there is nothing to give up{hint}")
+        if name is None:
+            _abandon_all(found, server, yes, as_json)
+            return
+        check_topic(name)
+        part = find_part(found, name, server)
         confirm(
             f"Server {server}'s part of topic {name} is given up: records that only this server has are lost, and"
             " publishers and subscribers that only it knows start again on another server. If it comes back, its"
@@ -222,85 +220,38 @@ def abandon(
             yes,
             word=name,
         )
-        tell = partial(_give_up_all, found, view, name, server, lost, bool(waiting))
-        tell()
-        found.wait(lambda: _is_done(found, name, server, lost, waiting), "abandon", name, again=tell)
-    logs = sorted(holder.log for holder in lost if holder.log)
+        give_up(found, part)
+    waiting = sorted(part.waiting)
     console.report(
         as_json,
-        {"topic": name, "server": server, "logs": logs, "taken_back": sorted(waiting)},
-        f"{name} is given up at {server}" + (f"; {', '.join(sorted(waiting))} took it back" if waiting else ""),
+        {"topic": name, "server": server, "logs": part.logs, "taken_back": waiting},
+        f"{name} is given up at {server}" + (f"; {', '.join(waiting)} took it back" if waiting else ""),
     )
 
 
-def _give_up_all(found: Operator, view: View, name: str, server: str, lost: Iterable[Holder], waiting: bool) -> None:
-    """Make every proxy forget the holder, and tell the servers that it is given up."""
-    for holder in lost:
-        _give_up(found, name, holder, view.address_of_store(holder.store))
-    for address in (view.addresses(server) or {""}) if waiting else ():
-        _give_up(found, name, Holder(server, "", ""), address)
+def _abandon_all(found: Operator, server: str, yes: bool, as_json: bool) -> None:
+    """Give up a lost server's part of each topic. If one fails, those before it are given up.
 
-
-def _waiting(view: View, server: str, reports: dict[str, dict[str, Any]]) -> set[str]:
-    """Return the servers that froze the topic for a transfer to this one: the stored address has its ID, or is its
-    address.
+    Raises:
+        NotKnown: no process knows of a topic there.
     """
-    addresses = view.addresses(server)
-
-    def is_for(frozen: str) -> bool:
-        named = parse_endpoint(frozen)[0]
-        return named == server if named else any(may_be_one_server(frozen, address) for address in addresses)
-
-    return {one for one, facts in reports.items() if facts.get("frozen") and is_for(facts["frozen"])}
-
-
-def _is_done(found: Operator, name: str, server: str, lost: set[Holder], waiting: set[str]) -> bool:
-    """Return True if every proxy has forgotten the holder and no server waits for it."""
-    view = found.look(name)
-    if not _is_given_up(view, name, server, lost):
-        return False
-    heard = [one for one in waiting if view.hearing(one)]
-    reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in heard}
-    return not _waiting(view, server, reports)
-
-
-def _may_give_up(view: View, name: str, server: str, held: dict[str, Any], patience: float) -> None:
-    if view.silent:
-        silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
-        raise Unavailable("abandon", name, patience, f"every proxy must answer, start or reach this one: {silent}")
-    if view.hearing(server) and (name in held or any(holder.server == server for holder in view.holders(name))):
-        raise NotNow(f"server {server} is connected to a proxy and holds {name}; stop it first if its part is lost")
-
-
-def _lost(view: View, name: str, server: str, reports: dict[str, Any]) -> set[Holder]:
-    """Return the logs to give up: those that proxies know, and those that only other servers know."""
-    known = {holder for holder in view.holders(name) if holder.server == server} | view.given_up(name, server)
-    told = {log for facts in reports.values() for log, other in facts.get("rivals", {}).items() if other == server}
-    lost = known | {Holder(server, "", log) for log in told - {holder.log for holder in known}}
-    return lost or ({Holder(server, "", "")} if view.doubted(name, server) else set())
-
-
-def _give_up(found: Operator, name: str, holder: Holder, address: str) -> None:
-    facts = {"server": holder.server, "store": holder.store, "log": holder.log, "address": address}
-    failed = []
-    for proxy, answer in found.operate_all("abandon", topic=name, **facts).items():
-        if isinstance(answer, Status) and answer.outcome is Outcome.BUSY:
-            raise NotNow(
-                f"server {holder.server} is connected to a proxy again; repeat this command if its part is still lost"
-            )
-        if not isinstance(answer, Status) or answer.outcome is not Outcome.SUCCESS:
-            failed.append(f"{proxy}: {reason_of(answer)}")
-    if failed:
-        raise Unavailable(
-            "abandon", name, found.patience, f"not stored by every proxy; repeat the command: {'; '.join(failed)}"
-        )
-
-
-def _is_given_up(view: View, name: str, server: str, lost: set[Holder]) -> bool:
-    dead = {holder.log for holder in lost} - {""}
-    return all(
-        dead <= {row["log"] for row in report["abandoned"] if row["topic"] == name}
-        and not view.doubted(name, server)
-        and not any(h["server"] == server for row in report["topics"] if row["topic"] == name for h in row["holders"])
-        for report in view.answered.values()
+    names = find_topics(found, server)
+    if not names:
+        raise NotKnown(f"no process knows of a topic at server {server}; then run pubsub server forget {server}")
+    shown = ", ".join(names[:NAMES_SHOWN]) + (" and more" if len(names) > NAMES_SHOWN else "")
+    confirm(
+        f"Server {server}'s parts of {len(names):,} topics are given up: {shown}. Records that only this server has"
+        " are lost, and publishers and subscribers that only it knows start again on another server. If it comes"
+        " back, its parts are quarantined.",
+        yes,
+        word=server,
     )
+    done: list[dict[str, Any]] = []
+    while names:
+        for name in names:
+            part = find_part(found, name, server)
+            give_up(found, part)
+            done.append({"topic": name, "logs": part.logs, "taken_back": sorted(part.waiting)})
+        names = sorted(set(find_topics(found, server)) - {row["topic"] for row in done})  # A report has limits.
+    text = f"{len(done):,} topics are given up at {server}; next, run pubsub server forget {server}"
+    console.report(as_json, {"server": server, "topics": done}, text)

@@ -185,7 +185,8 @@ class Client(ServiceCalls):
         The service may know a subscription of this client ID from another state directory, lost or in use elsewhere.
         The client then continues that one: it receives all messages that were not acknowledged. Messages that the other
         directory received already are marked `Message.doubtful`. An unsubscribe is final: messages put between it and
-        this call are not received.
+        this call are not received. If another process ended the subscription, such as an operator's command, the next
+        call that takes messages raises `DataLoss` once.
 
         Args:
             topic: as for `put`.

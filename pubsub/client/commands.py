@@ -73,6 +73,15 @@ FILE_BATCH: Final = 10_000
 BODY_SHOWN_BYTES: Final = 200
 """Bytes of a dead letter's body in the table; --json has the complete body."""
 
+OF_PUTS: Final = frozenset({"outbox_bytes_max", "window", "publisher_records", "publisher_bytes", "linger_seconds"})
+"""Settings that have an effect in puts only."""
+
+OF_GETS: Final = frozenset({"prefetch_records", "prefetch_bytes"})
+"""Settings that have an effect in gets only."""
+
+OF_HANDLERS: Final = frozenset({"handler_attempts"})
+"""Settings that have an effect in commands with a handler only."""
+
 Settings = Loaded[ClientSettings]
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
 
@@ -149,7 +158,7 @@ Together = Annotated[
 
 
 @app.command()
-@takes_settings(ClientSettings)
+@takes_settings(ClientSettings, unused=OF_PUTS | OF_HANDLERS)
 def get(
     loaded: Settings,
     ctx: typer.Context,
@@ -233,7 +242,7 @@ def _hand_on(
 
 
 @app.command()
-@takes_settings(ClientSettings)
+@takes_settings(ClientSettings, unused=OF_GETS | OF_HANDLERS)
 def put(
     loaded: Settings,
     ctx: typer.Context,

@@ -10,9 +10,10 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import MISSING, Field, fields
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 import typer
 
@@ -61,7 +62,7 @@ REACHING: Final = frozenset({"proxies", "proxies_file", "proxy_keys", "key_file"
 
 
 def takes_settings(
-    role: type[S], only: frozenset[str] | None = None
+    role: type[S], only: frozenset[str] | None = None, *, unused: frozenset[str] = frozenset()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a command: its first argument is the role's `Loaded` settings, and it has an option for each setting.
 
@@ -70,11 +71,13 @@ def takes_settings(
     Args:
         role: class of the settings.
         only: settings that have an option; the others come from environment, file and defaults. None: all have one.
+        unused: settings that have no effect in this command. Their options are accepted, and the help leaves them out.
     """
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         own: list[inspect.Parameter] = list(inspect.signature(function, eval_str=True).parameters.values())[1:]
         options: list[inspect.Parameter] = _options(role) if only is None else _some_options(role, only)
+        options = [_hidden(option) if option.name in unused else option for option in options]
         names = [option.name for option in options]
 
         def command(**values: Any) -> None:
@@ -162,6 +165,13 @@ def _option(role: str, field: Field[Any]) -> inspect.Parameter:
 def _text(name: str, flag: str, help_text: str, metavar: str) -> inspect.Parameter:
     annotation = Annotated[str | None, typer.Option(flag, help=help_text, metavar=metavar)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _hidden(option: inspect.Parameter) -> inspect.Parameter:
+    kind, shown = get_args(option.annotation)
+    hidden = copy(shown)
+    hidden.hidden = True
+    return option.replace(annotation=Annotated[kind, hidden])
 
 
 def _unit(setting: str) -> str:

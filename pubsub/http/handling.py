@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from math import ceil
 from typing import Any, Final
 
+from pubsub.base.handler_errors import located
 from pubsub.client.flows.awaiting import Watched
 from pubsub.errors import HandlerMisused, StorageError
 from pubsub.http.core.answers import Answer, problem
@@ -119,7 +120,9 @@ class Handling:
                 self._sent()
             return await self._store(self._receiving.find, *name)
         text = f"{type(failed).__name__}: {failed}"[:500]
-        _log.warning("handler of %s failed on %s, attempt %d: %s", request.path, name[1], request.attempts + 1, text)
+        _log.warning("handler of %s failed on %s, attempt %d: %s", request.path, name[1], request.attempts + 1,
+                     located(failed, text))  # fmt: skip
+        _log.debug("handler of %s failed on %s", request.path, name[1], exc_info=failed)
         after = await self._store(self._receiving.failed, name, text, counts=counts)
         self._sent()
         return after

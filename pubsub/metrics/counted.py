@@ -82,6 +82,7 @@ SERVER: Final[Mapping[str, str]] = {
     "acknowledgements_of_others": "Acknowledgements of a named subscription that belongs to another checkpoint.",
     "addresses_bad": "Messages for invalid addresses.",
     "answers_not_understood": "Malformed answers of proxies.",
+    "backlog_limit_refused": "Puts that were refused because their topic's backlog is at backlog_bytes_max.",
     "batches_damaged": "Damaged batches found in the store.",
     "batches_repaired": "Damaged batches replaced by the other member's copy.",
     "batches_without_bytes": "Batches that all subscribers had, with bodies dropped for lack of space.",

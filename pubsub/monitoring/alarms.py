@@ -1,4 +1,4 @@
-"""Alarms of a cluster report in words: full disks, unacknowledged messages, transfers without progress.
+"""Alarms of a cluster report in words: full disks and backlogs, unacknowledged messages, transfers without progress.
 
 A warning in the report is a problem that a process itself has found. An alarm is a number beyond a bound, and may be
 normal for a system: a subscriber that is off over the weekend has a backlog until Monday.
@@ -6,7 +6,7 @@ normal for a system: a subscriber that is off over the weekend has a backlog unt
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, Final
 
@@ -15,6 +15,9 @@ DISK_FREE_MIN: Final = 0.05
 
 OLDEST_SECONDS_MAX: Final = 3600.0
 """Age of the oldest unacknowledged message above which there is an alarm."""
+
+BACKLOG_SHARE_MAX: Final = 0.8
+"""Share of a server's `backlog_bytes_max` above which the backlog of a topic is an alarm."""
 
 TRIES_MAX: Final = 5
 """Unanswered tries at one chunk of a transfer above which there is an alarm."""
@@ -31,7 +34,7 @@ def alarms(report: Facts) -> list[str]:
     Args:
         report: of the cluster, with `proxies`, `servers`, `topics` and `moves`.
     """
-    return [*_disks(report), *_oldest(report["topics"]), *_moves(report["moves"])]
+    return [*_disks(report), *_backlogs(report["servers"]), *_oldest(report["topics"]), *_moves(report["moves"])]
 
 
 def words(seconds: float) -> str:
@@ -54,6 +57,23 @@ def _disks(report: Facts) -> Iterator[str]:
                 yield f"{what} {name}: {free / size:.1%} of its disk is free, {left}; free space or enlarge the disk"
 
 
+def _backlogs(servers: list[Facts]) -> Iterator[str]:
+    """Yield the topics with a backlog near its limit. Servers of earlier releases do not report the limit."""
+    near = [
+        (held["bytes"] / limit, name, server["id"], held["subscribers"])
+        for server in servers
+        if (limit := (server["report"] or {}).get("backlog_bytes_max"))
+        for name, held in server["report"]["topics"].items()
+        if held["bytes"] > BACKLOG_SHARE_MAX * limit
+    ]
+    for share, topic, server, subscribers in nlargest(TOPICS_MAX, near, key=lambda one: one[0]):
+        text = f"topic {topic}: its backlog on {server} is at {share:.0%} of backlog_bytes_max; 100% refuses puts"
+        waiting, name = max(((facts["waiting"], name) for name, facts in subscribers.items()), default=(0, ""))
+        cause = f"; it waits for {name}: start {name}, or run pubsub topic unsubscribe {topic} --subscriber {name}"
+        yield text + cause if waiting else text
+    yield from _more(near, "have a backlog near backlog_bytes_max")
+
+
 def _oldest(topics: list[Facts]) -> Iterator[str]:
     late = [one for one in topics if (one["oldest_unacknowledged_seconds"] or 0) > OLDEST_SECONDS_MAX]
     for topic in nlargest(TOPICS_MAX, late, key=lambda one: one["oldest_unacknowledged_seconds"]):
@@ -72,6 +92,6 @@ def _moves(moves: list[Facts]) -> Iterator[str]:
     yield from _more(silent, "have transfers without an answer")
 
 
-def _more(found: list[Facts], what: str) -> Iterator[str]:
+def _more(found: Sequence[object], what: str) -> Iterator[str]:
     if len(found) > TOPICS_MAX:
         yield f"{len(found) - TOPICS_MAX:,} more topics {what}"

@@ -68,6 +68,7 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.topic import Topic
+from pubsub.server.upkeep.backlog_limit import BacklogLimit
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
 
@@ -106,12 +107,13 @@ class ServerCore:
             state, self.proxies, self.contested, self.sole_owner, self.retention, self.moves, self.quarantine
         )
         self.admission = Admission(state, self.proxies)
-        self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.abandoned)
+        self.backlogs = BacklogLimit(state)
+        self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
         self.gets = Gets(state, self.sole_owner, self.abandoned)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission)
-        self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention)
+        self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
         self.reports = Reports(state, self.proxies, self.stores, self.moves)
         self.intercept: Callable[[Origin, Message, float], bool] = _nobody
@@ -297,6 +299,7 @@ class ServerCore:
             state.count_change = state.count_change or announcing
         state.uncommitted.rows += self.retention.tick(now)
         state.uncommitted.rows += self.staging.tick(now)
+        self.backlogs.tick(now)
 
     def deadline(self) -> float:
         """Return the time at which `tick` has something to do (monotonic seconds)."""
@@ -310,6 +313,7 @@ class ServerCore:
             self.moves.deadline(),
             self.reads.deadline(),
             self.staging.deadline(),
+            self.backlogs.deadline(),
         )
 
     # Outgoing messages

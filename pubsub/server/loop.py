@@ -150,6 +150,7 @@ class Loop:
         self.reconnect()  # Before sending, so that messages go through the new sockets.
         self.send(now)
         self._group_commit.check_full(now)
+        self._group_commit.log_backlogs()
 
     def _drain(self, link: int | str, sock: Any, now: float) -> None:
         size = taken = 0

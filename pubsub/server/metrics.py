@@ -16,6 +16,7 @@ from pubsub.server.core import ServerCore
 from pubsub.server.loop import Loop
 from pubsub.server.pair import Pair
 from pubsub.server.storage.checkpoint import Checkpointer
+from pubsub.server.upkeep.backlog_limit import Backlog
 
 
 def serving(
@@ -53,6 +54,7 @@ def serving(
         Gauge("links", "", len(loop.servers), {"to": "servers"}),
         Gauge("links", "", _open(counters), {"to": "own_address"}),
         *_queues(loop, core),
+        *_backlogs(core),
         Gauge("moves", "Topics under transfer.", len(core.moves.giving.gifts), {"direction": "giving"}),
         Gauge("moves", "", len(core.moves.receiving.incoming), {"direction": "receiving"}),
         *_disk(state.disk(), state.process()),
@@ -114,6 +116,13 @@ def _queues(loop: Loop, core: ServerCore) -> Iterator[Gauge]:
     yield Gauge("waiting", text, len(core.sole_owner), {"for": "sole_owner"})
     yield Gauge("waiting", text, len(core.sole_owner), {"for": "whole_topics"})  # The old value, for one release.
     yield Gauge("unsent_bytes", "Bytes of large answers that wait to be sent.", loop.unsent_bytes)
+
+
+def _backlogs(core: ServerCore) -> Iterator[Gauge]:
+    text = "Share of backlog_bytes_max in use, of each topic above 80 %, with the subscriber that is furthest behind."
+    none = Backlog("", "", 0.0)  # A family without a line would be missing from the page.
+    for one in core.backlogs.watched.values() or (none,):
+        yield Gauge("backlog_used_ratio", text, one.share, {"topic": one.topic, "subscriber": one.subscriber})
 
 
 def _disk(sizes: Mapping[str, int], process: Mapping[str, int]) -> Iterator[Gauge]:

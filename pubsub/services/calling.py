@@ -18,6 +18,7 @@ from typing import Any, Final
 import zmq
 
 from pubsub.base.clock import Clock
+from pubsub.base.handler_errors import located
 from pubsub.base.limits import BODY_BYTES_MAX
 from pubsub.errors import CallerError, ConfigurationError, InvalidName, KeyRefused, PubsubError, TooLarge
 from pubsub.services.access import Locks
@@ -273,10 +274,10 @@ class Calling:
         if pending.on_part is not None:
             try:
                 pending.on_part(b"".join(body))
-            except Exception:  # noqa: BLE001 - an error of the application; the call continues.
-                _log.exception(
-                    "on_part raised for a part of a reply of %s; the call continues", pending.service or "a service"
-                )
+            except Exception as error:  # noqa: BLE001 - an error of the application; the call continues.
+                name = pending.service or "a service"
+                _log.error("on_part failed for a part of a reply of %s; the call continues: %s", name, located(error))
+                _log.debug("on_part failed for a part of a reply of %s", name, exc_info=error)
         elif len(pending.parts) < PARTS_MAX:
             pending.parts.append(body)
         else:

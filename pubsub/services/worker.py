@@ -19,6 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Final
 
 from pubsub.base.forks import no_pickling
+from pubsub.base.handler_errors import located
 from pubsub.errors import CallerError, ConfigurationError, PubsubError
 from pubsub.services.background_driver import LOOK_SECONDS, BackgroundDriver
 from pubsub.services.calling import check_service, core_of, frames_of
@@ -75,7 +76,7 @@ class Worker:
         context: a ZeroMQ context to share, which `inproc://` addresses need.
 
     Attributes:
-        address: with `bind`, the bound address once the worker runs.
+        address: with `bind`, the bound address. `run` and `serve` call their `ready` once it can be read.
 
     Raises:
         ConfigurationError: an address is invalid, or a key cannot be used.
@@ -130,6 +131,7 @@ class Worker:
         self._handler_timeout = _checked_timeout(handler_timeout)
         self._overrun = Overrun(self.name, handler_timeout, self._say_good_bye)
         self._stopping = False
+        self._address: str | None = None if broker is None else ""
         self._broken: BaseException | None = None
         self._thread: Thread | None = None
 
@@ -140,8 +142,15 @@ class Worker:
 
     @property
     def address(self) -> str:
-        """With `bind`, the bound address once the worker runs; "" otherwise."""
-        return next(iter(self._engine.addresses.values()), "")
+        """With `bind`, the bound address; "" with `broker`.
+
+        Raises:
+            CallerError: the worker has not bound it yet. `run` and `serve` call their `ready` once it is bound.
+        """
+        if self._address is None:
+            where = self.name or "this worker"
+            raise CallerError(f"{where} has no address yet: read it in ready, or after run or serve has called ready")
+        return self._address
 
     def handle(self, request: Request) -> Any:
         """Answer a request if no handler is given. This one returns the request."""
@@ -236,6 +245,8 @@ class Worker:
         if self._stopping:
             put(None)
         self._engine.open()
+        if self._address is None:
+            self._address = next(iter(self._engine.addresses.values()), "")
 
     def _open(self, put: Callable[[Requested | None], object]) -> None:
         self._begin(put)
@@ -323,11 +334,12 @@ class Worker:
 
     def _failed(self, job: Requested, error: BaseException, *, log: bool = True) -> None:
         reason = f"{type(error).__name__}: {error}"
-        if log and isinstance(error, PubsubError):  # Errors of this package need no traceback.
-            _log.error("the handler of %s failed: %s", self.name or "this service", error)
-            reason = str(error)
-        elif log:
-            _log.error("the handler of %s raised", self.name or "this service", exc_info=error)
+        if log:
+            name, text = self.name or "this service", ""
+            if isinstance(error, PubsubError):
+                reason = text = str(error)
+            _log.error("the handler of %s failed: %s", name, located(error, text))
+            _log.debug("the handler of %s failed", name, exc_info=error)
         reason = reason[:REASON_LENGTH_MAX]
         self._engine.submit(lambda now: self._core.fail(job.token, reason, now))
 

@@ -9,11 +9,12 @@ import pytest
 
 from pubsub import console
 from pubsub.cli.reports import gather, picture
-from pubsub.cli.status import _proxies, _servers, _subscribers, _topics
+from pubsub.cli.status import _held_back, _proxies, _servers, _subscribers, _topics
 from pubsub.client.requests import NoAnswer
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import Unavailable
 from pubsub.messenger import Messenger, Request
+from pubsub.monitoring import held_back as module
 from pubsub.protocol import Outcome, Report, Status, decode, encode
 
 
@@ -81,6 +82,28 @@ def test_a_full_disk_is_warned_of() -> None:
 
 def keyed(report: dict[str, Any], digest: str, **counters: int) -> dict[str, Any]:
     return report | {"authorized_digest": digest, "authorized_lines": 4, "counters": counters}
+
+
+def test_topics_that_are_held_back_are_listed_with_server_and_reason(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served, held = server_report({}), server_report({})
+    topic = held["topics"].pop("a")
+    held["topics"] = {name: topic | {"quarantined": f"page_{name}_is_damaged"} for name in ("c", "b", "d")}
+    found = picture({"x": proxy_report("p1", s1=True, s2=True)}, {"s2": held, "s1": served, "s3": NoAnswer("none")})
+    assert found["held_back"] == [
+        {"topic": name, "server": "s2", "reason": f"page_{name}_is_damaged"} for name in ("b", "c", "d")
+    ]
+    assert found["held_back_left_out"] == 0
+    monkeypatch.setattr(module, "HELD_BACK_MAX", 1)
+    few = picture({"x": proxy_report("p1", s2=True)}, {"s2": held})
+    assert ([row["topic"] for row in few["held_back"]], few["held_back_left_out"]) == (["b"], 2)
+    console.print_table(_held_back(few))
+    shown = capsys.readouterr().out
+    assert "page b is damaged" in shown
+    assert "2 more" in shown
+    old = picture({"x": proxy_report("p1", s1=True)}, {"s1": served | {"stale": "an older copy"}})
+    assert old["held_back"] == [{"topic": "a", "server": "s1", "reason": "an older copy"}]
 
 
 def test_a_disk_that_is_nearly_full_is_an_alarm_and_no_warning() -> None:

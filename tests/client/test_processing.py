@@ -242,3 +242,23 @@ def test_an_attempt_that_succeeded_is_not_taken_back(
     """Otherwise each call would need a further commit, and would lose the count of the next message."""
     monkeypatch.setattr(Processing, "uncount", lambda *_: pytest.fail("taken back"))
     assert client.process(topic, lambda *_: None, max=1) == 1
+
+
+def test_a_failed_handler_is_one_line_with_its_own_last_line_and_a_traceback_for_debug_only(
+    client: Client, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def handle(message: Message, transaction: Transaction) -> None:
+        raise ValueError("no\nstock")
+
+    place = f"{__file__}:{handle.__code__.co_firstlineno + 1}"
+    with caplog.at_level("DEBUG", "pubsub.client"):
+        with pytest.raises(ValueError, match="no"):
+            client.process(topic, handle, timeout=5.0)
+        assert client.process(topic, handle, max=1, timeout=5.0) == 1
+    shown = [(one.levelname, one.getMessage()) for one in caplog.records if one.levelname != "DEBUG"]
+    (first, again, given_up) = [text for _, text in shown]
+    assert [level for level, _ in shown] == ["WARNING", "WARNING", "ERROR"]
+    assert first.endswith(f"attempt 1: ValueError('no\\nstock') at {place}")
+    assert again.endswith(f"attempt 2: ValueError('no\\nstock') at {place}")
+    assert given_up.endswith("after 2 attempts: ValueError: no stock")
+    assert [one.levelname for one in caplog.records if one.exc_info] == ["DEBUG", "DEBUG"]

@@ -88,7 +88,7 @@ def test_a_caller_killed_while_it_waits_gets_the_same_reply_when_it_asks_again(
 
 
 def test_an_error_is_the_reply_once_the_handler_has_failed_so_often(
-    client: Client, worker: Client, service: str
+    client: Client, worker: Client, service: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with served(worker, service):
         for _ in range(2):
@@ -97,6 +97,13 @@ def test_an_error_is_the_reply_once_the_handler_has_failed_so_often(
         assert caught.value.exit_code == 31
         assert client.call(service, b"good").body == b"re:good"
     assert worker._session.counters["handler_errors"] == 3
+    failures = [one for one in caplog.records if "handler failed on call" in one.getMessage()]
+    assert [
+        one.levelname
+        for one in failures
+        if f"ValueError('bad call') at {effect.__code__.co_filename}:" in one.getMessage()
+    ]
+    assert not any(one.exc_info for one in failures if one.levelname != "DEBUG")
     assert rows(worker, "select body from done") == [(b"good",)]
     assert worker.dead_letters() == []
 

@@ -57,6 +57,25 @@ def test_a_truth_value_is_a_switch_both_ways(tmp_path: Path) -> None:
         assert seen[0].settings.power_safe is expected
 
 
+def test_an_option_without_effect_is_taken_and_not_listed() -> None:
+    seen: list[Loaded] = []
+    app = typer.Typer(add_completion=False, rich_markup_mode=None)
+
+    @app.command()
+    @takes_settings(ClientSettings, unused=frozenset({"window"}))
+    def command(loaded: Loaded) -> None:
+        seen.append(loaded)
+
+    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200"}).output
+    assert "--window" not in shown
+    assert "--tries N" in shown
+    assert CliRunner().invoke(app, ["--window", "7"]).exit_code == 0
+    assert seen[0].settings.window == 7
+    assert (
+        "--window N" in CliRunner().invoke(application(ClientSettings, []), ["--help"], env={"COLUMNS": "200"}).output
+    )
+
+
 def test_a_bad_option_is_refused_by_the_settings_rule() -> None:
     result = CliRunner().invoke(application(ProxySettings, []), ["--id", "p 1", "--bind", "h:1"])
     assert isinstance(result.exception, ConfigurationError)

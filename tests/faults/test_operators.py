@@ -259,6 +259,57 @@ def test_a_topic_of_a_live_or_unknown_server_is_not_abandoned(cluster: Cluster, 
     assert err.count("\n") == 1
 
 
+def test_all_topics_of_a_lost_server_are_given_up_by_one_command(
+    cluster: Cluster, operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alice, _ = split(cluster)
+    names = ["t"]
+    for name in ("v", "w", "x"):
+        alice.put(name, b"1")
+        names += [name] if holders(cluster, name) == ["s1"] else []
+    assert len(names) > 1
+    code, _, err = operator("topic", "abandon", "--all", "--server", "s1")
+    assert (code, err) == (
+        15,
+        "pubsub: error: server s1 is connected to a proxy; stop it first if its store is lost\n",
+    )
+    lose(cluster, 1)
+    code, _, err = operator("topic", "abandon", "t", "--all", "--server", "s1")
+    assert (code, err.count("\n")) == (2, 1)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\ns2\n"))
+    code, _, err = operator("topic", "abandon", "--all", "--server", "s1", "--json")
+    assert code == 1
+    assert f"{len(names)} topics are given up: {', '.join(names)}." in err.replace("\n", " ")
+    facts = operator.done("topic", "abandon", "--all", "--server", "s1")
+    assert facts["server"] == "s1"
+    assert [row["topic"] for row in facts["topics"]] == names
+    assert all(len(row["logs"]) == 1 for row in facts["topics"])
+    for name in names:
+        alice.put(name, b"2", timeout=20.0)
+        assert holders(cluster, name, 0) == holders(cluster, name, 1) == ["s2"]
+    again = "topic", "abandon", "--all", "--server", "s1"
+    until(lambda: operator(*again)[0] == 13, "the proxies' reports have no topic of it any more")
+    operator.done("server", "forget", "s1")
+
+
+def test_an_empty_server_under_the_lost_ones_id_is_not_said_to_hold_its_topics(
+    cluster: Cluster, operator: Operator
+) -> None:
+    split(cluster)
+    lose(cluster, 1)
+    shutil.rmtree(cluster.directory / "s1")
+    cluster.servers[0].start().ready()
+    code, _, err = operator("topic", "abandon", "t", "--server", "s1")
+    assert (code, err) == (
+        15,
+        "pubsub: error: server s1 runs on another store, which does not hold t; stop it, repeat this command, and"
+        " start it again\n",
+    )
+    lose(cluster, 1)
+    operator.done("topic", "abandon", "t", "--server", "s1")
+    cluster.servers[0].start().ready()
+
+
 def test_a_giver_whose_receiver_is_lost_takes_the_topic_back(cluster: Cluster, operator: Operator) -> None:
     alice, bob = split(cluster)
     cluster.servers[1].pause()  # It answers no offer, and does not count as dead yet.

@@ -58,7 +58,9 @@ def test_a_handler_that_raised_is_rolled_back_and_called_again(receiver: Receive
     against(receiver, act)
 
 
-def test_a_handler_that_always_raises_is_given_up_and_called_again_on_request(receiver: Receiver) -> None:
+def test_a_handler_that_always_raises_is_given_up_and_called_again_on_request(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
     broken = [True]
 
     @receiver.put("/x")
@@ -81,6 +83,11 @@ def test_a_handler_that_always_raises_is_given_up_and_called_again_on_request(re
         assert await receiver.failed() == []
 
     against(receiver, act)
+    place = f"{__file__}:{handle.__code__.co_firstlineno + 3}"  # Its decorator is its first line.
+    lines = [one for one in caplog.records if one.levelname == "WARNING" and "handler of /x failed" in one.getMessage()]
+    assert lines
+    assert all(one.getMessage().endswith(f": ValueError: broken at {place}") for one in lines)
+    assert not any(one.exc_info for one in lines)
 
 
 @pytest.mark.parametrize("returned", [object(), 5, {1, 2}, {"a": object()}, b"x" * 2000])

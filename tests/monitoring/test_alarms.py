@@ -59,6 +59,24 @@ def test_a_message_that_waits_too_long_causes_an_alarm_with_its_subscriber() -> 
     ]
 
 
+def held(size: int, **waiting: int) -> dict[str, Any]:
+    return {"bytes": size, "subscribers": {name: {"waiting": count} for name, count in waiting.items()}}
+
+
+def test_a_backlog_near_its_limit_causes_an_alarm_that_names_the_subscriber() -> None:
+    topics = {"t": held(930, quick=2, slow=7), "u": held(800, slow=9), "staged": held(1000)}
+    servers = [
+        {"id": "s1", "report": {"backlog_bytes_max": 1000, "topics": topics}},
+        {"id": "s2", "report": {"topics": {"t": held(10**12, slow=9)}}},
+        {"id": "s3", "report": None},
+    ]
+    assert alarms(report(servers=servers)) == [
+        "topic staged: its backlog on s1 is at 100% of backlog_bytes_max; 100% refuses puts",
+        "topic t: its backlog on s1 is at 93% of backlog_bytes_max; 100% refuses puts; it waits for slow: start slow,"
+        " or run pubsub topic unsubscribe t --subscriber slow",
+    ]
+
+
 def test_a_move_without_an_answer_causes_an_alarm() -> None:
     assert alarms(report(moves=[move("t", 40)])) == [
         "topic t: transfer from s1 to s2, 40 tries without an answer; check s2"

@@ -48,8 +48,9 @@ def test_a_handler_that_raises_is_logged_once_a_request_and_the_worker_goes_on(r
             client.call("", b"bad", timeout=0.3, tries=1)
         assert client.call("", b"good").body == b"good"
     (record,) = [one for one in caplog.records if one.name == "pubsub.services"]
-    assert "fussy" in record.getMessage()
-    assert "I do not like it" in str(record.exc_info)
+    place = f"{__file__}:{fussy.__code__.co_firstlineno + 2}"
+    assert record.getMessage() == f"the handler of fussy failed: ValueError('I do not like it') at {place}"
+    assert record.exc_info is None
 
 
 @pytest.mark.parametrize("given", [None, "text", 5, [1], object()], ids=repr)
@@ -71,6 +72,24 @@ def test_a_class_has_its_own_handle_and_echoes_without_one(running):
         assert client.call("", [b"a", b"b"]).frames == (b"a", b"b", b"a", b"b")
     with ServiceClient(echo.address, kind="lazy") as client:
         assert client.call("", b"a").frames == (b"a",)
+
+
+def test_an_address_is_read_from_ready_on_and_an_earlier_read_raises_one_error(running):
+    server = Worker("shout", bind="tcp://127.0.0.1:0")
+    with pytest.raises(CallerError, match="shout has no address yet: read it in ready"):
+        server.address  # noqa: B018
+    found = []
+
+    def bound(port):  # The engine has bound the address, but has not started its core.
+        open_port(port)
+        with pytest.raises(CallerError, match="no address yet"):
+            found.append(server.address)
+
+    open_port, server._engine._open_port = server._engine._open_port, bound
+    running.worker(server)
+    assert not found
+    assert server.address.startswith("tcp://127.0.0.1:")
+    assert Worker("shout", broker="tcp://127.0.0.1:1").address == ""
 
 
 def test_a_decorated_function_is_a_worker(running):

@@ -31,6 +31,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "reads": "ranges that are asked for; clients repeat it",
         "sinks": "has nothing but what it was given",
         "admission": "has nothing but what it was given",
+        "backlogs": "found again at a put; a start may log a warning once more",
         "unconfirmed": "answers that wait; clients repeat what they asked",
         "reports": "the last report, and when it was made",
         "moves": "transfers begin again with an offer; what of them is stored is compared by `_stored_for_moves`",

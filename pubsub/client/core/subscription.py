@@ -247,9 +247,8 @@ class Subscription:
         Returns:
             The changes to commit, and a function to call after the commit.
         """
-        place = format_position(self.cursor.safe)
-        error = DataLoss(self.topic, place, place, "the log was given up; later records in it are gone")
-        letter = DeadLettered(self.topic, place, place, "", 0, 0, None, error.reason, 0, at)
+        reason = "no server has their log: it was given up, or this state directory belongs to another cluster"
+        letter, error = self._loss_here(reason, at)
         known = status.position is not None
         found = Confirmed(self.topic, self.intent.number, status.position, status.log or self.fence.log)
 
@@ -261,6 +260,24 @@ class Subscription:
             self.losses.add(error)
 
         return [found if known else self.intend(True, fresh=True), letter], committed
+
+    def ended_elsewhere(self, at: float) -> tuple[DeadLettered, DataLoss] | None:
+        """Return the loss of the messages that waited when another process ended this subscription.
+
+        Returns:
+            The change to commit with the next intent, and the error to raise once that is confirmed. None if the
+            subscription was not ended, or a call has raised that already.
+        """
+        # An error that was raised has a traceback; the application then knows of the end.
+        if isinstance(self.failure, Superseded) and self.failure.reason and self.failure.__traceback__ is None:
+            return self._loss_here("the subscription was ended elsewhere, and its waiting messages were given up", at)
+        return None
+
+    def _loss_here(self, reason: str, at: float) -> tuple[DeadLettered, DataLoss]:
+        """Return the dead letter and the error of a loss of the records after the safe position."""
+        place = format_position(self.cursor.safe)
+        error = DataLoss(self.topic, place, place, reason)
+        return DeadLettered(self.topic, place, place, "", 0, 0, None, error.reason, 0, at), error
 
     # Taking
 

@@ -25,6 +25,7 @@ from weakref import ref
 
 import apsw
 
+from pubsub.base.handler_errors import located, one_line
 from pubsub.client.arguments import check_count
 from pubsub.client.core.changes import Change, DeadLettered, Tried
 from pubsub.client.core.message import Batch, Message
@@ -342,7 +343,8 @@ class Processing:
         topic, message, number = attempt.sub.topic, attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(topic, None)
-        _log.warning("handler failed on %s of %s, attempt %d: %r", message.id, topic, number, error)
+        _log.warning("handler failed on %s of %s, attempt %d: %s", message.id, topic, number, located(error))
+        _log.debug("handler failed on %s of %s", message.id, topic, exc_info=error)
         if number < self.session.settings.handler_attempts:
             self.session.let_pass(error)
             raise error
@@ -372,7 +374,9 @@ class Processing:
         self.gets.took(sub, attempt.taking, fsynced=True)
         if self.session.recorder is not None:
             self.session.recorder.delivered(sub.topic, attempt.taking.pieces, handler=True, result="dead_letter")
-        _log.error("%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, number, error)
+        _log.error(
+            "%s of %s goes to the dead letters after %d attempts: %s", message.id, sub.topic, number, one_line(error)
+        )
 
     def send_due(self) -> None:
         """Send all due messages, and the puts of handlers after HELD_SECONDS. The lock is held."""

@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, Final
 
+from pubsub.base.handler_errors import located, one_line
 from pubsub.client.arguments import check_count
 from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core import calling
@@ -154,7 +155,9 @@ class _Service(Processing):
         message, number = attempt.message, attempt.number
         self.session.counters["handler_errors"] += 1
         self.session.trying.pop(attempt.sub.topic, None)
-        _log.warning("handler failed on call %s of %s, attempt %d: %r", message.id, self.service, number, error)
+        _log.warning("handler failed on call %s of %s, attempt %d: %s", message.id, self.service, number,
+                     located(error))  # fmt: skip
+        _log.debug("handler failed on call %s of %s", message.id, self.service, exc_info=error)
         if number < self.session.settings.handler_attempts:
             raise TryLater(min(PAUSE_SECONDS_MAX, PAUSE_SECONDS * 2 ** (number - 1)))
         self.dead_letter(attempt, f"{type(error).__name__}: {error}")
@@ -165,7 +168,7 @@ class _Service(Processing):
         request = calling.read_request(attempt.message)
         self._answer(attempt.sub, attempt.taking, request, calling.FAILED, error)
         _log.error("call %s of %s is answered with an error after %d attempts: %s", request.id, self.service,
-                   attempt.number, error)  # fmt: skip
+                   attempt.number, one_line(error))  # fmt: skip
 
     def handled(self, attempt: Attempt) -> None:
         """Count a call after the commit of its handler's transaction. The lock is held."""

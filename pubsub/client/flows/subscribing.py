@@ -12,6 +12,7 @@ An intent to be subscribed is of one of two kinds (docs/explanation/continuing.m
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -36,6 +37,9 @@ NOT_CONTINUED: Final = (
     " the backlog of this client ID"
 )
 """The meaning of that reason for a subscription that should continue."""
+
+
+_log: Final = logging.getLogger("pubsub.client")
 
 
 class Subscribing:
@@ -133,13 +137,18 @@ class Subscribing:
             if not known or sub.intent.differs(on, fresh=fresh, start=start):
                 fresh = on and (fresh or self._begins_at_the_end(sub, known=known))
                 left = sub.leave_chunk() if on and not fresh else []
+                ended = sub.ended_elsewhere(self.core.wall()) if on and not fresh else None
+                letters = [] if ended is None else [ended[0]]
                 try:
-                    session.commit([*left, sub.intend(on, fresh=fresh, start=start)])
+                    session.commit([*left, sub.intend(on, fresh=fresh, start=start), *letters])
                 except PubsubError:
                     if not known:
                         del self.core.subscriptions[topic]
                     raise
                 sub.intended(on, fresh=fresh, start=start, left=left)
+                if ended is not None:
+                    sub.losses.add(ended[1])
+                    _log.warning("client %s: %s", session.name, ended[1])
             sub.failure = None
             sub.intent.insists.add(wish)
             self.core.settle(sub, until)

@@ -16,6 +16,7 @@ from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.topic import Topic, Verdict, judge
+from pubsub.server.upkeep.backlog_limit import BacklogLimit
 from pubsub.server.upkeep.retention import Retention
 
 
@@ -26,14 +27,21 @@ class Puts:
         sole_owner: asks if this server is a topic's sole owner.
         admission: checks limits.
         retention: counts appended bytes.
+        backlogs: watches topics near the limit of their backlog.
         abandoned: recognises puts to lost logs.
     """
 
     def __init__(
-        self, state: State, sole_owner: SoleOwner, admission: Admission, retention: Retention, abandoned: Abandoned
+        self,
+        state: State,
+        sole_owner: SoleOwner,
+        admission: Admission,
+        retention: Retention,
+        backlogs: BacklogLimit,
+        abandoned: Abandoned,
     ) -> None:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
-        self._retention, self._abandoned = retention, abandoned
+        self._retention, self._backlogs, self._abandoned = retention, backlogs, abandoned
 
     def put(self, origin: Origin, put: Put, now: float, sole_owner: bool = False) -> None:
         """Process PUT. The rows of a train are judged as if each arrived alone, up to the first that is not stored.
@@ -60,6 +68,7 @@ class Puts:
                 return
             outcome = judged
             if judged is not Outcome.SUCCESS:
+                self._backlogs.refused(topic, reason, now)
                 break
             topic = topic or state.create(put.topic)
             number = state.publishers.number(name)
@@ -133,4 +142,5 @@ class Puts:
         )
         state.counters["records"] += put.count
         self._retention.appended(topic.name, len(put.body), now)
+        self._backlogs.appended(topic, now)
         state.long_polls.appended(topic.name)

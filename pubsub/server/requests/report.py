@@ -62,6 +62,7 @@ class Reports:
             * `process`: `memory_bytes`; of the disk it writes to, `disk_size_bytes`, `disk_free_bytes`,
               `disk_used_bytes`.
             * `metrics`: their URL, or "".
+            * `backlog_bytes_max`: of the server's settings.
             * `moves`: topics under transfer: `topic`, `direction` ("giving" or "receiving"), `other` (the server's ID
               or address), `state`, `chunks` that the receiver has, `tries` without an answer.
             * `proxies`: each with `address`, `alive`, `silence_seconds`, `problem`.
@@ -117,6 +118,7 @@ class Reports:
             "disk": state.disk(),
             "process": state.process(),
             "metrics": self.metrics,
+            "backlog_bytes_max": state.settings.backlog_bytes_max,
             "moves": _moves(self._moves),
             "proxies": self._proxy_fields(now),
             "stores": {store: known.server for store, known in self._stores.known.items()},

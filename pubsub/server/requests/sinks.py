@@ -37,6 +37,7 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Topic
+from pubsub.server.upkeep.backlog_limit import BacklogLimit
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import ROW_BITS, Staging, published
 
@@ -55,13 +56,20 @@ class Sinks:
         admission: checks limits.
         staging: keeps staged rows.
         retention: counts published bytes.
+        backlogs: watches topics near the limit of their backlog.
     """
 
     def __init__(
-        self, state: State, sole_owner: SoleOwner, admission: Admission, staging: Staging, retention: Retention
+        self,
+        state: State,
+        sole_owner: SoleOwner,
+        admission: Admission,
+        staging: Staging,
+        retention: Retention,
+        backlogs: BacklogLimit,
     ) -> None:
         self._state, self._sole_owner, self._admission = state, sole_owner, admission
-        self._staging, self._retention = staging, retention
+        self._staging, self._retention, self._backlogs = staging, retention, backlogs
 
     # Staging
 
@@ -91,6 +99,7 @@ class Sinks:
         if rejection in ROOM and topic and self._staging.make_room(topic, (publisher, rows.batch, rows.attempt), now):
             rejection = self._admission.stage(topic, name, len(rows.body), new=stage is None)
         if rejection:
+            self._backlogs.refused(topic, rejection, now)
             state.replies.answer(origin, Outcome.FULL, reason=rejection, log=log)
             return
         try:
@@ -171,6 +180,7 @@ class Sinks:
             state.uncommitted.rows.append(c.StagePublished(stage.number))
         topic.reach(publisher, first | max(0, row - 1))
         state.counters["records"] += row
+        self._backlogs.appended(topic, now)
         state.long_polls.appended(topic.name)
         self._staging.drop_published(topic)
         return topic.last[publisher]
