@@ -57,7 +57,7 @@ class Cast:
         self.calls = Calls(world, self.history, self._client_in_step)
         self.tasks = self._tasks()
         self.talkers = self._talkers()
-        self.configured = Configured(world)
+        self.configured = Configured(world, self.history)
         self.configurers = self._configurers()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []

@@ -84,6 +84,7 @@ class Configured:
     """The changes of one run, by version, and the versions of rows that merges made."""
 
     world: World
+    history: History
     changes: dict[str, Change] = field(default_factory=dict)
     lineage: dict[str, frozenset[str]] = field(default_factory=lambda: {"": frozenset()})
     found: list[str] = field(default_factory=list)
@@ -225,7 +226,7 @@ def _check(
     """Object to a batch in [low, high) of a log that a change in force keeps, or that `drop` does not yet let go."""
     state = retention._state
     changes = known.in_force(topic, known.allowed.get((id(retention), topic.name), float("inf")))
-    if not changes:
+    if not changes or topic.name in known.history.given_up:  # The settings may have been given up with a holder.
         return
     stamp = state.stamps.reading(now)
     after = _after(topic, state.reader)
