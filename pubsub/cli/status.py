@@ -94,8 +94,8 @@ def _servers(found: dict[str, Any]) -> Any:
     for server in found["servers"]:
         report = server["report"]
         if report is None:
-            since = server["unheard_seconds"]
-            state = "not heard" if since is None else f"not heard for {_age(since)}"
+            since = server["silent_seconds"]
+            state = "no heartbeat" if since is None else f"no heartbeat for {_age(since)}"
             table.add_row(server["id"], "up, " + server["reason"] if server["alive"] else state, *"??????")
             continue
         records = sum(topic["records"] for topic in report["topics"].values())
@@ -155,13 +155,13 @@ def _topics(found: dict[str, Any]) -> Any:
     )
     for topic in found["topics"]:
         if topic["unknown_seconds"] is not None:
-            whole = "?" if topic["whole"] is None else "no"
-            table.add_row(topic["topic"], " ".join(topic["owners"]), whole, *"??????")
+            sole = "?" if topic["sole_owner"] is None else "no"
+            table.add_row(topic["topic"], " ".join(topic["owners"]), sole, *"??????")
             continue
         table.add_row(
             topic["topic"],
             " ".join(topic["owners"]) or "none yet",
-            "yes" if topic["whole"] else "no",
+            "yes" if topic["sole_owner"] else "no",
             f"{topic['records']:,}",
             console.size(topic["bytes"]),
             f"{len(topic['subscribers']):,}",

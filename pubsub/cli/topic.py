@@ -207,7 +207,9 @@ def abandon(
         lost = _lost(view, name, server, reports)
         waiting = _waiting(view, server, reports)
         if not lost and not waiting:
-            silent_servers = any(not facts.get("heard", True) for facts in view.away(server).values())
+            silent_servers = any(
+                not facts.get("announced", facts.get("heard", True)) for facts in view.away(server).values()
+            )
             hint = f"; if its disk is lost: pubsub server forget {server}" if silent_servers else ""
             raise NotKnown(f"no process knows of topic {name} at server {server}, so there is nothing to give up{hint}")
         confirm(

@@ -119,7 +119,7 @@ class ServerCore:
         self._hold_back_unreadable()
 
     def _hold_back_unreadable(self) -> None:
-        """Quarantine each topic that could not be read; otherwise it would look like an empty topic."""
+        """Hold back each topic that could not be read; otherwise it would look like an empty topic."""
         for topic in [topic for topic in self.state.topics.values() if topic.unreadable]:
             self.quarantine.damaged(topic, topic.unreadable)
 

@@ -227,10 +227,10 @@ class GroupCommit:
         self._take_back(now)
 
     def _met_damage(self, error: StoreDamaged, now: float) -> None:
-        """Undo the loop and quarantine the topic after a change needed a damaged page.
+        """Undo the loop and hold the topic back after a change needed a damaged page.
 
         Raises:
-            StoreDamaged: the page belongs to no single topic, or to a topic that is quarantined already.
+            StoreDamaged: the page belongs to no single topic, or to a topic that is held back already.
         """
         core, change = self.core, self.store.failed()
         topic = None if change is None else core.state.topic_of(change)
@@ -239,7 +239,7 @@ class GroupCommit:
         elif topic is None or core.state.is_held_back(topic.name):
             raise error
         else:
-            _log.error("topic %s is quarantined, other topics are served: %s", topic.name, error)
+            _log.error("topic %s is held back, other topics are served: %s", topic.name, error)
         self._take_back(now, Outcome.BUSY, "taken_back")
         found = core.state.topics.get(topic.name) if topic else None
         if found is not None:

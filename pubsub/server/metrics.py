@@ -40,7 +40,7 @@ def serving(
         Gauge("draining", "1 while an operator drains it of its topics.", core.proxies.draining),
         Gauge("disk_full", "1 if puts are refused because the disk is full.", state.full),
         Gauge("topics", "Topics that it holds.", len(state.topics)),
-        Gauge("topics_held_back", "Quarantined topics: damaged, or of an older copy.", len(state.held)),
+        Gauge("topics_held_back", "Topics held back: damaged, or of an older copy.", len(state.held)),
         Gauge(
             "topics_quarantined",
             "Quarantined topics that came back after an operator abandoned them.",

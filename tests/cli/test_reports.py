@@ -51,7 +51,7 @@ def server_report(waiting: dict[str, int], others: tuple[str, ...] = (), full: b
 def test_a_topic_of_one_server_is_whole_and_the_slowest_subscriber_holds_the_backlog() -> None:
     found = picture({"tcp://h:1": proxy_report("p1", s1=True)}, {"s1": server_report({"fast": 0, "slow": 7})})
     (topic,) = found["topics"]
-    assert (topic["owners"], topic["whole"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
+    assert (topic["owners"], topic["sole_owner"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
     assert found["warnings"] == []
 
 
@@ -63,7 +63,18 @@ def test_nobody_holds_a_backlog_that_is_none() -> None:
 def test_a_topic_of_two_servers_is_not_whole_and_counts_both() -> None:
     reports = {"s1": server_report({"c": 1}, ("s2",)), "s2": server_report({"c": 2}, ("s1",))}
     (topic,) = picture({"x": proxy_report("p1", s1=True, s2=True)}, reports)["topics"]
-    assert (topic["owners"], topic["whole"], topic["records"], topic["backlog"]) == (["s1", "s2"], False, 20, 3)
+    assert (topic["owners"], topic["sole_owner"], topic["records"], topic["backlog"]) == (["s1", "s2"], False, 20, 3)
+
+
+def test_a_renamed_field_keeps_its_old_name_beside_the_new_one() -> None:
+    proxy = proxy_report("p1", s1=True, s2=False)
+    proxy["servers"][1] |= {"gone_seconds": 4.0}
+    found = picture({"x": proxy}, {"s1": server_report({"c": 1})})
+    assert [(topic["sole_owner"], topic["whole"]) for topic in found["topics"]] == [(False, False)]
+    silent = {server["id"]: (server["silent_seconds"], server["unheard_seconds"]) for server in found["servers"]}
+    assert silent == {"s1": (None, None), "s2": (4.0, 4.0)}
+    alone = picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({"c": 1})})
+    assert [(topic["sole_owner"], topic["whole"]) for topic in alone["topics"]] == [(True, True)]
 
 
 def test_who_is_not_heard_is_shown_and_warned_of() -> None:
@@ -126,7 +137,7 @@ def test_the_tables_say_it_to_a_person(capsys: pytest.CaptureFixture[str]) -> No
     found = picture({"tcp://h:1": proxy, "tcp://h:2": NoAnswer("no answer")}, {"s1": server_report({"slow": 1234})})
     console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
     shown = capsys.readouterr().out
-    for text in ("tcp://h:1", "1 of 2", "no answer", "not heard", "2.0 KiB", "1,234", "slow", "not asking"):
+    for text in ("tcp://h:1", "1 of 2", "no answer", "no heartbeat", "2.0 KiB", "1,234", "slow", "not asking"):
         assert text in shown
 
 
@@ -143,7 +154,7 @@ def answering() -> Iterator[str]:
             header, body = encode(Status("p1", Outcome.SUCCESS, body=body))
             request.reply((header, body))
         else:
-            request.reply(encode(Status("p1", Outcome.UNAVAILABLE, reason="not_heard"))[0])
+            request.reply(encode(Status("p1", Outcome.UNAVAILABLE, reason="server_s3_sends_no_heartbeats"))[0])
 
     with Messenger() as messenger:
         yield messenger.listen("tcp://127.0.0.1:0", serve, idempotent=True)
@@ -153,7 +164,7 @@ def test_proxies_are_asked_and_through_them_the_servers(answering: str) -> None:
     found = gather(ClientSettings(proxies=(answering, "tcp://127.0.0.1:9")), 1.0)
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     assert {server["id"]: server["answered"] for server in found["servers"]} == {"s1": True, "s3": False}
-    assert "server s3: not heard" in found["warnings"]
+    assert "server s3: server s3 sends no heartbeats" in found["warnings"]
 
 
 def test_without_any_proxy_there_is_no_picture() -> None:

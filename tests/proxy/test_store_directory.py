@@ -114,7 +114,7 @@ def test_who_is_awaited_is_remembered_over_a_restart(tmp_path: Path) -> None:
 def test_it_is_said_for_whom_the_proxy_waits() -> None:
     stage = forgetful()
     (line,) = warnings(stage)
-    assert line.startswith(f"waiting for server s2 (store {S2}), which this proxy has never heard")
+    assert line.startswith(f"waiting for server s2 (store {S2}), which has never connected to this proxy")
     assert "pubsub server forget s2" in line
     stage.announce("s2")
     assert warnings(stage) == []

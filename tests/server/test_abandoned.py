@@ -122,7 +122,8 @@ def test_a_topic_that_was_given_up_here_is_set_aside_for_good(stage: Stage) -> N
     for _ in range(2):
         facts = shown(stage)
         assert list(facts["topics"]) == ["u"]
-        assert [(one["topic"], one["log"]) for one in facts["aside"]] == [("t", log)]
+        assert [(one["topic"], one["log"]) for one in facts["quarantined_topics"]] == [("t", log)]
+        assert facts["aside"] == facts["quarantined_topics"], "the old name stays for one release"
         stage.restart()
     (kept,) = stage.store.topics(aside=True)
     assert (kept.name, kept.open.end) == ("t", 2)
@@ -184,7 +185,7 @@ def test_a_full_disk_sets_nothing_aside(stage: Stage) -> None:
     stage.fail_commit = True
     tell_dead(stage, "t", log)
     stage.fail_commit = False
-    assert (list(shown(stage)["topics"]), shown(stage)["aside"]) == (["t"], [])
+    assert (list(shown(stage)["topics"]), shown(stage)["quarantined_topics"]) == (["t"], [])
     tell_dead(stage, "t", log)
     assert shown(stage)["topics"] == {}
 
@@ -320,7 +321,7 @@ def test_a_log_that_was_given_up_is_never_joined(pair: Pair) -> None:
     pair.lose = set()
     pair.turns()
     assert pair.holders() == ["s1"]
-    assert [one["log"] for one in shown(pair["s2"])["aside"]] == [log], "its giver is told"
+    assert [one["log"] for one in shown(pair["s2"])["quarantined_topics"]] == [log], "its giver is told"
     assert list(pair["s1"].core.state.topics["t"].logs) == [pair["s1"].core.state.topics["t"].open.id]
     pair["s1"].restart()
     offer = Transfer("s2", "t", "offer", "1" * 16, 0, log)
@@ -353,7 +354,7 @@ def test_a_giver_that_no_proxy_tells_what_was_given_up_sets_it_aside_on_the_rece
     for _ in range(2):
         pair.turns()
         assert pair.holders() == []
-        assert [one["log"] for one in shown(pair["s2"])["aside"]] == [log]
+        assert [one["log"] for one in shown(pair["s2"])["quarantined_topics"]] == [log]
         pair["s2"].restart()
 
 

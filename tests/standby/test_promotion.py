@@ -66,7 +66,7 @@ def test_a_primary_that_any_proxy_hears_is_left_alone(where: int) -> None:
     cast = Cast(ALONE)
     cast.proxies[cast.names[where]].heard(STORE, A, 100, cast.now - 2.0)
     before = cast.views()
-    assert "hears its primary" in Attempt(cast).complete()
+    assert "receives heartbeats of its primary" in Attempt(cast).complete()
     assert cast.views() == before
 
 
@@ -75,7 +75,7 @@ def test_a_primary_that_comes_between_two_steps_is_left_alone() -> None:
     attempt = Attempt(cast)
     assert attempt.ask(attempt.core.look()) == ""
     cast.proxies["p1"].heard(STORE, A, 100, cast.now)
-    assert "hears its primary" in attempt.ask(attempt.core.prepare())
+    assert "receives heartbeats of its primary" in attempt.ask(attempt.core.prepare())
     assert cast.views() == [ALONE] * 3
 
 

@@ -55,7 +55,7 @@ class Moves:
         self._state, self._proxies, self._contested = state, proxies, contested
         self._retention, self._staging = retention, staging
         self.unreadable: list[tuple[Topic, str]] = []
-        """Topics to quarantine, because the store is damaged there and they cannot be given; with the reason."""
+        """Topics to hold back, because the store is damaged there and they cannot be given; with the reason."""
         self.giving = Giving(
             state.settings.id,
             random,
@@ -158,7 +158,7 @@ class Moves:
         if state.reader.log_state(message.log) is c.LogState.ABANDONED:
             return Outcome.GONE, "this_log_was_given_up"
         if state.is_held_back(message.topic):
-            return Outcome.BUSY, "quarantined"
+            return Outcome.BUSY, "the_topic_is_held_back"
         if state.full:
             return Outcome.FULL, "disk"
         if state.publishers.full and message.step != "commit":

@@ -123,7 +123,7 @@ def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
                 )
                 found.verdict = Verdict.STALE
                 return
-        found.notes.append(f"proxy {report['proxy']} has not heard of a later state of this store")
+        found.notes.append(f"proxy {report['proxy']} knows no later state of this store")
 
 
 def _compare_member(found: Found, report: Mapping[str, Any]) -> None:

@@ -108,7 +108,8 @@ class Found:
                     "records": one.records,
                     "without_bytes": one.bare,
                     "lost": one.lost,
-                    "set_aside": one.aside,
+                    "quarantined": one.aside,
+                    "set_aside": one.aside,  # The old name, for one release.
                     "served_until": one.stops,
                     "held_back": one.held_back,
                     "problems": one.problems.said,

@@ -181,7 +181,7 @@ class Abandoned:
         state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:
-        """Quarantine the topic if a position lies beyond its log's end, since the log was longer at some time."""
+        """Hold the topic back if a position lies beyond its log's end, since the log was longer at some time."""
         for place in (get.last, get.after):
             log = topic.logs.get(place[0]) if place else None
             if place is not None and log is not None and log.end <= place[1] < OFFSET_MAX:

@@ -1,6 +1,6 @@
 """Admission: topics for which every request is rejected, and limits that reject one.
 
-    quarantined          unavailable, until an operator decides about this copy of the store
+    held back            unavailable, until an operator decides about this copy of the store
     frozen               moved: the topic is under transfer to another server
     no longer here       moved: the proxy that forwarded the request may not know that yet
     a limit is reached   full, with the limit's name

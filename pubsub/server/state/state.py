@@ -64,7 +64,7 @@ class State:
         held: reason by topic for topics that are held back.
         stale: reason if the whole store is held back, otherwise "".
         accepted: True if an operator accepted this store as the only copy. The data that it lacks is lost.
-        aside: quarantined topics.
+        aside: quarantined topics: those that came back after an operator had abandoned them.
         given: by topic that was given away: its receiver, as announced.
         unheard: topics held here that too few proxies have confirmed.
         announcements: topics to announce to every proxy after the commit, in announced form.
@@ -126,7 +126,7 @@ class State:
 
     def why_held_back(self, topic: str) -> str:
         """Return the reason, for a person, as one word of a header."""
-        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "the_topic_is_quarantined"
+        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "the_topic_is_held_back"
         return f"{what}:_{(self.stale or self.held[topic]).replace(' ', '_')}"[:300]
 
     def is_contested(self, topic: str) -> bool:

@@ -109,7 +109,7 @@ class Promotion:
         """Return the reason against the next step, as a sentence without its subject; "" if there is none."""
         for proxy, vote in self._votes.items():
             if vote.outcome is VoteOutcome.PRIMARY_ALIVE or 0 <= vote.silence_ms < self._patience * 1000:
-                return f"proxy {proxy} hears its primary: it serves, or has just ended"
+                return f"proxy {proxy} receives heartbeats of its primary: it serves, or has just ended"
             if vote.outcome is VoteOutcome.REFUSED:
                 return f"proxy {proxy} has just promised something else: repeat this"
         if len(self._votes) < self._majority:
