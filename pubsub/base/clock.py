@@ -93,7 +93,7 @@ class Stamps:
         self.last = max(int((now + self._offset) * MICROSECONDS), self.last + 1)
         return self.last
 
-    def hear(self, stamp: int, now: float) -> bool:
+    def follow(self, stamp: int, now: float) -> bool:
         """Take in a timestamp of another process; return False if it is too far ahead and was ignored."""
         if stamp > int((now + self._offset) * MICROSECONDS) + STAMP_LEAD_MAX:
             return False

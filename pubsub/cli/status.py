@@ -69,12 +69,12 @@ def _proxies(found: dict[str, Any]) -> Any:
             continue
         up = "witness" if report.get("witness") else "up"
         state = f"starting, {report['startup_seconds_left']:.1f} s left" if report["starting"] else up
-        heard = sum(server["alive"] for server in report["servers"])
+        alive = sum(server["alive"] for server in report["servers"])
         table.add_row(
             report["proxy"],
             proxy["address"],
             state,
-            f"{heard} of {len(report['servers'])}",
+            f"{alive} of {len(report['servers'])}",
             f"{report['topics_total']:,}",
             *_process(report),
         )

@@ -201,7 +201,7 @@ def abandon(
     check_id("server ID", server)
     with cluster(loaded, patience, wait) as found:
         view = found.look(name)
-        held = found.server_report(server, view, name)["topics"] if view.hearing(server) else {}
+        held = found.server_report(server, view, name)["topics"] if view.proxies_of(server) else {}
         _may_give_up(view, name, server, held, patience)
         reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in view.live()}
         lost = _lost(view, name, server, reports)
@@ -256,8 +256,8 @@ def _is_done(found: Operator, name: str, server: str, lost: set[Holder], waiting
     view = found.look(name)
     if not _is_given_up(view, name, server, lost):
         return False
-    heard = [one for one in waiting if view.hearing(one)]
-    reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in heard}
+    connected = [one for one in waiting if view.proxies_of(one)]
+    reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in connected}
     return not _waiting(view, server, reports)
 
 
@@ -265,7 +265,7 @@ def _may_give_up(view: View, name: str, server: str, held: dict[str, Any], patie
     if view.silent:
         silent = "; ".join(f"{address}: {reason}" for address, reason in view.silent.items())
         raise Unavailable("abandon", name, patience, f"every proxy must answer, start or reach this one: {silent}")
-    if view.hearing(server) and (name in held or any(holder.server == server for holder in view.holders(name))):
+    if view.proxies_of(server) and (name in held or any(holder.server == server for holder in view.holders(name))):
         raise NotNow(f"server {server} is connected to a proxy and holds {name}; stop it first if its part is lost")
 
 

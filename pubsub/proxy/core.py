@@ -188,7 +188,9 @@ class ProxyCore:
             log, avoid = _history(frames[0]) if len(holders) > 1 else ("", "")
             server = self.table.choose(topic, log, avoid, now)
             if server is None:
-                self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self._not_heard(holders[0]), holders[0].id)
+                self.replies.answer(
+                    client, prefix, Outcome.UNAVAILABLE, self._silence_reason(holders[0]), holders[0].id
+                )
             else:
                 self.replies.forward(server, client, frames, now)
             return
@@ -277,7 +279,7 @@ class ProxyCore:
             last_report=lambda server: self.servers.last_reports.of(server, now),
         )
 
-    def _not_heard(self, server: Server) -> str:
+    def _silence_reason(self, server: Server) -> str:
         """Return the reason of an answer about a topic of a silent holder.
 
         It names the store if another server has the same ID.

@@ -33,7 +33,7 @@ class Presence:
         """Return whether all live servers name the same proxies."""
         return len({server.proxies for server in self._table.alive(now)}) <= 1
 
-    def heard(self, server: Server, now: float, *, again: bool = False) -> None:
+    def count_alive(self, server: Server, now: float, *, again: bool = False) -> None:
         """Count the server as alive. `again`: its connection has lasted, and only its heartbeats had ended."""
         if not server.was_alive:
             server.was_alive, server.gone, server.handing = True, None, None
@@ -93,7 +93,7 @@ class Presence:
         if now - self._ticked > 2 * self._settings.heartbeat_seconds:
             for server in self._table.links.values():
                 if server.was_alive:
-                    server.liveness.heard(now)
+                    server.liveness.received(now)
         self._ticked = now
         deadline = now + self._settings.heartbeat_seconds
         for server in list(self._table.links.values()):
@@ -101,7 +101,7 @@ class Presence:
                 self._replies.beat(server, now)
             alive = server.liveness.alive(now)
             if alive:
-                self.heard(server, now, again=True)
+                self.count_alive(server, now, again=True)
             else:
                 self.died(server, now)
             deadline = min(deadline, server.liveness.deadline())

@@ -117,8 +117,8 @@ def _server(server: Server, facts: Facts, now: float) -> dict[str, Any]:
         "proxies": list(server.proxies or ()),
         "complete": server.complete and not server.overflow,
         "draining": server.draining,
-        "announced": server.heard,
-        "heard": server.heard,
+        "announced": server.announced,
+        "heard": server.announced,
         "member": server.member,
     }
 

@@ -44,9 +44,9 @@ def serving(
         Gauge(
             "topics_quarantined",
             "Quarantined topics that came back after an operator abandoned them.",
-            len(state.aside),
+            len(state.quarantined),
         ),
-        Gauge("topics_set_aside", "Old name of topics_quarantined.", len(state.aside)),
+        Gauge("topics_set_aside", "Old name of topics_quarantined.", len(state.quarantined)),
         Gauge("proxies", "Proxies in its settings.", len(core.proxies.all)),
         Gauge("proxies_alive", "Proxies that answer.", alive),
         Gauge("links", "Open connections to and from other processes.", len(loop.dealers), {"to": "proxies"}),

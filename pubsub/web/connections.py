@@ -214,14 +214,14 @@ class Connection(H11Protocol):
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Run the application; after the peer's last byte it sees a disconnect, but can still answer."""
-        whole = False
+        complete = False
 
         async def receiving() -> Any:
-            nonlocal whole
-            if not (whole and self._ended):
+            nonlocal complete
+            if not (complete and self._ended):
                 message = await receive()
-                if not (whole and self._ended):
-                    whole = not message.get("more_body", False)
+                if not (complete and self._ended):
+                    complete = not message.get("more_body", False)
                     return message
             return {"type": "http.disconnect"}
 

@@ -98,7 +98,7 @@ def test_who_is_refused_is_told_why_at_once(bank, customer, tmp_path, has, curve
         assert one.wait(lambda one=one: bool(one.told))
         assert one.told == [refusal]
         assert time.monotonic() - begun < 2.0  # 1 to 60 ms on an idle machine.
-        assert one.messenger.counters.turned_away == 1
+        assert one.messenger.counters.keys_refused == 1
 
 
 def test_who_is_authorized_after_a_refusal_gets_in_by_the_same_messenger(bank, customer):
@@ -303,7 +303,7 @@ def test_who_asks_for_no_news_gets_in_all_the_same(bank):
         answers: list[bytes] = []
         peer = bob.connect(there.endpoint, curve=CurveClient(STRANGER, (BANK.public,)))
         bob.send(peer, b"x", lambda _, contents, __: answers.append(bytes(contents)))
-        assert bob.wait(lambda: bob.counters.turned_away > 0, time.monotonic() + 20)
+        assert bob.wait(lambda: bob.counters.keys_refused > 0, time.monotonic() + 20)
         there.authorize(STRANGER)
         assert bob.wait(lambda: bool(answers), time.monotonic() + 20)
 

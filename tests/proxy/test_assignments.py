@@ -25,7 +25,7 @@ def test_a_new_topic_goes_to_the_server_with_the_fewest_topics(table: RoutingTab
 def test_an_assigned_topic_stays_with_its_server_while_that_is_alive(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     assert table.assign("t", 0.0) is s1
-    s2.liveness.heard(2.9)
+    s2.liveness.received(2.9)
     assert table.assign("t", 2.9) is s1
     assert s1.assigned == 1
     assert table.assign("t", 3.1) is s2, "s1 died before it announced the topic"
@@ -56,7 +56,7 @@ def test_a_full_announcement_does_not_take_back_what_was_just_assigned(table: Ro
 def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
     s1 = server(table, "s1")
     table.assign("t", 0.0)
-    s1.liveness.heard(TENTATIVE_SECONDS)
+    s1.liveness.received(TENTATIVE_SECONDS)
     table.assignments.expire(TENTATIVE_SECONDS - 1)
     assert "t" in table.assignments.tentative
     table.assignments.expire(TENTATIVE_SECONDS)
@@ -66,7 +66,7 @@ def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
 def test_who_died_with_an_assignment_may_have_made_the_topic_until_it_says_all_it_holds(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     table.assign("t", 0.0)
-    s2.liveness.heard(TENTATIVE_SECONDS)
+    s2.liveness.received(TENTATIVE_SECONDS)
     table.assignments.expire(TENTATIVE_SECONDS)
     assert table.assignments.doubts == {"t": {s1}}
     assert table.assignments.undecided(s2, ["t"])

@@ -33,7 +33,7 @@ def settings(directory: Path, **changed: Any) -> ServerSettings:
 def hear_everything(proxies: Proxies, change: int = NUMBER_MAX) -> None:
     """As if every proxy had confirmed to have heard what was announced, up to a change number."""
     for proxy in proxies.all:
-        proxy.heard = change
+        proxy.durable = change
 
 
 class Reserve:

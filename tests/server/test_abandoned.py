@@ -125,7 +125,7 @@ def test_a_topic_that_was_given_up_here_is_set_aside_for_good(stage: Stage) -> N
         assert [(one["topic"], one["log"]) for one in facts["quarantined_topics"]] == [("t", log)]
         assert facts["aside"] == facts["quarantined_topics"], "the old name stays for one release"
         stage.restart()
-    (kept,) = stage.store.topics(aside=True)
+    (kept,) = stage.store.topics(quarantined=True)
     assert (kept.name, kept.open.end) == ("t", 2)
     assert [batch.offset for batch in stage.store.reader.batches(kept.open.number, 1, 2)] == [1]
 
@@ -134,10 +134,10 @@ def test_topics_set_aside_together_stand_in_one_order_after_a_restart_too(stage:
     logs = {name: stage.put(name, 1).log for name in ("a", "b", "c")}
     for name in ("c", "a", "b"):
         tell_dead(stage, name, logs[name])
-    before = list(stage.core.state.aside)
+    before = list(stage.core.state.quarantined)
     assert len(before) == 3
     stage.restart()
-    assert stage.core.state.aside == before
+    assert stage.core.state.quarantined == before
 
 
 def test_the_same_name_can_be_made_anew_beside_it(stage: Stage) -> None:

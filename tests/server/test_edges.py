@@ -125,7 +125,7 @@ def test_a_server_started_again_with_a_wrong_clock_goes_on_above_what_it_heard(c
     highest = stage.core.state.stamps.last
     stage.wall += jump
     stage.restart()
-    stage.core.state.stamps.hear(clocks["s1"].core.state.stamps.last, stage.now)
+    stage.core.state.stamps.follow(clocks["s1"].core.state.stamps.last, stage.now)
     put(stage, "carl", 12, 11, b"c3")
     assert stage.core.state.stamps.last > max(highest, clocks["s1"].core.state.stamps.last)
     clocks.merge("s2", "s1")

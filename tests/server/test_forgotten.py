@@ -75,6 +75,6 @@ def test_a_copy_that_comes_back_is_set_aside_though_no_proxy_remembers_that_it_w
     cluster.stages[lost] = away
     cluster.turns()
     assert cluster.holders() == cluster.held_by() == [left]
-    assert [one.log for one in away.core.state.aside] == [log]
+    assert [one.log for one in away.core.state.quarantined] == [log]
     assert bodies(cluster[left].get("bob", "t", None, 5)) == [b"kept"]
     cluster.close()

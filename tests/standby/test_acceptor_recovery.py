@@ -70,13 +70,13 @@ def test_a_proxy_that_lost_its_data_gets_the_highest_of_what_enough_others_told(
     assert list(stage.acceptor_recovery.lost) == ["p0"]
     stage.look()
     assert not list(stage.acceptor_recovery.lost)
-    assert stage.acceptor_recovery.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.REPORTED)
+    assert stage.acceptor_recovery.outcomes == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.REPORTED)
 
 
 def test_until_then_it_is_seen_to_have_no_vote_and_a_silent_one_not_at_all() -> None:
     stage = Stage()
     stage.look(B, "p2")
-    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.REPORTED}
+    assert stage.acceptor_recovery.outcomes == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.REPORTED}
 
 
 def test_no_vote_comes_back_before_the_other_member_has_forgotten() -> None:
@@ -289,7 +289,7 @@ def test_the_only_proxy_gets_its_vote_back_on_an_operators_word_and_by_nothing_e
     assert stage.a.view is not None
     assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view, "s1")
     stage.look()
-    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.REPORTED}
+    assert stage.acceptor_recovery.outcomes == {"p0": VoteOutcome.REPORTED}
     assert stage.acceptor_recovery.reset(6000) == "", "a repeat finds it done"
     assert not stage.a.outgoing
     assert isinstance(stage.attempt(stage.a, "remove_from_sync", term=TERM, wall_ms=1), Chosen)

@@ -81,7 +81,7 @@ def test_a_standby_copies_what_it_has_range_by_range_so_that_no_turn_is_long(
 ) -> None:
     monkeypatch.setattr(pages, "RANGE_PAGES", 16)
     side, following, begin = getting(disk)
-    assert not side.hear(begin, following, 100.0)
+    assert not side.receive(begin, following, 100.0)
     assert copied_bytes(disk) == 0
     (asked,) = side.outgoing(following, 100.0)
     assert (asked.first, asked.pages, len(asked.body)) == (1, 16, 16 * HASH_BYTES)
@@ -93,12 +93,12 @@ def test_a_disk_without_space_for_a_range_gives_the_copy_up_until_the_primary_be
     disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, following, begin = getting(disk)
-    side.hear(begin, following, 100.0)
+    side.receive(begin, following, 100.0)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", no_space)
         assert side.outgoing(following, 100.0) == []
     assert not side.busy
-    side.hear(begin, following, 101.0)
+    side.receive(begin, following, 101.0)
     assert [one.step for one in side.outgoing(following, 101.0)] == ["hashes"]
     side.close()
 
@@ -107,18 +107,18 @@ def test_a_whole_copy_takes_no_place_before_there_is_space_for_the_file_that_fol
     disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, following, begin = getting(disk)
-    side.hear(begin, following, 100.0)
+    side.receive(begin, following, 100.0)
     monkeypatch.setattr(pages.PageCopy, "take", lambda copy, message: True)
     monkeypatch.setattr(pages.PageCopy, "complete", True)
     last = replace(begin, step="checked")
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)
         with pytest.raises(StoreFull):
-            side.hear(last, following, 100.1)
+            side.receive(last, following, 100.1)
     side.full(following)
     assert (disk.end, following.applied) == (EntryId(1, 1), EntryId(1, 1))
-    side.hear(begin, following, 101.0)
-    assert side.hear(last, following, 101.1)
+    side.receive(begin, following, 101.0)
+    assert side.receive(last, following, 101.1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)
         disk.stream.reset(side.taken().snapshot)
@@ -133,12 +133,12 @@ def test_a_range_is_asked_for_again_when_nothing_came_for_a_while_and_not_while_
     disk: MemberDisk,
 ) -> None:
     side, following, begin = getting(disk)
-    side.hear(begin, following, 100.0)
+    side.receive(begin, following, 100.0)
     assert len(side.outgoing(following, 100.0)) == 1
     page = (3).to_bytes(4, "big") + bytes(16384)
     some = replace(begin, step="pages", first=1, pages=1024, body=page)
     for now in (103.0, 106.0, 109.0):
-        side.hear(some, following, now)
+        side.receive(some, following, now)
         assert side.outgoing(following, now + 0.9) == []
     assert side.outgoing(following, 109.0 + AGAIN_BEATS - 0.1) == []
     assert [one.first for one in side.outgoing(following, 109.0 + AGAIN_BEATS)] == [1]

@@ -135,7 +135,7 @@ def test_what_waits_is_no_sign_of_life(led: Led) -> None:
 
 
 def test_a_primary_that_a_proxy_calls_deposed_answers_nothing_from_that_loop_on(led: Led) -> None:
-    led.core.deposed = led.leading.heard_of
+    led.core.deposed = led.leading.learn_term
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
     led.confirm()
@@ -193,7 +193,7 @@ def test_while_too_much_is_held_no_request_is_taken(led: Led) -> None:
 def test_a_primary_that_is_deposed_says_nothing_that_it_held(led: Led) -> None:
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
-    led.leading.heard_of(led.leading.term + 1)
+    led.leading.learn_term(led.leading.term + 1)
     led.confirm()
     led.loop()
     assert led.answer(callback) is None

@@ -140,7 +140,7 @@ def test_who_lost_what_it_confirmed_takes_no_part_while_it_has_only_some_of_it_a
     duo.b.start(eligible=False)
     for loop, sent in enumerate((first, second), 900):
         said = Entries("s1", STORE, A, term, loop, second.id, end, 0, join_entries([sent.listed]))
-        duo.b.member.hear(said, [bytes(part) for part in sent.parts], duo.now)
+        duo.b.member.receive(said, [bytes(part) for part in sent.parts], duo.now)
         duo.b.write()
         acks = [one for one, _ in duo.b.member.to_other(duo.now) if isinstance(one, Ack)]
         assert [(ack.loop, ack.durable) for ack in acks] == [(loop if sent is second else 0, sent.id)]
@@ -205,7 +205,7 @@ def test_messages_of_another_server_store_or_of_itself_are_not_for_it() -> None:
     duo = Duo().started()
     end = duo.a.disk.end
     for sender, store, member in (("s2", STORE, A), ("s1", "6" * 16, A), ("s1", STORE, B)):
-        assert not duo.b.member.hear(Entries(sender, store, member, 1 << 50, 1, end, end), [], duo.now)
+        assert not duo.b.member.receive(Entries(sender, store, member, 1 << 50, 1, end, end), [], duo.now)
     assert duo.b.member.following is not None
     assert duo.b.member.following.known < 1 << 50
 
@@ -254,21 +254,21 @@ def test_who_hears_a_later_primary_ends_its_own_attempt() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
     duo.b.member.proposer.begin("takeover", duo.now, duo.wall_ms)
-    duo.b.member.hear(Entries("s1", STORE, A, term, 1, end, end), [], duo.now)
+    duo.b.member.receive(Entries("s1", STORE, A, term, 1, end, end), [], duo.now)
     assert duo.b.member.proposer.attempt is not None
-    duo.b.member.hear(Entries("s1", STORE, A, term + 1, 1, end, end), [], duo.now)
+    duo.b.member.receive(Entries("s1", STORE, A, term + 1, 1, end, end), [], duo.now)
     assert duo.b.member.proposer.attempt is None
 
 
 def test_a_switch_that_goes_on_from_another_entry_is_not_taken() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
-    duo.b.member.hear(Entries("s1", STORE, A, term, 9, end, end, hand=1), [], duo.now)
+    duo.b.member.receive(Entries("s1", STORE, A, term, 9, end, end, hand=1), [], duo.now)
     duo.b.member.tick(duo.now + 60.0, duo.wall_ms)
     attempt = duo.b.member.proposer.attempt
     assert attempt is not None
     assert attempt.kind == "handover"
-    duo.b.member.hear(Entries("s1", STORE, A, term, 10, end, end), [], duo.now + 60.0)
+    duo.b.member.receive(Entries("s1", STORE, A, term, 10, end, end), [], duo.now + 60.0)
     assert duo.b.member.proposer.attempt is None
 
 
@@ -278,7 +278,7 @@ def test_who_was_primary_takes_nothing_of_a_term_below_its_own() -> None:
     member.deposed_by(member.term + 1)
     assert member.over
     member.follow(BASE, [], duo.now, duo.wall_ms)
-    member.hear(Entries("s1", STORE, B, member.term - 1, 1, end, BASE), [], duo.now)
+    member.receive(Entries("s1", STORE, B, member.term - 1, 1, end, BASE), [], duo.now)
     assert member.following is not None
     assert member.following.known == member.term
 

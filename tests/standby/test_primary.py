@@ -149,7 +149,7 @@ def test_a_higher_term_ends_it_and_nothing_held_is_sent() -> None:
     for tell in (
         lambda one: one.ack(term=6),
         lambda one: one.follow(ROOT, known=6),
-        lambda one: one.core.heard_of(6),
+        lambda one: one.core.learn_term(6),
     ):
         one = joined()
         one.loop("a")
@@ -163,7 +163,7 @@ def test_a_lower_term_and_another_member_say_nothing() -> None:
     one = joined()
     one.loop("a")
     assert one.ack(term=4) == one.ack(member="C") == []
-    assert not one.core.heard_of(5)
+    assert not one.core.learn_term(5)
 
 
 def test_no_more_is_taken_beyond_each_limit() -> None:
@@ -440,7 +440,7 @@ def test_what_was_confirmed_and_not_sent_yet_is_not_sent_once_a_later_term_is_kn
     one = Primary(in_sync)
     one.loop("a", changes=PUT)
     one.core.acknowledged(Ack(*NAMES, "B", 5, one.core.loop, one.core.end), one.now)
-    one.core.heard_of(6)
+    one.core.learn_term(6)
     assert one.core.released() == []
 
 

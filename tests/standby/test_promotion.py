@@ -64,7 +64,7 @@ def test_who_is_in_sync_is_to_be_started_instead() -> None:
 @pytest.mark.parametrize("where", [0, 2])
 def test_a_primary_that_any_proxy_hears_is_left_alone(where: int) -> None:
     cast = Cast(ALONE)
-    cast.proxies[cast.names[where]].heard(STORE, A, 100, cast.now - 2.0)
+    cast.proxies[cast.names[where]].received(STORE, A, 100, cast.now - 2.0)
     before = cast.views()
     assert "receives heartbeats of its primary" in Attempt(cast).complete()
     assert cast.views() == before
@@ -74,7 +74,7 @@ def test_a_primary_that_comes_between_two_steps_is_left_alone() -> None:
     cast = Cast(ALONE)
     attempt = Attempt(cast)
     assert attempt.ask(attempt.core.look()) == ""
-    cast.proxies["p1"].heard(STORE, A, 100, cast.now)
+    cast.proxies["p1"].received(STORE, A, 100, cast.now)
     assert "receives heartbeats of its primary" in attempt.ask(attempt.core.prepare())
     assert cast.views() == [ALONE] * 3
 

@@ -48,7 +48,7 @@ def wait_of(cast: Cast, proposer: Proposer, kind: str) -> float:
 def test_who_only_looked_to_take_over_looks_again_soon_since_that_hinders_nobody(view: View) -> None:
     cast = Cast(view)
     for proxy in cast.proxies.values():
-        proxy.heard(STORE, A, 100, cast.now)
+        proxy.received(STORE, A, 100, cast.now)
     proposer = cast.member(B)
     assert cast.attempt(proposer, "takeover") == Ended("takeover", view)
     assert wait_of(cast, proposer, "takeover") == WAIT_BEATS

@@ -66,7 +66,7 @@ class Abandoned:
         topic = self._state.topics.get(name)
         if topic is not None and (log == topic.open.id or log in topic.restored):
             reason = f"log {log} was abandoned with pubsub topic abandon while this server was away"
-            self._quarantine.set_aside(topic, reason, now)
+            self._quarantine.quarantine(topic, reason, now)
 
     def named(self, name: str, server: str, log: str, proxy: int, now: float) -> None:
         """Report the log of a holder named by a proxy as abandoned, if this server knows it as such.

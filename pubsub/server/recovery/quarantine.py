@@ -2,9 +2,9 @@
 
 There are two states. Both are durable and in the report, and such a topic is never merged into another one:
 
-* *Quarantined* (`aside`). An operator abandoned this server's part of a topic while the server was away, and the others
-  continued without it. A proxy reports that when this server announces the topic again. The server then drops the
-  topic: it announces nothing, and may begin a new topic of the same name. The records stay in the store.
+* *Quarantined* (`quarantined`). An operator abandoned this server's part of a topic while the server was away, and
+  the others continued without it. A proxy reports that when this server announces the topic again. The server then
+  drops the topic: it announces nothing, and may begin a new topic of the same name. The records stay in the store.
   `pubsub server export --quarantined` writes them to files.
 * *Held back* (`held`). There is evidence that this store is a copy from before some of its answers. A client has a
   position beyond a log's end, or a put follows others that this log acknowledged and does not have. The topic stays
@@ -21,7 +21,7 @@ from pubsub.protocol.messages import Outcome
 from pubsub.server.moves.moves import Moves
 from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.loaded import Aside
+from pubsub.server.topic.loaded import QuarantinedTopic
 from pubsub.server.topic.notes import HELD, STALE, STALE_CHANGE
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
@@ -38,7 +38,7 @@ class Quarantine:
     def __init__(self, state: State, retention: Retention, moves: Moves) -> None:
         self._state, self._retention, self._moves = state, retention, moves
 
-    def set_aside(self, topic: Topic, reason: str, now: float) -> None:
+    def quarantine(self, topic: Topic, reason: str, now: float) -> None:
         """Quarantine a topic that was abandoned here: remove it from service, and keep its records."""
         state = self._state
         stamp = state.stamps.reading(now)
@@ -47,9 +47,9 @@ class Quarantine:
         state.remove(topic.name)
         state.uncommitted.rows.append(c.TopicSetAside(topic.number, reason, stamp))
         state.announce(topic.name, "")
-        state.uncommitted.keep(state, "aside")
-        aside = [*state.aside, Aside(topic.name, topic.open.id, reason, stamp)]
-        state.aside = sorted(aside, key=lambda one: (one.stamp, one.topic))
+        state.uncommitted.keep(state, "quarantined")
+        quarantined = [*state.quarantined, QuarantinedTopic(topic.name, topic.open.id, reason, stamp)]
+        state.quarantined = sorted(quarantined, key=lambda one: (one.stamp, one.topic))
         state.counters["topics_quarantined"] += 1
 
     def hold_back(self, topic: Topic, reason: str) -> None:

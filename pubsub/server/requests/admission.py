@@ -7,7 +7,7 @@
     a service's topic    full: a call without a subscribed worker, or a second client that wants to be the worker
                          (docs/clients.md, *Calls that happen once*)
 
-A rejection reason (`obstacle` in the code) is the name of the limit, or "" for none. An unsubscribe is accepted at a
+A rejection reason is the name of the limit, or "" for none. An unsubscribe is accepted at a
 limit if it frees messages.
 """
 

@@ -101,7 +101,7 @@ class Reports:
             room -= len(topics[name]["subscribers"])
         self._lookups = waits.lookups
         quarantined = [
-            {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.aside
+            {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.quarantined
         ]
         return {
             "role": "server",

@@ -27,7 +27,7 @@ class Held(BinaryStar):
         while self.now < when:
             self.now = min(when, self.now + 0.25)
             if word is not None:
-                self.hear(word, self.now)
+                self.receive(word, self.now)
             self._turn_once()
 
 
@@ -78,7 +78,7 @@ def test_a_primary_that_hears_its_backup_is_active_once_it_has_listened_for_two_
 
 def test_a_primary_that_hears_an_active_backup_is_passive_at_once() -> None:
     one = Held()
-    one.hear(Word.ACTIVE, 0.1)
+    one.receive(Word.ACTIVE, 0.1)
     assert one.state is State.PASSIVE
 
 
@@ -107,7 +107,7 @@ def test_silence_without_a_request_takes_nothing_over() -> None:
 @pytest.mark.parametrize("word", [Word.PRIMARY, Word.BACKUP])
 def test_who_is_passive_is_active_at_once_when_the_other_is_started_anew(word: Word) -> None:
     one = primary(State.PASSIVE)
-    one.hear(word, 3.1)
+    one.receive(word, 3.1)
     assert one.state is State.ACTIVE
 
 
@@ -115,10 +115,10 @@ def test_who_is_passive_is_active_at_once_when_the_other_is_started_anew(word: W
 def test_who_is_passive_and_has_just_started_does_not_trust_that_yet(word: Word) -> None:
     one = Held()
     one.until(1.0, Word.ACTIVE)
-    one.hear(word, 1.1)
+    one.receive(word, 1.1)
     assert one.state is State.PASSIVE
     one.until(1.9, Word.ACTIVE)
-    one.hear(word, 2.0)
+    one.receive(word, 2.0)
     assert one.state is State.ACTIVE
 
 
@@ -133,7 +133,7 @@ def test_what_a_server_is_it_says_at_once_and_then_twice_in_a_heartbeat() -> Non
     one = Held()
     one.until(1.0, Word.PASSIVE)
     assert one.said == [(0.0, Word.PRIMARY), (0.5, Word.PRIMARY), (1.0, Word.PRIMARY)]
-    one.hear(Word.ACTIVE, 1.1)
+    one.receive(Word.ACTIVE, 1.1)
     assert one.deadline() <= 1.1, "the loop is asked to turn at once"
     assert one.due(1.1) is Word.PASSIVE
     assert one.due(1.2) is None
@@ -164,7 +164,7 @@ def test_who_stood_still_for_a_heartbeat_and_a_half_begins_anew_before_anything_
     one = make(state)
     assert not make(state).request(one.now + 1.5), "it would have taken what waited in its socket"
     assert not make(state).active(one.now + 1.5), "it would have answered"
-    for wake in (BinaryStar.active, BinaryStar.due, lambda one, now: one.hear(Word.ACTIVE, now)):
+    for wake in (BinaryStar.active, BinaryStar.due, lambda one, now: one.receive(Word.ACTIVE, now)):
         one = make(state)
         wake(one, one.now + 1.5)
         assert one.stalls == make(state).stalls + 1
@@ -191,7 +191,7 @@ def test_a_backup_that_was_away_waits_as_long_as_a_primary_is_heard() -> None:
     one = backup(State.LISTENING)
     one.until(9.0, Word.PRIMARY)
     assert not one.request(9.0)
-    one.hear(Word.ACTIVE, 9.1)
+    one.receive(Word.ACTIVE, 9.1)
     assert one.state is State.PASSIVE
 
 
@@ -210,7 +210,7 @@ def test_a_backup_that_was_away_waits_as_long_as_a_primary_is_heard() -> None:
 def test_where_both_say_the_same_it_begins_anew(make, state, word, after) -> None:  # type: ignore[no-untyped-def]
     one = make(state)
     one.take_turns()
-    one.hear(word, one.now + 0.1)
+    one.receive(word, one.now + 0.1)
     assert one.conflicts == 1
     assert one.state is after
     assert not one.request(one.now + 0.2)
@@ -220,7 +220,7 @@ def test_where_both_say_the_same_it_begins_anew(make, state, word, after) -> Non
 
 def test_a_change_is_told_once() -> None:
     one = Held()
-    one.hear(Word.ACTIVE, 0.1)
+    one.receive(Word.ACTIVE, 0.1)
     assert one.take_turns() == [Turn(State.PRIMARY, State.PASSIVE, "the other is active")]
     assert one.take_turns() == []
 

@@ -254,7 +254,7 @@ def _(stack: contextlib.ExitStack) -> None:
         return None if standby.id in self.in_sync else frozenset((self.member, standby.id))
 
     substitute(stack, Leading, "proposal", proposal)
-    substitute(stack, Leading, "_is_well", lambda self, standby, now: now - standby.heard < self._silence)
+    substitute(stack, Leading, "_is_well", lambda self, standby, now: now - standby.received_at < self._silence)
 
 
 @breakage("register forgets what it promised and accepted")

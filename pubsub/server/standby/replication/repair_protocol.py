@@ -73,7 +73,7 @@ class Repairs:
         if not other:
             self._wanted.clear()
 
-    def mends(self, log: int, offset: int) -> bool:
+    def ask_repair(self, log: int, offset: int) -> bool:
         """Ask the other member for a damaged batch. Return False if that member cannot have an intact copy."""
         place = log, offset
         if not self._other or place in self._lacking:
@@ -101,7 +101,7 @@ class Repairs:
                 out.append(Repair(me.server, me.store, me.member, "wanted", term, *place, end=end))
         return out
 
-    def heard(self, message: Repair, term: int, publishers: int) -> Settled | None:
+    def receive(self, message: Repair, term: int, publishers: int) -> Settled | None:
         """Process the other member's answer about a batch.
 
         Args:
