@@ -4,6 +4,8 @@ A timestamp orders records of different servers in a merge (docs/explanation/num
 clock, read once when the process starts and then advanced by the monotonic clock. It is always above every timestamp
 assigned before, and above the highest one received from other processes. So a jump of the wall clock in a running
 process has no effect.
+
+The rules are those of docs/explanation/numbers.md, N6 and N7.
 """
 
 from __future__ import annotations

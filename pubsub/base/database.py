@@ -1,4 +1,7 @@
-"""SQLite for servers and services: connections, the lock of a directory, and SQLite's errors as ours."""
+"""SQLite for servers and services: connections, the lock of a directory, and SQLite's errors as ours.
+
+The rules are those of docs/explanation/stores.md, S6 and S8.
+"""
 
 from __future__ import annotations
 

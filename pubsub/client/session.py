@@ -4,6 +4,8 @@ All work is the same short turn under the lock: take the answers that came, let 
 as needed, and send. A call makes its own change first and then such a turn. The thread that drives the sockets makes a
 turn after each answer or deadline, as the Messenger's `ticker`. No thread waits for the sockets while it holds the
 lock.
+
+The rules are those of docs/explanation/client-session.md, D1 and D2.
 """
 
 from __future__ import annotations

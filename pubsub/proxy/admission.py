@@ -27,6 +27,8 @@ than its predecessor is `stale`. No member that was in sync is in that state.
     another live link with this store and ID                    decided by its term alone
     a lower term, another link                                  deposed
     the same term, another member                               deposed
+
+The rules are those of docs/explanation/ownership.md, O4, O5 and O6; docs/explanation/register.md, R15.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Announcements of servers: checked, taken into the routing table, and answered.
 
-See docs/explanation/ownership.md, *Announcements*.
+See docs/explanation/ownership.md, *Announcements*, O10.
 
 A server announces all topics that it holds, or the changes. The answer names facts that the server lacks: its topics
 with other holders, logs that operators gave up, and stores that the server does not know.

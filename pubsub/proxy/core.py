@@ -14,6 +14,8 @@ The proxy itself decides four things:
 The shell calls `route` for the link of nearly every request. All other messages go through `client_message` and
 `server_message`. These put messages to send into `replies`, and facts to remember into `table.changes`. The shell must
 write `table.changes` to the disk before it sends anything.
+
+The rules are those of docs/explanation/ownership.md, O3; docs/explanation/register.md, R17.
 """
 
 from __future__ import annotations

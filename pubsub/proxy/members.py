@@ -6,6 +6,8 @@ can be written there is no answer. A VOTE is never answered.
 
 A primary sends many messages, so its signs of life are not recorded with each one. They are looked up when a member
 asks.
+
+The rules are those of docs/explanation/register.md, R13 and R16.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ it (CASPaxos). A proxy decides nothing. It keeps four rules, so that two members
     stickiness      while the primary is alive here, no takeover gets a promise; a member that asks gets this answer
 
 The first member brings the rows of a new register by ADMIT too, to all proxies.
+
+The rules are those of docs/explanation/register.md, R3, R9 and R14.
 """
 
 from __future__ import annotations

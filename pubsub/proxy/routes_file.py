@@ -8,6 +8,8 @@ A file that is damaged or has a newer format stops the proxy with an error. Only
 empty file, because the logs that operators gave up are forgotten with it. One process at a time has the file open.
 
 A file has a random *identity*, set when it is created. By it members notice that a proxy has lost its promises.
+
+The rule is docs/explanation/ownership.md, O7.
 """
 
 from __future__ import annotations

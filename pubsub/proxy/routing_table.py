@@ -10,6 +10,8 @@ the smallest ID (Pires et al., section 3). See `assignments`.
 
 A server that gave a topic away names the receiver. Its report may arrive before the receiver's announcement. So the
 receiver counts as a holder from then on. An announcement that it made after the merge replaces the report.
+
+The rules are those of docs/explanation/ownership.md, O1, O2 and O12.
 """
 
 from __future__ import annotations

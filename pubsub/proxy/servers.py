@@ -7,6 +7,8 @@ it.
 Any message from a server is a sign of life. An answer goes to the client that the origin frame names. A message with an
 empty origin is for the proxy itself. A link belongs to a server only after its announcement was accepted. Answers from
 other links are dropped, and the sender of a heartbeat on another link is asked to announce itself.
+
+The rules are those of docs/explanation/merge.md, M1; docs/explanation/sole-ownership.md, W5.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ for exactly the stores that may hold unknown topics. If such a store will never 
 A new store is reported to all servers at once: the proxies ask them to announce themselves, and the answer names the
 new store. From then on each remaining server can report that the store exists. For some milliseconds before that only
 the proxies can.
+
+The rule is docs/explanation/ownership.md, O14.
 """
 
 from __future__ import annotations

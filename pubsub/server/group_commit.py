@@ -1,6 +1,6 @@
 """A server on its store, without its sockets: the part of a loop between receiving and sending.
 
-The rules are those of docs/explanation/cores-and-shells.md, A3 and A4.
+The rules are those of docs/explanation/cores-and-shells.md, A3, A4 and A6.
 
     handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing messages, to send
 
@@ -8,6 +8,8 @@ All messages of one turn of the loop (`loop`) share one commit. (A client's grou
 This module decides nothing; the core does. If the commit finds the disk full, the changes are undone and the requests
 are answered with a retry. Any other failure of the disk is raised, and the process ends before it answers. The process
 runs this on real sockets, the simulator on a network that it can cut.
+
+The rules are those of docs/explanation/put.md, P12; docs/explanation/stores.md, S4.
 """
 
 from __future__ import annotations

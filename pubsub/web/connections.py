@@ -3,6 +3,8 @@
 uvicorn serves and h11 parses, but neither limits these. A peer may send half a request or endless headers, or read
 nothing of its response. It then costs one connection for some seconds, and is counted. uvicorn's own timer is not used:
 it is not set again after the rest of a body, and it outlives a connection that was reset.
+
+The rule is docs/explanation/gateway.md, H12.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ It has these parts, each with one job and tested alone:
 Three places follow each other in the stream: safe ≤ position ≤ after. The cursor keeps the first two. `after` is the
 last received position, at the end of the prefetch. Delivery changes nothing at the server, and records in memory only
 are fetched again after a crash.
+
+The rule is docs/explanation/get.md, G14.
 """
 
 from __future__ import annotations

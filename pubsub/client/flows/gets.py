@@ -1,6 +1,8 @@
 """Run the receiving calls (docs/explanation/get.md, *Taking a message*).
 
 They wait for messages, commit them as taken, and return them.
+
+The rule is docs/explanation/get.md, G10.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Giving a topic to another server: offer, freeze, chunks, commit, delete.
 
-See docs/explanation/merge.md, *Rules of the transfer*.
+See docs/explanation/merge.md, *Rules of the transfer*, M4, M7 and M14.
 
 The table shows the reaction to each event, by state:
 

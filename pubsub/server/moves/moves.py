@@ -3,6 +3,8 @@
 Here both halves of a transfer meet the server's own state: it freezes and deletes as giver, it stores and merges as
 receiver. A server that gives a topic away does not receive the topic at the same time. A server that is offered an
 unknown topic opens an empty log for it. So an operator's move is the same operation as a merge.
+
+The rules are those of docs/explanation/merge.md, M3, M5, M6 and M15.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Receiving a topic from another server: accept, store chunks in their final place, merge.
 
-The rules are those of docs/explanation/merge.md, *Rules of the transfer*.
+The rules are those of docs/explanation/merge.md, *Rules of the transfer*, M2.
 
 Batches are stored as they arrive, under new log numbers, invisible until the merge. All other parts of a topic are
 small and wait in memory. A transfer does not survive this process: after a crash its rows are deleted, it is unknown,

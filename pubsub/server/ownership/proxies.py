@@ -1,6 +1,6 @@
 """A server's links to its proxies: heartbeats, announcements, questions.
 
-See docs/explanation/ownership.md, *Announcements*.
+See docs/explanation/ownership.md, *Announcements*, O7 and O11.
 
 Each proxy gets a complete announcement on connect and every few seconds, and each change at once. Announcements are
 ordered by (incarnation, change). If a proxy is silent for long, the server opens a new socket, with back-off. The

@@ -3,6 +3,8 @@
 In their answers to announcements, proxies name the stores that this server does not know. The server stores them, and
 names all known stores in each announcement. The proxies use them as `proxy.store_directory` describes.
 `protocol.stores` merges two directories. The server announces only committed entries.
+
+The rule is docs/explanation/ownership.md, O13.
 """
 
 from __future__ import annotations

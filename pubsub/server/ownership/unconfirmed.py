@@ -11,6 +11,8 @@ owner needs the answers of N // 2 + 1 proxies, and these always include a witnes
 One process may get a confirmation from one witness and die, and the next process from another witness. If one witness
 is too few, the commit that opens the topic also notes it in the store. The next process then waits for its witnesses
 again.
+
+The rules are those of docs/explanation/ownership.md, O8 and O9; docs/explanation/put.md, P13.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Abandoned holders: how clients with history there continue here.
 
-The rules are those of docs/explanation/merge.md, *Giving up*.
+The rules are those of docs/explanation/merge.md, *Giving up*, M16 and M17.
 
 `pubsub topic abandon` declares the lost holder's logs dead. Each proxy reports that to this server, and repeats it:
 

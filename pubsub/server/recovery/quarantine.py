@@ -13,6 +13,8 @@ There are two states. Both are durable and in the report, and such a topic is ne
   held back.
 
 A topic with a damaged page is held back too, but only in memory, until the next start.
+
+The rules are those of docs/explanation/merge.md, M13; docs/explanation/stores.md, S11.
 """
 
 from __future__ import annotations

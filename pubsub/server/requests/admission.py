@@ -9,6 +9,8 @@
 
 A rejection reason is the name of the limit, or "" for none. An unsubscribe is accepted at a
 limit if it frees messages.
+
+The rules are those of docs/explanation/calls.md, X6 and X7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""GET of a client's own subscription: it is parked, and served once this loop's changes are in the store."""
+"""GET of a client's own subscription: it is parked, and served once this loop's changes are in the store.
+
+The rule is docs/explanation/get.md, G4.
+"""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ The shell does the work on disks, and calls `following` and `leading` about it d
 changed the role, the shell checks `role` and `over`: `lead` makes a taking member the primary, and `follow` makes a
 deposed primary a standby. A member that lost confirmed data is not eligible. It has no part in ballots until it has
 confirmed to a primary that all data is here again.
+
+The rule is docs/explanation/failover.md, F7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Reads a server's topics and its own records from the store. It writes nothing."""
+"""Reads a server's topics and its own records from the store. It writes nothing.
+
+The rule is docs/explanation/stores.md, S9.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 Handing out changes nothing. The stored batches are joined as they are, so the cost is per batch. A batch that two
 subscribers read from the same place within one loop is joined once. A missing or damaged record is part of the stream
 too: a `lost` record with the range of positions.
+
+The rules are those of docs/explanation/continuing.md, C7; docs/explanation/get.md, G5 and G13;
+docs/explanation/logs.md, L3.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ A range counts when it reads back with the hash that the primary names.
 The old store stays until the copy is complete and synced. The rename to `copied.db` is the one decisive step: a process
 that finds such a file completes the installation before it opens anything. The old write-ahead log must be deleted
 before the new file takes the old name. Otherwise SQLite would apply the old log to the new file.
+
+The rule is docs/explanation/failover.md, F10.
 """
 
 from __future__ import annotations

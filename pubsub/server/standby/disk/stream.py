@@ -9,6 +9,8 @@ At the start the stream is fitted to the store. The entries behind the store's l
 acknowledged some as a standby, and keeps them. It wrote others as primary and did not commit them. These are dropped,
 because an entry that was taken back must not return. If the stream does not reach the store's last entry, it starts
 over there.
+
+The rule is docs/explanation/failover.md, F5.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ until an operator gives it one (`reset`).
 
 A register is founded when all proxies receive their rows. The first view has a single member, and only that member
 could have proposed a view.
+
+The rules are those of docs/explanation/register.md, R10 and R18.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ connection to the primary ended, or it asked for as long as `Times.sticky` and r
 
 A member that does not know the primary looks too: a vote names the last primary and its address. This module decides
 when a takeover is tried. It never decides whether a takeover is safe.
+
+The rules are those of docs/explanation/register.md, R2 and R8.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ all members in sync lost permanently, or with most of its proxies' directories l
 
 The promotion is done when a majority of the proxies has that view. Until then the register is unchanged, and the
 operator may repeat the promotion.
+
+The rule is docs/explanation/register.md, R11.
 """
 
 from __future__ import annotations

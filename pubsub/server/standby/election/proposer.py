@@ -26,6 +26,8 @@ A view that was sent to be accepted may be chosen, even if the attempt fails. `r
 in sync, and the primary waits for all of them until one of its proposals is known to be chosen. Any other member must
 make sure that the register does not name it as primary. It looks first. Later it asks for one ballot even if it is not
 named: an earlier view may still be under way to the proxies, and after that ballot it comes too late.
+
+The rules are those of docs/explanation/register.md, R1, R4, R5 and R7.
 """
 
 from __future__ import annotations

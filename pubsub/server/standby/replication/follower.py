@@ -12,6 +12,8 @@ A standby acknowledges entries that an fsync has covered, and only to the highes
 that the primary calls committed: those on the disks of all required members. If the primary knows none of the entries
 that a FOLLOW names, the standby's store is not a prefix of the primary's. Then nothing is appended, and the store is
 copied.
+
+The rule is docs/explanation/failover.md, F3.
 """
 
 from __future__ import annotations

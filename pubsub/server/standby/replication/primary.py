@@ -15,6 +15,8 @@ if it sends other messages.
 
 An entry has the first form of a commit until the standby's FOLLOW names another form. Until then both members can go
 back to a release that reads no other form, because neither stream file has entries of one.
+
+The rules are those of docs/explanation/failover.md, F1, F2, F4 and F9; docs/explanation/register.md, R6.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ until the member is back or an operator removes it.
 
 Log number and offset name the same batch in both stores as long as both stores have one history. An answer therefore
 counts only from a member that has applied an entry of the primary's term. A member with a different history never has.
+
+The rule is docs/explanation/failover.md, F8.
 """
 
 from __future__ import annotations
