@@ -1,4 +1,7 @@
-"""Stamps never run backwards, whatever the wall clock or a peer says."""
+"""Stamps never run backwards, whatever the wall clock or a peer says.
+
+The rules are those of docs/explanation/numbers.md, N6 and N7.
+"""
 
 import time
 

@@ -1,4 +1,7 @@
-"""Whether bytes are JSON: as `json.loads` says, at any depth, and without holding other threads up."""
+"""Whether bytes are JSON: as `json.loads` says, at any depth, and without holding other threads up.
+
+The rule is docs/explanation/gateway.md, H15.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A subscriber's mailbox, on a real client: what is taken, confirmed, lost and numbered."""
+"""A subscriber's mailbox, on a real client: what is taken, confirmed, lost and numbered.
+
+The rule is docs/explanation/gateway.md, H5.
+"""
 
 from __future__ import annotations
 

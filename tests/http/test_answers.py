@@ -1,4 +1,7 @@
-"""What an answer means, and what an error says."""
+"""What an answer means, and what an error says.
+
+The rule is docs/explanation/reliable-http.md, Q2.
+"""
 
 from __future__ import annotations
 

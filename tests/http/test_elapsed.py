@@ -1,4 +1,7 @@
-"""The store's own time goes on over restarts, and follows no wall clock that is set."""
+"""The store's own time goes on over restarts, and follows no wall clock that is set.
+
+The rule is docs/explanation/reliable-http.md, Q7.
+"""
 
 from __future__ import annotations
 

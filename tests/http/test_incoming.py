@@ -1,4 +1,7 @@
-"""A request that arrives: what is done with it, from everything that may be known of it."""
+"""A request that arrives: what is done with it, from everything that may be known of it.
+
+The rule is docs/explanation/reliable-http.md, Q3.
+"""
 
 from __future__ import annotations
 

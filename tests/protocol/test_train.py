@@ -1,4 +1,7 @@
-"""Trains: their bytes, and that whatever lies about itself is refused whole."""
+"""Trains: their bytes, and that whatever lies about itself is refused whole.
+
+The rule is docs/explanation/batches.md, B9.
+"""
 
 from __future__ import annotations
 

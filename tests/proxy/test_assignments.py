@@ -1,4 +1,7 @@
-"""Topics given to a server that no server has announced yet, and the doubts that such an assignment may leave."""
+"""Topics given to a server that no server has announced yet, and the doubts that such an assignment may leave.
+
+The rule is docs/explanation/ownership.md, O1.
+"""
 
 from __future__ import annotations
 

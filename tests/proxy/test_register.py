@@ -1,4 +1,7 @@
-"""The register at one proxy: what it promises, accepts, refuses, and when it has no vote."""
+"""The register at one proxy: what it promises, accepts, refuses, and when it has no vote.
+
+The rules are those of docs/explanation/register.md, R3 and R9.
+"""
 
 from __future__ import annotations
 

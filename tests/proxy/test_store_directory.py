@@ -1,4 +1,7 @@
-"""A proxy that has forgotten who is there speaks for all only when it has heard every store of the roster once."""
+"""A proxy that has forgotten who is there speaks for all only when it has heard every store of the roster once.
+
+The rule is docs/explanation/ownership.md, O14.
+"""
 
 from __future__ import annotations
 

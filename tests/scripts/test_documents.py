@@ -96,7 +96,7 @@ def uncited(names: Iterable[Path]) -> list[str]:
 def test_code_or_a_test_cites_each_rule() -> None:
     code = [file for file in files("pubsub/*.py", "tests/*.py", "tests/*.toml") if file != Path(__file__)]
     assert uncited(code) == [], "cite it at the place that enforces it, or in the test that proves it"
-    assert "put.md, P4" in uncited([file for file in code if file.name != "outbox.py"])
+    assert "put.md, P4" in uncited([file for file in code if not file.name.endswith("outbox.py")])
     assert len(uncited([])) == len(rules())
 
 

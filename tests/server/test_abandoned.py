@@ -1,4 +1,7 @@
-"""Who had history at a holder that was given up goes on; the holder that comes back is set aside."""
+"""Who had history at a holder that was given up goes on; the holder that comes back is set aside.
+
+The rules are those of docs/explanation/merge.md, M13 and M17.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A server that was once told of another holder remembers it until that one is joined or given up."""
+"""A server that was once told of another holder remembers it until that one is joined or given up.
+
+The rule is docs/explanation/sole-ownership.md, W4.
+"""
 
 from __future__ import annotations
 

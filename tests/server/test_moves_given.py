@@ -1,4 +1,7 @@
-"""What a server keeps, says and deletes of a topic that it has given away."""
+"""What a server keeps, says and deletes of a topic that it has given away.
+
+The rule is docs/explanation/merge.md, M5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What shows that a copy is an older one, what stops then, and what must not show it."""
+"""What shows that a copy is an older one, what stops then, and what must not show it.
+
+The rule is docs/explanation/stores.md, S12.
+"""
 
 from __future__ import annotations
 

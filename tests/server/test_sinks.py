@@ -1,4 +1,7 @@
-"""Sinks: a batch appears as a whole, once, whatever is replayed, killed, moved or joined between its steps."""
+"""Sinks: a batch appears as a whole, once, whatever is replayed, killed, moved or joined between its steps.
+
+The rules are those of docs/explanation/spark-exchange.md, K8, K9, K10 and K11.
+"""
 
 from __future__ import annotations
 

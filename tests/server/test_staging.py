@@ -1,4 +1,7 @@
-"""Staged rows that nobody will publish are dropped, and deleted in pieces; what is being written stays."""
+"""Staged rows that nobody will publish are dropped, and deleted in pieces; what is being written stays.
+
+The rules are those of docs/explanation/spark-exchange.md, K13 and K14.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Trains at a server: each row is judged as if it came alone, and one answer says how far it went."""
+"""Trains at a server: each row is judged as if it came alone, and one answer says how far it went.
+
+The rule is docs/explanation/batches.md, B10.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What is answered about a topic that no proxy has confirmed to have heard of: nothing."""
+"""What is answered about a topic that no proxy has confirmed to have heard of: nothing.
+
+The rules are those of docs/explanation/ownership.md, O8 and O9; docs/explanation/put.md, P13.
+"""
 
 from __future__ import annotations
 

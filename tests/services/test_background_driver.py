@@ -1,4 +1,7 @@
-"""Who drives a worker's sockets while its handler runs."""
+"""Who drives a worker's sockets while its handler runs.
+
+The rule is docs/explanation/services-engine.md, E8.
+"""
 
 from __future__ import annotations
 

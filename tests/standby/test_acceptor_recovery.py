@@ -1,4 +1,7 @@
-"""How proxies get their rows: when a register is founded, and when one has lost its data."""
+"""How proxies get their rows: when a register is founded, and when one has lost its data.
+
+The rule is docs/explanation/register.md, R9.
+"""
 
 from __future__ import annotations
 

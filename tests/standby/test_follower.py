@@ -1,4 +1,7 @@
-"""The standby's side, message by message: what is attached, acknowledged, applied and asked for."""
+"""The standby's side, message by message: what is attached, acknowledged, applied and asked for.
+
+The rule is docs/explanation/failover.md, F3.
+"""
 
 from __future__ import annotations
 

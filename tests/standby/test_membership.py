@@ -1,4 +1,7 @@
-"""Who may follow a server, and what is said to whom may not."""
+"""Who may follow a server, and what is said to whom may not.
+
+The rule is docs/explanation/register.md, R12.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The last resort, decided: against the registers that proxies ship."""
+"""The last resort, decided: against the registers that proxies ship.
+
+The rule is docs/explanation/register.md, R11.
+"""
 
 from __future__ import annotations
 

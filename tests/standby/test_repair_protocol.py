@@ -1,4 +1,7 @@
-"""A damaged batch comes from the other member: what is asked, what counts, what is stored; what is lost for good."""
+"""A damaged batch comes from the other member: what is asked, what counts, what is stored; what is lost for good.
+
+The rule is docs/explanation/failover.md, F8.
+"""
 
 from __future__ import annotations
 

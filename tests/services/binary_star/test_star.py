@@ -1,4 +1,7 @@
-"""One server's part in its pair: when a word counts, when a request is taken, when something is said."""
+"""One server's part in its pair: when a word counts, when a request is taken, when something is said.
+
+The rules are those of docs/explanation/services-engine.md, E11 and E12.
+"""
 
 from __future__ import annotations
 
