@@ -81,7 +81,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_due": "the same as a heap",
         "_allowed": "asked for again",
         "_over": "found again",
-        "_bare": "found again",
+        "_dropped": "found again",
         "_generation": "of this process's questions",
         "_new_batches": "of this loop",
         "_new_bytes": "of this loop",

@@ -204,7 +204,7 @@ def _(stack: contextlib.ExitStack) -> None:
         self.majority = 1
 
     substitute(stack, Proposer, "__init__", init)
-    substitute(stack, Registers, "_hears_another", lambda self, asked, now: False)
+    substitute(stack, Registers, "_has_other_primary", lambda self, asked, now: False)
 
 
 @breakage("who is behind takes over")

@@ -351,16 +351,16 @@ class Proposer:
         said = attempt.said()
         if len(said) >= self.majority:
             current = possibly_chosen(said, len(self.proxies), self.majority)
-            hearing = sum(self._hears(one) for one in attempt.answers.values()) if attempt.kind == "takeover" else 0
+            alive = sum(self._receives(one) for one in attempt.answers.values()) if attempt.kind == "takeover" else 0
             attempt.nameless = current is None or self._wanted(attempt, current, 1) is None
             settling = attempt.kind == "resume" and attempt.settles
-            if (settling or not attempt.nameless) and len(said) - hearing >= self.majority:
+            if (settling or not attempt.nameless) and len(said) - alive >= self.majority:
                 attempt.answers = {}
                 self._prepare(attempt)
                 return None
         return self._end(attempt, now) if len(attempt.answers) == len(self.proxies) else None
 
-    def _hears(self, vote: Vote) -> bool:
+    def _receives(self, vote: Vote) -> bool:
         return 0 <= vote.silence_ms < self._sticky_ms
 
     def _prepare(self, attempt: Attempt) -> None:
