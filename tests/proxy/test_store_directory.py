@@ -313,7 +313,7 @@ def test_what_a_forgotten_store_said_of_the_roster_is_forgotten() -> None:
     for number in range(20):
         stage.announce(f"s{number}")
         stage.heartbeat(f"s{number}", leaving=1)
-    assert len(stage.core.servers.store_directory._said) <= 3
+    assert len(stage.core.servers.store_directory._reported) <= 3
 
 
 def test_stores_beyond_the_table_that_had_room_later_and_were_forgotten_are_awaited_no_more(
