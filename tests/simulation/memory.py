@@ -82,7 +82,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_due": "the same as a heap",
         "_allowed": "asked for again",
         "_over": "found again",
-        "_bare": "found again",
+        "_dropped": "found again",
         "_generation": "of this process's questions",
         "_new_batches": "of this loop",
         "_new_bytes": "of this loop",
@@ -232,7 +232,7 @@ def _watermarks(core: Any, store: Store) -> Iterator[str]:
     for number, publisher, counter in store.db.execute("select id, publisher, counter from watermark"):
         stored.setdefault(number, {})[publisher] = counter
     kept = set(core.retention._watermarks) | {
-        number for topic in store.topics(aside=True) for number in topic.watermarks
+        number for topic in store.topics(quarantined=True) for number in topic.watermarks
     }
     for number in (
         stored.keys() - kept - {number for topic in core.state.topics.values() for number in topic.watermarks}

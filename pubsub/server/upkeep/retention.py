@@ -1,6 +1,6 @@
 """Retention: deletes batches that the policy releases and no cursor needs, while the server is the topic's sole owner.
 
-The rules are those of docs/explanation/retention.md.
+The rules are those of docs/explanation/retention.md, T2, T4, T5 and T6.
 
 A batch may be deleted if the topic's policy releases it, no cursor needs any of it, and no other server holds any of
 the topic. The low end of the history then rises, and nothing is missing there. Topics wait in a heap for the time at
@@ -77,7 +77,7 @@ class Retention:
         self._allowed: deque[tuple[str, str, int]] = deque()
         self._over: deque[tuple[str, str, int]] = deque()
         """Topic, log, and the offset below which its batches are to lose their bytes."""
-        self._bare: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
         """By log: the offset below which batches have lost their bytes."""
         self._discarded = deque(discarded)
         self._discarded_low = 0
@@ -239,9 +239,9 @@ class Retention:
             log = topic.logs.get(log_id)
             if log is None:  # An earlier answer has led to the deletion of the log.
                 continue
-            bare = max(log.low, self._bare.get(log_id, 0))
+            dropped = max(log.low, self._dropped.get(log_id, 0))
             upto = _beyond(self._state.reader, log, cut, topic.policy.history_bytes)
-            if upto > bare:
+            if upto > dropped:
                 self._over.append((topic.name, log_id, upto))
 
     def _strip(self) -> list[Change]:
@@ -252,7 +252,7 @@ class Retention:
         if topic is None or log is None:
             self._over.popleft()
             return []
-        low = max(log.low, self._bare.get(log_id, 0))
+        low = max(log.low, self._dropped.get(log_id, 0))
         upto = min(upto, topic.floors()[log_id])
         if low >= upto:
             self._over.popleft()
@@ -263,8 +263,8 @@ class Retention:
             self._state.found_damaged(topic)
             self._over.popleft()
             return []
-        self._state.uncommitted.keep_item(self._bare, log_id)
-        self._bare[log_id] = high
+        self._state.uncommitted.keep_item(self._dropped, log_id)
+        self._dropped[log_id] = high
         self._state.counters["batches_without_bytes"] += taken
         # If the newest batch loses its body, a restart could not compute the total bytes of the log from it.
         return [BodiesDropped(log.number, low, high), LogTrimmed(log.number, log.low, log.end, log.total)]
@@ -300,8 +300,8 @@ class Retention:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
-            self._state.uncommitted.keep_item(self._bare, log.id)
-            self._bare.pop(log.id, None)
+            self._state.uncommitted.keep_item(self._dropped, log.id)
+            self._dropped.pop(log.id, None)
         out += [WatermarkDropped(watermark) for watermark in drop_unused_watermarks(topic)] if topic.watermarks else []
         return out
 
