@@ -71,7 +71,7 @@ EXAMPLES = [
     KeyRefused("tcp://127.0.0.1:5601 does not know the key pk_… of client alice"),
     NotAllowed("put", "orders", "client alice may not put to orders", "the put is kept"),
     NoSuchCall("shop", "order-17"),
-    ServerSilent("server s1 is not heard"),
+    ServerSilent("server s1 sends no heartbeats"),
     NotKnown("topic orders is not known"),
     NotNow("topic orders is contested"),
     AfterFork("client c", 12),

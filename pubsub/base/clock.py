@@ -4,6 +4,8 @@ A timestamp orders records of different servers in a merge (docs/explanation/num
 clock, read once when the process starts and then advanced by the monotonic clock. It is always above every timestamp
 assigned before, and above the highest one received from other processes. So a jump of the wall clock in a running
 process has no effect.
+
+The rules are those of docs/explanation/numbers.md, N6 and N7.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class Stamps:
         self.last = max(int((now + self._offset) * MICROSECONDS), self.last + 1)
         return self.last
 
-    def hear(self, stamp: int, now: float) -> bool:
+    def follow(self, stamp: int, now: float) -> bool:
         """Take in a timestamp of another process; return False if it is too far ahead and was ignored."""
         if stamp > int((now + self._offset) * MICROSECONDS) + STAMP_LEAD_MAX:
             return False

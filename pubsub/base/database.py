@@ -1,4 +1,7 @@
-"""SQLite for servers and services: connections, the lock of a directory, and SQLite's errors as ours."""
+"""SQLite for servers and services: connections, the lock of a directory, and SQLite's errors as ours.
+
+The rules are those of docs/explanation/stores.md, S6 and S8.
+"""
 
 from __future__ import annotations
 
@@ -143,13 +146,13 @@ def begin_file(path: Path, page_bytes: int = PAGE_BYTES, mode: int = 0o644) -> N
     see_begun(path)
     if path.exists():
         return
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
+    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
         try:
-            _write_first_page(beside, page_bytes, mode)
-            _link(beside, path)
+            _write_first_page(new, page_bytes, mode)
+            _link(new, path)
         finally:
-            beside.unlink(missing_ok=True)
+            new.unlink(missing_ok=True)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.EDQUOT}:
             raise StoreFull(str(path), "no space to make it") from None

@@ -16,17 +16,17 @@ class Liveness:
         now: the monotonic clock, in seconds; the peer counts as alive now.
     """
 
-    __slots__ = ("_heard", "_interval", "_sent", "patience")
+    __slots__ = ("_interval", "_received", "_sent", "patience")
 
     def __init__(self, interval: float, liveness: int, now: float) -> None:
         self._interval = interval
         self.patience = interval * liveness
-        self._heard = now
+        self._received = now
         self._sent = now - interval
 
-    def heard(self, now: float) -> None:
+    def received(self, now: float) -> None:
         """Record a message from the peer."""
-        self._heard = now
+        self._received = now
 
     def sent(self, now: float) -> None:
         """Record a message to the peer."""
@@ -34,15 +34,15 @@ class Liveness:
 
     def forget(self) -> None:
         """Count the peer as dead until its next message."""
-        self._heard = float("-inf")
+        self._received = float("-inf")
 
     def alive(self, now: float) -> bool:
         """Return whether the peer's last message is recent enough."""
-        return now - self._heard < self.patience
+        return now - self._received < self.patience
 
     def silence(self, now: float) -> float:
         """Return the seconds since the peer's last message."""
-        return now - self._heard
+        return now - self._received
 
     def due(self, now: float) -> bool:
         """Return whether a heartbeat has to be sent."""
@@ -56,4 +56,4 @@ class Liveness:
 
     def expiry(self) -> float:
         """Return the time at which the peer counts as dead if no message arrives."""
-        return self._heard + self.patience
+        return self._received + self.patience

@@ -1,4 +1,7 @@
-"""Disk space reserved next to the store, for acknowledgements on a full disk."""
+"""Disk space reserved next to the store, for acknowledgements on a full disk.
+
+The rule is docs/explanation/stores.md, S3.
+"""
 
 from __future__ import annotations
 

@@ -17,9 +17,9 @@ def start_thread(thread: Thread) -> bool:
     try:
         thread.start()
     except RuntimeError as error:
-        struck = error.__context__
-        if struck is None or struck is handled:
+        interrupting = error.__context__
+        if interrupting is None or interrupting is handled:
             return False
     else:
         return True
-    raise struck
+    raise interrupting

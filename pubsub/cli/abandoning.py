@@ -42,12 +42,14 @@ def find_part(found: Operator, name: str, server: str) -> Part:
         Unavailable, ServerSilent: a proxy or server does not answer.
     """
     view = found.look(name)
-    held = found.server_report(server, view, name)["topics"] if view.hearing(server) else {}
+    held = found.server_report(server, view, name)["topics"] if view.proxies_of(server) else {}
     check_lost(view, name, server, held, found.patience)
     reports = {one: found.server_report(one, view, name)["topics"].get(name, {}) for one in view.live()}
     part = Part(name, server, frozenset(_lost(view, name, server, reports)), _waiting(view, server, reports))
     if not part.lost and not part.waiting:
-        silent_servers = any(not facts.get("heard", True) for facts in view.away(server).values())
+        silent_servers = any(
+            not facts.get("announced", facts.get("heard", True)) for facts in view.away(server).values()
+        )
         hint = f"; if its disk is lost: pubsub server forget {server}" if silent_servers else ""
         raise NotKnown(f"no process knows of topic {name} at server {server}, so there is nothing to give up{hint}")
     return part
@@ -62,7 +64,7 @@ def find_topics(found: Operator, server: str) -> list[str]:
     """
     view = found.look()
     check_answered(view, f"each topic of {server}", found.patience)
-    if view.hearing(server):
+    if view.proxies_of(server):
         raise NotNow(f"server {server} is connected to a proxy; stop it first if its store is lost")
     names = {
         row["topic"]
@@ -117,7 +119,7 @@ def _is_done(found: Operator, part: Part) -> bool:
     view = found.look(part.topic)
     if not _is_given_up(view, part.topic, part.server, part.lost):
         return False
-    heard = [one for one in part.waiting if view.hearing(one)]
+    heard = [one for one in part.waiting if view.proxies_of(one)]
     reports = {one: found.server_report(one, view, part.topic)["topics"].get(part.topic, {}) for one in heard}
     return not _waiting(view, part.server, reports)
 
@@ -140,7 +142,7 @@ def check_lost(view: View, name: str, server: str, held: dict[str, Any], patienc
         NotNow: a server with this ID is connected, and holds the topic or may hold it.
     """
     check_answered(view, name, patience)
-    if not view.hearing(server):
+    if not view.proxies_of(server):
         return
     if name in held:
         raise NotNow(f"server {server} is connected to a proxy and holds {name}; stop it first if its part is lost")

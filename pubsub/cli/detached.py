@@ -37,7 +37,7 @@ DETACHED: Final = "--detached"
 UP_SECONDS: Final = 150.0
 """Time limit for the whole cluster; each process also has its own."""
 
-HEARD_SECONDS: Final = 10.0
+CONNECTED_SECONDS: Final = 10.0
 """Time limit for the proxies to receive a heartbeat of each server after the servers are ready."""
 
 END_SECONDS: Final = 15.0
@@ -72,7 +72,7 @@ def detach(directory: Path, servers: int, options: Sequence[str]) -> None:
         said = _said(process.stdout, path)
         if not said.endswith(b"\n"):  # It ended before it was ready.
             raise _not_up(process.wait(END_SECONDS), directory, begins)
-        _until_heard(directory, {f"s{number}" for number in range(1, servers + 1)})
+        _until_connected(directory, {f"s{number}" for number in range(1, servers + 1)})
     except BaseException:
         _end(process)
         raise
@@ -124,8 +124,8 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _until_heard(directory: Path, servers: set[str]) -> None:
-    """Return when each proxy receives heartbeats of each of these servers, or after HEARD_SECONDS."""
+def _until_connected(directory: Path, servers: set[str]) -> None:
+    """Return when each proxy receives heartbeats of each of these servers, or after CONNECTED_SECONDS."""
     from pubsub.client.requests import Proxies
 
     named, key = read_proxies(directory / "proxies"), directory / "client.key"
@@ -135,13 +135,13 @@ def _until_heard(directory: Path, servers: set[str]) -> None:
     settings = ClientSettings(
         proxies=tuple(one.clients for one in named), proxy_keys=keys, key_file=key if keys else None
     )
-    deadline = time.monotonic() + HEARD_SECONDS
+    deadline = time.monotonic() + CONNECTED_SECONDS
     with contextlib.suppress(PubsubError), Proxies.of(settings) as proxies:
         while time.monotonic() < deadline:
-            if all(_hears(one, servers) for one in proxies.reports("status", "pubsub-up", 1.0).values()):
+            if all(_is_connected(one, servers) for one in proxies.reports("status", "pubsub-up", 1.0).values()):
                 return
             time.sleep(POLL_SECONDS)
 
 
-def _hears(report: Answer, servers: set[str]) -> bool:
+def _is_connected(report: Answer, servers: set[str]) -> bool:
     return isinstance(report, dict) and servers <= {one["id"] for one in report["servers"] if one["alive"]}

@@ -63,7 +63,7 @@ class Operator:
         Raises:
             ServerSilent: it does not answer through any connected proxy.
         """
-        through = view.hearing(server)
+        through = view.proxies_of(server)
         questions = [(address, Report(SENDER, server, topic)) for address in through]
         answers = self._proxies.read_each(questions, self.patience)
         found = next((answer for answer in answers if isinstance(answer, dict)), None)
@@ -80,7 +80,7 @@ class Operator:
             ServerSilent: it does not answer through any connected proxy.
             NotAllowed: our key has no right to operate.
         """
-        for address in view.hearing(target):
+        for address in view.proxies_of(target):
             (answer,) = self._proxies.ask_each([(address, Operate(SENDER, target, action, **facts))], self.patience)
             _check_allowed([answer], facts)
             if isinstance(answer, Status) and answer.outcome is not Outcome.UNAVAILABLE:
@@ -160,16 +160,16 @@ class View:
         If proxies differ, the report with the most topics counts.
         """
         found: dict[str, dict[str, Any]] = {}
-        heard = set()
+        connected = set()
         for report in self.answered.values():
             for facts in report["servers"]:
                 if server in {facts["id"], facts["store"]}:
-                    heard |= {facts["store"]} if facts["alive"] else set()
+                    connected |= {facts["store"]} if facts["alive"] else set()
                     if facts["topics"] >= found.get(facts["store"], facts)["topics"]:
                         found[facts["store"]] = facts
-        return {store: facts for store, facts in found.items() if store not in heard}
+        return {store: facts for store, facts in found.items() if store not in connected}
 
-    def hearing(self, server: str) -> list[str]:
+    def proxies_of(self, server: str) -> list[str]:
         """Return the proxies that receive a server's heartbeats."""
         return [address for address, facts in self._servers(server) if facts["alive"]]
 
@@ -255,7 +255,7 @@ class View:
             raise NotKnown(f"topic {topic} is not known to any proxy")
         if len(names) > 1:
             raise NotNow(f"topic {topic} is held by {', '.join(names)}; they merge it once all of them are connected")
-        if not self.hearing(names[0]):
+        if not self.proxies_of(names[0]):
             raise ServerSilent(
                 f"server {names[0]}, the owner of topic {topic}, is not connected to any proxy; start it first"
             )

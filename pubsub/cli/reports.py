@@ -63,10 +63,12 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
     Returns:
         * `proxies`: address, answered, reason, report.
         * `servers`: id, alive, answered, reason, report.
-        * `topics`: topic, owners, whole, records, bytes, subscribers, backlog, held_by, oldest_unacknowledged_seconds,
-          and the fields of `monitoring.unknown` for topics of a silent server.
+        * `topics`: topic, owners, sole_owner, records, bytes, subscribers, backlog, held_by,
+          oldest_unacknowledged_seconds, and the fields of `monitoring.unknown` for topics of a silent server.
         * `moves`: server, and the fields of its report.
         * `held_back`: topic, server and reason of `monitoring.held_back`; `held_back_left_out`: the number of others.
+        * Old names of two fields, for one release: of a server `unheard_seconds` for `silent_seconds`, and of a topic
+          `whole` for `sole_owner`.
         * `keys` of `locks.watched`, `standbys` of `standbys.paired`, `warnings`, and `alarms` of `monitoring.alarms`.
     """
     silent_servers = SilentServers(proxies, servers)
@@ -134,8 +136,13 @@ def _servers(
     silent, and its last figures.
     """
     for name in sorted(alive | dict.fromkeys(servers, True)):
-        row = _part("id", name, servers.get(name, NoAnswer("not heard"))) | {"alive": alive.get(name, False)}
-        yield row | {"unheard_seconds": silent_servers.seconds.get(name), "last_known": silent_servers.summary(name)}
+        row = _part("id", name, servers.get(name, NoAnswer("no heartbeat"))) | {"alive": alive.get(name, False)}
+        silence = silent_servers.seconds.get(name)
+        yield row | {
+            "silent_seconds": silence,
+            "unheard_seconds": silence,
+            "last_known": silent_servers.summary(name),
+        }
 
 
 def _left_out(report: Answer | None, topic: str) -> bool:
@@ -182,7 +189,7 @@ def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> No
 
 
 def _sum_up(topic: dict[str, Any]) -> None:
-    topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
+    topic["sole_owner"] = topic["whole"] = len(topic["owners"]) == 1 and not topic["others"]
     backlog = [(facts["waiting"], name) for name, facts in topic["subscribers"].items()]
     topic["backlog"], held_by = max(backlog, default=(0, None))
     topic["held_by"] = held_by if topic["backlog"] else None

@@ -168,7 +168,7 @@ def forget(
             raise Unavailable("forget", server, patience, f"every proxy must answer, start or reach this one: {silent}")
         stores = view.away(server)
         if not stores:
-            if view.hearing(server):
+            if view.proxies_of(server):
                 raise NotNow(
                     f"server {server} is connected and cannot be forgotten; stop it first if its store is lost"
                 )

@@ -8,7 +8,7 @@ from typing import Any, Final
 from pubsub.client.requests import Answer
 from pubsub.monitoring.unknown import SilentServers
 
-NOT_HEARD: Final = "not heard"
+SILENT: Final = "no heartbeat"
 
 MAKING_SECONDS: Final = 5.0
 """After this time a register that is not made yet is waiting for a proxy."""
@@ -28,12 +28,12 @@ def paired(
     Args:
         proxies: address -> its report, or the reason why there is none.
         servers: ID -> its report, or the reason why there is none.
-        unheard: the proxies' reports about servers that do not answer.
+        silent_servers: the proxies' reports about servers that do not answer.
 
     Returns:
         A row for each server with a register, and the warnings as sentences. A row has:
 
-        * `server`, `state` (as the primary reports it, see `server.standby.status`; "not heard" if no member serves)
+        * `server`, `state` (as the primary reports it, see `server.standby.status`; "no heartbeat" if no member serves)
           and `since_seconds` (the age of that state).
         * `without_seconds`, `lag_loops`, `lag_bytes`, `held`, `copied_percent`: each null if it is not reported.
         * `primary`, `address`, `term`, `members`, `in_sync`, `addresses` (of members, by ID, as far as known).
@@ -52,7 +52,7 @@ def paired(
             row = rows.setdefault(name, _blank(name, len(proxies)))
             row |= {key: facts[key] for key in row.keys() & facts.keys() - {"votes"}} | {"primary": facts["member"]}
     for name, row in rows.items():
-        if row["state"] == NOT_HEARD:
+        if row["state"] == SILENT:
             row["since_seconds"] = silent_servers.seconds.get(name)
             row["addresses"] = dict(silent_servers.standby(name).get("addresses") or {}) | row["addresses"]
     found = [rows[name] for name in sorted(rows)]
@@ -64,7 +64,7 @@ def _blank(server: str, proxies: int) -> dict[str, Any]:
     unknown = ("since_seconds", "without_seconds", "lag_loops", "lag_bytes", "held", "copied_percent")
     return {
         "server": server,
-        "state": NOT_HEARD,
+        "state": SILENT,
         **dict.fromkeys(unknown),
         "primary": "",
         "address": "",
@@ -84,7 +84,7 @@ def _warnings(row: dict[str, Any], answering: int) -> list[str]:
     elif state in _WITHOUT:
         since, why = clock(row["without_seconds"]), _WITHOUT[state].format(**row)
         out.append(f"server {server} has had no standby in sync for {since} ({why})")
-    elif state == NOT_HEARD and row["in_sync"]:
+    elif state == SILENT and row["in_sync"]:
         out.append(_to_start(row))
     if state != "making" and voting <= proxies // 2:
         few = f"{voting} of {proxies} proxies vote"
@@ -115,7 +115,7 @@ def _votes_help(row: dict[str, Any], answering: int) -> str:
     if answering <= proxies // 2 or (answering < proxies and voting == answering):
         return f"start the {proxies - answering} that do not answer"
     lost = "the others have lost their directories" if voting else "they have lost their directories"
-    if row["state"] == NOT_HEARD:
+    if row["state"] == SILENT:
         return f"{lost}: start both members, and if none becomes primary: pubsub server promote --id {server}"
     if row["state"] in _WITHOUT:
         return f"{lost}; they get their votes back when the other member is up: start it"

@@ -70,12 +70,12 @@ def _proxies(found: dict[str, Any]) -> Any:
             continue
         up = "witness" if report.get("witness") else "up"
         state = f"starting, {report['startup_seconds_left']:.1f} s left" if report["starting"] else up
-        heard = sum(server["alive"] for server in report["servers"])
+        alive = sum(server["alive"] for server in report["servers"])
         table.add_row(
             report["proxy"],
             proxy["address"],
             state,
-            f"{heard} of {len(report['servers'])}",
+            f"{alive} of {len(report['servers'])}",
             f"{report['topics_total']:,}",
             *_process(report),
         )
@@ -95,8 +95,8 @@ def _servers(found: dict[str, Any]) -> Any:
     for server in found["servers"]:
         report = server["report"]
         if report is None:
-            since = server["unheard_seconds"]
-            state = "not heard" if since is None else f"not heard for {_age(since)}"
+            since = server["silent_seconds"]
+            state = "no heartbeat" if since is None else f"no heartbeat for {_age(since)}"
             table.add_row(server["id"], "up, " + server["reason"] if server["alive"] else state, *"??????")
             continue
         records = sum(topic["records"] for topic in report["topics"].values())
@@ -165,13 +165,13 @@ def _topics(found: dict[str, Any]) -> Any:
     )
     for topic in found["topics"]:
         if topic["unknown_seconds"] is not None:
-            whole = "?" if topic["whole"] is None else "no"
-            table.add_row(topic["topic"], " ".join(topic["owners"]), whole, *"??????")
+            sole = "?" if topic["sole_owner"] is None else "no"
+            table.add_row(topic["topic"], " ".join(topic["owners"]), sole, *"??????")
             continue
         table.add_row(
             topic["topic"],
             " ".join(topic["owners"]) or "none yet",
-            "yes" if topic["whole"] else "no",
+            "yes" if topic["sole_owner"] else "no",
             f"{topic['records']:,}",
             console.size(topic["bytes"]),
             f"{len(topic['subscribers']):,}",

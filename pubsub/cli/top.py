@@ -251,7 +251,7 @@ def _tables(found: Row) -> list[Any]:
     for row in found["servers"]:
         disk = None if row["disk"] is None else sum(row["disk"].values())
         if not row["up"]:
-            since = row["unheard_seconds"]
+            since = row["silent_seconds"]
             state = row["state"] if since is None else f"{row['state']} for {words(since)}"
             servers.add_row(row["id"], state, *"???????")
             continue

@@ -1,7 +1,7 @@
 """Writes puts to the outbox: the open batch of a topic, and the put that closes it, in one commit.
 
-Every put comes through here (docs/explanation/batches.md, B4). Records that wait for others stand in the open batch
-(`pubsub.client.core.groups`). A put that waits for none closes it.
+Every put comes through here (docs/explanation/batches.md, B4, B6 and B7). Records that wait for others stand in the
+open batch (`pubsub.client.core.groups`). A put that waits for none closes it.
 """
 
 from __future__ import annotations

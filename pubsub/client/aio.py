@@ -4,6 +4,8 @@ The Messenger's thread drives the sockets. After each turn it checks the conditi
 those that are met. A call takes messages only after its last `await`, so a cancelled call has taken nothing. Commits
 run on the event loop's thread: they take tens of microseconds each, plus an fsync for `subscribe`, `transaction` and a
 power-safe client.
+
+The rule is docs/explanation/client-session.md, D4.
 """
 
 from __future__ import annotations

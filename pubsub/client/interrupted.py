@@ -32,7 +32,7 @@ class Interrupts:
             for number in _SIGNALS:
                 if callable(handler := signal.getsignal(number)):
                     self._handlers[number] = handler
-                    signal.signal(number, self._struck)
+                    signal.signal(number, self._interrupted)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -40,7 +40,7 @@ class Interrupts:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
-    def _struck(self, number: int, frame: FrameType | None) -> None:
+    def _interrupted(self, number: int, frame: FrameType | None) -> None:
         at_once, self.came = bool(self.came or self._waits), number
         if at_once:
             self._handlers[number](number, frame)

@@ -3,6 +3,8 @@
 Its memory may then be ahead of its disk or behind it. So the session is closed, and a new one is loaded from the disk,
 as after a kill. This runs on a thread of its own. Python runs signal handlers on the main thread only, so none of their
 exceptions can interrupt it.
+
+The rule is docs/explanation/client-session.md, D10.
 """
 
 from __future__ import annotations

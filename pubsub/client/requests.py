@@ -203,10 +203,10 @@ class Proxies:
             KeyRefused: all proxies refused us.
             Unavailable: no proxy answered.
         """
-        heard = self.read_each([(address, Report(sender, "-", topic)) for address in self.addresses], seconds)
-        found = dict(zip(self.addresses, heard, strict=True))
-        silent = [answer for answer in heard if isinstance(answer, NoAnswer)]
-        if len(silent) == len(heard):
+        answers = self.read_each([(address, Report(sender, "-", topic)) for address in self.addresses], seconds)
+        found = dict(zip(self.addresses, answers, strict=True))
+        silent = [answer for answer in answers if isinstance(answer, NoAnswer)]
+        if len(silent) == len(answers):
             denied = next((answer for answer in silent if answer.error is NotAllowed), None)
             if denied is not None:
                 raise NotAllowed(what, topic, denied.reason)

@@ -4,6 +4,8 @@ All work is the same short turn under the lock: take the answers that came, let 
 as needed, and send. A call makes its own change first and then such a turn. The thread that drives the sockets makes a
 turn after each answer or deadline, as the Messenger's `ticker`. No thread waits for the sockets while it holds the
 lock.
+
+The rules are those of docs/explanation/client-session.md, D1 and D2.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import Change
 from pubsub.client.core.outbox import Draft
 from pubsub.client.core.subscription import Subscription
-from pubsub.client.session_parts import Opening, boot_id, check_context, check_proxies, find_keys, load_core
+from pubsub.client.session_parts import SessionParts, boot_id, check_context, check_proxies, find_keys, load_core
 from pubsub.client.steps import Steps
 from pubsub.client.storage.disk_errors import row_errors, storage_errors
 from pubsub.client.storage.places import state_path
@@ -99,37 +101,37 @@ class Session(Steps):
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
         self.counters = {"undecodable": 0, "handler_errors": 0}
         boot = boot_id() if boot is None else boot
-        self._opening = Opening()
+        self._parts = SessionParts()
         if opened is not None:
             opened.append(self)
         try:
-            sink = self._opening.open_sink(settings.record if record is None else record)
+            sink = self._parts.open_sink(settings.record if record is None else record)
             path = state_path(name, settings.directory)
-            self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._opening.stores)
+            self.store = Store(path, boot, power_safe=settings.power_safe, vfs=vfs, opened=self._parts.stores)
             with storage_errors(self.store.path), row_errors(self.store.path):
                 self.core = load_core(name, settings, self.store, self.clock, random or SystemRandom(), known)
             if sink is not None:
-                self._record(sink, boot, owned=sink is self._opening.sink)
-            self._messenger = self._opening.messenger = messenger or Messenger(context, self.clock)
+                self._record(sink, boot, owned=sink is self._parts.sink)
+            self._messenger = self._parts.messenger = messenger or Messenger(context, self.clock)
             self._wire = Wire(self.name, self._messenger, settings.proxies, self.counters, self.keys)
             self.accumulator = Accumulator(self)
             self.timers.append(self.accumulator)
             self._messenger.ticker = self  # From here on the Messenger's thread asks for our deadline.
             self._ask_again()
             forks.watch(self)
-            self._opening.complete = True
+            self._parts.complete = True
         except BaseException:
             self.give_up()
             raise
 
     def give_up(self) -> None:
         """Release everything after a failed opening, also after Ctrl-C: no caller has the session to close it."""
-        if self._opening.complete:
+        if self._parts.complete:
             self.release()
             return
         self.closed = True
         self.return_taken()
-        self._opening.release()
+        self._parts.release()
 
     def _record(self, sink: RecordSink, boot: str, *, owned: bool) -> None:
         from pubsub.client.storage.recorder import Recorder  # noqa: PLC0415 - most clients have none.

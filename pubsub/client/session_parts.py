@@ -32,7 +32,7 @@ _AWAITED: Final = frozenset({"zmq.asyncio", "zmq.green.core", "zmq.green"})
 """Modules with socket classes that return before they have an answer."""
 
 
-class Opening:
+class SessionParts:
     """The open resources of a session that is not complete yet.
 
     Attributes:

@@ -5,6 +5,8 @@ a commit but before memory knows of it, or between taking a lock and the `try` t
 beginning and, last, its end. Only an orderly end clears the record: its last line, one of our own errors, or an error
 of the caller's own block after its rollback. A thread that later finds a begun step with no thread inside knows that an
 exception interrupted it, and refuses. The disk then counts, and the client opens itself again from the disk.
+
+The rules are those of docs/explanation/client-session.md, D8 and D9.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Every object of these classes holds only values that `pubsub.config.rules` allows, whether a command or a program gave
 them. A value is converted as in the configuration file ("64 MiB" is 67108864), or rejected with the same text.
+
+The rule is docs/explanation/retention.md, T3.
 """
 
 from __future__ import annotations

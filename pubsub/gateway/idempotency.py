@@ -2,6 +2,8 @@
 
 A key is written in the commit of its messages, so neither exists without the other. It is never removed, so a repeat is
 always recognised. A key belongs to one user and one topic.
+
+The rule is docs/explanation/gateway.md, H3.
 """
 
 from __future__ import annotations

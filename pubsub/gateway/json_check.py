@@ -4,6 +4,8 @@
 document, even on a thread: for seconds if the document is large and has many small parts. A publisher chooses these
 bytes. Therefore a document above PARSED_BYTES_MAX is checked in pieces. A regular expression matches some parts at a
 time, a stack of bytes holds the open brackets, and other threads run in between.
+
+The rule is docs/explanation/gateway.md, H15.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 One commit takes messages from the service and writes them here. They stay until they are confirmed, so the process may
 end at any moment and deliver the same messages again under the same numbers. Each topic of a subscriber counts from 1,
 and no number is used twice. `opened` is the last number of the batch that was delivered.
+
+The rule is docs/explanation/gateway.md, H5.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The next poll repeats an unconfirmed batch, with the same messages under the same IDs. This holds even if the response
 was lost or the gateway restarted in between.
+
+The rule is docs/explanation/gateway.md, H6.
 """
 
 from __future__ import annotations

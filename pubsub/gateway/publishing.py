@@ -3,6 +3,8 @@
 Each topic has a lane. Requests that arrive while GROUPS_MAX commits of a topic are in flight wait, and the next commit
 has them all. So a single request is not delayed, and sixty-four at once cost little more than one. A request with an
 Idempotency-Key makes its group's commit an fsynced one, on a thread.
+
+The rule is docs/explanation/gateway.md, H4.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The requests that read from subscribers: one for each subscriber."""
+"""The requests that read from subscribers: one for each subscriber.
+
+The rule is docs/explanation/gateway.md, H7.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 A path is matched before `%2F` is decoded, because topics have slashes in their names. The same table is compared with
 the OpenAPI document.
+
+The rule is docs/explanation/gateway.md, H13.
 """
 
 from __future__ import annotations

@@ -208,7 +208,8 @@ class Topic(Shape):
     topic: str
     owners: list[str]
     others: list[str]
-    whole: Annotated[bool | None, Meta(description="One server is the sole owner; null: it does not answer.")]
+    sole_owner: Annotated[bool | None, Meta(description="One server is the sole owner; null: it does not answer.")]
+    whole: Annotated[bool | None, Meta(description="Old name of `sole_owner`, for one release.")]
     unknown_seconds: Annotated[
         float | None,
         Meta(description="Seconds without an answer of its server; the figures are then null. Null: it answers."),
@@ -236,7 +237,8 @@ class Process(Shape, kw_only=True):
     id: Text = UNSET
     alive: Flag = UNSET
     answered: bool
-    unheard_seconds: Annotated[Seconds, Meta(description="Seconds since a server's last sign of life.")] = UNSET
+    silent_seconds: Annotated[Seconds, Meta(description="Seconds since a server's last sign of life.")] = UNSET
+    unheard_seconds: Annotated[Seconds, Meta(description="Old name of `silent_seconds`, for one release.")] = UNSET
     last_known: Annotated[Anything | UnsetType, Meta(description="Its last numbers of topics and records.")] = UNSET
     reason: str
     report: Annotated[Anything, Meta(description="The process's own report.")]

@@ -2,6 +2,8 @@
 
 Every request is checked here before its path. A page of a configured site gets the same as a program, except
 credentials: a bearer token is sent only if the page's script adds it.
+
+The rule is docs/explanation/gateway.md, H14.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ Each event's `id` is the message's number for this subscriber. A returning reade
 This confirms all events up to it, and the stream continues with the next one, without gap or repeat. There is no
 confirmation while a stream lasts. Sent events are therefore kept until STREAM_KEPT_BYTES of later events were sent,
 which is more than a connection can have in flight. The commit that takes new messages also removes them.
+
+The rule is docs/explanation/gateway.md, H8.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The transaction of the receipt assigns a file's number, and the file is fsynced before that transaction commits. If the
 process dies in between, the number is assigned again and its file is overwritten. A file above the last committed
 number is removed at the start.
+
+The rule is docs/explanation/reliable-http.md, Q5.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The shell (`delivery`) asks for due requests, sends them, and reports the responses. A method that changes state returns
 after the change is on disk. All methods run on one thread, except `add` and `withdrawn`, which a handler's thread calls
 with its transaction open. The model in `tests/http/model.py` drives this very code.
+
+The rule is docs/explanation/reliable-http.md, Q1.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Counters:
         callback_errors: exceptions raised by callbacks and server loops.
         peers_forgotten: peers that were silent for too long.
         redialed: connections that the Messenger made again because ZeroMQ would not, or would retry without end.
-        turned_away: connections that the other side refused because of the keys of the two sides.
+        keys_refused: connections that the other side refused because of the keys of the two sides.
     """
 
     sent: int = 0
@@ -90,7 +90,7 @@ class Counters:
     callback_errors: int = 0
     peers_forgotten: int = 0
     redialed: int = 0
-    turned_away: int = 0
+    keys_refused: int = 0
 
 
 class MessengerCore:
@@ -187,7 +187,7 @@ class MessengerCore:
             self._peers += 1
             if self._sweep_at is None:
                 self._sweep_at = now + self.limits.idle_seconds / 4
-        peer.heard = now
+        peer.received_at = now
         return peer
 
     def _drop(self, peer: Peer) -> None:
@@ -382,7 +382,7 @@ class MessengerCore:
     def _sweep(self, now: float) -> None:
         oldest = now - self.limits.idle_seconds
         for link in self._opened:
-            for peer in [p for p in link.peers.values() if p.heard is None or p.heard <= oldest]:
+            for peer in [p for p in link.peers.values() if p.received_at is None or p.received_at <= oldest]:
                 self._drop(peer)
                 self.counters.peers_forgotten += 1
         self._sweep_at = now + self.limits.idle_seconds / 4 if self._peers else None

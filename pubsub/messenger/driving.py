@@ -13,6 +13,8 @@ interrupt can leave taken.
 Waking a thread is the most expensive part of an answer. So the driver wakes only the waiters with finished work. When
 no thread drives any more, it wakes one further waiter. If that waiter leaves without driving, because of its deadline
 or an interrupt, it wakes another one.
+
+The rules are those of docs/explanation/client-session.md, D5, D6 and D7.
 """
 
 from __future__ import annotations

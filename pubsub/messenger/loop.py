@@ -68,7 +68,7 @@ class Loop:
 
     Attributes:
         turn: the right to drive.
-        gate: held while the queue is changed or exchanged.
+        queue_lock: held while the queue is changed or exchanged.
         queued_messages, queued_bytes: messages in the queue, including those being moved out of it.
         ticker: timers of the application.
         driver: the driving thread; 0 if there is none.
@@ -90,12 +90,12 @@ class Loop:
         check_files()
         self._core, self._clock, self._limits, self._context = core, clock, limits, context
         self.turn = Driving(clock, limits.grace_seconds, self.wake)
-        self.gate = RLock()
+        self.queue_lock = RLock()
         self.queued_messages = self.queued_bytes = 0
         self.ticker: Ticker | None = None
         self.driver = self.thread = 0
         self.closed = self.cleaned = self.unusable = False
-        self._midway = False
+        self._in_step = False
         """True while messages are being moved."""
         self._queue: list[tuple[Action, int | None]] = []
         self._wakeup = Wakeup()
@@ -113,7 +113,7 @@ class Loop:
 
     def enqueue(self, action: Action, size: int | None = None) -> None:
         """Queue an action at the sockets. `size` is the bytes of the message that it sends; None if it sends none."""
-        with self.gate:
+        with self.queue_lock:
             self._queue.append((action, size))
             if size is not None:
                 self.queued_messages += 1
@@ -167,11 +167,11 @@ class Loop:
 
     def recover(self) -> None:
         """Release everything that this thread holds, after an exception left one of its calls."""
-        release_all(self.gate)
+        release_all(self.queue_lock)
         if self.driver == get_ident():
             self.driver = 0
         # Check again with the turn: another thread may have been moving messages, and may have finished since.
-        if self._midway and (self.turn.is_mine() or self.turn.try_take()) and self._midway:
+        if self._in_step and (self.turn.is_mine() or self.turn.try_take()) and self._in_step:
             self._tear()
         self.turn.recover()
 
@@ -181,17 +181,17 @@ class Loop:
         """Mark the beginning of moving messages; return False if an earlier driver was cut off. This thread has the
         turn.
         """
-        if self._midway:
+        if self._in_step:
             self._tear()
         if not self.unusable:
-            self._midway = True
-        return self._midway
+            self._in_step = True
+        return self._in_step
 
     def _tear(self) -> None:
         """Stop the loop, because a driver was cut off and the state of the sockets is unknown. This thread has the
         turn.
         """
-        self.unusable, self._midway = True, False
+        self.unusable, self._in_step = True, False
         self.turn.stop()
         if self.ticker is not None:
             self.ticker.was_interrupted()
@@ -216,7 +216,7 @@ class Loop:
                     self.clean()
                 elif self._begin():
                     self._flush()
-                    self._midway = False
+                    self._in_step = False
             finally:
                 self.turn.give_up()
 
@@ -256,7 +256,7 @@ class Loop:
                     self.turn.announce()
                 if begun >= deadline:
                     break
-            self._midway = False
+            self._in_step = False
         except zmq.ZMQError as error:
             if error.errno not in {zmq.ETERM, zmq.ENOTSOCK}:
                 raise
@@ -283,9 +283,9 @@ class Loop:
             pause = 0
             if not self._queue and not (yields and self.turn.callers):
                 pause = int(min(max(self._until(deadline) - now, 0.0), _SLEEP_SECONDS_MAX) * 1000 + 0.999)
-            self._midway = False  # An exception during the sleep cuts nothing off.
+            self._in_step = False  # An exception during the sleep cuts nothing off.
             ready = zmq_poll(self._pollset, pause)
-            self._midway = True
+            self._in_step = True
             return ready
         finally:
             self._sleeping = False
@@ -332,16 +332,16 @@ class Loop:
         """Call the application; return True if it did not raise. With `ends_here` no caller gets the exception (see
         `Ticker`).
         """
-        self._midway = False  # An exception in a callback cuts nothing off: the loop is between two messages.
+        self._in_step = False  # An exception in a callback cuts nothing off: the loop is between two messages.
         try:
             function(*arguments)
-            self._midway = True
+            self._in_step = True
         except Exception as error:  # An exception of the application is logged, counted, and not passed on.
             foreign = self.ticker is not None and not isinstance(error, PubsubError)
             if foreign and not ends_here and get_ident() != self.thread:
                 raise
             self._core.counters.callback_errors += 1
-            self._midway = True
+            self._in_step = True
             _LOG.exception("callback %r raised", function)
             return False
         return True
@@ -364,14 +364,14 @@ class Loop:
         """
         core = self._core
         if self._queue:
-            with self.gate:
+            with self.queue_lock:
                 queue, self._queue = self._queue, []
             now = self._clock.monotonic()
             for action, size in queue:
                 if size is None:
                     action(now)
                     continue
-                with self.gate:  # So that a concurrent count finds the message in the queue or pending, never in both.
+                with self.queue_lock:  # A concurrent count finds the message in the queue or pending, never in both.
                     action(now)
                     self.queued_messages -= 1
                     self.queued_bytes -= size
@@ -397,7 +397,7 @@ class Loop:
             return
         if not self.unusable and self._begin():
             self._flush()
-            self._midway = False
+            self._in_step = False
         self._redials.close()
         for sock in self._links:
             sock.close(0)

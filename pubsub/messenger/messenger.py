@@ -230,7 +230,7 @@ class Messenger:
         self._loop.drop(peer.link)
 
     def _adopt(self, link: Link, sock: zmq.Socket[bytes], redial: Redial | None = None) -> None:
-        with self._loop.gate:
+        with self._loop.queue_lock:
             if self._thread is None:
                 self._thread = Thread(target=self._loop.run, name="messenger", daemon=True)
                 self._thread.start()
@@ -240,7 +240,7 @@ class Messenger:
         """Called in a forked child: from then on every call raises AfterFork, and no socket is touched."""
         self._inherited = AfterFork("the Messenger", parent)
         self._loop.closed = self._loop.cleaned = True
-        self._loop.gate, self._connecting = RLock(), Lock()
+        self._loop.queue_lock, self._connecting = RLock(), Lock()
 
     def __reduce__(self) -> NoReturn:
         forks.no_pickling("a Messenger")
@@ -334,7 +334,7 @@ class Messenger:
         size = sum(map(len, parts))
         if size > limits.message_bytes_max:
             raise TooLarge("message", size, limits.message_bytes_max, "message_bytes_max")
-        with queue.gate:
+        with queue.queue_lock:
             count, total = pending.count + queue.queued_messages + 1, pending.size + queue.queued_bytes + size
         if count > limits.messages_max:
             raise TooLarge("number of unanswered messages", count, limits.messages_max, "messages_max")
@@ -408,7 +408,7 @@ class Messenger:
     @property
     def pending(self) -> int:
         """Number of messages that wait for their answer or acknowledgement, including queued ones."""
-        with self._loop.gate:
+        with self._loop.queue_lock:
             return self._core.pending.count + self._loop.queued_messages
 
     @property
@@ -428,7 +428,7 @@ class Messenger:
         later. If a callback calls it, the Messenger closes after the callback returns.
         """
         loop = self._loop
-        with loop.gate:
+        with loop.queue_lock:
             loop.closed = True
         if loop.cleaned:
             return

@@ -44,15 +44,15 @@ class Peer:
     Attributes:
         link: its socket.
         routing: its routing ID on that socket; b"" on a connection, which has one peer.
-        heard: time of its last message, on the monotonic clock in seconds; None before the first.
+        received_at: time of its last message, on the monotonic clock in seconds; None before the first.
         forgotten: True after long silence or after its link was closed; nothing more is sent to it.
     """
 
-    __slots__ = ("acks", "forgotten", "heard", "link", "pending", "routing", "seen", "sent")
+    __slots__ = ("acks", "forgotten", "link", "pending", "received_at", "routing", "seen", "sent")
 
     def __init__(self, link: Link, routing: bytes, ranges: Ranges | None = None) -> None:
         self.link, self.routing = link, routing
-        self.heard: float | None = None
+        self.received_at: float | None = None
         self.forgotten = False
         self.sent = 0
         self.seen = Seen(ranges)

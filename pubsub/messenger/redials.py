@@ -81,7 +81,7 @@ class Redials:
 
     def _tell(self, redial: Redial, refusal: Refusal | None) -> None:
         if refusal is not None:
-            self._counters.turned_away += 1
+            self._counters.keys_refused += 1
         if redial.told is not None:
             self._call(redial.told, (refusal,))
 

@@ -49,8 +49,8 @@ class Rates:
         Args:
             report: of the cluster, as `pubsub status --json` prints it.
         """
-        heard = {one["id"]: one["report"] for one in report["servers"] if one["report"] is not None}
-        for server, now in heard.items():
+        answered = {one["id"]: one["report"] for one in report["servers"] if one["report"] is not None}
+        for server, now in answered.items():
             before = self._before.get(server)
             passed = 0.0 if before is None else now["uptime_seconds"] - before["uptime_seconds"]
             same = before is not None and before["store"] == now["store"] and passed >= 0
@@ -68,7 +68,7 @@ class Rates:
                 if name in before["topics"]
             }
         for known in (self.servers, self._of, self._before):
-            for server in [name for name in known if name not in heard]:
+            for server in [name for name in known if name not in answered]:
                 del known[server]
         self.topics = _sum(self._of)
 

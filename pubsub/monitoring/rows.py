@@ -51,8 +51,8 @@ def proxy_row(proxy: Mapping[str, Any]) -> Row:
 def server_row(server: Mapping[str, Any], rate: Rate | None) -> Row:
     """Return a server: `id`, `up`, `state`, `topics`, `records`, `puts`, `deliveries`, `disk`, `uptime_seconds`.
 
-    If a server does not answer, `unheard_seconds` is the time since its last sign of life, and `last_known` has its
-    last numbers of topics and records.
+    If a server does not answer, `silent_seconds` is the time since its last sign of life, and `last_known` has its
+    last numbers of topics and records. `unheard_seconds` is the old name, for one release.
 
     `disk` is bytes by use: `store`, and `log` (of SQLite, not of a topic). `memory_bytes`, `disk_size_bytes` and
     `disk_free_bytes` are as for a proxy. Unknown values are null.
@@ -60,7 +60,7 @@ def server_row(server: Mapping[str, Any], rate: Rate | None) -> Row:
     report = server["report"]
     row: Row = {"id": server["id"], "up": server["answered"], "state": "up" if server["answered"] else server["reason"]}
     row |= _process(report)
-    row |= {name: server.get(name) for name in ("unheard_seconds", "last_known")}
+    row |= {name: server.get(name) for name in ("silent_seconds", "unheard_seconds", "last_known")}
     if report is None:
         names = ("topics", "records", "puts", "deliveries", "disk", "uptime_seconds")
         return row | dict.fromkeys(names)

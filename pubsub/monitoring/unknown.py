@@ -78,7 +78,7 @@ def make_unknown(topic: dict[str, Any], servers: Sequence[str], silent_servers: 
     Args:
         topic: of the report; its figures are sums over the servers that have reported. It is changed.
         servers: IDs of the holders without a report.
-        unheard: the state of those servers.
+        silent_servers: the state of those servers.
     """
     since = [silent_servers.seconds[server] for server in servers if server in silent_servers.seconds]
     last = [silent_servers.figures(server, topic["topic"]) for server in servers]
@@ -90,8 +90,8 @@ def make_unknown(topic: dict[str, Any], servers: Sequence[str], silent_servers: 
         known["oldest_unacknowledged_seconds"] = max((age for age in ages if age is not None), default=None)
         known["subscribers"] = max([len(topic["subscribers"]), *(row["subscribers"] or 0 for row in rows)])
         known["seconds_ago"] = max(row["seconds_ago"] for row in rows)
-    if topic["whole"]:
-        topic["whole"] = None
+    if topic["sole_owner"]:
+        topic["sole_owner"] = topic["whole"] = None
     topic |= dict.fromkeys((*FIGURES, "subscribers", "held_by"))
     topic["unknown_seconds"] = max(since, default=0.0)
     topic["last_known"] = known

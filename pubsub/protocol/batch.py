@@ -7,6 +7,8 @@
 All numbers are little-endian. An end is counted from the start of the records' bytes, so record k is
 data[end[k-1]:end[k]]. Keys and headers (`headers`) have the same form, and an empty one is none. A batch with an
 unknown flag is refused. The message's header has the CRC-32 of the batch (docs/explanation/batches.md, *Batches*).
+
+The rules are those of docs/explanation/batches.md, B1 and B3.
 """
 
 from __future__ import annotations

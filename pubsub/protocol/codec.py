@@ -4,6 +4,8 @@ The header is ASCII with single spaces; `protocol.wire` has its form. An unknown
 newer peer may add fields. An unknown `!name=value` refuses the message, so that a newer peer can insist. A message is
 checked completely before it is built, and `decode` raises only `DecodeError`. `encode` trusts its caller: names are
 checked when a user gives them (`names.check_topic`, `names.check_id`).
+
+The rules are those of docs/explanation/protocol.md, V1 and V3.
 """
 
 from __future__ import annotations

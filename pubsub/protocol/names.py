@@ -55,7 +55,7 @@ def keyed_endpoint(server: str, endpoint: str) -> str:
     """Return the address that a server with a key announces: `tcp://s2@10.0.0.2:5701`, `ipc://s2@/path`.
 
     A connecting process learns from it the server, and so the key to expect. An `inproc://` address stays within the
-    process and needs no key.
+    process and needs no key. The rule is docs/explanation/merge.md, M8.
     """
     scheme, _, place = endpoint.partition("://")
     return endpoint if scheme == "inproc" else f"{scheme}://{server}@{place}"

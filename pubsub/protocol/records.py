@@ -317,7 +317,7 @@ class Records:
 
 
 def check_publisher(name: str) -> str:
-    """Return a valid publisher: `client ID/store ID`.
+    """Return a valid publisher: `client ID/store ID` (docs/explanation/numbers.md, N3).
 
     Raises:
         DecodeError: it is none.

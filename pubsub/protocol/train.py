@@ -6,6 +6,8 @@
 Each row is a put with its own counter, previous, count and checksum. Its batch is unchanged: a batch is never cut or
 joined. A train that contradicts its own header or table is refused completely. Each batch is checked, and each row
 answered, by itself, as with single puts.
+
+The rule is docs/explanation/batches.md, B9.
 """
 
 from __future__ import annotations

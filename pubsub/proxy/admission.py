@@ -27,6 +27,8 @@ than its predecessor is `stale`. No member that was in sync is in that state.
     another live link with this store and ID                    decided by its term alone
     a lower term, another link                                  deposed
     the same term, another member                               deposed
+
+The rules are those of docs/explanation/ownership.md, O4, O5 and O6; docs/explanation/register.md, R15.
 """
 
 from __future__ import annotations
@@ -59,45 +61,45 @@ class Judgement(NamedTuple):
     rivals: tuple[Server, ...] = ()
 
 
-def judge(table: RoutingTable, link: bytes, said: Periodic, now: float) -> Judgement:
+def judge(table: RoutingTable, link: bytes, message: Periodic, now: float) -> Judgement:
     """Decide about the announcement `said` that arrived on `link`."""
     here = table.links.get(link)
-    if here is not None and (here.store != said.store or here.id != said.sender):
+    if here is not None and (here.store != message.store or here.id != message.sender):
         return Judgement(Verdict.REFUSED, f"this_link_is_server_{here.id}_with_store_{here.store}")
-    known = table.servers.get(said.store)
-    same_process = known is not None and (known.id, known.incarnation) == (said.sender, said.incarnation)
+    known = table.servers.get(message.store)
+    same_process = known is not None and (known.id, known.incarnation) == (message.sender, message.incarnation)
     rivals = tuple(
         server
         for server in table.alive(now)
         if server.link != link
-        and (server.id == said.sender or server.store == said.store)
-        and not (server is known and (same_process or (said.member and server.id == said.sender)))
+        and (server.id == message.sender or server.store == message.store)
+        and not (server is known and (same_process or (message.member and server.id == message.sender)))
     )
     if rivals:
-        which = "ID" if rivals[0].id == said.sender else "store"
+        which = "ID" if rivals[0].id == message.sender else "store"
         return Judgement(Verdict.TAKEN, f"server_{rivals[0].id}_with_this_{which}_still_sends_heartbeats", rivals)
     # If this store never announced itself here, its incarnation is the one that other servers reported. It does not
     # count then.
-    if known is not None and known.heard:
-        if said.incarnation < known.incarnation:
+    if known is not None and known.announced:
+        if message.incarnation < known.incarnation:
             if known is here:
                 return Judgement(Verdict.LATE)
-            if said.member:
+            if message.member:
                 return Judgement(Verdict.DEPOSED, f"a_primary_of_term_{known.incarnation}_is_known")
             return Judgement(Verdict.STALE, f"store_was_started_again_since_as_incarnation_{known.incarnation}")
-        if same_process and said.member and known.member not in {"", said.member}:
+        if same_process and message.member and known.member not in {"", message.member}:
             return Judgement(Verdict.DEPOSED, f"member_{known.member}_announced_itself_under_this_term")
-        if said.change < known.change:
+        if message.change < known.change:
             if same_process:
                 return Judgement(Verdict.LATE)
-            return Judgement(Verdict.STALE, f"store_is_at_change_{said.change}_but_was_at_{known.change}_before")
-    if said.partial and (here is None or here.proxies is None or said.incarnation != here.incarnation):
+            return Judgement(Verdict.STALE, f"store_is_at_change_{message.change}_but_was_at_{known.change}_before")
+    if message.partial and (here is None or here.proxies is None or message.incarnation != here.incarnation):
         return Judgement(Verdict.ASK)
     return Judgement(Verdict.ACCEPT)
 
 
-def follows(server: Server, said: Periodic) -> bool:
+def follows(server: Server, message: Periodic) -> bool:
     """Return whether a partial announcement directly follows the last accepted one of this server."""
-    if said.previous:
-        return said.previous == server.change
-    return said.change - server.change in {0, 1}
+    if message.previous:
+        return message.previous == server.change
+    return message.change - server.change in {0, 1}

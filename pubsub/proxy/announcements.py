@@ -1,6 +1,6 @@
 """Announcements of servers: checked, taken into the routing table, and answered.
 
-See docs/explanation/ownership.md, *Announcements*.
+See docs/explanation/ownership.md, *Announcements*, O10.
 
 A server announces all topics that it holds, or the changes. The answer names facts that the server lacks: its topics
 with other holders, logs that operators gave up, and stores that the server does not know.
@@ -67,63 +67,63 @@ class Announcements:
         self._counters = replies.counters
         self._contested_since: dict[str, float] = {}
 
-    def take(self, link: bytes, prefix: Prefix, said: Periodic, body: Buffer, now: float) -> None:
+    def take(self, link: bytes, prefix: Prefix, message: Periodic, body: Buffer, now: float) -> None:
         """Handle a PERIODIC."""
-        if not self._stamps.hear(said.stamp, now):
-            self._notices.say(
-                f"clock {said.sender}", f"server {said.sender} has a clock more than an hour ahead: set its clock", now
-            )
-        judgement = judge(self._table, link, said, now)
+        if not self._stamps.follow(message.stamp, now):
+            text = f"server {message.sender} has a clock more than an hour ahead: set its clock"
+            self._notices.say(f"clock {message.sender}", text, now)
+        judgement = judge(self._table, link, message, now)
         if judgement.verdict is Verdict.ACCEPT:
-            judgement = self._members.announced(said, now) or judgement
+            judgement = self._members.announced(message, now) or judgement
         if judgement.verdict is not Verdict.ACCEPT:
-            self._turn_down(link, prefix, said, judgement, now)
+            self._turn_down(link, prefix, message, judgement, now)
             return
-        known = self._table.servers.get(said.store)
+        known = self._table.servers.get(message.store)
         if known is None and len(self._table.servers) >= self._settings.servers_max and not self._table.evict():
             self._counters["announcements_refused"] += 1
-            self._notices.say("servers_max", f"no room for server {said.sender}: servers_max is reached; raise it", now)
+            text = f"no room for server {message.sender}: servers_max is reached; raise it"
+            self._notices.say("servers_max", text, now)
             self._replies.tell(link, prefix, Outcome.FULL, "servers_max_is_reached")
             return
         over = bytes(body).count(b" ") >= self._settings.topics_max
         digest = blake2b(body, digest_size=16).digest()
-        same = known is not None and not said.partial and digest == known.digest and not known.given
+        same = known is not None and not message.partial and digest == known.digest and not known.given
         topics = {} if over or same else split_topics(body)
         server = known or Server(
-            StoreRow(said.store, said.sender, -1, -1, said.address, heard=False),
+            StoreRow(message.store, message.sender, -1, -1, message.address, announced=False),
             Liveness(self._settings.heartbeat_seconds, self._settings.liveness, now),
         )
-        complete = not said.partial or (server.complete and follows(server, said))
-        self._admit(server, link, said, now)
-        if not said.partial:
+        complete = not message.partial or (server.complete and follows(server, message))
+        self._admit(server, link, message, now)
+        if not message.partial:
             self._table.assignments.settle(server)
         self._counters["announcements"] += 1
         if not (same or over):
-            left_out = (self._table.update if said.partial else self._table.replace)(server, topics, said.change)
+            left_out = (self._table.update if message.partial else self._table.replace)(server, topics, message.change)
             # A partial announcement does not mention topics left out earlier, so they stay left out.
-            over = bool(left_out) or (server.overflow and bool(said.partial))
-            server.digest = b"" if said.partial or over else digest
+            over = bool(left_out) or (server.overflow and bool(message.partial))
+            server.digest = b"" if message.partial or over else digest
         if over and not same:
             self._notices.say(
                 "full",
                 f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max",
                 now,
             )
-        if (over, said.incarnation, said.change) != (server.overflow, server.incarnation, server.change):
-            server.overflow, server.incarnation, server.change = over, said.incarnation, said.change
+        if (over, message.incarnation, message.change) != (server.overflow, server.incarnation, server.change):
+            server.overflow, server.incarnation, server.change = over, message.incarnation, message.change
             self._table.note(server)
         server.complete = complete
-        if not said.partial:
-            self._receive_store_directory(server, said, now)
+        if not message.partial:
+            self._receive_store_directory(server, message, now)
         self._say_contested(server, topics, now)
-        self._answer_announcement(server, prefix, full=not said.partial)
+        self._answer_announcement(server, prefix, full=not message.partial)
 
-    def _receive_store_directory(self, server: Server, said: Periodic, now: float) -> None:
+    def _receive_store_directory(self, server: Server, message: Periodic, now: float) -> None:
         """Take in the store directory of a full announcement."""
-        server.said_all, server.back = said.made, True
+        server.announced_all, server.back = message.made, True
         waited = self._store_directory.awaits()
-        fresh = self._store_directory.heard(server)
-        self._store_directory.told(server, said.stores, said.gone)
+        fresh = self._store_directory.announced(server)
+        self._store_directory.told(server, message.stores, message.gone)
         awaits = self._store_directory.awaits()
         if awaits and awaits != waited:
             text = (
@@ -144,46 +144,46 @@ class Announcements:
                 assert other.link is not None
                 self._replies.tell(other.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "the_store_directory_changed")
 
-    def _admit(self, server: Server, link: bytes, said: Periodic, now: float) -> None:
+    def _admit(self, server: Server, link: bytes, message: Periodic, now: float) -> None:
         """Make the sender of an announcement the server of its store."""
-        server.liveness.heard(now)
-        if not server.heard:
+        server.liveness.received(now)
+        if not server.announced:
             server.mark = max(server.mark, server.incarnation)  # Other servers know it with that incarnation.
-        if server.id != said.sender:
-            text = f"store {server.store}, which was server {server.id}, is server {said.sender} now"
+        if server.id != message.sender:
+            text = f"store {server.store}, which was server {server.id}, is server {message.sender} now"
             self._notices.say(f"moved {server.store}", text, now)
-        if (server.id, server.address) != (said.sender, said.address):
+        if (server.id, server.address) != (message.sender, message.address):
             # Rename before attach, because attach disconnects any other server with this ID.
-            self._table.rename(server, said.sender)
-            server.address = said.address
+            self._table.rename(server, message.sender)
+            server.address = message.address
             self._table.note(server)
         if server.link != link:
-            self._replaces(server, said, now)
+            self._replaces(server, message, now)
             server.newcomer = None
             for other in self._table.attach(server, link):
                 other.newcomer = None
                 self._presence.died(other, now)
                 text = f"server {other.id} came with another store; the topics of store {other.store} are unavailable"
                 self._notices.say(f"store {other.store}", text, now)
-        self._presence.heard(server, now)
-        server.proxies = tuple(sorted(set(said.proxies.split(","))))
-        server.draining, server.member = bool(said.draining), said.member
+        self._presence.count_alive(server, now)
+        server.proxies = tuple(sorted(set(message.proxies.split(","))))
+        server.draining, server.member = bool(message.draining), message.member
         self._table.stale.pop(server.store, None)
         if not self._presence.agree(now):
             self._notices.say("proxies", "servers name different sets of proxies; see: pubsub status", now)
         self._presence.deadline = min(self._presence.deadline, server.liveness.deadline())
 
-    def _replaces(self, server: Server, said: Periodic, now: float) -> None:
+    def _replaces(self, server: Server, message: Periodic, now: float) -> None:
         """Depose the old primary on its link if another member announces itself.
 
         Clients repeat the requests that were sent on that link.
         """
-        if server.link is None or not said.member or server.member in {"", said.member}:
+        if server.link is None or not message.member or server.member in {"", message.member}:
             return
-        text = Routine(f"server {said.sender} is member {said.member} now, under term {said.incarnation}")
-        self._notices.say(f"member {server.store} {said.incarnation}", text, now)
+        text = Routine(f"server {message.sender} is member {message.member} now, under term {message.incarnation}")
+        self._notices.say(f"member {server.store} {message.incarnation}", text, now)
         self._replies.tell(
-            server.link, Prefix(0, 0, 0, 0), Outcome.DEPOSED, "another_is_primary", term=said.incarnation
+            server.link, Prefix(0, 0, 0, 0), Outcome.DEPOSED, "another_is_primary", term=message.incarnation
         )
 
     def _answer_announcement(self, server: Server, prefix: Prefix, full: bool) -> None:
@@ -221,7 +221,7 @@ class Announcements:
                 for lost in islice(logs.values(), ABANDONED_MAX):
                     self._replies.abandoned(server, lost)
 
-    def _turn_down(self, link: bytes, prefix: Prefix, said: Periodic, judgement: Judgement, now: float) -> None:
+    def _turn_down(self, link: bytes, prefix: Prefix, message: Periodic, judgement: Judgement, now: float) -> None:
         """Answer an announcement that is not accepted."""
         verdict, reason = judgement.verdict, judgement.reason
         self._counters[f"announcements_{verdict.value}"] += 1
@@ -235,15 +235,17 @@ class Announcements:
                 # If the rival's link is closed, this heartbeat fails, and the new server need not wait.
                 rival.newcomer = link
                 self._replies.beat(rival, now)
-        text = f"announcement of server {said.sender} (store {said.store}) is {verdict.value}: {reason}"
+        text = f"announcement of server {message.sender} (store {message.store}) is {verdict.value}: {reason}"
         if verdict is Verdict.DEPOSED:  # It will follow the other member, so an operator need not act.
             text = Routine(text)
-        if verdict is Verdict.STALE and (said.store in self._table.stale or len(self._table.stale) < STALE_MAX):
-            self._table.stale[said.store] = f"server {said.sender} runs on an older copy of its store {said.store}"
-        self._notices.say(f"{verdict.value} {said.store}", text, now)
-        known = self._table.servers.get(said.store)
+        if verdict is Verdict.STALE and (message.store in self._table.stale or len(self._table.stale) < STALE_MAX):
+            self._table.stale[message.store] = (
+                f"server {message.sender} runs on an older copy of its store {message.store}"
+            )
+        self._notices.say(f"{verdict.value} {message.store}", text, now)
+        known = self._table.servers.get(message.store)
         change, term = (known.change, known.incarnation) if known is not None else (0, 0)
-        term = max(term, self._members.registers.term(said.store)) if verdict is Verdict.DEPOSED else 0
+        term = max(term, self._members.registers.term(message.store)) if verdict is Verdict.DEPOSED else 0
         self._replies.tell(link, prefix, Outcome(verdict.value), reason, change=change, term=term)
 
     def _say_contested(self, server: Server, topics: dict[str, str], now: float) -> None:

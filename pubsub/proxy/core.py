@@ -14,6 +14,8 @@ The proxy itself decides four things:
 The shell calls `route` for the link of nearly every request. All other messages go through `client_message` and
 `server_message`. These put messages to send into `replies`, and facts to remember into `table.changes`. The shell must
 write `table.changes` to the disk before it sends anything.
+
+The rules are those of docs/explanation/ownership.md, O3; docs/explanation/register.md, R17.
 """
 
 from __future__ import annotations
@@ -190,7 +192,9 @@ class ProxyCore:
             log, avoid = _history(frames[0]) if len(holders) > 1 else ("", "")
             server = self.table.choose(topic, log, avoid, now)
             if server is None:
-                self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self._not_heard(holders[0]), holders[0].id)
+                self.replies.answer(
+                    client, prefix, Outcome.UNAVAILABLE, self._silence_reason(holders[0]), holders[0].id
+                )
             else:
                 self.replies.forward(server, client, frames, now)
             return
@@ -279,7 +283,7 @@ class ProxyCore:
             last_report=lambda server: self.servers.last_reports.of(server, now),
         )
 
-    def _not_heard(self, server: Server) -> str:
+    def _silence_reason(self, server: Server) -> str:
         """Return the reason of an answer about a topic of a silent holder.
 
         It names the store if another server has the same ID.

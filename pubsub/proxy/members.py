@@ -6,6 +6,8 @@ can be written there is no answer. A VOTE is never answered.
 
 A primary sends many messages, so its signs of life are not recorded with each one. They are looked up when a member
 asks.
+
+The rules are those of docs/explanation/register.md, R13 and R16.
 """
 
 from __future__ import annotations
@@ -37,49 +39,49 @@ class Members:
         self._counters = replies.counters
         self.keyed = False
 
-    def asked(self, link: bytes, prefix: Prefix, said: Asked, now: float) -> None:
+    def asked(self, link: bytes, prefix: Prefix, message: Asked, now: float) -> None:
         """Answer a member, unless nothing can be remembered at present. A missing answer promises nothing.
 
         Args:
             link: the link on which the message arrived.
-            said: the decoded message.
+            message: the decoded message.
             now: the monotonic clock, in seconds.
         """
         if self._replies.suspended:
             self._counters["votes_withheld"] += 1
             return
-        if not self._is_of(said):
+        if not self._is_of(message):
             self._counters["registers_asked_by_others"] += 1
             self._replies.tell(link, prefix, Outcome.REFUSED, "the_store_is_of_another_server")
             return
-        server = self._table.servers.get(said.store)
-        if server is not None and isinstance(said, Prepare) and said.kind == "handover":
+        server = self._table.servers.get(message.store)
+        if server is not None and isinstance(message, Prepare) and message.kind == "handover":
             server.handing = now
-        self._look_up(said.store, link, now)
-        vote = self.registers.handle(said, now)
+        self._look_up(message.store, link, now)
+        vote = self.registers.handle(message, now)
         self._counters[f"votes_{vote.outcome.name.lower()}"] += 1
         self._replies.vote(link, prefix, vote)
 
-    def announced(self, said: Periodic, now: float) -> Judgement | None:
+    def announced(self, message: Periodic, now: float) -> Judgement | None:
         """Return the reason to reject an announcement because of the store's register, or None."""
-        row = self.registers.rows.get(said.store)
-        if self.keyed and row is not None and row.server != said.sender:
+        row = self.registers.rows.get(message.store)
+        if self.keyed and row is not None and row.server != message.sender:
             return Judgement(Verdict.REFUSED, f"the_register_of_this_store_is_of_server_{row.server}")
-        if said.member and not self.registers.heard(said.store, said.member, said.incarnation, now):
+        if message.member and not self.registers.received(message.store, message.member, message.incarnation, now):
             return Judgement(Verdict.DEPOSED, "a_primary_of_a_higher_term_is_known")
         return None
 
-    def _is_of(self, said: Asked) -> bool:
+    def _is_of(self, message: Asked) -> bool:
         """Return whether the store belongs to the server that asks about it, as far as keys can tell."""
         if not self.keyed:
             return True
-        row = self.registers.rows.get(said.store)
+        row = self.registers.rows.get(message.store)
         if row is not None:
-            return row.server == said.sender
+            return row.server == message.sender
         # The answer that there is no row does no harm. A new row is accepted only from the server that announced the
         # store.
-        known = self._table.servers.get(said.store)
-        return not isinstance(said, Admit) or (known is not None and known.heard and known.id == said.sender)
+        known = self._table.servers.get(message.store)
+        return not isinstance(message, Admit) or (known is not None and known.announced and known.id == message.sender)
 
     def _look_up(self, store: str, link: bytes, now: float) -> None:
         """Record the primary's last sign of life; if another member asks, send the primary a heartbeat.
@@ -93,6 +95,6 @@ class Members:
         if server.link is None or not isfinite(silence):
             self.registers.disconnected(store, server.member)
             return
-        self.registers.heard(store, server.member, server.incarnation, now - silence)
+        self.registers.received(store, server.member, server.incarnation, now - silence)
         if server.link != link:
             self._replies.beat(server, now, answered=True)

@@ -33,11 +33,12 @@ class Presence:
         """Return whether all live servers name the same proxies."""
         return len({server.proxies for server in self._table.alive(now)}) <= 1
 
-    def heard(self, server: Server, now: float, again: str = "") -> None:
-        """Count the server as alive. `again` is appended to the notice."""
+    def count_alive(self, server: Server, now: float, *, again: bool = False) -> None:
+        """Count the server as alive. `again`: its connection has lasted, and only its heartbeats had ended."""
         if not server.was_alive:
             server.was_alive, server.gone, server.handing = True, None, None
-            self._notices.say(f"heard {server.store}", Routine(f"server {server.id} is heard{again}"), now)
+            text = f"server {server.id} {'sends heartbeats again' if again else 'is connected'}"
+            self._notices.say(f"heard {server.store}", Routine(text), now)
             self._notices.settled(f"silent {server.store}")
 
     def unreachable(self, link: bytes, now: float) -> None:
@@ -70,7 +71,13 @@ class Presence:
         """
         if server.hands_over(now):
             return Routine(f"server {server.id} changes its primary, as planned; requests wait for the other member")
-        what = f"server {server.id} has left" if left else f"server {server.id} is not heard"
+        silence = server.liveness.silence(now)
+        if left:
+            what = f"server {server.id} has left"
+        elif isfinite(silence):
+            what = f"no heartbeat from server {server.id} for {silence:.1f} s"
+        else:
+            what = f"the connection to server {server.id} is closed"
         alone = sum(self._table.single.get(topic) is server for topic in server.topics)
         if not server.topics:
             return Routine(f"{what}; it holds no topic")
@@ -86,7 +93,7 @@ class Presence:
         if now - self._ticked > 2 * self._settings.heartbeat_seconds:
             for server in self._table.links.values():
                 if server.was_alive:
-                    server.liveness.heard(now)
+                    server.liveness.received(now)
         self._ticked = now
         deadline = now + self._settings.heartbeat_seconds
         for server in list(self._table.links.values()):
@@ -94,7 +101,7 @@ class Presence:
                 self._replies.beat(server, now)
             alive = server.liveness.alive(now)
             if alive:
-                self.heard(server, now, " again")
+                self.count_alive(server, now, again=True)
             else:
                 self.died(server, now)
             deadline = min(deadline, server.liveness.deadline())

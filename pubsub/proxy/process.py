@@ -1,7 +1,7 @@
 """The proxy's process: sockets, loop, signals and routes file around a `ProxyCore`. It decides nothing.
 
     accept or reject new connections  ->  take messages from the sockets (bounded), forward each one as it is taken  ->
-    send the proxy's own answers  ->  sleep until the next message, or the deadline of the core or the entrance
+    send the proxy's own answers  ->  sleep until the next message, or the deadline of the core or of `access`
 
 `traffic` moves the messages, and `keyed` if sockets require keys.
 """

@@ -12,6 +12,8 @@ it (CASPaxos). A proxy decides nothing. It keeps four rules, so that two members
     stickiness      while the primary is alive here, no takeover gets a promise; a member that asks gets this answer
 
 The first member brings the rows of a new register by ADMIT too, to all proxies.
+
+The rules are those of docs/explanation/register.md, R3, R9 and R14.
 """
 
 from __future__ import annotations
@@ -55,7 +57,7 @@ class Registers:
     ) -> None:
         self._proxy, self._identity, self._changes, self._patience = proxy, identity, changes, patience
         self.rows = {row.store: row for row in rows}
-        self._heard: dict[str, _LastPrimary] = {}
+        self._last: dict[str, _LastPrimary] = {}
 
     def handle(self, message: Prepare | Accept | Look | Admit, now: float) -> Vote:
         """Return the vote for a member's request.
@@ -77,43 +79,43 @@ class Registers:
             case Admit():
                 outcome = self._admit(message)
         vote = Vote(self._proxy, message.store, outcome, message.token, self._identity)
-        row, heard = self.rows.get(message.store), self._heard.get(message.store)
+        row, last = self.rows.get(message.store), self._last.get(message.store)
         if row is not None:
             vote.promised, vote.ballot, vote.view = row.promised, row.ballot, row.view
-        if heard is not None and heard.at is not None:
-            vote.silence_ms = int(max(0.0, now - heard.at) * 1000)
+        if last is not None and last.at is not None:
+            vote.silence_ms = int(max(0.0, now - last.at) * 1000)
         return vote
 
-    def heard(self, store: str, member: str, term: int, now: float) -> bool:
+    def received(self, store: str, member: str, term: int, now: float) -> bool:
         """Record a sign of life of a primary.
 
         Returns:
             False if a primary with a higher term has sent before, so that this one is deposed.
         """
-        known = self._heard.get(store)
+        known = self._last.get(store)
         if store not in self.rows:
             return True
         if known is not None and known.term > term:
             return False
-        self._heard[store] = _LastPrimary(term, member, now)
+        self._last[store] = _LastPrimary(term, member, now)
         return True
 
     def term(self, store: str) -> int:
         """Return the term of the last primary that sent since this proxy started; 0 if none did."""
-        known = self._heard.get(store)
+        known = self._last.get(store)
         return known.term if known is not None else 0
 
     def disconnected(self, store: str, member: str) -> None:
         """Record that a member's connection has ended, so that its replacement need not wait for silence."""
-        known = self._heard.get(store)
+        known = self._last.get(store)
         if known is not None and known.member == member:
-            self._heard[store] = known._replace(at=None)
+            self._last[store] = known._replace(at=None)
 
     def _prepare(self, asked: Prepare, now: float) -> VoteOutcome:
         row = self.rows.get(asked.store)
         if row is None:
             return VoteOutcome.NEW
-        if asked.kind == "takeover" and self._hears_another(asked, now):
+        if asked.kind == "takeover" and self._has_other_primary(asked, now):
             return VoteOutcome.PRIMARY_ALIVE
         if asked.ballot <= row.promised:
             return VoteOutcome.REFUSED
@@ -140,12 +142,12 @@ class Registers:
         self._keep(RegisterRow(asked.store, promised, asked.ballot, asked.view, asked.sender))
         return VoteOutcome.REPORTED
 
-    def _hears_another(self, asked: Prepare, now: float) -> bool:
-        heard = self._heard.get(asked.store)
-        if heard is None or heard.at is None or heard.member == asked.member:
+    def _has_other_primary(self, asked: Prepare, now: float) -> bool:
+        last = self._last.get(asked.store)
+        if last is None or last.at is None or last.member == asked.member:
             return False
         sticky = asked.sticky_ms / 1000 or self._patience
-        return now - heard.at < min(self._patience, sticky)
+        return now - last.at < min(self._patience, sticky)
 
     def _keep(self, row: RegisterRow) -> None:
         self.rows[row.store] = self._changes.registers[row.store] = row

@@ -17,7 +17,7 @@ class StoreRow:
         incarnation, change: of the highest announcement that was accepted.
         address: the address of that server for other servers.
         overflow: whether it holds topics that did not fit into the table (topics_max).
-        heard: whether its full announcement was ever accepted; False if only other servers named it.
+        announced: whether its full announcement was ever accepted; False if only other servers named it.
     """
 
     store: str
@@ -26,12 +26,12 @@ class StoreRow:
     change: int
     address: str
     overflow: bool = False
-    heard: bool = True
+    announced: bool = True
 
 
 @dataclass(frozen=True, slots=True)
-class GoneStore:
-    """The routes file's row of a store that was removed from the store directory (see `roster`).
+class RemovedStore:
+    """The routes file's row of a store that was removed from the store directory (see `store_directory`).
 
     Attributes:
         incarnation: the highest incarnation that counts as removed.
@@ -88,7 +88,7 @@ class RouteChanges:
     """(topic, store) to the change number after the merge if only a giver reported the holder, otherwise to 0."""
     abandoned: dict[tuple[str, str], AbandonedLog] = field(default_factory=dict)
     """By (topic, log); never deleted."""
-    gone: dict[str, GoneStore | None] = field(default_factory=dict)
+    gone: dict[str, RemovedStore | None] = field(default_factory=dict)
     registers: dict[str, RegisterRow] = field(default_factory=dict)
     """Never deleted, because a proxy that forgot its promises has no vote."""
 
@@ -119,7 +119,7 @@ class Remembered:
     stores: Sequence[StoreRow] = ()
     holders: Sequence[tuple[str, str, str]] = ()
     abandoned: Sequence[AbandonedLog] = ()
-    gone: Sequence[GoneStore] = ()
+    gone: Sequence[RemovedStore] = ()
     registers: Sequence[RegisterRow] = ()
     given: Sequence[tuple[str, str, int]] = ()
     identity: str = field(default="0" * 16, compare=False)

@@ -6,7 +6,7 @@
     insecure    an address that other hosts can use without a key, "" if there is none
     servers     id, store, incarnation, change, address, alive, silence_seconds, topics, assigned, proxies, complete,
                 draining
-                heard: whether this proxy has ever had a full announcement of it
+                announced: whether this proxy has ever had a full announcement of it; heard: its old name
                 member: of a store with a register, its primary; the incarnation is the term; "" without a register
                 gone_seconds: seconds of silence, at most since the proxy started; null while it is alive
                 last_report: of a silent server: seconds_ago, standby, and topics, each with records, bytes, backlog,
@@ -117,7 +117,8 @@ def _server(server: Server, facts: Facts, now: float) -> dict[str, Any]:
         "proxies": list(server.proxies or ()),
         "complete": server.complete and not server.overflow,
         "draining": server.draining,
-        "heard": server.heard,
+        "announced": server.announced,
+        "heard": server.announced,
         "member": server.member,
     }
 
@@ -197,17 +198,17 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
         yield f"servers name different sets of proxies: {each}"
     for server in table.awaited.values():
         yield (
-            f"waiting for server {server.id or '?'} (store {server.store}), which this proxy has never heard: unknown"
-            f" topics are unavailable until it comes, or pubsub server forget {server.id or server.store}"
+            f"waiting for server {server.id or '?'} (store {server.store}), which has never connected to this proxy:"
+            f" unknown topics are unavailable; start it, or run pubsub server forget {server.id or server.store}"
         )
     for server in table.servers.values():
         if server.topics and not server.alive(now) and not server.hands_over(now):
             count = sum(table.single.get(topic) is server for topic in server.topics)
-            yield f"server {server.id} (store {server.store}) is not heard; topics unavailable: {count}"
+            yield f"no heartbeat from server {server.id} (store {server.store}); topics unavailable: {count}"
         if server.overflow:
             yield f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max"
         for topic in server.abandoned if server.alive(now) else ():
-            yield f"server {server.id} came back with topic {topic}, which was given up there: it is quarantined"
+            yield f"server {server.id} came back with topic {topic}, which was abandoned there: it is quarantined"
     yield from table.stale.values()
     for server in _voteless(table, facts):
         alone = f"; pubsub witness reset {server.id} gives it one" if len(server.proxies or ()) == 1 else ""
@@ -215,8 +216,8 @@ def _warnings(table: RoutingTable, facts: Facts, now: float) -> Iterator[str]:
     for topic, servers in table.assignments.doubts.items():
         names = ", ".join(sorted(server.id for server in servers))
         yield (
-            f"topic {topic} may be held by {names} too, not heard: puts that need a sole owner wait;"
-            " start it, or run pubsub topic abandon"
+            f"topic {topic} may also be held by {names}, without a heartbeat: puts that need a sole owner wait;"
+            f" start {names}, or run pubsub topic abandon"
         )
     for server in table.assignments.beyond.values():
         yield (

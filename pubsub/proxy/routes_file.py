@@ -1,13 +1,15 @@
 """The routes file: the holders of topics, and registers, kept over a restart (SQLite through apsw).
 
 With it, a restarted proxy assigns no topic of a dead server to another one. Without it, the proxy would have to wait
-for that server's announcement (`roster`). So a change is on the disk (by fsync, not only written) before any later
-message is forwarded.
+for that server's announcement (`store_directory`). So a change is on the disk (by fsync, not only written) before any
+later message is forwarded.
 
 A file that is damaged or has a newer format stops the proxy with an error. Only a person may decide to begin with an
 empty file, because the logs that operators gave up are forgotten with it. One process at a time has the file open.
 
 A file has a random *identity*, set when it is created. By it members notice that a proxy has lost its promises.
+
+The rule is docs/explanation/ownership.md, O7.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from pubsub.base.wal import log_of
 from pubsub.errors import THIS_PROCESS, StorageError, StoreDamaged, StoreFull, StoreInUse, StoreNewer
 from pubsub.protocol.names import is_hex, is_id, is_topic
 from pubsub.protocol.register import View
-from pubsub.proxy.remembered import AbandonedLog, GoneStore, RegisterRow, Remembered, RouteChanges, StoreRow
+from pubsub.proxy.remembered import AbandonedLog, RegisterRow, Remembered, RemovedStore, RouteChanges, StoreRow
 
 FILE_NAME: Final = "routes.db"
 FORMAT: Final = 5
@@ -223,28 +225,28 @@ class RoutesStore:
             rows = self._db.execute("select * from stores")
             stores = [StoreRow(a, b, c, d, e, bool(f), bool(g)) for a, b, c, d, e, f, g in rows]
             rows = self._db.execute("select store, incarnation, here from gone")
-            gone = tuple(GoneStore(a, b, bool(c)) for a, b, c in rows)
+            gone = tuple(RemovedStore(a, b, bool(c)) for a, b, c in rows)
             holders = list(self._db.execute("select topic, store, log from holders order by topic, store"))
             given = tuple(self._db.execute("select topic, store, given from holders where given != 0"))
             rows = self._db.execute("select topic, log, server, store, address from dead order by topic, log")
             abandoned = tuple(AbandonedLog(*row) for row in rows)
             registers = tuple(map(_register, self._db.execute("select * from registers order by store")))
         known = {row.store for row in stores}
-        sound = all(_sound(row) for row in stores) and all(
+        valid = all(_is_valid(row) for row in stores) and all(
             isinstance(topic, str) and is_topic(topic) and store in known and isinstance(log, str) and is_hex(log)
             for topic, store, log in holders
         )
-        sound = sound and all(
+        valid = valid and all(
             all(isinstance(word, str) for word in astuple(row))
             and (is_topic(row.topic) and is_hex(row.log) and is_id(row.server) and (not row.store or is_hex(row.store)))
             for row in abandoned
         )
-        sound = sound and all(
+        valid = valid and all(
             isinstance(row.store, str) and is_hex(row.store) and isinstance(row.incarnation, int) for row in gone
         )
-        sound = sound and all(_valid_register(row) for row in registers)
-        sound = sound and all(isinstance(after, int) and 0 < after <= NUMBER_MAX for _, _, after in given)
-        if not sound:
+        valid = valid and all(_valid_register(row) for row in registers)
+        valid = valid and all(isinstance(after, int) and 0 < after <= NUMBER_MAX for _, _, after in given)
+        if not valid:
             raise StoreDamaged(self.path, f"damaged (rows that no proxy writes); {_REMEDY}")
         return Remembered(stores, holders, abandoned, gone, registers, given, self.identity)
 
@@ -283,7 +285,7 @@ class RoutesStore:
                     row.change,
                     row.address,
                     int(row.overflow),
-                    int(row.heard),
+                    int(row.announced),
                 )
                 db.execute("insert or replace into stores values (?, ?, ?, ?, ?, ?, ?)", values)
         for store, mark in changes.gone.items():
@@ -347,7 +349,7 @@ class RoutesStore:
             raise StorageError(self.path, f"cannot be used: {error}") from None
 
 
-def _sound(row: StoreRow) -> bool:
+def _is_valid(row: StoreRow) -> bool:
     """Return whether `write` can have written the row."""
     texts = isinstance(row.store, str) and isinstance(row.server, str) and isinstance(row.address, str)
     numbers = isinstance(row.incarnation, int) and isinstance(row.change, int)
@@ -355,7 +357,7 @@ def _sound(row: StoreRow) -> bool:
         texts
         and numbers
         and is_hex(row.store)
-        and (is_id(row.server) or not (row.server or row.heard))
+        and (is_id(row.server) or not (row.server or row.announced))
         and min(row.incarnation, row.change) >= 0
         and max(row.incarnation, row.change) <= NUMBER_MAX
     )

@@ -10,6 +10,8 @@ the smallest ID (Pires et al., section 3). See `assignments`.
 
 A server that gave a topic away names the receiver. Its report may arrive before the receiver's announcement. So the
 receiver counts as a holder from then on. An announcement that it made after the merge replaces the report.
+
+The rules are those of docs/explanation/ownership.md, O1, O2 and O12.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pubsub.base.liveness import Liveness
 from pubsub.protocol.names import format_holder, is_hex, parse_holder, parse_number
 from pubsub.protocol.stores import GONE_MAX
 from pubsub.proxy.assignments import TENTATIVE_MAX, Assignments
-from pubsub.proxy.remembered import AbandonedLog, GoneStore, Remembered, RouteChanges, StoreRow
+from pubsub.proxy.remembered import AbandonedLog, Remembered, RemovedStore, RouteChanges, StoreRow
 from pubsub.proxy.server import Server
 
 HOLDERS_PER_TOPIC: Final = 4
@@ -59,7 +61,7 @@ class RoutingTable:
         """By store that came back as an older copy: the warning about it."""
         self.awaited: dict[str, Server] = {}
         """Stores that servers have named and that have never announced themselves here."""
-        self.gone: dict[str, GoneStore] = {}
+        self.gone: dict[str, RemovedStore] = {}
         self._signs = 1.0, 3, 0.0
 
     def restore(self, remembered: Remembered, interval: float, liveness: int, now: float) -> None:
@@ -69,7 +71,7 @@ class RoutingTable:
             signs = Liveness(interval, liveness, now)
             signs.forget()
             self.servers[row.store] = Server(row, signs)
-            if not row.heard:
+            if not row.announced:
                 self.awaited[row.store] = self.servers[row.store]
         self.gone = {gone.store: gone for gone in remembered.gone}
         for topic, store, log in remembered.holders:
@@ -142,8 +144,8 @@ class RoutingTable:
     def evict(self) -> bool:
         """Forget a store that is not connected and holds nothing; return False if there is none."""
         for server in self.servers.values():
-            if server.link is None and server.heard and not (server.topics or server.overflow or server.assigned):
-                self.forget_store(GoneStore(server.store, server.incarnation, here=True))
+            if server.link is None and server.announced and not (server.topics or server.overflow or server.assigned):
+                self.forget_store(RemovedStore(server.store, server.incarnation, here=True))
                 return True
         return False
 
@@ -152,7 +154,7 @@ class RoutingTable:
         self.servers[server.store] = self.awaited[server.store] = server
         self.note(server)
 
-    def forget_store(self, gone: GoneStore) -> None:
+    def forget_store(self, gone: RemovedStore) -> None:
         """Remove a store without known topics from the store directory."""
         if self.servers.pop(gone.store, None) is not None:
             self.changes.stores[gone.store] = None
@@ -186,7 +188,7 @@ class RoutingTable:
                 if change >= server.given.get(topic, 0):
                     self._drop(server, topic)
                 if log:
-                    over += not self._hear_of(topic, log, ended)
+                    over += not self._learn_of(topic, log, ended)
                 else:
                     server.abandoned.pop(topic, None)
                 continue
@@ -207,7 +209,7 @@ class RoutingTable:
             server.given = {topic: after for topic, after in server.given.items() if after > change}
         return over
 
-    def _hear_of(self, topic: str, holder: str, facts: Sequence[str]) -> bool:
+    def _learn_of(self, topic: str, holder: str, facts: Sequence[str]) -> bool:
         """Take in a giver's report that another server received a topic; return False if the table is full."""
         try:
             server_id, log = parse_holder(holder)
@@ -230,7 +232,7 @@ class RoutingTable:
                 return False
             signs = Liveness(*self._signs)
             signs.forget()
-            server = Server(StoreRow(store, server_id, 0, 0, "", heard=False), signs)
+            server = Server(StoreRow(store, server_id, 0, 0, "", announced=False), signs)
             self.await_store(server)
         # A long store directory is sent without server IDs. To give up a holder, an operator needs its ID.
         if not server.id:

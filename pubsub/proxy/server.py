@@ -31,7 +31,7 @@ class Server:
         was_alive: the result of the last liveness check.
         handing: the monotonic time at which its other member announced a planned takeover; None if there is none.
         gone: the monotonic time since which it is silent; None while it is alive, or if that is unknown.
-        heard: whether its full announcement was ever accepted.
+        announced: whether its full announcement was ever accepted.
         back: whether it has sent a full announcement since this proxy started and since a log of it was given up.
         said_all: the time of its last full announcement since this proxy started, by its own clock; 0 if there was
             none.
@@ -41,6 +41,8 @@ class Server:
         "abandoned",
         "address",
         "alone",
+        "announced",
+        "announced_all",
         "assigned",
         "back",
         "change",
@@ -50,7 +52,6 @@ class Server:
         "given",
         "gone",
         "handing",
-        "heard",
         "id",
         "in_flight",
         "incarnation",
@@ -61,7 +62,6 @@ class Server:
         "newcomer",
         "overflow",
         "proxies",
-        "said_all",
         "store",
         "topics",
         "was_alive",
@@ -69,8 +69,8 @@ class Server:
 
     def __init__(self, row: StoreRow, liveness: Liveness) -> None:
         self.id, self.store, self.incarnation, self.change = row.server, row.store, row.incarnation, row.change
-        self.address, self.overflow, self.heard = row.address, row.overflow, row.heard
-        self.said_all, self.back, self.mark = 0, False, 0
+        self.address, self.overflow, self.announced = row.address, row.overflow, row.announced
+        self.announced_all, self.back, self.mark = 0, False, 0
         self.proxies: tuple[str, ...] | None = None
         self.topics: dict[str, str] = {}
         self.given: dict[str, int] = {}
@@ -99,4 +99,4 @@ class Server:
 
     def row(self) -> StoreRow:
         """Return its row for the routes file."""
-        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow, self.heard)
+        return StoreRow(self.store, self.id, self.incarnation, self.change, self.address, self.overflow, self.announced)

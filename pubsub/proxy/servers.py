@@ -7,6 +7,8 @@ it.
 Any message from a server is a sign of life. An answer goes to the client that the origin frame names. A message with an
 empty origin is for the proxy itself. A link belongs to a server only after its announcement was accepted. Answers from
 other links are dropped, and the sender of a heartbeat on another link is asked to announce itself.
+
+The rules are those of docs/explanation/merge.md, M1; docs/explanation/sole-ownership.md, W5.
 """
 
 from __future__ import annotations
@@ -91,7 +93,7 @@ class Servers:
         """
         server = self._table.links.get(link)
         if server is not None:
-            server.liveness.heard(now)
+            server.liveness.received(now)
         if not 2 <= len(frames) <= 3:
             self._counters["malformed"] += 1
         elif not len(frames[0]):
@@ -116,20 +118,20 @@ class Servers:
             return
         try:
             # The list of topics may be long, so it is decoded later, and only if it is needed.
-            said = decode(head[prefix.length :], b"")
-            if isinstance(said, Periodic):
-                self.announcements.take(link, prefix, said, body, now)
-            elif isinstance(said, Heartbeat):
-                self._heartbeat(server, link, prefix, said, now)
-            elif isinstance(said, Owners):
-                self._whole(server, link, prefix, said, body, now)
-            elif isinstance(said, Operate) and said.action == "abandoned":
-                self._told_abandoned(server, said, now)
-            elif isinstance(said, Prepare | Accept | Look | Admit):
-                self._members.asked(link, prefix, said, now)
-            elif isinstance(said, Vote):
+            message = decode(head[prefix.length :], b"")
+            if isinstance(message, Periodic):
+                self.announcements.take(link, prefix, message, body, now)
+            elif isinstance(message, Heartbeat):
+                self._heartbeat(server, link, prefix, message, now)
+            elif isinstance(message, Owners):
+                self._whole(server, link, prefix, message, body, now)
+            elif isinstance(message, Operate) and message.action == "abandoned":
+                self._told_abandoned(server, message, now)
+            elif isinstance(message, Prepare | Accept | Look | Admit):
+                self._members.asked(link, prefix, message, now)
+            elif isinstance(message, Vote):
                 self._counters["answers_of_servers"] += 1  # An answer is not answered.
-            elif isinstance(said, Status):
+            elif isinstance(message, Status):
                 self._counters["answers_of_servers"] += 1
                 if server is not None and prefix.destination == CALLBACK:
                     self.last_reports.take(server, body, now)
@@ -141,31 +143,31 @@ class Servers:
             self._counters["refused"] += 1
             self._replies.tell(link, prefix, Outcome.REFUSED, error.reason)
 
-    def _heartbeat(self, server: Server | None, link: bytes, prefix: Prefix, said: Heartbeat, now: float) -> None:
+    def _heartbeat(self, server: Server | None, link: bytes, prefix: Prefix, message: Heartbeat, now: float) -> None:
         """Handle a HEARTBEAT: ask an unknown sender to announce itself, and let a leaving server go.
 
         `message` has recorded the sign of life already.
         """
-        self._stamps.hear(said.stamp, now)
+        self._stamps.follow(message.stamp, now)
         if server is None:
-            if not said.leaving:
+            if not message.leaving:
                 self._replies.tell(link, prefix, Outcome.ANNOUNCE, "not_known_here")
-        elif server.id != said.sender:
+        elif server.id != message.sender:
             raise DecodeError(f"this link is server {server.id}")
-        elif said.leaving:
+        elif message.leaving:
             self._table.detach(server)
             self.presence.died(server, now, left=True)
-            if said.empty:
+            if message.empty:
                 self.store_directory.left(server)
 
     def _whole(
-        self, server: Server | None, link: bytes, prefix: Prefix, said: Owners, body: Buffer, now: float
+        self, server: Server | None, link: bytes, prefix: Prefix, message: Owners, body: Buffer, now: float
     ) -> None:
         """Answer a WHOLE with all other holders of each topic, dead ones included.
 
         The answer is `unavailable` if a holder may be missing.
         """
-        if server is None or server.id != said.sender:
+        if server is None or server.id != message.sender:
             self._replies.tell(link, prefix, Outcome.ANNOUNCE, "not_known_here")
             return
         if bytes(body).count(b" ") >= self._settings.topics_max:
@@ -189,28 +191,30 @@ class Servers:
         else:
             self._counters["owners_answered"] += 1
             others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
-            since = min((one.said_all for one in self._table.servers.values() if one is not server), default=0)
+            since = min((one.announced_all for one in self._table.servers.values() if one is not server), default=0)
             self._replies.tell(link, prefix, Outcome.SUCCESS, body=join_topics(others), since=since)
             return
         self._counters["owners_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)
 
-    def _told_abandoned(self, server: Server | None, said: Operate, now: float) -> None:
+    def _told_abandoned(self, server: Server | None, message: Operate, now: float) -> None:
         """Handle a server's report that a holder which this proxy named was given up: this proxy does not know that.
 
         An operator decided it, so it takes effect whether that holder is alive or not.
         """
-        if server is None or server.id != said.sender:
+        if server is None or server.id != message.sender:
             self._counters["answers_of_strangers_dropped"] += 1
             return
-        for holder in [one for one in self._table.holders(said.topic) if one.topics[said.topic] == said.log]:
-            if not self._table.abandon(AbandonedLog(said.topic, said.log, holder.id, holder.store, holder.address)):
+        for holder in [one for one in self._table.holders(message.topic) if one.topics[message.topic] == message.log]:
+            if not self._table.abandon(
+                AbandonedLog(message.topic, message.log, holder.id, holder.store, holder.address)
+            ):
                 return
             text = (
-                f"topic {said.topic} of server {holder.id} was given up with its log {said.log},"
+                f"topic {message.topic} of server {holder.id} was given up with its log {message.log},"
                 f" server {server.id} reports"
             )
-            self._notices.say(f"dead {said.log}", text, now)
+            self._notices.say(f"dead {message.log}", text, now)
             if holder.link is not None:  # The server announces itself, and the answer reports the abandoned log.
                 self._replies.tell(holder.link, Prefix(0, 0, 0, 0), Outcome.ANNOUNCE, "a_log_was_given_up")
 

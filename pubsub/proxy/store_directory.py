@@ -18,6 +18,8 @@ for exactly the stores that may hold unknown topics. If such a store will never 
 A new store is reported to all servers at once: the proxies ask them to announce themselves, and the answer names the
 new store. From then on each remaining server can report that the store exists. For some milliseconds before that only
 the proxies can.
+
+The rule is docs/explanation/ownership.md, O14.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from typing import Final
 
 from pubsub.base.liveness import Liveness
 from pubsub.protocol.stores import GONE_MAX, STORES_MAX, Known, format_stores, parse_stores
-from pubsub.proxy.remembered import GoneStore, StoreRow
+from pubsub.proxy.remembered import RemovedStore, StoreRow
 from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 
@@ -56,7 +58,7 @@ class StoreDirectory:
 
     def __init__(self, table: RoutingTable, signs: tuple[float, int, float]) -> None:
         self._table, self._signs = table, signs
-        self._said: dict[str, _Announced] = {}
+        self._reported: dict[str, _Announced] = {}
         self._left_out: set[str] = set()
 
     def awaits(self) -> str:
@@ -73,14 +75,14 @@ class StoreDirectory:
         Args:
             stores, gone: as in `Periodic`; the codec has checked them.
         """
-        said = self._said.get(server.store)
-        if said is None:  # Announcements of stores that were removed meanwhile are dropped.
-            self._said = {store: one for store, one in self._said.items() if store in self._table.servers}
-        if said is None or (said.stores, said.gone) != (stores, gone):
-            self._said[server.store] = said = _Announced(stores, gone, parse_stores(stores), parse_stores(gone))
-            for store, mark in said.lost.items():
+        reported = self._reported.get(server.store)
+        if reported is None:  # Announcements of stores that were removed meanwhile are dropped.
+            self._reported = {store: one for store, one in self._reported.items() if store in self._table.servers}
+        if reported is None or (reported.stores, reported.gone) != (stores, gone):
+            self._reported[server.store] = reported = _Announced(stores, gone, parse_stores(stores), parse_stores(gone))
+            for store, mark in reported.lost.items():
                 self._lose(store, mark.incarnation)
-        for store, mark in said.known.items():
+        for store, mark in reported.known.items():
             if store not in self._table.servers:
                 self._learn(store, mark)
 
@@ -95,7 +97,7 @@ class StoreDirectory:
         self._left_out.discard(store)
         signs = Liveness(*self._signs)
         signs.forget()
-        self._table.await_store(Server(StoreRow(store, mark.server, mark.incarnation, 0, "", heard=False), signs))
+        self._table.await_store(Server(StoreRow(store, mark.server, mark.incarnation, 0, "", announced=False), signs))
 
     def _lose(self, store: str, incarnation: int) -> None:
         """Remove a store up to an incarnation, unless this proxy has newer knowledge of it."""
@@ -105,14 +107,14 @@ class StoreDirectory:
         self._left_out.discard(store)
         known = self._table.gone.get(store)
         if known is None or known.incarnation < incarnation or known.here:
-            self._table.forget_store(GoneStore(store, incarnation))
+            self._table.forget_store(RemovedStore(store, incarnation))
 
     @staticmethod
     def is_idle(server: Server) -> bool:
         """Return whether a store is disconnected and holds no topic that this proxy knows."""
         return server.link is None and not (server.topics or server.overflow or server.assigned)
 
-    def heard(self, server: Server) -> bool:
+    def announced(self, server: Server) -> bool:
         """Record that a store's full announcement was accepted; return whether the store is new to the directory."""
         table = self._table
         self._left_out.discard(server.store)
@@ -125,8 +127,8 @@ class StoreDirectory:
             if not gone.here:
                 server.mark = gone.incarnation + 1
         table.awaited.pop(server.store, None)
-        if not server.heard:
-            server.heard = fresh = True
+        if not server.announced:
+            server.announced = fresh = True
             table.note(server)
         return fresh
 
@@ -137,25 +139,25 @@ class StoreDirectory:
             any(server in servers for servers in assignments.doubts.values()) or server.store in assignments.beyond
         )
         if self.is_idle(server) and not doubted:
-            self._table.forget_store(GoneStore(server.store, _mark(server)))
+            self._table.forget_store(RemovedStore(server.store, _mark(server)))
 
     def forget(self, server: Server) -> None:
         """Remove a store on an operator's request. Topics that only this store may have created become unknown."""
         self._table.assignments.beyond.pop(server.store, None)
-        self._table.forget_store(GoneStore(server.store, _mark(server)))
+        self._table.forget_store(RemovedStore(server.store, _mark(server)))
 
     # Reports to servers
 
     def lacked_by(self, server: Server) -> tuple[str, str]:
         """Return the stores, and the removed stores, that a server's directory lacks, as in `Status`."""
-        said = self._said.get(server.store)
-        if said is None:
+        reported = self._reported.get(server.store)
+        if reported is None:
             return "", ""
         stores: dict[str, Known] = {}
         for store, other in self._table.servers.items():
-            missing = store not in said.known
+            missing = store not in reported.known
             if missing and store != server.store:
-                lost = said.lost.get(store)
+                lost = reported.lost.get(store)
                 if lost is None or lost.incarnation < _mark(other):
                     stores[store] = Known(other.id, _mark(other))
         # No server remembers more than STORES_MAX, and a longer word is refused. The remaining stores follow when
@@ -164,15 +166,15 @@ class StoreDirectory:
         gone = {
             store: Known("", mark.incarnation)
             for store, mark in self._table.gone.items()
-            if not mark.here and (store in said.known or store not in said.lost) and store != server.store
+            if not mark.here and (store in reported.known or store not in reported.lost) and store != server.store
         }
         gone = dict(sorted(gone.items(), key=lambda item: item[1].incarnation)[-GONE_MAX:])
         return format_stores(stores), format_stores(gone)
 
     def is_known_to(self, server: Server, store: str) -> bool:
         """Return whether the directory in a server's last announcement has the store."""
-        said = self._said.get(server.store)
-        return store == server.store or (said is not None and store in said.known)
+        reported = self._reported.get(server.store)
+        return store == server.store or (reported is not None and store in reported.known)
 
 
 def _mark(server: Server) -> int:

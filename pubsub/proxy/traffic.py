@@ -167,7 +167,7 @@ class Traffic:
             frames = (origin, head) if body is None else (origin, head, _buffer(body))
             core.server_message(link, frames, now)
             return False
-        server.liveness.heard(now)
+        server.liveness.received(now)
         clients = self._clients
         if body is not None and len(body) > LARGE_BYTES:
             return self._large_answer(origin[1:], head, body, now)

@@ -8,6 +8,8 @@
 So a proxy that lies about the receiver of a topic can direct it only to an authorized server. The server does not
 connect to an address without a server ID, or with an ID that has no key here. Addresses within the process
 (`inproc://`) are not locked. This module only identifies the sender of a message. The core decides on the message.
+
+The rule is docs/explanation/merge.md, M9.
 """
 
 from __future__ import annotations

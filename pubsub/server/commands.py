@@ -65,7 +65,7 @@ def export_command(
     """
     from pubsub.server.offline.export import export_tree
 
-    count = export_tree(directory, target, aside=quarantined)
+    count = export_tree(directory, target, quarantined=quarantined)
     console.report(as_json, {"exported": str(target), "count": count}, f"exported {count:,} messages to {target}")
 
 

@@ -124,7 +124,7 @@ class ServerCore:
         self._hold_back_unreadable()
 
     def _hold_back_unreadable(self) -> None:
-        """Quarantine each topic that could not be read; otherwise it would look like an empty topic."""
+        """Hold back each topic that could not be read; otherwise it would look like an empty topic."""
         for topic in [topic for topic in self.state.topics.values() if topic.unreadable]:
             self.quarantine.damaged(topic, topic.unreadable)
 
@@ -138,7 +138,7 @@ class ServerCore:
             message: the decoded message.
             now: monotonic seconds.
         """
-        self.proxies.heard(origin.link, now)
+        self.proxies.received(origin.link, now)
         if isinstance(origin.link, str) or origin.link == LISTENER:
             self._from_server(origin, message, now)
         elif isinstance(message, Request):
@@ -157,7 +157,7 @@ class ServerCore:
         elif isinstance(message, Status):
             self._status(origin, message, now)
         else:
-            self._hear(message.stamp, now)
+            self._follow_clock(message.stamp, now)
             if origin.callback:  # The proxy asks to confirm that all its earlier messages were processed.
                 origin.waits = False
                 self.state.replies.answer(origin, Outcome.SUCCESS)
@@ -222,19 +222,19 @@ class ServerCore:
         Args:
             reason: a few words for a person.
         """
-        self.proxies.heard(origin.link, now)
+        self.proxies.received(origin.link, now)
         if _is_its_own(origin, None):
             self.state.replies.refuse(origin, reason)
         else:
             self.state.counters["servers_under_a_wrong_name"] += 1
 
-    def _hear(self, stamp: int, now: float) -> None:
-        if stamp and not self.state.stamps.hear(stamp, now):
+    def _follow_clock(self, stamp: int, now: float) -> None:
+        if stamp and not self.state.stamps.follow(stamp, now):
             self.state.counters["stamps_too_far_ahead"] += 1
 
     def _status(self, origin: Origin, status: Status, now: float) -> None:
         """Process a proxy's answer to an announcement, a heartbeat (no callback) or a question of sole ownership."""
-        self._hear(status.stamp, now)
+        self._follow_clock(status.stamp, now)
         proxy = int(origin.link)
         if status.outcome is Outcome.DEPOSED:
             self.deposed(status.term)
@@ -274,7 +274,7 @@ class ServerCore:
 
     def leave(self, now: float) -> None:
         """Tell every proxy that this process ends."""
-        nothing = not (self.state.topics or self.state.aside or self.state.given)
+        nothing = not (self.state.topics or self.state.quarantined or self.state.given)
         # The other member may still hold topics, and this goodbye waits for no confirmation.
         alone = not self.proxies.member
         self.proxies.leave(now, empty=self.proxies.draining and nothing and alone)

@@ -1,6 +1,6 @@
 """A server on its store, without its sockets: the part of a loop between receiving and sending.
 
-The rules are those of docs/explanation/cores-and-shells.md, A3 and A4.
+The rules are those of docs/explanation/cores-and-shells.md, A3, A4 and A6.
 
     handle(…) for each message  →  tick  →  commit, then hand out  →  outgoing messages, to send
 
@@ -8,6 +8,8 @@ All messages of one turn of the loop (`loop`) share one commit. (A client's grou
 This module decides nothing; the core does. If the commit finds the disk full, the changes are undone and the requests
 are answered with a retry. Any other failure of the disk is raised, and the process ends before it answers. The process
 runs this on real sockets, the simulator on a network that it can cut.
+
+The rules are those of docs/explanation/put.md, P12; docs/explanation/stores.md, S4.
 """
 
 from __future__ import annotations
@@ -228,10 +230,10 @@ class GroupCommit:
         self._take_back(now)
 
     def _met_damage(self, error: StoreDamaged, now: float) -> None:
-        """Undo the loop and quarantine the topic after a change needed a damaged page.
+        """Undo the loop and hold the topic back after a change needed a damaged page.
 
         Raises:
-            StoreDamaged: the page belongs to no single topic, or to a topic that is quarantined already.
+            StoreDamaged: the page belongs to no single topic, or to a topic that is held back already.
         """
         core, change = self.core, self.store.failed()
         topic = None if change is None else core.state.topic_of(change)
@@ -240,7 +242,7 @@ class GroupCommit:
         elif topic is None or core.state.is_held_back(topic.name):
             raise error
         else:
-            _log.error("topic %s is quarantined, other topics are served: %s", topic.name, error)
+            _log.error("topic %s is held back, other topics are served: %s", topic.name, error)
         self._take_back(now, Outcome.BUSY, "taken_back")
         found = core.state.topics.get(topic.name) if topic else None
         if found is not None:

@@ -1,6 +1,6 @@
 """A server's sockets to proxies and other servers, and the messages at its own address; it decides nothing.
 
-In a server with keys each link is locked (`doors`). `Redials` opens a refused link again: it tries several expected
+In a server with keys each link is locked (`access`). `Redials` opens a refused link again: it tries several expected
 keys in turn, pauses after a refusal, and finds out the reason.
 """
 

@@ -227,7 +227,7 @@ class Loop:
 
     def _give_up_silent(self, now: float) -> None:
         """Close the sockets to servers that may never return, because chunks that wait in a socket take memory."""
-        for address in [one for one, (_, heard) in self.servers.items() if now - heard >= 2 * PEER_SECONDS]:
+        for address in [one for one, (_, received_at) in self.servers.items() if now - received_at >= 2 * PEER_SECONDS]:
             self._close_server(address)
 
     def reconnect(self) -> None:

@@ -33,7 +33,7 @@ from pubsub.server.standby.election.failure_detector import times_of
 from pubsub.server.standby.election.proposer import Identity
 from pubsub.server.standby.member import NO_STORE, Member, Role
 from pubsub.server.standby.operator_requests import OperatorRequests
-from pubsub.server.standby.repairs import Mending
+from pubsub.server.standby.repairs import BatchRepairs
 from pubsub.server.standby.replication.entries import Entry
 from pubsub.server.standby.status import CHANGES, StandbyStatus
 from pubsub.server.state.replies import LISTENER, Origin
@@ -139,7 +139,7 @@ class Pair:
         )
         self.giving = Giving(identity, self.disk, self._times.beat)
         self.getting = Getting(identity, self.disk, self._times.beat)
-        self.mending = Mending(identity, self.disk, self._times.beat)
+        self.batch_repairs = BatchRepairs(identity, self.disk, self._times.beat)
 
     # As standby
 
@@ -215,9 +215,9 @@ class Pair:
                 if isinstance(message, Copy):
                     self._copy(message, now)
                 elif isinstance(message, Repair):
-                    self.mending.hear(message, self.member)
+                    self.batch_repairs.receive(message, self.member)
                 else:
-                    self.member.hear(message, frames[2:], now)
+                    self.member.receive(message, frames[2:], now)
             except DecodeError as error:
                 _log.warning("a message of the primary cannot be decoded and is dropped: %s", error.reason)
 
@@ -244,7 +244,7 @@ class Pair:
         if me.store not in {NO_STORE, message.store}:
             return
         try:
-            if not self.getting.hear(message, following, now):
+            if not self.getting.receive(message, following, now):
                 return
         except StoreFull:
             self.getting.full(following)
@@ -331,7 +331,7 @@ class Pair:
         """
         self._core, self._listener, self.dealers = core, listener, dealers
         core.intercept = self.intercept
-        self.mending.serve(core.state)
+        self.batch_repairs.serve(core.state)
         core.proxies.member = self.member.identity.member
         core.reports.standby = self.report
         operator_requests = OperatorRequests(self.member, core.state.replies, lambda: self._wall_ms)
@@ -357,8 +357,8 @@ class Pair:
             if isinstance(message, Copy):
                 self.giving.asked(message, now)
             elif isinstance(message, Repair):
-                self.mending.hear(message, self.member)
-            elif self.member.hear(message, (), now) and membership.is_of_standby(self.member.leading, message):
+                self.batch_repairs.receive(message, self.member)
+            elif self.member.receive(message, (), now) and membership.is_of_standby(self.member.leading, message):
                 self._route = origin.origin
         except DecodeError:
             self._core.state.counters["malformed"] += 1
@@ -385,7 +385,7 @@ class Pair:
             self._wires.send(self.dealers[place], [b"", *framed(message)])
         self._say(self.member.to_other(now), now)
         self._say([(copy, []) for copy in self._copies(now)], now)
-        self._say([(repair, []) for repair in self.mending.outgoing(self.member, now)], now)
+        self._say([(repair, []) for repair in self.batch_repairs.outgoing(self.member, now)], now)
 
     def _send_entries(self) -> None:
         """Send entries in the middle of a primary's commit, at which no time has passed."""

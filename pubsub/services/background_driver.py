@@ -3,6 +3,8 @@
 The handler's thread also drives the sockets: a transfer of each request and reply between threads would cost more than
 a short handler. During a long handler the second thread drives them. It checks at intervals whether a handler runs. A
 lock decides which of the two threads drives.
+
+The rule is docs/explanation/services-engine.md, E8.
 """
 
 from __future__ import annotations

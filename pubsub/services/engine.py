@@ -4,6 +4,8 @@
 
 One thread, or the process itself, runs the engine. Only that thread touches a socket or the core. Other threads
 `submit`.
+
+The rules are those of docs/explanation/services-engine.md, E1, E2 and E4.
 """
 
 from __future__ import annotations

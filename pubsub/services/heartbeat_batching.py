@@ -3,6 +3,8 @@
 To wake for each heartbeat costs more than all other work. While many messages come and none needs an action, they
 gather for BATCHING_SECONDS. The first message that needs an action ends the batching. So the first call after an idle
 time may wait BATCHING_SECONDS. With few workers nothing waits.
+
+The rule is docs/explanation/services-engine.md, E10.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A thread checks how long the handler has run. It exists only if the worker has a handler time-out. A handler that never
 releases Python's interpreter lock is not noticed.
+
+The rule is docs/explanation/services-engine.md, E9.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 The handler runs in the thread, or on the event loop, that runs the worker, one request at a time. During a long handler
 another thread sends the heartbeats (`background_driver`). So a handler may take any time, and may use objects that
 belong to its thread.
+
+The rule is docs/explanation/services-engine.md, E7.
 """
 
 from __future__ import annotations

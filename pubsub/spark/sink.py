@@ -4,6 +4,8 @@ A task stages its rows under a name that no other try has; Spark's own attempt n
 commit names the valid stages, topic by topic. A batch that was published before is a duplicate as a whole. Spark sets
 properties with the query and the batch for each task. They travel to the driver in the commit message, because the
 driver does not have them.
+
+The rule is docs/explanation/spark-exchange.md, K12.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The source: topics as rows, in ranges that executors read in parallel.
 
-See docs/explanation/spark-exchange.md, *Named subscriptions*.
+See docs/explanation/spark-exchange.md, *Named subscriptions*, K4, K5 and K6.
 
 A stream has a named subscription for each topic. The driver reads no data. It asks for the end of each topic, takes as
 much as a batch may hold, and cuts that into ranges. An offset is each topic's position, so a repeated batch has the

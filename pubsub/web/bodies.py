@@ -1,4 +1,7 @@
-"""Reading request bodies: decoded, with a limit on bytes and on time."""
+"""Reading request bodies: decoded, with a limit on bytes and on time.
+
+The rule is docs/explanation/gateway.md, H12.
+"""
 
 from __future__ import annotations
 

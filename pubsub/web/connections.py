@@ -3,6 +3,8 @@
 uvicorn serves and h11 parses, but neither limits these. A peer may send half a request or endless headers, or read
 nothing of its response. It then costs one connection for some seconds, and is counted. uvicorn's own timer is not used:
 it is not set again after the rest of a body, and it outlives a connection that was reset.
+
+The rule is docs/explanation/gateway.md, H12.
 """
 
 from __future__ import annotations
@@ -214,14 +216,14 @@ class Connection(H11Protocol):
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Run the application; after the peer's last byte it sees a disconnect, but can still answer."""
-        whole = False
+        complete = False
 
         async def receiving() -> Any:
-            nonlocal whole
-            if not (whole and self._ended):
+            nonlocal complete
+            if not (complete and self._ended):
                 message = await receive()
-                if not (whole and self._ended):
-                    whole = not message.get("more_body", False)
+                if not (complete and self._ended):
+                    complete = not message.get("more_body", False)
                     return message
             return {"type": "http.disconnect"}
 

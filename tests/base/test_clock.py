@@ -1,4 +1,7 @@
-"""Stamps never run backwards, for any wall clock and any stamps of peers."""
+"""Stamps never run backwards, for any wall clock and any stamps of peers.
+
+The rules are those of docs/explanation/numbers.md, N6 and N7.
+"""
 
 import time
 
@@ -32,20 +35,20 @@ def test_a_restart_with_a_wall_clock_set_back_goes_on_above_the_last_stamp():
 def test_a_higher_received_stamp_is_followed():
     stamps = Stamps(WALL, now=0.0)
     heard = int(WALL * MICROSECONDS) + STAMP_LEAD_MAX
-    assert stamps.hear(heard, now=0.0)
+    assert stamps.follow(heard, now=0.0)
     assert stamps.next(0.0) == heard + 1
 
 
 def test_a_stamp_more_than_an_hour_ahead_is_reported_and_not_followed():
     stamps = Stamps(WALL, now=0.0)
-    assert not stamps.hear(int(WALL * MICROSECONDS) + STAMP_LEAD_MAX + 1, now=0.0)
+    assert not stamps.follow(int(WALL * MICROSECONDS) + STAMP_LEAD_MAX + 1, now=0.0)
     assert stamps.next(0.0) == int(WALL * MICROSECONDS)
 
 
 def test_a_lower_received_stamp_changes_nothing():
     stamps = Stamps(WALL, now=0.0)
     last = stamps.next(1.0)
-    assert stamps.hear(5, now=1.0)
+    assert stamps.follow(5, now=1.0)
     assert stamps.last == last
 
 
@@ -62,7 +65,7 @@ def test_stamps_rise_and_exceed_every_accepted_stamp(steps):
             stamp = stamps.next(now)
             assert stamp > highest
             highest = stamp
-        elif stamps.hear(int((WALL + lead) * MICROSECONDS), now):
+        elif stamps.follow(int((WALL + lead) * MICROSECONDS), now):
             highest = max(highest, int((WALL + lead) * MICROSECONDS))
 
 

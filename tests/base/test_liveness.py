@@ -22,21 +22,21 @@ def test_a_peer_is_dead_after_liveness_intervals_of_silence(peer):
 
 
 def test_any_sign_of_life_restarts_the_patience(peer):
-    peer.heard(102.5)
+    peer.received(102.5)
     assert peer.alive(105.4)
     assert not peer.alive(105.5)
 
 
 def test_a_dead_peer_lives_again_after_a_message(peer):
     assert not peer.alive(200.0)
-    peer.heard(200.0)
+    peer.received(200.0)
     assert peer.alive(200.0)
 
 
 def test_a_forgotten_peer_is_dead_at_once_until_its_next_message(peer):
     peer.forget()
     assert not peer.alive(100.0)
-    peer.heard(100.1)
+    peer.received(100.1)
     assert peer.alive(100.1)
 
 

@@ -199,7 +199,7 @@ def test_every_signal_that_ends_up_ends_its_children(tmp_path: Path, number: int
             code, errors = cluster.stop(number)
             assert code == 0
             # What happens in every cluster asks nothing of anybody.
-            assert "INFO proxy p1: server s1 is heard\n" in errors
+            assert "INFO proxy p1: server s1 is connected\n" in errors
             assert "WARNING" not in errors
             assert all(gone(one["pid"]) for one in cluster.facts["processes"])
     finally:

@@ -97,6 +97,6 @@ def test_a_member_that_became_primary_stays_primary_after_a_restart(tmp_path: Pa
         until_rows(tmp_path, lambda rows: all(rows[one]["in_sync"] == [left[one]] for one in servers))
     with up(tmp_path) as cluster:
         assert [one["id"] for one in cluster.facts["processes"]] == ["p1", "p2", "p3", "s1", "s2", "s1b", "s2b"]
-        rows = until_rows(tmp_path, lambda rows: all(rows[one]["state"] != "not heard" for one in servers))
+        rows = until_rows(tmp_path, lambda rows: all(rows[one]["state"] != "no heartbeat" for one in servers))
         assert {server: rows[server]["primary"] for server in servers} == left
         in_sync(tmp_path, *servers)

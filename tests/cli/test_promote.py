@@ -40,7 +40,7 @@ def test_a_dropped_member_serves_after_a_promotion_that_names_its_losses(cluster
         client.put("orders", b"only at a", timeout=20)
     code, _, error = promote(cluster, "b", "--accept-loss", "--yes", serves=True)
     assert code == 15
-    assert "hears its primary: it serves, or has just ended" in error
+    assert "receives heartbeats of its primary: it serves, or has just ended" in error
     cluster.end("a", signal.SIGKILL)
     shutil.rmtree(cluster.directory / "a")
     code, _, error = promote(cluster, "b")

@@ -52,7 +52,7 @@ def server_report(waiting: dict[str, int], others: tuple[str, ...] = (), full: b
 def test_a_topic_of_one_server_is_complete_and_names_its_slowest_subscriber() -> None:
     found = picture({"tcp://h:1": proxy_report("p1", s1=True)}, {"s1": server_report({"fast": 0, "slow": 7})})
     (topic,) = found["topics"]
-    assert (topic["owners"], topic["whole"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
+    assert (topic["owners"], topic["sole_owner"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
     assert found["warnings"] == []
 
 
@@ -64,7 +64,18 @@ def test_an_empty_backlog_is_held_by_no_subscriber() -> None:
 def test_a_topic_of_two_servers_is_incomplete_and_counts_both() -> None:
     reports = {"s1": server_report({"c": 1}, ("s2",)), "s2": server_report({"c": 2}, ("s1",))}
     (topic,) = picture({"x": proxy_report("p1", s1=True, s2=True)}, reports)["topics"]
-    assert (topic["owners"], topic["whole"], topic["records"], topic["backlog"]) == (["s1", "s2"], False, 20, 3)
+    assert (topic["owners"], topic["sole_owner"], topic["records"], topic["backlog"]) == (["s1", "s2"], False, 20, 3)
+
+
+def test_a_renamed_field_keeps_its_old_name_beside_the_new_one() -> None:
+    proxy = proxy_report("p1", s1=True, s2=False)
+    proxy["servers"][1] |= {"gone_seconds": 4.0}
+    found = picture({"x": proxy}, {"s1": server_report({"c": 1})})
+    assert [(topic["sole_owner"], topic["whole"]) for topic in found["topics"]] == [(False, False)]
+    silent = {server["id"]: (server["silent_seconds"], server["unheard_seconds"]) for server in found["servers"]}
+    assert silent == {"s1": (None, None), "s2": (4.0, 4.0)}
+    alone = picture({"x": proxy_report("p1", s1=True)}, {"s1": server_report({"c": 1})})
+    assert [(topic["sole_owner"], topic["whole"]) for topic in alone["topics"]] == [(True, True)]
 
 
 def test_a_silent_process_is_shown_with_a_warning() -> None:
@@ -149,7 +160,7 @@ def test_the_tables_show_the_picture_to_a_person(capsys: pytest.CaptureFixture[s
     found = picture({"tcp://h:1": proxy, "tcp://h:2": NoAnswer("no answer")}, {"s1": server_report({"slow": 1234})})
     console.print_table(_proxies(found), _servers(found), _topics(found), _subscribers(found))
     shown = capsys.readouterr().out
-    for text in ("tcp://h:1", "1 of 2", "no answer", "not heard", "2.0 KiB", "1,234", "slow", "not asking"):
+    for text in ("tcp://h:1", "1 of 2", "no answer", "no heartbeat", "2.0 KiB", "1,234", "slow", "not asking"):
         assert text in shown
 
 
@@ -166,7 +177,7 @@ def answering() -> Iterator[str]:
             header, body = encode(Status("p1", Outcome.SUCCESS, body=body))
             request.reply((header, body))
         else:
-            request.reply(encode(Status("p1", Outcome.UNAVAILABLE, reason="not_heard"))[0])
+            request.reply(encode(Status("p1", Outcome.UNAVAILABLE, reason="server_s3_sends_no_heartbeats"))[0])
 
     with Messenger() as messenger:
         yield messenger.listen("tcp://127.0.0.1:0", serve, idempotent=True)
@@ -176,7 +187,7 @@ def test_proxies_are_asked_and_servers_through_them(answering: str) -> None:
     found = gather(ClientSettings(proxies=(answering, "tcp://127.0.0.1:9")), 1.0)
     assert [proxy["answered"] for proxy in found["proxies"]] == [True, False]
     assert {server["id"]: server["answered"] for server in found["servers"]} == {"s1": True, "s3": False}
-    assert "server s3: not heard" in found["warnings"]
+    assert "server s3: server s3 sends no heartbeats" in found["warnings"]
 
 
 def test_the_picture_needs_a_proxy() -> None:

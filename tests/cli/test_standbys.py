@@ -73,7 +73,7 @@ def test_a_register_that_waits_for_a_proxy_is_an_alarm() -> None:
 def test_the_status_without_a_primary_names_the_member_to_start() -> None:
     found = status(None, *(voting(name, alive=False) for name in ("p1", "p2", "p3")))
     (row,) = found["standbys"]
-    assert (row["state"], row["in_sync"], row["held"]) == ("not heard", [A], None)
+    assert (row["state"], row["in_sync"], row["held"]) == ("no heartbeat", [A], None)
     (warning,) = (text for text in found["warnings"] if "start member" in text)
     assert f"on its host start member {A} at tcp://a:1, which is in sync" in warning
     assert "pubsub server start --id s1 --bind tcp://a:1 --proxies-file FILE --dir DIR" in warning

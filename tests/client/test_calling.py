@@ -1,4 +1,7 @@
-"""The encoding of requests and replies, and the table of calls: kept, forgotten and refused calls."""
+"""The encoding of requests and replies, and the table of calls: kept, forgotten and refused calls.
+
+The rule is docs/explanation/calls.md, X4.
+"""
 
 from __future__ import annotations
 

@@ -280,7 +280,7 @@ def test_a_loss_is_placed_between_earlier_and_later_messages() -> None:
     changes, error = sub.dead_letter(loss, 1.0)  # type: ignore[arg-type]
     assert (error.first, error.last) == (f"{LOG}.2", f"{LOG}.4")
     assert len(changes) == 2
-    sub.buried(loss, error)  # type: ignore[arg-type]
+    sub.dead_lettered(loss, error)  # type: ignore[arg-type]
     assert sub.losses.tell() is error
     assert sub.cursor.position == (LOG, 4)
     assert [piece.last for piece in getattr(rig.take(sub, 10), "pieces")] == [(LOG, 5)]  # noqa: B009

@@ -1,4 +1,7 @@
-"""A client's place in a topic: positions, taken counters, attempts."""
+"""A client's place in a topic: positions, taken counters, attempts.
+
+The rules are those of docs/explanation/get.md, G7 and G11.
+"""
 
 from __future__ import annotations
 

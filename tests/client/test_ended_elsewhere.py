@@ -1,4 +1,7 @@
-"""A subscription that an operator ended: a program that subscribes again learns of the messages that it lost."""
+"""A subscription that an operator ended: a program that subscribes again learns of the messages that it lost.
+
+The rule is docs/explanation/get.md, G16.
+"""
 
 from __future__ import annotations
 

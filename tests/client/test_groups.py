@@ -1,4 +1,7 @@
-"""Groups: each share is taken or withdrawn, never both; due times; and the division into rows."""
+"""Groups: each share is taken or withdrawn, never both; due times; and the division into rows.
+
+The rules are those of docs/explanation/batches.md, B5 and B8.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The application's wish for a topic: the times at which it becomes durable, is asked for, and is settled."""
+"""The application's wish for a topic: the times at which it becomes durable, is asked for, and is settled.
+
+The rule is docs/explanation/get.md, G1.
+"""
 
 from __future__ import annotations
 

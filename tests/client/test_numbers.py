@@ -1,4 +1,7 @@
-"""The allocator of 63-bit numbers."""
+"""The allocator of 63-bit numbers.
+
+The rules are those of docs/explanation/numbers.md, N1 and N2.
+"""
 
 from __future__ import annotations
 

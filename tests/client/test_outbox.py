@@ -1,4 +1,7 @@
-"""The outbox: numbers, drafts, discards, power cuts, and all that a network may do to its messages."""
+"""The outbox: numbers, drafts, discards, power cuts, and all that a network may do to its messages.
+
+The rules are those of docs/explanation/put.md, P4, P10 and P11.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Refusing proxies in the core alone: skipped in the rotation, asked again, and reported."""
+"""Refusing proxies in the core alone: skipped in the rotation, asked again, and reported.
+
+The rule is docs/explanation/protocol.md, V8.
+"""
 
 from __future__ import annotations
 

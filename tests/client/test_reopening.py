@@ -1,4 +1,7 @@
-"""A client with an interrupted step continues with its next call, from the state on disk."""
+"""A client with an interrupted step continues with its next call, from the state on disk.
+
+The rule is docs/explanation/client-session.md, D10.
+"""
 
 from __future__ import annotations
 

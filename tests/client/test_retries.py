@@ -1,4 +1,7 @@
-"""The rotation over proxies."""
+"""The rotation over proxies.
+
+The rule is docs/explanation/protocol.md, V6.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Denials in the core alone: the requests they end, the state they keep, and the state they must not undo."""
+"""Denials in the core alone: the requests they end, the state they keep, and the state they must not undo.
+
+The rule is docs/explanation/protocol.md, V7.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Calls at a real proxy and a real server: each happens once, through kills, cancellations and full disks."""
+"""Calls at a real proxy and a real server: each happens once, through kills, cancellations and full disks.
+
+The rules are those of docs/explanation/calls.md, X1, X2, X3 and X5.
+"""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_an_answer_ends_the_silence(cluster: Embedded, topic: str, nowhere: str)
         client.subscribe(topic)
         gets = client._calls.gets
         gets._silence[topic] = PATIENCE, client._session.now - 1.0
-        client._session.core.subscriptions[topic].heard = client._session.now
+        client._session.core.subscriptions[topic].answered_at = client._session.now
         client.put(topic, b"x")
         heard = Heard()
         while not heard.topics:

@@ -110,7 +110,7 @@ class Round:
                 out.append(f"the server ended with {server.wait()}: {text}")
             return check.code, out
         facts = json.loads(check.out)
-        said = {topic["topic"]: topic for topic in facts["topics"] if not topic["set_aside"]}
+        said = {topic["topic"]: topic for topic in facts["topics"] if not topic["quarantined"]}
         for topic in TOPICS:
             if topic in said:
                 out += self._topic(topic, said[topic], whole=not facts["problems"])

@@ -22,7 +22,7 @@ WAIT = ("--startup-wait-seconds", "0.3")
 def forget(cluster: Cluster, away: Process) -> None:
     """A server is killed, and every proxy starts with an empty directory; until all hear the other servers again."""
     if away.running.poll() is None:
-        until(lambda: all(server["heard"] for server in cluster.report("-")["servers"]), "all are heard")
+        until(lambda: all(server["announced"] for server in cluster.report("-")["servers"]), "all are heard")
         for proxy in range(len(cluster.proxies)):
             until(lambda proxy=proxy: _told(cluster, proxy), "each server was told of the other")
         away.kill()
@@ -110,8 +110,8 @@ def test_an_abandoned_topic_is_quarantined_though_every_proxy_has_forgotten_it(
     forget(cluster, cluster.servers[0])
     assert all(cluster.report("-", proxy)["abandoned"] == [] for proxy in (0, 1))
     cluster.servers[0].start().ready()
-    until(lambda: cluster.report("s1")["aside"], "it is told")
-    assert [one["topic"] for one in cluster.report("s1")["aside"]] == ["t"]
+    until(lambda: cluster.report("s1")["quarantined_topics"], "it is told")
+    assert [one["topic"] for one in cluster.report("s1")["quarantined_topics"]] == ["t"]
     until(lambda: [holders(cluster, "t", proxy) for proxy in (0, 1)] == [["s2"], ["s2"]], "s2 is its only holder")
     alice.put("t", b"5")
     assert cluster.report("s2")["topics"]["t"]["records"] == 2

@@ -228,10 +228,10 @@ def test_the_copy_that_comes_back_is_set_aside_and_can_be_exported(
     operator.done("topic", "abandon", "t", "--server", "s1")
     alice.put("t", b"4")
     cluster.servers[0].start().ready()
-    until(lambda: cluster.report("s1").get("aside"), "it is told")
+    until(lambda: cluster.report("s1").get("quarantined_topics"), "it is told")
     report = cluster.report("s1")
     assert "t" not in report["topics"]
-    assert [one["topic"] for one in report["aside"]] == ["t"]
+    assert [one["topic"] for one in report["quarantined_topics"]] == ["t"]
     assert holders(cluster, "t", 0) == holders(cluster, "t", 1) == ["s2"]
     alice.put("t", b"5")
     assert cluster.report("s2")["topics"]["t"]["records"] == 2
@@ -391,7 +391,7 @@ def test_a_restored_only_copy_continues_and_each_client_learns_of_the_loss_once(
         assert "pubsub server restored" in cluster.servers[0].errors.read_text()
     else:
         cluster.servers[0].ready()
-        until(lambda: cluster.report("s1")["topics"]["t"]["quarantined"], "a client showed it")
+        until(lambda: cluster.report("s1")["topics"]["t"]["held_back"], "a client showed it")
         end(cluster.servers[0])
 
     code, facts, err = operator.offline("server", "restored", "--dir", str(cluster.directory / "s1"), "--yes")

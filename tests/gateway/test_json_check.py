@@ -1,4 +1,7 @@
-"""The check for JSON: it agrees with `json.loads`, at any depth, and delays no other thread."""
+"""The check for JSON: it agrees with `json.loads`, at any depth, and delays no other thread.
+
+The rule is docs/explanation/gateway.md, H15.
+"""
 
 from __future__ import annotations
 

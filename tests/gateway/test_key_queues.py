@@ -1,3 +1,5 @@
+"""The rule is docs/explanation/gateway.md, H10."""
+
 from __future__ import annotations
 
 from random import Random

@@ -1,4 +1,7 @@
-"""A subscriber's mailbox, on a real client: taken, confirmed and lost messages, and their numbers."""
+"""A subscriber's mailbox, on a real client: taken, confirmed and lost messages, and their numbers.
+
+The rule is docs/explanation/gateway.md, H5.
+"""
 
 from __future__ import annotations
 

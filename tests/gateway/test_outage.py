@@ -38,7 +38,7 @@ def test_an_outage_does_not_look_like_an_empty_topic(tmp_path: Path) -> None:
             (line,) = [line.split() for line in shown.stdout.splitlines() if line.split()[-1:] == ["ago"]]
             assert (line[0], line[4], line[7]) == ("orders", "3", "3"), shown.stdout
             (found,) = json.loads(pubsub("status", "--json", *words(cluster)).stdout)["topics"]
-            assert (found["whole"], found["records"], found["last_known"]["backlog"]) == (None, None, 3)
+            assert (found["sole_owner"], found["records"], found["last_known"]["backlog"]) == (None, None, 3)
             (row,) = json.loads(pubsub("top", "--once", "--every", "0.5", "--json", *words(cluster)).stdout)["topics"]
             assert (row["backlog"], row["puts"], row["last_known"]["records"]) == (None, None, 3)
             _looked_at_through(gateway)
@@ -55,7 +55,7 @@ def _looked_at_through(gateway: Gateway) -> None:
 
     until(gone, "the gateway asks anew")
     assert [one[name] for name in FIGURES] == [None] * len(FIGURES)
-    assert (one["whole"], one["last_known"]["records"], one["subscribers_total"]) == (None, 3, None)
+    assert (one["sole_owner"], one["last_known"]["records"], one["subscribers_total"]) == (None, 3, None)
     (listed,) = gateway.ask("GET", "/topics?sort=backlog").json()["topics"]
     assert listed["backlog"] is None
     metrics = gateway.ask("GET", "/metrics").text
@@ -71,7 +71,7 @@ def _looked_at_in_a_browser(gateway: Gateway) -> None:
         browser.go(f"{gateway.url}/")
         until(lambda: "3 messages, backlog 3" in browser.text("#topics"), "the figures known last are there")
         assert "?" in browser.text("#topics tbody")
-        until(lambda: "not heard for" in browser.text("#servers"), "and since when the server is not heard")
+        until(lambda: "no heartbeat for" in browser.text("#servers"), "and since when the server is not heard")
         until(lambda: browser.text("#plots").count("?") == 4, "the plots say that nothing is known now")
         browser.run("location.hash = '#/topics/orders'")
         until(lambda: "unknown for" in browser.text("#facts"), "so does the topic's own page")

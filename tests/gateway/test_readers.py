@@ -1,3 +1,5 @@
+"""The rule is docs/explanation/gateway.md, H7."""
+
 from __future__ import annotations
 
 import asyncio

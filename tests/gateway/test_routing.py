@@ -1,3 +1,5 @@
+"""The rule is docs/explanation/gateway.md, H13."""
+
 from __future__ import annotations
 
 import pytest

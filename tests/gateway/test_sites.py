@@ -1,4 +1,7 @@
-"""Pages of other sites and foreign names: raw requests to every route, CORS, and a real browser."""
+"""Pages of other sites and foreign names: raw requests to every route, CORS, and a real browser.
+
+The rule is docs/explanation/gateway.md, H14.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Streams of server-sent events: order, resuming, heartbeats, taking over."""
+"""Streams of server-sent events: order, resuming, heartbeats, taking over.
+
+The rule is docs/explanation/gateway.md, H8.
+"""
 
 from __future__ import annotations
 

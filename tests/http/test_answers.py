@@ -1,4 +1,7 @@
-"""The meaning of an answer, and the text of an error."""
+"""The meaning of an answer, and the text of an error.
+
+The rule is docs/explanation/reliable-http.md, Q2.
+"""
 
 from __future__ import annotations
 

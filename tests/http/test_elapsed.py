@@ -1,4 +1,7 @@
-"""The store's own time continues over restarts, and does not follow changes of the wall clock."""
+"""The store's own time continues over restarts, and does not follow changes of the wall clock.
+
+The rule is docs/explanation/reliable-http.md, Q7.
+"""
 
 from __future__ import annotations
 

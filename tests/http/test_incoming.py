@@ -1,4 +1,7 @@
-"""An arriving request: the decision about it, from all possible states of knowledge."""
+"""An arriving request: the decision about it, from all possible states of knowledge.
+
+The rule is docs/explanation/reliable-http.md, Q3.
+"""
 
 from __future__ import annotations
 

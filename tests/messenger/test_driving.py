@@ -1,4 +1,7 @@
-"""One thread at a time: callers before the I/O thread, and a grace between the two."""
+"""One thread at a time: callers before the I/O thread, and a grace between the two.
+
+The rules are those of docs/explanation/client-session.md, D5, D6 and D7.
+"""
 
 import threading
 import time

@@ -98,7 +98,7 @@ def test_a_refused_client_learns_the_reason_at_once(bank, customer, tmp_path, ha
         assert one.wait(lambda one=one: bool(one.told))
         assert one.told == [refusal]
         assert time.monotonic() - begun < 2.0  # 1 to 60 ms on an idle machine.
-        assert one.messenger.counters.turned_away == 1
+        assert one.messenger.counters.keys_refused == 1
 
 
 def test_a_client_authorized_after_a_refusal_connects_with_the_same_messenger(bank, customer):
@@ -303,7 +303,7 @@ def test_a_client_without_a_refusal_callback_connects_after_its_authorization(ba
         answers: list[bytes] = []
         peer = bob.connect(there.endpoint, curve=CurveClient(STRANGER, (BANK.public,)))
         bob.send(peer, b"x", lambda _, contents, __: answers.append(bytes(contents)))
-        assert bob.wait(lambda: bob.counters.turned_away > 0, time.monotonic() + 20)
+        assert bob.wait(lambda: bob.counters.keys_refused > 0, time.monotonic() + 20)
         there.authorize(STRANGER)
         assert bob.wait(lambda: bool(answers), time.monotonic() + 20)
 

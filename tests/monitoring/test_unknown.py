@@ -61,7 +61,7 @@ def topic(found: dict[str, Any]) -> dict[str, Any]:
 def test_a_topic_of_a_gone_server_is_unknown_with_its_last_figures_and_time() -> None:
     found = topic(picture({"x": proxy(gone("s1", 12.0, records=3, ago=15.0))}, {}))
     assert [found[name] for name in FIGURES] == [None] * len(FIGURES)
-    assert (found["whole"], found["unknown_seconds"]) == (None, 12.0)
+    assert (found["sole_owner"], found["whole"], found["unknown_seconds"]) == (None, None, 12.0)
     assert found["last_known"] == {
         "records": 3, "bytes": 30, "backlog": 2, "oldest_unacknowledged_seconds": 4.0, "subscribers": 1,
         "seconds_ago": 15.0,
@@ -77,13 +77,13 @@ def test_the_later_report_of_two_proxies_counts() -> None:
 def test_a_topic_of_a_connected_server_without_an_answer_is_unknown_too() -> None:
     silent = alive("s1") | {"silence_seconds": 0.8}
     found = topic(picture({"x": proxy(silent)}, {"s1": NoAnswer("no answer within 2 s")}))
-    assert (found["records"], found["whole"], found["unknown_seconds"]) == (None, None, 0.8)
+    assert (found["records"], found["sole_owner"], found["unknown_seconds"]) == (None, None, 0.8)
     assert found["last_known"] is None
 
 
 def test_one_of_two_holders_that_is_gone_makes_the_sum_unknown() -> None:
     found = topic(picture({"x": proxy(alive("s1"), gone("s2", 3.0, records=4, ago=5.0))}, {"s1": server("s1")}))
-    assert (found["records"], found["whole"], found["owners"]) == (None, False, ["s1", "s2"])
+    assert (found["records"], found["sole_owner"], found["owners"]) == (None, False, ["s1", "s2"])
     assert (found["last_known"]["records"], found["last_known"]["backlog"]) == (14, 9)
 
 
@@ -103,7 +103,7 @@ def test_tables_show_question_marks_and_never_a_zero(capsys: Any) -> None:
     found = picture({"x": proxy(gone("s1", 72.0, records=1234, ago=75.0))}, {})
     console.print_table(_servers(found), _topics(found), last_known(found["topics"]), _subscribers(found))
     shown = capsys.readouterr().out
-    for text in ("?", "1,234", "1 min 12 s", "1 min 15 s ago", "not heard for"):
+    for text in ("?", "1,234", "1 min 12 s", "1 min 15 s ago", "no heartbeat for"):
         assert text in " ".join(shown.split()), shown
     assert " 0 " not in shown
     looked = snapshot(found, Rates(), "backlog", 20)

@@ -286,6 +286,7 @@ def decodes_or_says_so(contents, body=None):
 @example(b"\r\n\r\n", None)
 @example(b"STATUS s1 success -1 -1 !v=1\r\n\r\n", None)
 def test_arbitrary_bytes_raise_only_decode_error(contents, body):
+    """The rule is docs/explanation/protocol.md, V3."""
     decodes_or_says_so(contents, body)
 
 
@@ -355,6 +356,7 @@ def test_an_unchecked_name_of_a_client_is_refused(field, name):
 
 
 def test_an_unknown_field_of_a_newer_peer_is_ignored():
+    """The rule is docs/explanation/protocol.md, V1."""
     assert decode(HEAD.replace(b" !v=1", b" colour=blue !v=1")) == decode(HEAD)
 
 

@@ -1,4 +1,7 @@
-"""Names are checked before anything is built from them, above all paths."""
+"""Names are checked before anything is built from them, above all paths.
+
+The rules are those of docs/explanation/protocol.md, V4; docs/explanation/merge.md, M8.
+"""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,7 @@
-"""Trains: their bytes; every false train is refused completely."""
+"""Trains: their bytes; every false train is refused completely.
+
+The rule is docs/explanation/batches.md, B9.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Which announcements are believed: every row of the table in `admission`."""
+"""Which announcements are believed: every row of the table in `admission`.
+
+The rules are those of docs/explanation/ownership.md, O4, O5 and O6.
+"""
 
 from __future__ import annotations
 

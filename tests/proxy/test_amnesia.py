@@ -121,7 +121,7 @@ def test_a_proxy_gets_its_vote_back_through_the_others_and_is_bound_as_before(cl
     assert row.view == (ALONE if at_once else FIRST)
     assert cluster.drop()
     cluster.look()
-    assert [*cluster.acceptor_recovery.standing.values()] == [VoteOutcome.REPORTED] * len(cluster.names)
+    assert [*cluster.acceptor_recovery.outcomes.values()] == [VoteOutcome.REPORTED] * len(cluster.names)
 
 
 @pytest.mark.parametrize("cluster", [1], indirect=True)

@@ -1,4 +1,7 @@
-"""Topics given to a server that no server has announced yet, and the doubts that such an assignment may leave."""
+"""Topics given to a server that no server has announced yet, and the doubts that such an assignment may leave.
+
+The rule is docs/explanation/ownership.md, O1.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ def test_a_new_topic_goes_to_the_server_with_the_fewest_topics(table: RoutingTab
 def test_an_assigned_topic_stays_with_its_live_server(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     assert table.assign("t", 0.0) is s1
-    s2.liveness.heard(2.9)
+    s2.liveness.received(2.9)
     assert table.assign("t", 2.9) is s1
     assert s1.assigned == 1
     assert table.assign("t", 3.1) is s2, "s1 died before it announced the topic"
@@ -56,7 +59,7 @@ def test_a_full_announcement_does_not_cancel_a_recent_assignment(table: RoutingT
 def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
     s1 = server(table, "s1")
     table.assign("t", 0.0)
-    s1.liveness.heard(TENTATIVE_SECONDS)
+    s1.liveness.received(TENTATIVE_SECONDS)
     table.assignments.expire(TENTATIVE_SECONDS - 1)
     assert "t" in table.assignments.tentative
     table.assignments.expire(TENTATIVE_SECONDS)
@@ -66,7 +69,7 @@ def test_an_unused_assignment_is_forgotten(table: RoutingTable) -> None:
 def test_a_server_that_died_with_an_assignment_stays_in_doubt_until_its_full_announcement(table: RoutingTable) -> None:
     s1, s2 = server(table, "s1"), server(table, "s2")
     table.assign("t", 0.0)
-    s2.liveness.heard(TENTATIVE_SECONDS)
+    s2.liveness.received(TENTATIVE_SECONDS)
     table.assignments.expire(TENTATIVE_SECONDS)
     assert table.assignments.doubts == {"t": {s1}}
     assert table.assignments.undecided(s2, ["t"])

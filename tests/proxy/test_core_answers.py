@@ -33,13 +33,14 @@ def test_the_report_shows_servers_topics_and_problems() -> None:
     assert {name: server["alive"] for name, server in servers.items()} == {"s1": True, "s2": True, "s3": False}
     assert (servers["s1"]["topics"], servers["s1"]["store"]) == (1, log_id("s1"))
     assert (servers["s1"]["assigned"], servers["s3"]["silence_seconds"]) == (1, 4.0)
+    assert [(one["announced"], one["heard"]) for one in servers.values()] == [(True, True)] * 3
     topics = {topic["topic"]: topic for topic in shown["topics"]}  # type: ignore[attr-defined]
     assert topics["t"]["contested"]
     assert [holder["server"] for holder in topics["t"]["holders"]] == ["s1", "s2"]
     assert topics["v"]["holders"] == [{"server": "s3", "store": log_id("s3"), "log": log_id("x"), "alive": False}]
     assert topics["new"] == {"topic": "new", "holders": [], "contested": False, "assigned": "s1"}
     assert shown["warnings"] == [
-        f"server s3 (store {log_id('s3')}) is not heard; topics unavailable: 1",
+        f"no heartbeat from server s3 (store {log_id('s3')}); topics unavailable: 1",
         "topic t has more than one holder: s1, s2",
     ]
     assert shown["counters"]["announcements"] == 3  # type: ignore[index]

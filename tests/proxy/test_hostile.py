@@ -146,7 +146,7 @@ def test_a_flood_of_questions_about_registers_costs_no_memory() -> None:
             assert isinstance(said.message, Vote)
             assert said.message.outcome is VoteOutcome.NEW
     registers = stage.core.members.registers
-    assert (len(registers.rows), len(registers._heard), len(stage.core.table.servers)) == (1, 0, 0)
+    assert (len(registers.rows), len(registers._last), len(stage.core.table.servers)) == (1, 0, 0)
     assert not stage.core.table.changes
     assert len(stage.core.counters) < 30
 

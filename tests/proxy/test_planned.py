@@ -38,7 +38,7 @@ def test_a_planned_change_causes_no_warning() -> None:
     pair.sleep(1.0, "b")
     pair.core.servers.presence.unreachable(b"b", pair.now)
     (line,) = pair.core.notices.take()
-    assert line == "server s1 is not heard; topics that it alone holds are unavailable: 1"
+    assert line == "the connection to server s1 is closed; topics that it alone holds are unavailable: 1"
 
 
 def test_a_planned_change_that_does_not_end_causes_one_warning() -> None:
@@ -46,7 +46,7 @@ def test_a_planned_change_that_does_not_end_causes_one_warning() -> None:
     pair.core.notices.take()
     pair.sleep(10.0)
     lines = [line for line in pair.core.notices.take() if "unavailable" in line]
-    assert lines == ["server s1 is not heard; topics that it alone holds are unavailable: 1"]
+    assert lines == ["the connection to server s1 is closed; topics that it alone holds are unavailable: 1"]
     assert not isinstance(lines[0], Routine)
     assert len(warnings(pair)) == 1
 
@@ -67,5 +67,5 @@ def test_a_server_without_topics_makes_nothing_unavailable() -> None:
     stage.core.notices.take()
     stage.core.servers.presence.unreachable(b"s1", stage.now)
     (line,) = stage.core.notices.take()
-    assert line == "server s1 is not heard; it holds no topic"
+    assert line == "the connection to server s1 is closed; it holds no topic"
     assert isinstance(line, Routine)

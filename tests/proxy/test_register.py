@@ -1,4 +1,7 @@
-"""The register at one proxy: its promises, its accepted views, its refusals, and the lack of a vote."""
+"""The register at one proxy: its promises, its accepted views, its refusals, and the lack of a vote.
+
+The rules are those of docs/explanation/register.md, R3 and R9.
+"""
 
 from __future__ import annotations
 
@@ -153,7 +156,7 @@ def test_registers_beyond_the_limit_are_refused() -> None:
 
 def test_a_proxy_that_hears_the_primary_does_not_help_to_replace_it() -> None:
     registers, changes = acceptor(ROW)
-    assert registers.heard(STORE, A, 100, 10.0)
+    assert registers.received(STORE, A, 100, 10.0)
     vote = registers.handle(prepare(200), 12.9)
     assert (vote.outcome, vote.silence_ms) == (VoteOutcome.PRIMARY_ALIVE, 2900)
     assert not changes
@@ -163,19 +166,19 @@ def test_a_proxy_that_hears_the_primary_does_not_help_to_replace_it() -> None:
 @pytest.mark.parametrize("kind", ["resume", "remove_from_sync", "add_to_sync", "remove", "handover"])
 def test_an_attempt_that_replaces_no_silent_primary_gets_promises(kind: str) -> None:
     registers, _ = acceptor(ROW)
-    registers.heard(STORE, A, 100, 10.0)
+    registers.received(STORE, A, 100, 10.0)
     assert registers.handle(prepare(200, kind=kind), 10.0).outcome is VoteOutcome.PROMISED
 
 
 def test_a_primary_does_not_block_itself() -> None:
     registers, _ = acceptor(ROW)
-    registers.heard(STORE, A, 100, 10.0)
+    registers.received(STORE, A, 100, 10.0)
     assert registers.handle(prepare(200, member=A), 10.0).outcome is VoteOutcome.PROMISED
 
 
 def test_a_primary_whose_connection_ended_is_not_heard() -> None:
     registers, _ = acceptor(ROW)
-    registers.heard(STORE, A, 100, 10.0)
+    registers.received(STORE, A, 100, 10.0)
     registers.disconnected(STORE, B)
     assert registers.handle(prepare(150), 10.0).outcome is VoteOutcome.PRIMARY_ALIVE
     registers.disconnected(STORE, A)
@@ -185,16 +188,16 @@ def test_a_primary_whose_connection_ended_is_not_heard() -> None:
 
 def test_a_primary_of_a_lower_term_differs_from_the_one_that_was_heard() -> None:
     registers, _ = acceptor(ROW)
-    assert registers.heard(STORE, B, 200, 10.0)
-    assert not registers.heard(STORE, A, 100, 11.0)
+    assert registers.received(STORE, B, 200, 10.0)
+    assert not registers.received(STORE, A, 100, 11.0)
     assert registers.handle(Look("s1", STORE, 1), 12.0).silence_ms == 2000
     registers.disconnected(STORE, B)
-    assert not registers.heard(STORE, A, 100, 12.0)
-    assert registers.heard(STORE, A, 300, 12.0)
+    assert not registers.received(STORE, A, 100, 12.0)
+    assert registers.received(STORE, A, 300, 12.0)
 
 
 def test_a_store_without_a_register_leaves_no_memory() -> None:
     registers, _ = acceptor(ROW)
     for number in range(1, 1000):
-        assert registers.heard(f"{number:016x}", A, 1, 0.0)
-    assert not registers._heard
+        assert registers.received(f"{number:016x}", A, 1, 0.0)
+    assert not registers._last

@@ -65,7 +65,7 @@ def test_requests_on_a_contested_topic_go_where_the_client_has_history(table: Ro
     assert table.choose("t", log_id("s2"), "", 0.0) is s2
     assert table.choose("t", "", log_id("s1"), 0.0) is s2
     assert table.choose("t", log_id("gone"), log_id("s1"), 0.0) is s2
-    s3.liveness.heard(3.0)
+    s3.liveness.received(3.0)
     assert table.choose("t", log_id("s2"), "", 3.0) is s3, "the named holder is dead"
     assert table.choose("t", "", log_id("s3"), 3.0) is s3, "no other is alive"
     assert table.choose("t", "", "", 9.0) is None
@@ -98,7 +98,7 @@ def test_a_store_that_may_hold_unknown_topics_is_not_evicted(table: RoutingTable
     s1 = server(table, "s1")
     signs = Liveness(1.0, 3, 0.0)
     signs.forget()
-    table.await_store(Server(StoreRow(log_id("a"), "s2", 5, 0, "", heard=False), signs))
+    table.await_store(Server(StoreRow(log_id("a"), "s2", 5, 0, "", announced=False), signs))
     assert table.assign("t", 0.0) is s1
     table.detach(s1)
     assert not table.evict()
@@ -202,7 +202,7 @@ def test_an_invalid_report_of_a_giver_only_ends_its_hold(table: RoutingTable, va
 def test_a_receiver_without_a_name_in_a_long_directory_has_one_when_it_is_abandoned(
     table: RoutingTable, tmp_path: Path
 ) -> None:
-    nameless = StoreRow(log_id("s1"), "", 1, 0, "", heard=False)
+    nameless = StoreRow(log_id("s1"), "", 1, 0, "", announced=False)
     table.await_store(Server(nameless, Liveness(1.0, 3, 0.0)))
     s2 = server(table, "s2")
     table.note(s2)

@@ -1,4 +1,7 @@
-"""A proxy with a lost directory speaks for all only after it has heard every store of the directory once."""
+"""A proxy with a lost directory speaks for all only after it has heard every store of the directory once.
+
+The rule is docs/explanation/ownership.md, O14.
+"""
 
 from __future__ import annotations
 
@@ -114,7 +117,7 @@ def test_an_awaited_store_is_remembered_over_a_restart(tmp_path: Path) -> None:
 def test_the_warning_names_the_awaited_store() -> None:
     stage = forgetful()
     (line,) = warnings(stage)
-    assert line.startswith(f"waiting for server s2 (store {S2}), which this proxy has never heard")
+    assert line.startswith(f"waiting for server s2 (store {S2}), which has never connected to this proxy")
     assert "pubsub server forget s2" in line
     stage.announce("s2")
     assert warnings(stage) == []
@@ -310,7 +313,7 @@ def test_the_directory_of_a_forgotten_store_is_forgotten() -> None:
     for number in range(20):
         stage.announce(f"s{number}")
         stage.heartbeat(f"s{number}", leaving=1)
-    assert len(stage.core.servers.store_directory._said) <= 3
+    assert len(stage.core.servers.store_directory._reported) <= 3
 
 
 def test_forgotten_stores_that_were_beyond_the_table_are_not_awaited(

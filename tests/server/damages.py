@@ -333,7 +333,7 @@ def compared(found: Found, served: dict[str, Served] | str) -> list[str]:
     if isinstance(served, str):
         return []
     out = []
-    topics = {topic.topic: topic for topic in found.topics if not topic.aside}
+    topics = {topic.topic: topic for topic in found.topics if not topic.quarantined}
     steady = topics.get(STEADY)
     for name, did in served.items():
         if did.beside and not (found.problems or (steady and steady.problems)):

@@ -34,7 +34,7 @@ def settings(directory: Path, **changed: Any) -> ServerSettings:
 def hear_everything(proxies: Proxies, change: int = NUMBER_MAX) -> None:
     """Confirm all announcements up to a change number, as if by every proxy."""
     for proxy in proxies.all:
-        proxy.heard = change
+        proxy.durable = change
 
 
 class Reserve:

@@ -1,4 +1,7 @@
-"""Clients with history at an abandoned holder continue; a holder that comes back is set aside."""
+"""Clients with history at an abandoned holder continue; a holder that comes back is set aside.
+
+The rules are those of docs/explanation/merge.md, M13 and M17.
+"""
 
 from __future__ import annotations
 
@@ -124,9 +127,10 @@ def test_a_topic_abandoned_here_is_set_aside_permanently(stage: Stage) -> None:
     for _ in range(2):
         facts = shown(stage)
         assert list(facts["topics"]) == ["u"]
-        assert [(one["topic"], one["log"]) for one in facts["aside"]] == [("t", log)]
+        assert [(one["topic"], one["log"]) for one in facts["quarantined_topics"]] == [("t", log)]
+        assert facts["aside"] == facts["quarantined_topics"], "the old name stays for one release"
         stage.restart()
-    (kept,) = stage.store.topics(aside=True)
+    (kept,) = stage.store.topics(quarantined=True)
     assert (kept.name, kept.open.end) == ("t", 2)
     assert [batch.offset for batch in stage.store.reader.batches(kept.open.number, 1, 2)] == [1]
 
@@ -135,10 +139,10 @@ def test_topics_set_aside_together_keep_one_order_after_a_restart(stage: Stage) 
     logs = {name: stage.put(name, 1).log for name in ("a", "b", "c")}
     for name in ("c", "a", "b"):
         tell_dead(stage, name, logs[name])
-    before = list(stage.core.state.aside)
+    before = list(stage.core.state.quarantined)
     assert len(before) == 3
     stage.restart()
-    assert stage.core.state.aside == before
+    assert stage.core.state.quarantined == before
 
 
 def test_the_same_name_can_be_made_anew_beside_the_topic_set_aside(stage: Stage) -> None:
@@ -186,7 +190,7 @@ def test_a_full_disk_sets_nothing_aside(stage: Stage) -> None:
     stage.fail_commit = True
     tell_dead(stage, "t", log)
     stage.fail_commit = False
-    assert (list(shown(stage)["topics"]), shown(stage)["aside"]) == (["t"], [])
+    assert (list(shown(stage)["topics"]), shown(stage)["quarantined_topics"]) == (["t"], [])
     tell_dead(stage, "t", log)
     assert shown(stage)["topics"] == {}
 
@@ -322,7 +326,7 @@ def test_an_abandoned_log_is_never_joined(pair: Pair) -> None:
     pair.lose = set()
     pair.turns()
     assert pair.holders() == ["s1"]
-    assert [one["log"] for one in shown(pair["s2"])["aside"]] == [log], "its giver is told"
+    assert [one["log"] for one in shown(pair["s2"])["quarantined_topics"]] == [log], "its giver is told"
     assert list(pair["s1"].core.state.topics["t"].logs) == [pair["s1"].core.state.topics["t"].open.id]
     pair["s1"].restart()
     offer = Transfer("s2", "t", "offer", "1" * 16, 0, log)
@@ -355,7 +359,7 @@ def test_a_giver_sets_an_abandoned_topic_aside_on_the_receivers_answer(pair: Pai
     for _ in range(2):
         pair.turns()
         assert pair.holders() == []
-        assert [one["log"] for one in shown(pair["s2"])["aside"]] == [log]
+        assert [one["log"] for one in shown(pair["s2"])["quarantined_topics"]] == [log]
         pair["s2"].restart()
 
 

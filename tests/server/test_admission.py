@@ -31,7 +31,7 @@ def test_only_topics_held_back_or_on_their_way_are_refused(stage: Stage) -> None
     state.topics["t"].freeze("tcp://x:1")
     assert turned_away(stage) == (Outcome.MOVED, "")
     state.held["t"] = "it is old"
-    assert turned_away(stage) == (Outcome.UNAVAILABLE, "the_topic_is_quarantined:_it_is_old")
+    assert turned_away(stage) == (Outcome.UNAVAILABLE, "the_topic_is_held_back:_it_is_old")
     state.stale = "all of it"
     why = "this_server_runs_on_an_older_copy_of_its_store:_all_of_it"
     assert turned_away(stage) == turned_away(stage, "unknown") == (Outcome.UNAVAILABLE, why)

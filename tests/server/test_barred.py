@@ -1,4 +1,7 @@
-"""Deletions that a damaged page is in the way of: the rest is deleted, in a transaction that can be committed."""
+"""Deletions that a damaged page is in the way of: the rest is deleted, in a transaction that can be committed.
+
+The rules are those of docs/explanation/stores.md, S5 and S7.
+"""
 
 from __future__ import annotations
 

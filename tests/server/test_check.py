@@ -87,6 +87,7 @@ def test_an_intact_store_is_intact(data: Path) -> None:
     assert found.verdict is Verdict.INTACT
     assert (found.server, len(found.store), found.problems.said, found.notes) == ("s1", 16, [], [])
     assert {name: topic["records"] for name, topic in by_name(found).items()} == {"a": 2 * PUTS, "b": 2 * PUTS}
+    assert [(topic["quarantined"], topic["set_aside"]) for topic in found.facts()["topics"]] == [(False, False)] * 2
     assert list(found.sentences())[-1] == "the store is intact"
 
 
@@ -284,7 +285,7 @@ def test_a_proxy_without_a_later_state_finds_nothing(data: Path) -> None:
     found = checked(data)
     compare(found, [report(found)])
     assert found.verdict is Verdict.INTACT
-    assert found.notes == ["proxy p1 has not heard of a later state of this store"]
+    assert found.notes == ["proxy p1 knows no later state of this store"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""Consumers alone: the one number that stands for each in a store, and the requests that each admits."""
+"""Consumers alone: the one number that stands for each in a store, and the requests that each admits.
+
+The rules are those of docs/explanation/spark-exchange.md, K3; docs/explanation/numbers.md, N5.
+"""
 
 from __future__ import annotations
 

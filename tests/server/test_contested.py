@@ -1,4 +1,7 @@
-"""A server that learned of another holder remembers that holder until it is joined or abandoned."""
+"""A server that learned of another holder remembers that holder until it is joined or abandoned.
+
+The rule is docs/explanation/sole-ownership.md, W4.
+"""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_a_restarted_server_with_a_wrong_clock_continues_above_every_received_st
     highest = stage.core.state.stamps.last
     stage.wall += jump
     stage.restart()
-    stage.core.state.stamps.hear(clocks["s1"].core.state.stamps.last, stage.now)
+    stage.core.state.stamps.follow(clocks["s1"].core.state.stamps.last, stage.now)
     put(stage, "carl", 12, 11, b"c3")
     assert stage.core.state.stamps.last > max(highest, clocks["s1"].core.state.stamps.last)
     clocks.merge("s2", "s1")

@@ -75,6 +75,6 @@ def test_a_returned_copy_is_set_aside_though_no_proxy_remembers_its_abandonment(
     cluster.stages[lost] = away
     cluster.turns()
     assert cluster.holders() == cluster.held_by() == [left]
-    assert [one.log for one in away.core.state.aside] == [log]
+    assert [one.log for one in away.core.state.quarantined] == [log]
     assert bodies(cluster[left].get("bob", "t", None, 5)) == [b"kept"]
     cluster.close()

@@ -20,7 +20,7 @@ from pubsub.server.offline.found import Verdict
 from pubsub.server.offline.restore import accept_copy
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.standby.disk.member_disk import MemberDisk
-from pubsub.server.standby.disk.pages import WHOLE
+from pubsub.server.standby.disk.pages import COPIED
 from pubsub.server.storage import formats
 from pubsub.server.storage.loading import load
 from pubsub.server.storage.schema import FILE, FORMAT
@@ -95,7 +95,7 @@ def old(tmp_path: Path) -> Path:
 def loaded(directory: Path, **how: bool) -> tuple[Loaded, list[Any]]:
     """Return everything that a server begins with, and the quarantined topics in full."""
     with contextlib.closing(Store(directory, **how)) as store:
-        return load(store), list(store.topics(aside=True))
+        return load(store), list(store.topics(quarantined=True))
 
 
 def raw(directory: Path) -> tuple[int, list[str], dict[str, list[tuple[Any, ...]]]]:
@@ -187,7 +187,7 @@ def test_the_export_of_an_earlier_format_is_the_same_and_changes_nothing(
     trees = []
     for directory in (new, old):
         target = tmp_path / f"tree-{directory.name}"
-        export_tree(directory, target, aside=aside)
+        export_tree(directory, target, quarantined=aside)
         (root,) = target.iterdir()
         trees.append({path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()})
     assert trees[0] == trees[1]
@@ -256,7 +256,7 @@ def test_a_command_that_writes_migrates(old: Path, use: Callable[[Path], object]
 
 
 def test_a_member_migrates_an_earlier_releases_page_copy_and_refuses_a_later_ones(old: Path) -> None:
-    (old / FILE).rename(old / WHOLE)
+    (old / FILE).rename(old / COPIED)
     local = LocalFile(old)
     local.make(MEMBER)
     disk = MemberDisk(old, local)
@@ -265,7 +265,7 @@ def test_a_member_migrates_an_earlier_releases_page_copy_and_refuses_a_later_one
     assert load(disk.store) == loaded(old.with_name("new"))[0]
     disk.store.db.pragma("user_version", FORMAT + 1)
     disk.close()
-    (old / FILE).rename(old / WHOLE)
+    (old / FILE).rename(old / COPIED)
     with pytest.raises(StoreNewer) as raised:
         MemberDisk(old, local)
     assert "\n" not in str(raised.value)

@@ -1,4 +1,7 @@
-"""A topic on its way between two servers: real stores, a wire between them that the test holds."""
+"""A topic on its way between two servers: real stores, a wire between them that the test holds.
+
+The rule is docs/explanation/merge.md, M2.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A topic that a server has given away: its remaining notes, the answers about it, and its deletion."""
+"""A topic that a server has given away: its remaining notes, the answers about it, and its deletion.
+
+The rule is docs/explanation/merge.md, M5.
+"""
 
 from __future__ import annotations
 

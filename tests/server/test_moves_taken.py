@@ -140,7 +140,7 @@ def test_copies_that_a_topic_set_aside_refers_to_are_kept(pair: Pair) -> None:
     for _ in range(2):
         stage.restart()
         stage.sleep(10.0)
-        (aside,) = stage.store.topics(aside=True)
+        (aside,) = stage.store.topics(quarantined=True)
         found = collect(aside, aside.history, stage.store.reader, stage.core.state.publishers.names, 100, 1 << 20)
         assert list(Records(found.body).bodies()) == [b"a1", b"a2", b"c1"]
 

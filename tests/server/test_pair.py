@@ -68,7 +68,7 @@ class Proxy:
         prefix = unpack(head)
         message = decode(head[prefix.length :], rest[0] if rest else None)
         if link == self.serves[0]:
-            self.registers.heard(*self._announced, time.monotonic())
+            self.registers.received(*self._announced, time.monotonic())
         if isinstance(message, Prepare | Accept | Look | Admit):
             self._send(link, self.registers.handle(message, time.monotonic()))
             if self.serves[0] not in {b"", link}:  # It is to show that it is there.
@@ -77,7 +77,7 @@ class Proxy:
             others = join_topics(dict.fromkeys(message.topics or {}, ""))
             self._send(link, Status("p1", Outcome.SUCCESS, body=others), destination=prefix.source)
         elif isinstance(message, Periodic):
-            if self.registers.heard(message.store, message.member, message.incarnation, time.monotonic()):
+            if self.registers.received(message.store, message.member, message.incarnation, time.monotonic()):
                 self.serves, self._announced = (
                     (link, message.member),
                     (message.store, message.member, message.incarnation),

@@ -107,7 +107,7 @@ def test_a_repair_is_answered_in_the_turn_that_applies_the_primarys_entries(stan
     standby.turn(1.0)
     standby.hear(SECOND, 1.001)
     asked = Repair("s1", standby.store, PRIMARY, "wanted", TERM, 1, 1, end=SECOND.id)
-    standby.pair.mending.hear(asked, standby.pair.member)
+    standby.pair.batch_repairs.receive(asked, standby.pair.member)
     standby.turn(1.001)
     assert not [said for said in standby.wires.sent if isinstance(said, Repair)]
     standby.turn(1.0 + APPLY_SECONDS)

@@ -29,7 +29,7 @@ def sent(proxies: Proxies, now: float) -> list[tuple[int | str, str]]:
 
 def hear(proxies: Proxies, now: float) -> None:
     for proxy in (0, 1):
-        proxies.heard(proxy, now)
+        proxies.received(proxy, now)
 
 
 def test_everything_is_announced_on_connect_and_every_five_seconds(proxies: Proxies) -> None:
@@ -74,7 +74,7 @@ def test_a_proxy_that_does_not_know_the_server_gets_a_full_announcement_at_once(
 def test_a_silent_proxy_gets_a_new_socket_with_back_off(proxies: Proxies) -> None:
     at = []
     for tenth in range(1, 1200):
-        proxies.heard(1, tenth / 10)
+        proxies.received(1, tenth / 10)
         sent(proxies, tenth / 10)
         at += [tenth / 10 for proxy in proxies.reconnect if proxy == 0]
         assert 1 not in proxies.reconnect
@@ -93,7 +93,7 @@ def test_a_new_socket_gets_a_full_announcement(stage: Stage) -> None:
     stage.periodics()
     for _ in range(100):
         stage.now += 0.1
-        stage.core.proxies.heard(1, stage.now)
+        stage.core.proxies.received(1, stage.now)
         stage.loop()
         if stage.core.proxies.reconnect:
             break
@@ -139,7 +139,7 @@ def test_every_proxy_learns_of_a_leave(proxies: Proxies) -> None:
 
 def test_other_servers_are_no_signs_of_life_of_a_proxy(proxies: Proxies) -> None:
     for link in (LISTENER, "tcp://127.0.0.1:9"):
-        proxies.heard(link, 50.0)
+        proxies.received(link, 50.0)
         proxies.sent(link, 50.0)
     assert not any(proxy.liveness.alive(50.0) for proxy in proxies.all)
 

@@ -1,10 +1,15 @@
-"""The evidence of an older copy, its consequences, and the facts that are no evidence."""
+"""The evidence of an older copy, its consequences, and the facts that are no evidence.
+
+The rule is docs/explanation/stores.md, S12.
+"""
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from pubsub.protocol import Get, Outcome, Status
+from pubsub.protocol import Get, Outcome, Report, Status
 from tests.server.moving import ADDRESS, Pair, split, take
 from tests.server.stage import Stage, put
 
@@ -26,8 +31,12 @@ def test_a_gap_behind_puts_that_the_same_log_acknowledged_holds_the_topic_back(s
         Outcome.UNAVAILABLE,
         True,
     )
+    assert answer.reason.startswith("the_topic_is_held_back:_client_alice")
     stage.restart()
     assert stage.put("t", 2, previous=1).outcome is Outcome.UNAVAILABLE
+    topic = json.loads(bytes(stage.ask(Report("op", "s1")).body))["topics"]["t"]
+    assert topic["held_back"].startswith("client alice has an acknowledgement of put 5")
+    assert topic["quarantined"] == topic["held_back"], "the old name stays for one release"
 
 
 @pytest.mark.parametrize(("log", "avoid"), [(True, False), (False, True), (False, False)])

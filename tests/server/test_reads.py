@@ -1,4 +1,7 @@
-"""Range reads: any process may read them, as often as it likes, and nothing changes by that."""
+"""Range reads: any process may read them, as often as it likes, and nothing changes by that.
+
+The rules are those of docs/explanation/spark-exchange.md, K2 and K7.
+"""
 
 from __future__ import annotations
 

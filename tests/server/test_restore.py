@@ -1,4 +1,7 @@
-"""A store that was put back from a backup, declared to be all there is: real stores, and a peer that knows better."""
+"""A store that was put back from a backup, declared to be all there is: real stores, and a peer that knows better.
+
+The rule is docs/explanation/stores.md, S13.
+"""
 
 from __future__ import annotations
 

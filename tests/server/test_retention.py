@@ -1,4 +1,7 @@
-"""When batches go: after the hold, when no span holds them, while the topic is whole."""
+"""When batches go: after the hold, when no span holds them, while the topic is whole.
+
+The rules are those of docs/explanation/retention.md, T1, T2, T4 and T5.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Sinks: a batch appears completely and once, after any replay, kill, move or join between its steps."""
+"""Sinks: a batch appears completely and once, after any replay, kill, move or join between its steps.
+
+The rules are those of docs/explanation/spark-exchange.md, K8, K9, K10 and K11.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Whole is asked of every proxy when it is needed, and never remembered."""
+"""Whole is asked of every proxy when it is needed, and never remembered.
+
+The rules are those of docs/explanation/sole-ownership.md, W1, W2 and W3.
+"""
 
 from __future__ import annotations
 

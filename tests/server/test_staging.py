@@ -1,4 +1,7 @@
-"""Staged rows without a later publish are dropped, and deleted in pieces; rows in use stay."""
+"""Staged rows without a later publish are dropped, and deleted in pieces; rows in use stay.
+
+The rules are those of docs/explanation/spark-exchange.md, K13 and K14.
+"""
 
 from __future__ import annotations
 

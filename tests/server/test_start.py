@@ -1,4 +1,7 @@
-"""Where a subscription begins: at the end, at the first record that is held, at a stamp, at a record."""
+"""Where a subscription begins: at the end, at the first record that is held, at a stamp, at a record.
+
+The rule is docs/explanation/get.md, G15.
+"""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pubsub.protocol.transfers import Transfer
 from pubsub.server.topic import changes as c
-from pubsub.server.topic.loaded import Aside
+from pubsub.server.topic.loaded import QuarantinedTopic
 from pubsub.server.topic.topic import Topic
 from tests.server.stage import Stage
 
@@ -69,10 +69,10 @@ def test_undoing_reverts_the_latest_change_first(stage: Stage) -> None:
         state.stale = reason
         uncommitted.keep_item(state.held, "t")
         state.held["t"] = reason
-    uncommitted.keep(state, "aside")
-    state.aside = [Aside("t", OTHER, "why", 1)]
+    uncommitted.keep(state, "quarantined")
+    state.quarantined = [QuarantinedTopic("t", OTHER, "why", 1)]
     uncommitted.revert()
-    assert (state.stale, state.held, state.aside) == ("", {}, [])
+    assert (state.stale, state.held, state.quarantined) == ("", {}, [])
     uncommitted.keep_item(state.held, "t")
     state.held["t"] = "three"
     uncommitted.committed()

@@ -1,4 +1,7 @@
-"""The decisions about one topic: batches, subscriptions, positions."""
+"""The decisions about one topic: batches, subscriptions, positions.
+
+The rules are those of docs/explanation/get.md, G3 and G6; docs/explanation/put.md, P1 and P2.
+"""
 
 from __future__ import annotations
 

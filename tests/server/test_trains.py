@@ -1,4 +1,7 @@
-"""Trains at a server: each row is judged as a single put, and one answer names the last taken row."""
+"""Trains at a server: each row is judged as a single put, and one answer names the last taken row.
+
+The rule is docs/explanation/batches.md, B10.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""No answer about a topic is sent before a proxy has confirmed the topic."""
+"""No answer about a topic is sent before a proxy has confirmed the topic.
+
+The rules are those of docs/explanation/ownership.md, O8 and O9; docs/explanation/put.md, P13.
+"""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ starts anew, and gives the topic away. It acknowledges nothing before enough pro
 sole owner where enough proxies know of no other holder. The check: no other server has acknowledged anything then.
 
     python -m tests.server.witnesses            every rule, and then each left out
+
+The rules are those of docs/explanation/ownership.md, O8; docs/explanation/sole-ownership.md, W2 and W3.
 """
 
 from __future__ import annotations

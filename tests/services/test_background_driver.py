@@ -1,4 +1,7 @@
-"""The thread that drives a worker's sockets while its handler runs."""
+"""The thread that drives a worker's sockets while its handler runs.
+
+The rule is docs/explanation/services-engine.md, E8.
+"""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The rule is docs/explanation/services-engine.md, E10."""
+
 from pubsub.services.heartbeat_batching import BATCHING_SECONDS, MESSAGES_MAX, WORK_SECONDS, HeartbeatBatching
 
 

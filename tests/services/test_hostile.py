@@ -54,7 +54,7 @@ CORES = {
         ParanoidQueue,
         (FRONTEND, BACKEND),
         True,
-        idle=lambda core: len(core._held) + len(core._heard) + len(core._free) + len(core._busy),
+        idle=lambda core: len(core._held) + len(core._received) + len(core._free) + len(core._busy),
     ),
     "paranoid worker": Case(lambda: ParanoidWorker(ADDRESS), ("queue",), False),
     "freelance 1 caller": Case(lambda: OneAtATime([ADDRESS] * 2), ("lane 1", "lane 2", "lane 9"), False),

@@ -1,4 +1,7 @@
-"""Handlers that hang: a command is killed, a coroutine cancelled, and the process of a function ends."""
+"""Handlers that hang: a command is killed, a coroutine cancelled, and the process of a function ends.
+
+The rule is docs/explanation/services-engine.md, E9.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class FreedByHeartbeat(ParanoidQueue):
 
     def _from_worker(self, worker, frames, now):
         super()._from_worker(worker, frames, now)
-        if list(frames) == [HEARTBEAT] and worker in self._heard:
+        if list(frames) == [HEARTBEAT] and worker in self._received:
             self._is_ready(worker, now)
 
 

@@ -234,7 +234,7 @@ def _watermarks(core: Any, store: Store) -> Iterator[str]:
     for number, publisher, counter in store.db.execute("select id, publisher, counter from watermark"):
         stored.setdefault(number, {})[publisher] = counter
     kept = set(core.retention._watermarks) | {
-        number for topic in store.topics(aside=True) for number in topic.watermarks
+        number for topic in store.topics(quarantined=True) for number in topic.watermarks
     }
     for number in (
         stored.keys() - kept - {number for topic in core.state.topics.values() for number in topic.watermarks}

@@ -1,4 +1,7 @@
-"""One run: a world drawn from a seed, a phase with faults, a phase in which everything must settle, the judgement."""
+"""One run: a world drawn from a seed, a phase with faults, a phase in which everything must settle, the judgement.
+
+The faults are those of docs/explanation/cores-and-shells.md, A8.
+"""
 
 from __future__ import annotations
 

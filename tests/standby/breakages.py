@@ -117,8 +117,8 @@ RULES: dict[str, tuple[tuple[Any, str, Any], ...]] = {
     "readmit": ((AcceptorRecovery, "_new", admitted_at_once),),
     "forget": ((Proposer, "forget", lambda self, identity, now: None),),
     "sticky": (
-        (Registers, "_hears_another", lambda self, asked, now: False),
-        (Proposer, "_hears", lambda self, vote: False),
+        (Registers, "_has_other_primary", lambda self, asked, now: False),
+        (Proposer, "_receives", lambda self, vote: False),
     ),
 }
 """A rule to the replacement of the code that keeps it."""

@@ -120,7 +120,7 @@ class Node:
         if member.role is Role.PRIMARY and now >= self.told_at and not self.silent:
             self.told_at = now + TIMES.heartbeat
             for place, proxy in enumerate(self.duo.proxies):
-                if (self.name, place) not in self.duo.cut and not proxy.heard(STORE, self.name, member.term, now):
+                if (self.name, place) not in self.duo.cut and not proxy.received(STORE, self.name, member.term, now):
                     member.deposed_by(member.term + 1)
         if member.leading is not None:
             self.released += member.leading.released()
@@ -169,14 +169,14 @@ class Duo:
             for said, entries in node.member.to_other(self.now):
                 frames: list[Buffer] = [bytes(part) for entry in entries for part in entry.parts]
                 if other.up and node.name not in self.cut:
-                    other.member.hear(travelled(said), frames, self.now)
+                    other.member.receive(travelled(said), frames, self.now)
                     other.write()
 
     def answered(self, place: int, asking: Node) -> None:
         """A proxy that is asked has the primary answer at once."""
         for node in (self.a, self.b):
             if node is not asking and node.serves and not node.silent and (node.name, place) not in self.cut:
-                self.proxies[place].heard(STORE, node.name, node.member.term, self.now)
+                self.proxies[place].received(STORE, node.name, node.member.term, self.now)
 
     def run(self, seconds: float) -> None:
         for _ in range(round(seconds / STEP)):

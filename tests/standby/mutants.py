@@ -151,7 +151,7 @@ class NoOldTerm(Following):
 
 
 class NoOldTermLeading(Leading):
-    def heard_of(self, term: int) -> bool:
+    def learn_term(self, term: int) -> bool:
         return self.deposed
 
 

@@ -112,7 +112,7 @@ class Member:
             self.lead()
             self.turn()
         elif self.following is not None:
-            heard = max(self.following.heard, self.since)
+            heard = max(self.following.received_at, self.since)
             if not self.attempt and world.now >= self.quiet and world.now - heard > TAKE + 5 * (self.name == "B"):
                 self.begin("takeover")
             self.flush()
@@ -277,11 +277,11 @@ class Member:
         if self.leading is not None:
             self.leading.followed(follow, self.world.now)
             if not self.world.rules["progress"] and self.leading._standby is not None:
-                self.leading._standby.heard = self.world.now
+                self.leading._standby.received_at = self.world.now
             self.lead()
 
     def on_deposed(self, source: str, term: int) -> None:
-        if self.leading is not None and self.leading.heard_of(term):
+        if self.leading is not None and self.leading.learn_term(term):
             self.lead()
 
     def switch(self) -> None:

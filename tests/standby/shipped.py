@@ -82,11 +82,11 @@ class ShippedProxy(Proxy):
 
     def on_beat(self, source: str, term: int) -> None:
         super().on_beat(source, term)
-        self.registers.heard(STORE, self.world.ids[source], term, self.world.now)
+        self.registers.received(STORE, self.world.ids[source], term, self.world.now)
 
     def on_announce(self, source: str, term: int, change: int, holds: bool) -> None:
         super().on_announce(source, term, change, holds)
-        self.registers.heard(STORE, self.world.ids[source], term, self.world.now)
+        self.registers.received(STORE, self.world.ids[source], term, self.world.now)
 
 
 class ShippedMember(Member):

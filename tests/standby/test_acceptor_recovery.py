@@ -1,4 +1,7 @@
-"""How proxies get their rows: when a register is founded, and when one has lost its data."""
+"""How proxies get their rows: when a register is founded, and when one has lost its data.
+
+The rule is docs/explanation/register.md, R9.
+"""
 
 from __future__ import annotations
 
@@ -70,13 +73,13 @@ def test_a_proxy_that_lost_its_data_gets_the_highest_reported_row() -> None:
     assert list(stage.acceptor_recovery.lost) == ["p0"]
     stage.look()
     assert not list(stage.acceptor_recovery.lost)
-    assert stage.acceptor_recovery.standing == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.REPORTED)
+    assert stage.acceptor_recovery.outcomes == dict.fromkeys(["p0", "p1", "p2"], VoteOutcome.REPORTED)
 
 
 def test_recovery_reports_a_proxy_without_a_vote_and_omits_a_silent_proxy() -> None:
     stage = Stage()
     stage.look(B, "p2")
-    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.REPORTED}
+    assert stage.acceptor_recovery.outcomes == {"p0": VoteOutcome.NEW, "p1": VoteOutcome.REPORTED}
 
 
 def test_no_vote_is_given_back_before_the_other_member_has_forgotten() -> None:
@@ -289,7 +292,7 @@ def test_the_only_proxy_gets_its_vote_back_only_on_an_operators_request() -> Non
     assert stage.a.view is not None
     assert stage.row() == RegisterRow(STORE, 5000, TERM, stage.a.view, "s1")
     stage.look()
-    assert stage.acceptor_recovery.standing == {"p0": VoteOutcome.REPORTED}
+    assert stage.acceptor_recovery.outcomes == {"p0": VoteOutcome.REPORTED}
     assert stage.acceptor_recovery.reset(6000) == "", "a repeat finds it done"
     assert not stage.a.outgoing
     assert isinstance(stage.attempt(stage.a, "remove_from_sync", term=TERM, wall_ms=1), Chosen)

@@ -79,7 +79,7 @@ def copied_bytes(disk: MemberDisk) -> int:
 def test_a_standby_copies_its_own_pages_range_by_range(disk: MemberDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pages, "RANGE_PAGES", 16)
     side, following, begin = getting(disk)
-    assert not side.hear(begin, following, 100.0)
+    assert not side.receive(begin, following, 100.0)
     assert copied_bytes(disk) == 0
     (asked,) = side.outgoing(following, 100.0)
     assert (asked.first, asked.pages, len(asked.body)) == (1, 16, 16 * HASH_BYTES)
@@ -91,12 +91,12 @@ def test_a_disk_without_space_for_a_range_stops_the_copy_until_the_primary_begin
     disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, following, begin = getting(disk)
-    side.hear(begin, following, 100.0)
+    side.receive(begin, following, 100.0)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", no_space)
         assert side.outgoing(following, 100.0) == []
     assert not side.busy
-    side.hear(begin, following, 101.0)
+    side.receive(begin, following, 101.0)
     assert [one.step for one in side.outgoing(following, 101.0)] == ["hashes"]
     side.close()
 
@@ -105,18 +105,18 @@ def test_a_complete_copy_is_not_installed_before_its_stream_has_space(
     disk: MemberDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, following, begin = getting(disk)
-    side.hear(begin, following, 100.0)
+    side.receive(begin, following, 100.0)
     monkeypatch.setattr(pages.PageCopy, "take", lambda copy, message: True)
     monkeypatch.setattr(pages.PageCopy, "complete", True)
     last = replace(begin, step="checked")
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)
         with pytest.raises(StoreFull):
-            side.hear(last, following, 100.1)
+            side.receive(last, following, 100.1)
     side.full(following)
     assert (disk.end, following.applied) == (EntryId(1, 1), EntryId(1, 1))
-    side.hear(begin, following, 101.0)
-    assert side.hear(last, following, 101.1)
+    side.receive(begin, following, 101.0)
+    assert side.receive(last, following, 101.1)
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwritev", no_space)
         disk.stream.reset(side.taken().snapshot)
@@ -131,12 +131,12 @@ def test_a_range_is_requested_again_only_after_a_time_without_pages(
     disk: MemberDisk,
 ) -> None:
     side, following, begin = getting(disk)
-    side.hear(begin, following, 100.0)
+    side.receive(begin, following, 100.0)
     assert len(side.outgoing(following, 100.0)) == 1
     page = (3).to_bytes(4, "big") + bytes(16384)
     some = replace(begin, step="pages", first=1, pages=1024, body=page)
     for now in (103.0, 106.0, 109.0):
-        side.hear(some, following, now)
+        side.receive(some, following, now)
         assert side.outgoing(following, now + 0.9) == []
     assert side.outgoing(following, 109.0 + AGAIN_BEATS - 0.1) == []
     assert [one.first for one in side.outgoing(following, 109.0 + AGAIN_BEATS)] == [1]

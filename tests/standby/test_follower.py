@@ -1,4 +1,7 @@
-"""The standby's side, message by message: entries that it appends, acknowledges, applies and requests."""
+"""The standby's side, message by message: entries that it appends, acknowledges, applies and requests.
+
+The rule is docs/explanation/failover.md, F3.
+"""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ def test_waiting_answers_do_not_replace_heartbeats(led: Led) -> None:
 
 
 def test_a_primary_that_a_proxy_calls_deposed_answers_nothing_from_that_loop_on(led: Led) -> None:
-    led.core.deposed = led.leading.heard_of
+    led.core.deposed = led.leading.learn_term
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
     led.confirm()
@@ -193,7 +193,7 @@ def test_a_server_takes_no_request_while_the_held_answers_reach_the_limit(led: L
 def test_a_deposed_primary_sends_none_of_its_held_answers(led: Led) -> None:
     callback = led.say(put("t", 1, [b"x"]))
     led.loop()
-    led.leading.heard_of(led.leading.term + 1)
+    led.leading.learn_term(led.leading.term + 1)
     led.confirm()
     led.loop()
     assert led.answer(callback) is None

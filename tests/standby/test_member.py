@@ -140,7 +140,7 @@ def test_a_member_that_lost_confirmed_entries_takes_no_part_while_it_has_only_so
     duo.b.start(eligible=False)
     for loop, sent in enumerate((first, second), 900):
         said = Entries("s1", STORE, A, term, loop, second.id, end, 0, join_entries([sent.listed]))
-        duo.b.member.hear(said, [bytes(part) for part in sent.parts], duo.now)
+        duo.b.member.receive(said, [bytes(part) for part in sent.parts], duo.now)
         duo.b.write()
         acks = [one for one, _ in duo.b.member.to_other(duo.now) if isinstance(one, Ack)]
         assert [(ack.loop, ack.durable) for ack in acks] == [(loop if sent is second else 0, sent.id)]
@@ -205,7 +205,7 @@ def test_a_member_ignores_messages_of_another_server_of_another_store_and_of_its
     duo = Duo().started()
     end = duo.a.disk.end
     for sender, store, member in (("s2", STORE, A), ("s1", "6" * 16, A), ("s1", STORE, B)):
-        assert not duo.b.member.hear(Entries(sender, store, member, 1 << 50, 1, end, end), [], duo.now)
+        assert not duo.b.member.receive(Entries(sender, store, member, 1 << 50, 1, end, end), [], duo.now)
     assert duo.b.member.following is not None
     assert duo.b.member.following.known < 1 << 50
 
@@ -254,21 +254,21 @@ def test_a_member_that_hears_a_later_primary_ends_its_own_attempt() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
     duo.b.member.proposer.begin("takeover", duo.now, duo.wall_ms)
-    duo.b.member.hear(Entries("s1", STORE, A, term, 1, end, end), [], duo.now)
+    duo.b.member.receive(Entries("s1", STORE, A, term, 1, end, end), [], duo.now)
     assert duo.b.member.proposer.attempt is not None
-    duo.b.member.hear(Entries("s1", STORE, A, term + 1, 1, end, end), [], duo.now)
+    duo.b.member.receive(Entries("s1", STORE, A, term + 1, 1, end, end), [], duo.now)
     assert duo.b.member.proposer.attempt is None
 
 
 def test_a_switch_from_another_entry_is_refused() -> None:
     duo = Duo().started()
     term, end = duo.a.member.term, duo.b.disk.end
-    duo.b.member.hear(Entries("s1", STORE, A, term, 9, end, end, hand=1), [], duo.now)
+    duo.b.member.receive(Entries("s1", STORE, A, term, 9, end, end, hand=1), [], duo.now)
     duo.b.member.tick(duo.now + 60.0, duo.wall_ms)
     attempt = duo.b.member.proposer.attempt
     assert attempt is not None
     assert attempt.kind == "handover"
-    duo.b.member.hear(Entries("s1", STORE, A, term, 10, end, end), [], duo.now + 60.0)
+    duo.b.member.receive(Entries("s1", STORE, A, term, 10, end, end), [], duo.now + 60.0)
     assert duo.b.member.proposer.attempt is None
 
 
@@ -278,7 +278,7 @@ def test_a_former_primary_ignores_lower_terms() -> None:
     member.deposed_by(member.term + 1)
     assert member.over
     member.follow(BASE, [], duo.now, duo.wall_ms)
-    member.hear(Entries("s1", STORE, B, member.term - 1, 1, end, BASE), [], duo.now)
+    member.receive(Entries("s1", STORE, B, member.term - 1, 1, end, BASE), [], duo.now)
     assert member.following is not None
     assert member.following.known == member.term
 

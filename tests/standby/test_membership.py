@@ -1,4 +1,7 @@
-"""The members that may follow a server, and the reasons for the others."""
+"""The members that may follow a server, and the reasons for the others.
+
+The rule is docs/explanation/register.md, R12.
+"""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from pubsub.protocol.standby import Copy, EntryId
 from pubsub.server.standby.disk import pages as paging
 from pubsub.server.standby.disk import snapshot as snapshots
 from pubsub.server.standby.disk.applied import applied_entry, keep_entry
-from pubsub.server.standby.disk.pages import GROWING, WHOLE, PageCopy, install
+from pubsub.server.standby.disk.pages import COPIED, GROWING, PageCopy, install
 from pubsub.server.standby.disk.snapshot import Snapshot
 from pubsub.server.storage.checkpoint import Checkpointer, grow_log
 from pubsub.server.storage.store import Store
@@ -383,7 +383,7 @@ def test_a_full_disk_is_reported_and_the_copy_continues_when_there_is_space(tmp_
 def test_a_copy_of_impossible_pages_is_refused(tmp_path: Path, pages: int, page_bytes: int) -> None:
     with pytest.raises(StorageError):
         PageCopy(tmp_path, Copy(*NAMES, "begin", 1, 1, EntryId(1, 1), 1, pages, page_bytes), None)
-    assert not (tmp_path / WHOLE).exists()
+    assert not (tmp_path / COPIED).exists()
 
 
 def test_a_snapshot_reads_the_same_pages_through_a_checkpoint_and_a_new_log(primary: Primary) -> None:

@@ -149,7 +149,7 @@ def test_a_higher_term_deposes_the_primary_and_no_held_answer_is_sent() -> None:
     for tell in (
         lambda one: one.ack(term=6),
         lambda one: one.follow(ROOT, known=6),
-        lambda one: one.core.heard_of(6),
+        lambda one: one.core.learn_term(6),
     ):
         one = joined()
         one.loop("a")
@@ -163,7 +163,7 @@ def test_messages_of_a_lower_term_and_of_another_member_are_ignored() -> None:
     one = joined()
     one.loop("a")
     assert one.ack(term=4) == one.ack(member="C") == []
-    assert not one.core.heard_of(5)
+    assert not one.core.learn_term(5)
 
 
 def test_a_primary_takes_no_more_beyond_each_limit() -> None:
@@ -440,7 +440,7 @@ def test_a_confirmed_answer_is_not_sent_once_a_later_term_is_known(in_sync: str)
     one = Primary(in_sync)
     one.loop("a", changes=PUT)
     one.core.acknowledged(Ack(*NAMES, "B", 5, one.core.loop, one.core.end), one.now)
-    one.core.heard_of(6)
+    one.core.learn_term(6)
     assert one.core.released() == []
 
 

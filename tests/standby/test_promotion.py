@@ -1,4 +1,7 @@
-"""The last resort, decided: against the registers that proxies ship."""
+"""The last resort, decided: against the registers that proxies ship.
+
+The rule is docs/explanation/register.md, R11.
+"""
 
 from __future__ import annotations
 
@@ -64,9 +67,9 @@ def test_a_member_in_sync_is_not_promoted_and_the_error_says_start_it() -> None:
 @pytest.mark.parametrize("where", [0, 2])
 def test_promotion_is_refused_while_any_proxy_hears_the_primary(where: int) -> None:
     cast = Cast(ALONE)
-    cast.proxies[cast.names[where]].heard(STORE, A, 100, cast.now - 2.0)
+    cast.proxies[cast.names[where]].received(STORE, A, 100, cast.now - 2.0)
     before = cast.views()
-    assert "hears its primary" in Attempt(cast).complete()
+    assert "receives heartbeats of its primary" in Attempt(cast).complete()
     assert cast.views() == before
 
 
@@ -74,8 +77,8 @@ def test_a_primary_that_appears_between_two_steps_is_left_alone() -> None:
     cast = Cast(ALONE)
     attempt = Attempt(cast)
     assert attempt.ask(attempt.core.look()) == ""
-    cast.proxies["p1"].heard(STORE, A, 100, cast.now)
-    assert "hears its primary" in attempt.ask(attempt.core.prepare())
+    cast.proxies["p1"].received(STORE, A, 100, cast.now)
+    assert "receives heartbeats of its primary" in attempt.ask(attempt.core.prepare())
     assert cast.views() == [ALONE] * 3
 
 

@@ -232,7 +232,7 @@ def test_a_look_precedes_a_ballot_and_promises_nothing(kind: str) -> None:
 def test_a_member_whose_primary_is_heard_by_a_majority_starts_no_ballot() -> None:
     cast = Cast()
     for name in ("p0", "p1"):
-        cast.proxies[name].heard(STORE, A, 100, cast.now - 1)
+        cast.proxies[name].received(STORE, A, 100, cast.now - 1)
     proposer = cast.member(B)
     assert cast.attempt(proposer, "takeover") == Ended("takeover", BOTH)
     assert [proxy.rows[STORE].promised for proxy in cast.proxies.values()] == [100] * 3
@@ -240,14 +240,14 @@ def test_a_member_whose_primary_is_heard_by_a_majority_starts_no_ballot() -> Non
 
 def test_a_primary_that_one_proxy_hears_is_replaced_through_the_others() -> None:
     cast = Cast()
-    cast.proxies["p0"].heard(STORE, A, 100, cast.now - 1)
+    cast.proxies["p0"].received(STORE, A, 100, cast.now - 1)
     assert isinstance(cast.attempt(cast.member(B), "takeover"), Chosen)
 
 
 def test_a_primary_that_was_heard_too_long_ago_is_replaced() -> None:
     cast = Cast()
     for proxy in cast.proxies.values():
-        proxy.heard(STORE, A, 100, cast.now - 3)
+        proxy.received(STORE, A, 100, cast.now - 3)
     assert isinstance(cast.attempt(cast.member(B), "takeover"), Chosen)
 
 

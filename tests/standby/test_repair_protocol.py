@@ -1,4 +1,7 @@
-"""A damaged batch comes from the other member: the requests, the valid answers, the stored repairs, and the losses."""
+"""A damaged batch comes from the other member: the requests, the valid answers, the stored repairs, and the losses.
+
+The rule is docs/explanation/failover.md, F8.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from pubsub.server.standby.disk.applied import applied_entry
 from pubsub.server.standby.disk.local_file import LocalFile
 from pubsub.server.standby.disk.member_disk import MemberDisk
 from pubsub.server.standby.election.proposer import Identity
-from pubsub.server.standby.repairs import Mending
+from pubsub.server.standby.repairs import BatchRepairs
 from pubsub.server.standby.replication import repair_protocol as module
 from pubsub.server.standby.replication.repair_protocol import AGAIN_BEATS, UNDER_WAY_MAX, Answers, Repairs, Settled
 from pubsub.server.topic.changes import BatchQuarantined, BatchRepaired
@@ -54,27 +57,27 @@ def repairs() -> Repairs:
 
 def test_a_member_alone_asks_nobody_and_damaged_batches_are_lost() -> None:
     alone = Repairs(ME, 1.0)
-    assert not alone.mends(1, 5)
+    assert not alone.ask_repair(1, 5)
     assert alone.outgoing(7, END, 0.0) == []
 
 
 def test_a_batch_is_requested_until_an_answer_comes_and_few_are_requested_at_a_time(repairs: Repairs) -> None:
     for offset in range(1, 10):
-        assert repairs.mends(1, offset)
+        assert repairs.ask_repair(1, offset)
     first = repairs.outgoing(7, END, 0.0)
     assert [(one.step, one.term, one.log, one.offset, one.end) for one in first] == [
         ("wanted", 7, 1, offset, END) for offset in range(1, UNDER_WAY_MAX + 1)
     ]
     assert repairs.outgoing(7, END, AGAIN_BEATS - 0.1) == []
     assert repairs.outgoing(7, END, float(AGAIN_BEATS)) == first
-    assert repairs.heard(batch(offset=1), 7, 2) is not None
+    assert repairs.receive(batch(offset=1), 7, 2) is not None
     assert [one.offset for one in repairs.outgoing(7, END, AGAIN_BEATS + 0.1)] == [UNDER_WAY_MAX + 1]
 
 
 def test_an_answer_is_used_once(repairs: Repairs) -> None:
-    repairs.mends(1, 5)
-    assert repairs.heard(batch(), 7, 2) == Settled(1, BatchRepaired(1, 5, 2, 1, 9, 8, CHECKSUM, 4, BODY))
-    assert repairs.heard(batch(), 7, 2) is None
+    repairs.ask_repair(1, 5)
+    assert repairs.receive(batch(), 7, 2) == Settled(1, BatchRepaired(1, 5, 2, 1, 9, 8, CHECKSUM, 4, BODY))
+    assert repairs.receive(batch(), 7, 2) is None
     assert repairs.wanted == 0
 
 
@@ -92,25 +95,25 @@ def test_an_answer_is_used_once(repairs: Repairs) -> None:
     ],
 )
 def test_an_answer_to_another_request_is_ignored(repairs: Repairs, changed: dict[str, Any]) -> None:
-    repairs.mends(1, 5)
-    assert repairs.heard(batch(**changed), 7, 2) is None
+    repairs.ask_repair(1, 5)
+    assert repairs.receive(batch(**changed), 7, 2) is None
     assert repairs.wanted == 1
 
 
 def test_a_batch_that_the_other_member_lacks_is_lost_until_another_member_replaces_it(repairs: Repairs) -> None:
-    repairs.mends(1, 5)
-    assert repairs.heard(Repair("s1", STORE, B, "none", 7, 1, 5), 7, 2) == Settled(1, None)
-    assert not repairs.mends(1, 5)
-    assert repairs.mends(1, 6)
+    repairs.ask_repair(1, 5)
+    assert repairs.receive(Repair("s1", STORE, B, "none", 7, 1, 5), 7, 2) == Settled(1, None)
+    assert not repairs.ask_repair(1, 5)
+    assert repairs.ask_repair(1, 6)
     repairs.ask_of("c" * 16)
-    assert repairs.mends(1, 5)
+    assert repairs.ask_repair(1, 5)
 
 
 def test_a_removed_member_is_not_asked(repairs: Repairs) -> None:
-    repairs.mends(1, 5)
+    repairs.ask_repair(1, 5)
     repairs.ask_of("")
     assert repairs.outgoing(7, END, 0.0) == []
-    assert not repairs.mends(1, 5)
+    assert not repairs.ask_repair(1, 5)
 
 
 def test_requests_beyond_the_limits_wait_and_the_oldest_is_asked_again(
@@ -118,12 +121,12 @@ def test_requests_beyond_the_limits_wait_and_the_oldest_is_asked_again(
 ) -> None:
     monkeypatch.setattr(module, "WANTED_MAX", 2)
     monkeypatch.setattr(module, "LACKING_MAX", 2)
-    assert [repairs.mends(1, offset) for offset in (1, 2, 3)] == [True, True, True]
+    assert [repairs.ask_repair(1, offset) for offset in (1, 2, 3)] == [True, True, True]
     assert repairs.wanted == 2
     for offset in (1, 2, 3):
-        repairs.mends(1, offset)
-        repairs.heard(Repair("s1", STORE, B, "none", 7, 1, offset), 7, 2)
-    assert [repairs.mends(1, offset) for offset in (1, 2, 3)] == [True, False, False]
+        repairs.ask_repair(1, offset)
+        repairs.receive(Repair("s1", STORE, B, "none", 7, 1, offset), 7, 2)
+    assert [repairs.ask_repair(1, offset) for offset in (1, 2, 3)] == [True, False, False]
 
 
 # Answers of a standby
@@ -179,11 +182,11 @@ class Two:
         proposer = SimpleNamespace(view=view)
         self.leads = SimpleNamespace(leading=leading, following=None, proposer=proposer, view=view)
         self.follows = SimpleNamespace(leading=None, following=following, proposer=proposer, view=view)
-        self.theirs = Mending(OTHER, self.disk, 1.0)
+        self.theirs = BatchRepairs(OTHER, self.disk, 1.0)
         self.serve()
 
     def serve(self) -> None:
-        self.ours = Mending(ME, SimpleNamespace(directory=Path(A), store=self.primary.store), 1.0)  # type: ignore[arg-type]
+        self.ours = BatchRepairs(ME, SimpleNamespace(directory=Path(A), store=self.primary.store), 1.0)  # type: ignore[arg-type]
         self.ours.serve(self.primary.core.state)
         self.exchange()
 
@@ -199,9 +202,9 @@ class Two:
         now = self.primary.now
         for said in self.ours.outgoing(self.leads, now):
             if self.up:
-                self.theirs.hear(decode(*encode(said)), self.follows)
+                self.theirs.receive(decode(*encode(said)), self.follows)
         for said in self.theirs.outgoing(self.follows, now):
-            self.ours.hear(decode(*encode(said)), self.leads)
+            self.ours.receive(decode(*encode(said)), self.leads)
         self.primary.loop()
 
     def get(self, last: int) -> Any:

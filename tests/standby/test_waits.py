@@ -46,7 +46,7 @@ def wait_of(cast: Cast, proposer: Proposer, kind: str) -> float:
 def test_a_member_whose_takeover_only_looked_looks_again_soon(view: View) -> None:
     cast = Cast(view)
     for proxy in cast.proxies.values():
-        proxy.heard(STORE, A, 100, cast.now)
+        proxy.received(STORE, A, 100, cast.now)
     proposer = cast.member(B)
     assert cast.attempt(proposer, "takeover") == Ended("takeover", view)
     assert wait_of(cast, proposer, "takeover") == WAIT_BEATS

@@ -1,4 +1,7 @@
-"""Connections that do not behave, against a real server with small limits."""
+"""Connections that do not behave, against a real server with small limits.
+
+The rule is docs/explanation/gateway.md, H12.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 A request is a message of the service's topic; a reply is a message of the caller's topic. Both carry the call's ID, so
 a reply finds its call however late it comes. A reply goes only to the topic of its caller, never to a topic that the
 request names. Otherwise a client with the right to call a service could make its worker put messages to any topic.
+
+The rule is docs/explanation/calls.md, X4.
 """
 
 from __future__ import annotations

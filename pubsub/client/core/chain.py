@@ -11,6 +11,9 @@ While MESSAGES_MAX messages are in flight, light rows wait. They then go togethe
 a train. A refused train is sent again row by row, since an older server may not support trains; after a while the chain
 tries trains again. When all rows are to be sent anew, no message counts as in flight, so rows never wait for a lost
 message.
+
+The rules are those of docs/explanation/batches.md, B11 and B12; docs/explanation/put.md, P5;
+docs/explanation/protocol.md, V5.
 """
 
 from __future__ import annotations

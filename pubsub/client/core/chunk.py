@@ -1,4 +1,7 @@
-"""Share the taken messages of a `messages()` iteration between the iteration and other calls."""
+"""Share the taken messages of a `messages()` iteration between the iteration and other calls.
+
+The rule is docs/explanation/continuing.md, C8.
+"""
 
 from __future__ import annotations
 

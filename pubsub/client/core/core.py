@@ -202,7 +202,7 @@ class ClientCore:
         out = []
         for sub in self._awake.values():
             sub.waiting = 0
-            if sub.acknowledge_at() is not None and now - sub.heard < WAIT_SECONDS_MAX:
+            if sub.acknowledge_at() is not None and now - sub.answered_at < WAIT_SECONDS_MAX:
                 sub.stop_prefetching()
                 out.append(sub)
         return out
@@ -420,7 +420,7 @@ class ClientCore:
 def _settled(sub: Subscription, change: Confirmed, status: Status, proxy: int, now: float) -> None:
     """Accept a confirmed intent after its commit."""
     sub.confirmed(change)
-    sub.heard = now
+    sub.answered_at = now
     sub.retries.restart(proxy)
     if status.doubtful:
         _log.warning(CONTINUED, sub.client, sub.topic)

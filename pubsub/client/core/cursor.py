@@ -7,6 +7,8 @@
 The last taken counter of each publisher keeps out a message that comes again at another position. The counters outlive
 a subscription, because a new one at the end, or a continued one, may receive earlier records. A subscription with an
 earlier start begins without counters, because it must receive taken messages again.
+
+The rules are those of docs/explanation/get.md, G7, G11 and G12.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Keep out answers about an earlier state of a subscription, and keep requests away from a wrong server."""
+"""Keep out answers about an earlier state of a subscription, and keep requests away from a wrong server.
+
+The rule is docs/explanation/protocol.md, V9.
+"""
 
 from __future__ import annotations
 

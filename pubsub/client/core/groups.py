@@ -3,6 +3,8 @@
 A `Share` is one caller's record. It waits in the open batch of its topic until the batch is written. The writer takes
 all records out of the queue, and a caller that gives up takes out its own. Both are one operation of a deque, during
 which Python runs no other thread. So only one of the two gets a record, and joining needs no lock.
+
+The rule is docs/explanation/batches.md, B5.
 """
 
 from __future__ import annotations
@@ -117,7 +119,7 @@ def batches(
 ) -> Iterator[tuple[BatchContents, Sequence[Share]]]:
     """Yield records as batches within these limits, each with its shares; a larger record is a batch of its own.
 
-    Plain records, up to the first with a key or headers, are in batches of their own.
+    Plain records, up to the first with a key or headers, are in batches of their own (docs/explanation/batches.md, B8).
     """
     start, size, plain = 0, 0, True
     for index, share in enumerate(shares):

@@ -2,7 +2,9 @@
 
 An intent is durable before anything is sent. While it is not settled, every call and every start asks the service
 again. Each transmission has its own number, and only the answer to the last one counts. So only one subscription in the
-whole system has the number that the client holds (docs/explanation/get.md, G2).
+whole system has the number that the client holds (docs/explanation/get.md, G1 and G2).
+
+The rule is docs/explanation/continuing.md, C1.
 """
 
 from __future__ import annotations

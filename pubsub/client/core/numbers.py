@@ -29,7 +29,7 @@ NEAR_MAX: Final = 64
 """Largest lag of the clock, in milliseconds, that counts as a quick reopening of the client, not as a wrong clock."""
 
 KNOWN_MAX: Final = 64
-"""Number of remembered milliseconds; each opening of a client uses new ones."""
+"""Number of remembered milliseconds; each opening of a client uses new ones (docs/explanation/numbers.md, N2)."""
 
 
 def and_then(known: Sequence[int], milliseconds: int) -> list[int]:

@@ -3,6 +3,8 @@
 A batch gets its counter and `previous`, the last counter before it that was not discarded, in the commit of its outbox
 row. So the rows of a topic form a chain, and the records of a publisher in a log are always a prefix of that chain. A
 `Draft` holds the rows of the next commit. The outbox changes only after the commit succeeds and the draft is accepted.
+
+The rules are those of docs/explanation/put.md, P4, P7, P10 and P11.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""React to a proxy that refuses the client, or accepts it again (see `doors`)."""
+"""React to a proxy that refuses the client, or accepts it again (see `refusing_proxies`)."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ While some proxies refuse, requests go to the others, and a proxy joins again wh
 refuse, waiting is useless: every call ends at once with the text of each refusal. A later call asks the proxies again,
 unless the last refusal is younger than RETRY_REFUSED_SECONDS. So a client that was authorized in the meantime
 continues.
+
+The rule is docs/explanation/protocol.md, V8.
 """
 
 from __future__ import annotations

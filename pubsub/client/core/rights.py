@@ -3,6 +3,8 @@
 A denied request ends at once, and its state is kept: a put stays in the outbox, and a subscription keeps its position
 and its received records. The client does not repeat the request by itself. The next call does, because the client may
 have the right by then.
+
+The rule is docs/explanation/protocol.md, V7.
 """
 
 from __future__ import annotations

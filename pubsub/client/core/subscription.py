@@ -12,6 +12,8 @@ It has these parts, each with one job and tested alone:
 Three places follow each other in the stream: safe ≤ position ≤ after. The cursor keeps the first two. `after` is the
 last received position, at the end of the prefetch. Delivery changes nothing at the server, and records in memory only
 are fetched again after a crash.
+
+The rule is docs/explanation/get.md, G14.
 """
 
 from __future__ import annotations
@@ -54,7 +56,7 @@ class Subscription:
         until: latest deadline of the calls that wait for messages.
         waiting: number of these calls.
         deadline: time at which the request in flight counts as unanswered; None: no request is in flight.
-        heard: time of the last answer to a GET.
+        answered_at: time of the last answer to a GET.
         trouble: cause of a missing answer.
         drained: time of the last GET that found no records while none were here either.
         tokens: tokens of requests that may still be answered.
@@ -72,7 +74,7 @@ class Subscription:
         self.fence = Fence()
         self.losses = Losses()
         self.failure: PubsubError | None = None
-        self.until = self.heard = self.drained = NEVER
+        self.until = self.answered_at = self.drained = NEVER
         self.waiting = 0
         self.deadline: float | None = None
         self.trouble = ""
@@ -179,7 +181,7 @@ class Subscription:
 
     def wait_seconds(self, now: float) -> float:
         """Return the seconds for which the server may hold the next GET; 0 if the server has not answered lately."""
-        if self.retries.failed or now - self.heard > WAIT_SECONDS_MAX:
+        if self.retries.failed or now - self.answered_at > WAIT_SECONDS_MAX:
             return 0.0
         return min(self.poll.wait, max(0.0, self.until - now)) if self.wanted(now) else self.poll.wait
 
@@ -212,7 +214,7 @@ class Subscription:
             self.drained = self.poll.sent_at
         self.poll.answered(empty=status.outcome is Outcome.EMPTY)
         self.fence.answered(status.log)
-        self.trouble, self.deadline, self.heard = "", None, now
+        self.trouble, self.deadline, self.answered_at = "", None, now
         self.intent.checked()
         return True
 
@@ -283,7 +285,9 @@ class Subscription:
 
     def unconfirmed_since(self, started: float) -> bool:
         """Return True if a call that began at `started` has no evidence about the service."""
-        return bool(self.retries.failed) or (self.heard < started and started - self.heard > WAIT_SECONDS_MAX)
+        return bool(self.retries.failed) or (
+            self.answered_at < started and started - self.answered_at > WAIT_SECONDS_MAX
+        )
 
     def take(self, records_max: int) -> Taking | Loss:
         """Plan to take the next `records_max` records, without duplicates; nothing changes until `took`."""
@@ -303,7 +307,7 @@ class Subscription:
         letter = DeadLettered(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 
-    def buried(self, loss: Loss, error: DataLoss) -> None:
+    def dead_lettered(self, loss: Loss, error: DataLoss) -> None:
         """Accept the commit of `bury`."""
         self.prefetch.pass_loss()
         self.cursor.reach(loss.last, {})

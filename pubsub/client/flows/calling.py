@@ -3,6 +3,8 @@
 The request's outbox row and the call's own row are one commit, fsynced before the request is sent. The reply is
 received like any message, in one commit with the row that keeps it. So a caller that is killed at any time has either
 the call and its reply afterwards, or no call. A call made again under its ID is the same call.
+
+The rules are those of docs/explanation/calls.md, X1 and X3.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ Order of commits, fsyncs and messages (docs/explanation/put.md, *Durability at t
     hand_on             the caller's work on the messages comes first, then the position is committed
     subscribe, …        the intent is fsynced before the first transmission, the answer before the return
     acknowledgements    cover only fsynced positions, at most SYNC_SECONDS after the messages were taken
+
+The rule is docs/explanation/put.md, P6.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A flow is a generator that does the work of one call and yields a `Wait` when it must wait. It is sent True if the
 condition was met before the deadline. `Client` drives the sockets during a wait, and `AsyncClient` awaits a future.
 Neither knows anything about puts and gets.
+
+The rule is docs/explanation/client-session.md, D3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Run the receiving calls (docs/explanation/get.md, *Taking a message*).
 
 They wait for messages, commit them as taken, and return them.
+
+The rule is docs/explanation/get.md, G10.
 """
 
 from __future__ import annotations
@@ -162,7 +164,7 @@ class Gets:
                     return self._in_turn(found)
                 if over:
                     for sub in subs:
-                        if self._was_heard(sub, started, until) and session.recorder is not None:
+                        if self._was_answered(sub, started, until) and session.recorder is not None:
                             self._record_idle(sub)
                     return []
         finally:
@@ -179,7 +181,7 @@ class Gets:
         """Sort by name, beginning after the topic that was served last."""
         return sorted(subs, key=lambda sub: (sub.topic <= self.served, sub.topic))
 
-    def _was_heard(self, sub: Subscription, started: float, until: float) -> bool:
+    def _was_answered(self, sub: Subscription, started: float, until: float) -> bool:
         """Return True if a call that waited from `started` to `until` knows that a topic is empty.
 
         Raises:
@@ -188,7 +190,7 @@ class Gets:
         if until <= started or sub.busy or (sub.intent.settled and not sub.unconfirmed_since(started)):
             return True
         seconds, known = self._silence.get(sub.topic, (0.0, float("-inf")))
-        seconds = until - started + (seconds if sub.heard <= known else 0.0)
+        seconds = until - started + (seconds if sub.answered_at <= known else 0.0)
         self._silence[sub.topic] = seconds, until
         if sub.trouble or round(seconds, 3) >= self.session.settings.timeout_seconds:
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
@@ -379,7 +381,7 @@ class Gets:
         self.session.commit(changes)
         if self.session.recorder is not None:
             self.session.recorder.lost(sub.topic, loss)
-        sub.buried(loss, error)
+        sub.dead_lettered(loss, error)
         self.core.moved(sub, self.session.now, fsynced=True)
         self.session.send()
         raise sub.losses.tell()

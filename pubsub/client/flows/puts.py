@@ -1,6 +1,8 @@
 """Run puts (docs/explanation/put.md, *The chain*; docs/explanation/batches.md, *Open batches*).
 
 They write messages to the outbox, send them, and wait for the server's answers.
+
+The rule is docs/explanation/put.md, P9.
 """
 
 from __future__ import annotations

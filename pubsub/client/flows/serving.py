@@ -8,6 +8,8 @@ handler's own transaction. Three cases get an error reply, in one commit with th
 * The deadline has passed; the handler then does not run.
 
 So each call taken has one reply. Its effect happens once or, with an error reply, not at all.
+
+The rules are those of docs/explanation/calls.md, X2 and X5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Subscribe and unsubscribe: make the intent durable, then ask the service until it has confirmed the intent.
 
-An intent to be subscribed is of one of two kinds (docs/explanation/continuing.md, C2):
+An intent to be subscribed is of one of two kinds (docs/explanation/continuing.md, C2 and C3):
 
     continue   continue the service's subscription of this client ID, or make one if there is none
     fresh      make one that begins at the end, or at an earlier start that the application names

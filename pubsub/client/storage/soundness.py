@@ -1,4 +1,7 @@
-"""Check at the opening, before any change, that a client's state file has its written content."""
+"""Check at the opening, before any change, that a client's state file has its written content.
+
+The rule is docs/explanation/stores.md, S10.
+"""
 
 from __future__ import annotations
 

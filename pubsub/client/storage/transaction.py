@@ -1,4 +1,7 @@
-"""Run a transaction of the client's database: the caller's rows and any number of puts, in one commit or none."""
+"""Run a transaction of the client's database: the caller's rows and any number of puts, in one commit or none.
+
+The rule is docs/explanation/put.md, P8.
+"""
 
 from __future__ import annotations
 

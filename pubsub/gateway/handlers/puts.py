@@ -1,4 +1,7 @@
-"""`POST /topics/{topic}/messages`: one message or many, on the server's disk when the response is 201."""
+"""`POST /topics/{topic}/messages`: one message or many, on the server's disk when the response is 201.
+
+The rule is docs/explanation/gateway.md, H2.
+"""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ export function showLive(facts) {
   say("state", facts.problem || `${facts.servers.length} servers, ${facts.proxies.length} proxies, ${number(facts.topics)} topics`);
   warn(facts);
   draw(facts.history);
-  const since = (row) => (row.unheard_seconds == null ? "" : ` for ${span(row.unheard_seconds)}`);
+  const since = (row) => (row.silent_seconds == null ? "" : ` for ${span(row.silent_seconds)}`);
   const up = (row) => [row.up ? row.state : row.state + since(row), row.up ? "good" : "bad"];
   const known = (columns) => columns.map(([head, cell, kind]) => [head, (row) => (row.up ? cell(row) : unknown(before(row.last_known))), kind]);
   const free = (row) => [size(row.disk_free_bytes), row.disk_free_bytes < row.disk_size_bytes / 20 ? "bad" : ""];
@@ -121,7 +121,7 @@ export async function showTopics() {
   const outage = found.topics.some((row) => row.unknown_seconds != null);
   fill(find("topics"), [
     ["topic", (row) => link(row.topic)], ["owner", (row) => row.owners.join(" ") || "none yet"],
-    ["sole owner", (row) => (row.whole === null ? unknown() : [row.whole ? "yes" : "no", row.whole ? "" : "bad"])],
+    ["sole owner", (row) => (row.sole_owner === null ? unknown() : [row.sole_owner ? "yes" : "no", row.sole_owner ? "" : "bad"])],
     ...(outage ? [["unknown for", (row) => [span(row.unknown_seconds), "bad"]], ["last known", (row) => (row.unknown_seconds == null ? "" : before(row.last_known))]] : []),
     ...known([["messages", (row) => number(row.records), "number"], ["bytes", (row) => size(row.bytes), "number"],
     ["subscribers", (row) => number(row.subscribers_total), "number"],

@@ -54,7 +54,7 @@ function summed(facts) {
   }
   const parts = [
     `${number(facts.records)} messages, ${size(facts.bytes)}`, `owner: ${facts.owners.join(", ") || "none yet"}`,
-    ...(facts.whole ? [] : ["no sole owner"]),
+    ...(facts.sole_owner ? [] : ["no sole owner"]),
     ...(facts.puts == null ? [] : [`${number(facts.puts)} put/s, ${number(facts.deliveries)} acknowledged/s`]),
     ...(facts.oldest_unacknowledged_seconds == null ? [] : [`oldest unacknowledged message: ${span(facts.oldest_unacknowledged_seconds)}`]),
   ];

@@ -3,6 +3,8 @@
 A message leaves the mailbox after the receiver has answered 2xx. If the process ends in between, the message is
 delivered again under the same `webhook-id`, by which the receiver recognises it. Each webhook has its own task, client
 and window, so none delays another.
+
+The rules are those of docs/explanation/gateway.md, H9 and H11.
 """
 
 from __future__ import annotations

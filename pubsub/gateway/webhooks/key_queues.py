@@ -2,6 +2,8 @@
 
 Messages with the same key form a lane. Only the first of a lane may be in delivery. After a failure its lane waits, but
 the other lanes do not. Messages without a key are one lane, and therefore strictly in order.
+
+The rule is docs/explanation/gateway.md, H10.
 """
 
 from __future__ import annotations

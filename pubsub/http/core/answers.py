@@ -6,6 +6,8 @@
     501 505 508 510 511          final, as is every other status: a repeat would get the same response
 
 A redirect is final: only the caller may decide to send a body to another place.
+
+The rule is docs/explanation/reliable-http.md, Q2.
 """
 
 from __future__ import annotations

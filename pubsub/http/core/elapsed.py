@@ -6,6 +6,8 @@ cannot be set, so a change of the wall clock moves no try, no expiry and no tomb
 Across a boot only the wall clock can tell the time that passed, and it may be wrong. A sender counts its difference,
 from 0 to DOWNTIME_SECONDS_MAX: at worst a request expires too early, and its caller gets an error. A receiver counts
 nothing: at worst a tombstone stays longer. If one expired too early, a late repeat would happen again.
+
+The rule is docs/explanation/reliable-http.md, Q7.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@
 
 The inbox never has two entries with the same owner and key. A handler's effect and the state DONE are committed in one
 transaction, so they happen once.
+
+The rule is docs/explanation/reliable-http.md, Q3.
 """
 
 from __future__ import annotations

@@ -4,6 +4,8 @@ An ID of this library is `session-number-secret`. The session is random and new 
 The number rises with each request of the session, and the secret has 128 random bits. The number lets a sender report
 many requests as finished at once (`Reliable-Finished`), so that a receiver need not keep a tombstone for each. Other
 keys, such as a UUID from curl, have no number, and their tombstones stay for their full time.
+
+The rule is docs/explanation/reliable-http.md, Q6.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A handler's transaction: it begins with its first use, so that a long job blocks no others while it computes."""
+"""A handler's transaction: it begins with its first use, so that a long job blocks no others while it computes.
+
+The rule is docs/explanation/reliable-http.md, Q4.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Giving a topic to another server: offer, freeze, chunks, commit, delete.
 
-See docs/explanation/merge.md, *Rules of the transfer*.
+See docs/explanation/merge.md, *Rules of the transfer*, M4, M7 and M14.
 
 The table shows the reaction to each event, by state:
 
@@ -164,8 +164,8 @@ class Giving:
         Returns:
             False if the topic is being given already, too many are, or a chunk of it was refused a short time ago.
         """
-        heard = sum(gift.tries < SILENT_TRIES for gift in self.gifts.values())
-        if topic in self.gifts or (not frozen and (heard >= GIFTS_MAX or now < self._refused.get(topic, 0.0))):
+        answered = sum(gift.tries < SILENT_TRIES for gift in self.gifts.values())
+        if topic in self.gifts or (not frozen and (answered >= GIFTS_MAX or now < self._refused.get(topic, 0.0))):
             return False
         server = parse_endpoint(address)[0]
         self.gifts[topic] = gift = Gift(topic, address, self._new_id(), log, server, frozen=address if frozen else "")

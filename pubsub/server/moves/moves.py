@@ -3,6 +3,8 @@
 Here both halves of a transfer meet the server's own state: it freezes and deletes as giver, it stores and merges as
 receiver. A server that gives a topic away does not receive the topic at the same time. A server that is offered an
 unknown topic opens an empty log for it. So an operator's move is the same operation as a merge.
+
+The rules are those of docs/explanation/merge.md, M3, M5, M6 and M15.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ class Moves:
         self._state, self._proxies, self._contested = state, proxies, contested
         self._retention, self._staging = retention, staging
         self.unreadable: list[tuple[Topic, str]] = []
-        """Topics to quarantine, because the store is damaged there and they cannot be given; with the reason."""
+        """Topics to hold back, because the store is damaged there and they cannot be given; with the reason."""
         self.giving = Giving(
             state.settings.id,
             random,
@@ -161,7 +163,7 @@ class Moves:
         if state.reader.log_state(message.log) is c.LogState.ABANDONED:
             return Outcome.GONE, "this_log_was_given_up"
         if state.is_held_back(message.topic):
-            return Outcome.BUSY, "quarantined"
+            return Outcome.BUSY, "the_topic_is_held_back"
         if state.full:
             return Outcome.FULL, "disk"
         if state.publishers.full and message.step != "commit":

@@ -1,6 +1,6 @@
 """Receiving a topic from another server: accept, store chunks in their final place, merge.
 
-The rules are those of docs/explanation/merge.md, *Rules of the transfer*.
+The rules are those of docs/explanation/merge.md, *Rules of the transfer*, M2.
 
 Batches are stored as they arrive, under new log numbers, invisible until the merge. All other parts of a topic are
 small and wait in memory. A transfer does not survive this process: after a crash its rows are deleted, it is unknown,
@@ -45,7 +45,7 @@ class Incoming:
     topic: str
     giver: str
     transfer: str
-    heard: float
+    received_at: float
     next: int = 0
     moving: Moving = field(default_factory=Moving)
     opened: set[int] = field(default_factory=set)
@@ -165,18 +165,18 @@ class Receiving:
 
     def tick(self, now: float) -> None:
         """Forget transfers that have gone silent."""
-        for key in [key for key, incoming in self.incoming.items() if now - incoming.heard >= IDLE_SECONDS]:
+        for key in [key for key, incoming in self.incoming.items() if now - incoming.received_at >= IDLE_SECONDS]:
             self._forget(key)
 
     def deadline(self) -> float:
         """Return the time at which `tick` has something to do (monotonic seconds)."""
-        return min((incoming.heard for incoming in self.incoming.values()), default=float("inf")) + IDLE_SECONDS
+        return min((incoming.received_at for incoming in self.incoming.values()), default=float("inf")) + IDLE_SECONDS
 
     def _find(self, message: Transfer, now: float) -> Incoming | None:
         incoming = self.incoming.get((message.topic, message.sender))
         if incoming is None or incoming.transfer != message.transfer:
             return None
-        incoming.heard = now
+        incoming.received_at = now
         return incoming
 
     def _forget(self, key: tuple[str, str]) -> None:

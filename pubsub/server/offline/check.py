@@ -88,15 +88,15 @@ def check(directory: Path) -> Found:
             found.problems.add(f"{FILE} does not begin with an SQLite header")
             found.verdict = Verdict.BROKEN
             return found
-        whole = _check_length(found, path, header)
-        whole = _check_log(found, path) and whole
+        complete = _check_length(found, path, header)
+        complete = _check_log(found, path) and complete
         try:
             with contextlib.closing(_open(path)) as db:
                 _check(found, path, header, db)
         except (apsw.Error, StorageError) as error:
             found.problems.add(f"{FILE} cannot be read any further: {_plain(error)}")
             found.verdict = Verdict.BROKEN
-    if not whole:
+    if not complete:
         found.verdict = Verdict.BROKEN
     return found
 
@@ -123,7 +123,7 @@ def compare(found: Found, reports: Iterable[Mapping[str, Any]]) -> None:
                 )
                 found.verdict = Verdict.STALE
                 return
-        found.notes.append(f"proxy {report['proxy']} has not heard of a later state of this store")
+        found.notes.append(f"proxy {report['proxy']} knows no later state of this store")
 
 
 def _compare_member(found: Found, report: Mapping[str, Any]) -> None:
@@ -215,14 +215,14 @@ def _check(found: Found, path: Path, header: bytes, db: apsw.Connection) -> None
     load(store)
     publishers = store.publishers()
     for name in store.names("topic"):
-        found.topics.append(_check_topic(store, name, publishers, aside=False))
+        found.topics.append(_check_topic(store, name, publishers, quarantined=False))
     for name in dict.fromkeys(store.names("quarantined_topic")):
-        found.topics.append(_check_topic(store, name, publishers, aside=True))
+        found.topics.append(_check_topic(store, name, publishers, quarantined=True))
     quarantined = store.count("quarantine")
     if quarantined:
         note = f"{quarantined:,} damaged batches were found earlier; their bytes are kept in the table `quarantine`"
-        mended = len(repaired.keys(db))
-        found.notes.append(note + (f"; {mended:,} of them are repaired from the other member" if mended else ""))
+        copies = len(repaired.keys(db))
+        found.notes.append(note + (f"; {copies:,} of them are repaired from the other member" if copies else ""))
     notes = store.notes()
     found.stale = str(notes.get(STALE) or "").replace("_", " ")
     for name, why in notes.items():
@@ -294,10 +294,10 @@ def _plain(error: Exception) -> str:
     return str(error).split(": ", 1)[-1]
 
 
-def _check_topic(store: _Reading, name: str, publishers: Sequence[str], *, aside: bool) -> TopicFound:
-    found = TopicFound(name, aside=aside)
+def _check_topic(store: _Reading, name: str, publishers: Sequence[str], *, quarantined: bool) -> TopicFound:
+    found = TopicFound(name, quarantined=quarantined)
     try:
-        topics = list(store.topics(name, aside=aside))
+        topics = list(store.topics(name, quarantined=quarantined))
     except (apsw.CorruptError, StoreDamaged) as error:
         found.problems.add(f"its description in the store cannot be read: {_plain(error)}")
         found.held_back = True
@@ -362,15 +362,15 @@ def _last_end(db: apsw.Connection, base: int, log: Log) -> int:
 
 def _rows(db: apsw.Connection, low: int, high: int) -> Iterator[Sequence[Any] | None]:
     """Yield the batches with keys in [low, high), and None at the end if the rest cannot be read."""
-    mended = repaired.keys(db)
+    copies = repaired.keys(db)
     least = low
     try:
         for row in db.execute(f"{BATCH} where key >= ? and key < ? order by key", (low, high)):
-            if not is_batch(row, least, high) and row[0] not in mended:
+            if not is_batch(row, least, high) and row[0] not in copies:
                 yield None
                 return
             least = row[0] + 1
-            if row[0] in mended:
+            if row[0] in copies:
                 yield repaired.find(db, row[0], row[0])
                 continue
             yield *row[:-1], body_of(db, row[0]) if row[-1] is None else row[-1]
@@ -418,7 +418,7 @@ def _check_row(
         _lost(found, log, offset, offset + count, wrong)
     else:
         found.records += max(0, offset + count - max(place, offset))
-        found.bare += 0 if body is not None else count
+        found.dropped += 0 if body is not None else count
     return max(place, offset + int(count))
 
 

@@ -80,14 +80,14 @@ Range = tuple[str, int, int]
 """The offsets in [low, stop) of a log."""
 
 
-def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
+def export_tree(directory: Path, target: Path, *, quarantined: bool = False) -> int:
     """Write a stopped server's store as `target`/server_ID. The store does not change.
 
     Args:
         directory: of the server.
         target: the folder for the tree; made if it does not exist.
-        aside: write the quarantined topics instead of those that are served. Of several topics with one name, all but
-            the newest have the ID of their open log in their name.
+        quarantined: write the quarantined topics instead of those that are served. Of several topics with one name,
+            all but the newest have the ID of their open log in their name.
 
     Returns:
         The number of messages written.
@@ -109,7 +109,7 @@ def export_tree(directory: Path, target: Path, *, aside: bool = False) -> int:
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         publishers = store.publishers()
-        topics = list(store.topics(aside=aside))
+        topics = list(store.topics(quarantined=quarantined))
         newest = {topic.name: topic.number for topic in topics}
         count = 0
         for topic in topics:

@@ -45,21 +45,21 @@ class TopicFound:
 
     Attributes:
         records: number of readable records.
-        bare: number of these with bodies that were dropped on purpose, because all subscribers had received them.
+        dropped: number of these with bodies that were dropped on purpose, because all subscribers had received them.
         lost: number of records that cannot be read, as far as known.
         stops: the first position that a server cannot read, "" for none. A server serves nothing from there on.
         held_back: True if a server serves nothing of the topic.
-        aside: True if the topic is quarantined and no longer served.
+        quarantined: True if the topic is quarantined and no longer served.
     """
 
     topic: str
     log: str = ""
     records: int = 0
-    bare: int = 0
+    dropped: int = 0
     lost: int = 0
     stops: str = ""
     held_back: bool = False
-    aside: bool = False
+    quarantined: bool = False
     problems: Problems = field(default_factory=Problems)
 
 
@@ -106,9 +106,10 @@ class Found:
                     "log": one.log,
                     "intact": not one.problems,
                     "records": one.records,
-                    "without_bytes": one.bare,
+                    "without_bytes": one.dropped,
                     "lost": one.lost,
-                    "set_aside": one.aside,
+                    "quarantined": one.quarantined,
+                    "set_aside": one.quarantined,  # The old name, for one release.
                     "served_until": one.stops,
                     "held_back": one.held_back,
                     "problems": one.problems.said,
@@ -123,13 +124,15 @@ class Found:
         who = f"server {self.server or 'unknown'}, store {self.store}" if self.store else "unreadable"
         yield f"{self.directory}: {who}"
         for one in self.topics:
-            where = f"topic {one.topic}" + (" (quarantined)" if one.aside else "")
-            bare = f", {one.bare:,} of them without their bytes, which all subscribers had received" if one.bare else ""
+            where = f"topic {one.topic}" + (" (quarantined)" if one.quarantined else "")
+            dropped = ""
+            if one.dropped:
+                dropped = f", {one.dropped:,} of them without their bytes, which all subscribers had received"
             if not one.problems:
-                yield f"  {where} is intact: {one.records:,} records{bare}"
+                yield f"  {where} is intact: {one.records:,} records{dropped}"
                 continue
             lost = f", {one.lost:,} are lost" if one.lost else ""
-            yield f"  {where} is damaged: {one.records:,} records can be read{bare}{lost}"
+            yield f"  {where} is damaged: {one.records:,} records can be read{dropped}{lost}"
             yield from _listed(one.problems, "    ")
             if one.held_back:
                 yield "    a server holds this topic back: it serves none of its messages"

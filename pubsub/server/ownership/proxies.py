@@ -1,6 +1,6 @@
 """A server's links to its proxies: heartbeats, announcements, questions.
 
-See docs/explanation/ownership.md, *Announcements*.
+See docs/explanation/ownership.md, *Announcements*, O7 and O11.
 
 Each proxy gets a complete announcement on connect and every few seconds, and each change at once. Announcements are
 ordered by (incarnation, change). If a proxy is silent for long, the server opens a new socket, with back-off. The
@@ -48,8 +48,8 @@ class Proxy:
     """One proxy, as this server sees it.
 
     Attributes:
-        heard: the highest change of ours that the proxy has confirmed to this process. The proxy has that change on its
-            disk. Or it had no room for all our topics, and therefore answers no question of sole ownership.
+        durable: the highest change of ours that the proxy has confirmed to this process. The proxy has that change on
+            its disk. Or it had no room for all our topics, and therefore answers no question of sole ownership.
         given: topics given to other servers, in the form of the announcement, with our change number. Kept until the
             proxy has confirmed them.
     """
@@ -60,7 +60,7 @@ class Proxy:
     backoff: float
     announced: int | None = None
     confirmed: int = -1
-    heard: int = -1
+    durable: int = -1
     taken_since: float | None = None
     reason: str = ""
     given: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -103,16 +103,16 @@ class Proxies:
         self.reconnect: list[int] = []
 
     @property
-    def heard_change(self) -> int:
+    def durable_change(self) -> int:
         """The highest change of ours that enough proxies have confirmed to be witnesses."""
-        return sorted([proxy.heard for proxy in self.all], reverse=True)[self.witnesses - 1]
+        return sorted([proxy.durable for proxy in self.all], reverse=True)[self.witnesses - 1]
 
-    def heard(self, index: int | str, now: float) -> None:
+    def received(self, index: int | str, now: float) -> None:
         """Record a received message; only links to proxies are watched for silence."""
         if not isinstance(index, int) or index < 0:
             return
         proxy = self.all[index]
-        proxy.liveness.heard(now)
+        proxy.liveness.received(now)
         proxy.backoff = self._settings.patience_seconds * 2
         proxy.reconnect_at = now + proxy.backoff
 
@@ -183,7 +183,7 @@ class Proxies:
         elif status.outcome is Outcome.SUCCESS or (status.outcome is Outcome.FULL and status.change):
             # A proxy without room for all our topics has accepted this server too, and answers no question of sole
             # ownership meanwhile. A proxy without room for this server names no change.
-            proxy.heard = max(proxy.heard, status.change)
+            proxy.durable = max(proxy.durable, status.change)
             if status.outcome is Outcome.SUCCESS:  # The proxy also had room for the receivers of given topics.
                 proxy.confirmed = max(proxy.confirmed, status.change)
                 proxy.given = {topic: gift for topic, gift in proxy.given.items() if gift[1] > proxy.confirmed}

@@ -1,9 +1,11 @@
 """The question of sole ownership: whether no other server holds any part of a topic.
 
-The rules are those of docs/explanation/sole-ownership.md. The server asks when an operation needs it, and never
-remembers the answer. (It does remember other holders: see `contested`.) The operation waits while every proxy in the
-settings is asked. It continues if a majority answers "no other holder" and no earlier answer names one. Every majority
-includes a witness of every other holder (`unheard`). All questions of one loop go out as one message.
+The rules are those of docs/explanation/sole-ownership.md, W1, W2, W3, W4 and W6.
+
+The server asks when an operation needs it, and never remembers the answer. (It does remember other holders: see
+`contested`.) The operation waits while every proxy in the settings is asked. It continues if a majority answers "no
+other holder" and no earlier answer names one. Every majority includes a witness of every other holder (`unconfirmed`).
+All questions of one loop go out as one message.
 
 The answer of a proxy that may not know yet that a topic left this server does not count. That proxy may still take this
 server for the holder, and so ask no other server. For a contested topic all proxies must answer, because only the

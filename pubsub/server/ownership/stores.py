@@ -1,8 +1,10 @@
 """The store directory: the other stores of the cluster, kept for proxies that have lost their memory.
 
 In their answers to announcements, proxies name the stores that this server does not know. The server stores them, and
-names all known stores in each announcement. The proxies use them as `proxy.roster` describes; `protocol.stores` merges
-two directories. The server announces only committed entries.
+names all known stores in each announcement. The proxies use them as `proxy.store_directory` describes.
+`protocol.stores` merges two directories. The server announces only committed entries.
+
+The rule is docs/explanation/ownership.md, O13.
 """
 
 from __future__ import annotations

@@ -11,6 +11,8 @@ owner needs the answers of N // 2 + 1 proxies, and these always include a witnes
 One process may get a confirmation from one witness and die, and the next process from another witness. If one witness
 is too few, the commit that opens the topic also notes it in the store. The next process then waits for its witnesses
 again.
+
+The rules are those of docs/explanation/ownership.md, O8 and O9; docs/explanation/put.md, P13.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ class UnconfirmedAnnouncements:
             now: monotonic seconds.
         """
         for topic, value in topics.items():
-            if value and "." not in value and change > self._proxies.heard_change:
+            if value and "." not in value and change > self._proxies.durable_change:
                 self._topics[topic] = change, now + self._again_seconds
             elif self._topics.pop(topic, None) is not None:  # The client repeats its request to the present holder.
                 self._keep(topic.__ne__)
@@ -79,9 +81,9 @@ class UnconfirmedAnnouncements:
 
     def confirmed(self) -> None:
         """Release the topics that enough proxies have confirmed by now."""
-        heard, state = self._proxies.heard_change, self._state
-        if any(change <= heard for change, _ in self._topics.values()):
-            self._topics = {topic: one for topic, one in self._topics.items() if one[0] > heard}
+        durable, state = self._proxies.durable_change, self._state
+        if any(change <= durable for change, _ in self._topics.values()):
+            self._topics = {topic: one for topic, one in self._topics.items() if one[0] > durable}
             self._look()  # The remaining topics were announced later and keep their times.
         # A topic opened in this very loop is announced after its commit, and waits from then on.
         for topic in [one for one in state.unconfirmed if one not in self._topics and one not in state.announcements]:

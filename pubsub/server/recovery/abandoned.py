@@ -1,6 +1,6 @@
 """Abandoned holders: how clients with history there continue here.
 
-The rules are those of docs/explanation/merge.md, *Giving up*.
+The rules are those of docs/explanation/merge.md, *Giving up*, M16 and M17.
 
 `pubsub topic abandon` declares the lost holder's logs dead. Each proxy reports that to this server, and repeats it:
 
@@ -66,7 +66,7 @@ class Abandoned:
         topic = self._state.topics.get(name)
         if topic is not None and (log == topic.open.id or log in topic.restored):
             reason = f"log {log} was abandoned with pubsub topic abandon while this server was away"
-            self._quarantine.set_aside(topic, reason, now)
+            self._quarantine.quarantine(topic, reason, now)
 
     def named(self, name: str, server: str, log: str, proxy: int, now: float) -> None:
         """Report the log of a holder named by a proxy as abandoned, if this server knows it as such.
@@ -181,7 +181,7 @@ class Abandoned:
         state.replies.answer(origin, Outcome.GONE, position=place, log=topic.open.id if topic else "")
 
     def _beyond(self, origin: Origin, get: Get, topic: Topic) -> bool:
-        """Quarantine the topic if a position lies beyond its log's end, since the log was longer at some time."""
+        """Hold the topic back if a position lies beyond its log's end, since the log was longer at some time."""
         for place in (get.last, get.after):
             log = topic.logs.get(place[0]) if place else None
             if place is not None and log is not None and log.end <= place[1] < OFFSET_MAX:

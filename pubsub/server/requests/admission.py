@@ -1,14 +1,16 @@
 """Admission: topics for which every request is rejected, and limits that reject one.
 
-    quarantined          unavailable, until an operator decides about this copy of the store
+    held back            unavailable, until an operator decides about this copy of the store
     frozen               moved: the topic is under transfer to another server
     no longer here       moved: the proxy that forwarded the request may not know that yet
     a limit is reached   full, with the limit's name
     a service's topic    full: a call without a subscribed worker, or a second client that wants to be the worker
                          (docs/clients.md, *Calls that happen once*)
 
-A rejection reason (`obstacle` in the code) is the name of the limit, or "" for none. An unsubscribe is accepted at a
+A rejection reason is the name of the limit, or "" for none. An unsubscribe is accepted at a
 limit if it frees messages.
+
+The rules are those of docs/explanation/calls.md, X6 and X7.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""GET of a client's own subscription: it is parked, and served once this loop's changes are in the store."""
+"""GET of a client's own subscription: it is parked, and served once this loop's changes are in the store.
+
+The rule is docs/explanation/get.md, G4.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.state.long_polls import Poll, newer
 from pubsub.server.state.measures import Timing
 from pubsub.server.state.replies import Origin
-from pubsub.server.state.state import MENDING, State
+from pubsub.server.state.state import REPAIRING, State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import Answer, collect
@@ -125,9 +128,9 @@ class Gets:
         if answer.outcome is Outcome.EMPTY and poll.expires > now:
             poll.sole_owner = False  # The answer holds for this loop only; a later loss needs a new question.
             return
-        if answer.mendable is not None and state.mends(*answer.mendable):
+        if answer.repairable is not None and state.ask_repair(*answer.repairable):
             if poll.expires <= now:
-                state.long_polls.end(poll, Outcome.UNAVAILABLE, reason=MENDING, log=topic.open.id)
+                state.long_polls.end(poll, Outcome.UNAVAILABLE, reason=REPAIRING, log=topic.open.id)
             return
         unsure = answer.outcome is Outcome.LOST and answer.last is not None and ends_unknown(topic, answer.last)
         if unsure and not poll.sole_owner:

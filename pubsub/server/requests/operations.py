@@ -88,7 +88,7 @@ class Operations:
         state, giving = self._state, self._moves.giving
         topic = state.topics[asked.topic]
         if state.is_held_back(asked.topic):
-            state.replies.answer(origin, Outcome.REFUSED, reason="quarantined")
+            state.replies.answer(origin, Outcome.REFUSED, reason="the_topic_is_held_back")
         elif topic.frozen:
             same = may_be_one_server(topic.frozen, asked.address)
             giving.ask(topic.name, asked.address)

@@ -1,4 +1,7 @@
-"""Puts: the handling of one batch of records, or of several of one chain that arrived together (a train)."""
+"""Puts: the handling of one batch of records, or of several of one chain that arrived together (a train).
+
+The rules are those of docs/explanation/batches.md, B2 and B10.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pubsub.protocol.names import Position
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
-from pubsub.server.state.state import MENDING, State
+from pubsub.server.state.state import REPAIRING, State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
@@ -157,8 +157,8 @@ class Reads:
         answer = collect(topic, spans, state.reader, state.publishers.names, records, size)
         state.uncommitted.rows += [c.BatchQuarantined(log, offset) for log, offset in answer.damaged]
         state.counters["batches_damaged"] += len(answer.damaged)
-        if answer.mendable is not None and state.mends(*answer.mendable):
-            state.replies.answer(origin, Outcome.UNAVAILABLE, reason=MENDING, log=topic.open.id)
+        if answer.repairable is not None and state.ask_repair(*answer.repairable):
+            state.replies.answer(origin, Outcome.UNAVAILABLE, reason=REPAIRING, log=topic.open.id)
             return 0
         state.counters["records_read_by_range"] += answer.records
         state.replies.answer(

@@ -55,8 +55,9 @@ class Reports:
 
             * `role`, `id`, `store`, `incarnation`, `change`, `address`, `uptime_seconds`, `full`, `draining`.
             * `insecure`: the address if other hosts may connect without a key, or "".
-            * `stale`: the reason why the complete store is quarantined, or "".
-            * `aside`: quarantined topics that an operator had abandoned: `topic`, `log`, `reason`, `stamp`.
+            * `stale`: the reason why the complete store is held back, or "".
+            * `quarantined_topics`: abandoned topics that came back: `topic`, `log`, `reason`, `stamp`. `aside` is the
+              old name, for one release.
             * `counters`.
             * `disk`: bytes of the store and its write-ahead log.
             * `process`: `memory_bytes`; of the disk it writes to, `disk_size_bytes`, `disk_free_bytes`,
@@ -78,6 +79,7 @@ class Reports:
             * `log`, `publishers`; `records` and `bytes` stored.
             * `others`: servers that hold it too.
             * `damaged`: True if a part of it cannot be read.
+            * `held_back`: the reason why it is held back, or "". `quarantined` is the old name, for one release.
             * `backlog`: records that wait for the slowest subscriber.
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
@@ -99,6 +101,9 @@ class Reports:
             topics[name] = _topic(state, state.topics[name], room, waits)
             room -= len(topics[name]["subscribers"])
         self._lookups = waits.lookups
+        quarantined = [
+            {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.quarantined
+        ]
         return {
             "role": "server",
             "id": state.settings.id,
@@ -111,9 +116,8 @@ class Reports:
             "draining": self._proxies.draining,
             "insecure": bind if self.keys is None and reaches_out(bind) else "",
             "stale": state.stale,
-            "aside": [
-                {"topic": one.topic, "log": one.log, "reason": one.reason, "stamp": one.stamp} for one in state.aside
-            ],
+            "quarantined_topics": quarantined,
+            "aside": quarantined,
             "counters": {**keys.pop("counters", {}), **state.counters},
             "disk": state.disk(),
             "process": state.process(),
@@ -170,6 +174,7 @@ def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, A
         "frozen": topic.frozen,
         "staged": {"stages": len(topic.stages), "bytes": topic.staged_bytes},
         "damaged": topic.name in state.damaged,
+        "held_back": state.held.get(topic.name, ""),
         "quarantined": state.held.get(topic.name, ""),
         "backlog": max((topic.waiting(spans) for spans in due.values()), default=0),
         "oldest_unacknowledged_seconds": max((age for age in ages if age is not None), default=None),

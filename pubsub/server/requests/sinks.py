@@ -1,6 +1,6 @@
 """Sinks: batches of rows that appear in a topic completely and once, however often they are written.
 
-The rules are those of docs/explanation/spark-exchange.md, *Sinks*.
+The rules are those of docs/explanation/spark-exchange.md, *Sinks*, K9, K10 and K11.
 
 Rows are staged under (publisher, batch, attempt), each attempt under a new name. Publishing names the attempts that
 count. The topic's own `last` of the publisher records published batches. A row's counter is (batch + 1) << 32 | row, so

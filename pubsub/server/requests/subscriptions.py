@@ -1,6 +1,6 @@
 """Subscriptions: clients' own, and named ones, which any process may read.
 
-The rules are those of docs/explanation/get.md, *Subscribing*.
+The rules are those of docs/explanation/get.md, *Subscribing*, G3.
 
 The key of a named subscription differs from every client's ID. It is made while this server is the topic's sole owner,
 and a repeated request finds it unchanged. So a start "from the newest on" means the same at each request. It has no
@@ -22,6 +22,8 @@ If two checkpoints acknowledged one subscription, each would miss the records th
 acknowledgement with a checkpoint's token (`opening`) binds the subscription. After that no acknowledgement with another
 token, or without one, counts, until one takes the subscription over (`number` is 1). A new subscription is bound to
 none.
+
+The rules are those of docs/explanation/continuing.md, C4; docs/explanation/spark-exchange.md, K1 and K2.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
     taking    a view that names this member was chosen: it applies all its entries before it serves
     primary   leads; proposes the in-sync set to the register, and sees to it that all proxies have a vote
 
-    the other member ── ENTRY, FOLLOW, ACK, FORGET ──> hear ──┐                       ┌──> to_proxies
+    the other member ── ENTRY, FOLLOW, ACK, FORGET ──> receive ──┐                    ┌──> to_proxies
     proxies ─────────── VOTE ───────────────────────> vote ───┼─> Following, Leading ─┤
     time ───────────────────────────────────────────> tick ───┘   Proposer, …         └──> to_other
 
@@ -13,6 +13,8 @@ The shell does the work on disks, and calls `following` and `leading` about it d
 changed the role, the shell checks `role` and `over`: `lead` makes a taking member the primary, and `follow` makes a
 deposed primary a standby. A member that lost confirmed data is not eligible. It has no part in ballots until it has
 confirmed to a primary that all data is here again.
+
+The rule is docs/explanation/failover.md, F7.
 """
 
 from __future__ import annotations
@@ -187,7 +189,7 @@ class Member:
         if self.leading is not None:
             self.leading.unreachable()
 
-    def hear(self, message: ToMember, frames: Sequence[Buffer], now: float) -> bool:
+    def receive(self, message: ToMember, frames: Sequence[Buffer], now: float) -> bool:
         """Process a message of the other member.
 
         Args:
@@ -205,7 +207,7 @@ class Member:
             return False
         match message:
             case Entries() if self.leading is not None:
-                self.leading.heard_of(message.term)
+                self.leading.learn_term(message.term)
             case Entries() if self.following is not None and self.role is Role.STANDBY:
                 self._entries(self.following, message, frames, now)
             case Follow() if self.leading is not None:
@@ -229,7 +231,7 @@ class Member:
         view = self.proposer.view
         members = {self.identity.member} if view is None else set(view.members)
         if len(members | {message.member}) > MEMBERS_MAX:
-            leading.heard_of(message.known)
+            leading.learn_term(message.known)
             return
         leading.followed(message, now)
 
@@ -254,7 +256,7 @@ class Member:
         if vote.store != self.identity.store:
             return
         proxy = self.proposer.proxies[place]
-        self.view = self._accepted.hear(place, vote) or self.view
+        self.view = self._accepted.receive(place, vote) or self.view
         self._failure_detector.vote(place, vote, now)
         outcome = self.proposer.receive(proxy, vote, now)
         attempt = self.proposer.attempt
@@ -270,7 +272,7 @@ class Member:
     def deposed_by(self, term: int) -> None:
         """Record that a proxy knows a primary of this term."""
         if self.leading is not None:
-            self.leading.heard_of(term)
+            self.leading.learn_term(term)
 
     def _become(self, outcome: Outcome | None) -> None:
         match outcome:
@@ -304,13 +306,13 @@ class Member:
     def _take_part(self, following: Following, now: float, wall_ms: int) -> None:
         if self.identity.store == NO_STORE:
             return
-        token = self._failure_detector.look(following.heard, now, known=bool(self.primary[0]))
+        token = self._failure_detector.look(following.received_at, now, known=bool(self.primary[0]))
         if token:
             self.proposer.look(token)
         if not self._votes:
             return
-        silent = now - following.heard > self._times.patience + self._times.heartbeat / 2
-        silent = silent or self._failure_detector.lost(following.heard, now)
+        silent = now - following.received_at > self._times.patience + self._times.heartbeat / 2
+        silent = silent or self._failure_detector.lost(following.received_at, now)
         kind = "handover" if following.handed else "takeover" if silent else "resume" if self.proposer.unsettled else ""
         if kind and self.proposer.may_begin(kind, now):
             self.proposer.begin(kind, now, wall_ms)
@@ -361,7 +363,7 @@ class Member:
         if self.leading is not None:
             return min(due, self._beat_at, self._look_at)
         if following is not None and self.identity.store != NO_STORE:
-            due = min(due, self._failure_detector.deadline(following.heard, known=bool(self.primary[0])))
+            due = min(due, self._failure_detector.deadline(following.received_at, known=bool(self.primary[0])))
         return due if following is None else min(due, following.deadline())
 
     # Operator requests

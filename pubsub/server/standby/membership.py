@@ -3,6 +3,8 @@
 A new member with the address of another server would wait permanently. A member that names other proxies would count
 another majority. FOLLOW therefore names the proxies, and a wrong one gets a refusal. A member that already has a store
 waits after a refusal, because the address may be right again later.
+
+The rule is docs/explanation/register.md, R12.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from pubsub.server.topic.delivery import Batch
 _log: Final = logging.getLogger(__name__)
 
 
-class Mending:
+class BatchRepairs:
     """Both sides of one member.
 
     Args:
@@ -42,9 +42,9 @@ class Mending:
     def serve(self, state: State) -> None:
         """Begin as the primary, with its state in memory."""
         self._state = state
-        state.mends = self.repairs.mends
+        state.ask_repair = self.repairs.ask_repair
 
-    def hear(self, message: Repair, member: Member) -> None:
+    def receive(self, message: Repair, member: Member) -> None:
         """Process a message of the other member.
 
         Args:
@@ -60,7 +60,7 @@ class Mending:
             self._settle(self._state, message, member.leading.term)
 
     def _settle(self, state: State, message: Repair, term: int) -> None:
-        settled = self.repairs.heard(message, term, len(state.publishers.names))
+        settled = self.repairs.receive(message, term, len(state.publishers.names))
         if settled is None:
             return
         where = f"{self._disk.directory}: batch {message.offset} of log {message.log}"

@@ -63,7 +63,7 @@ class StandbyStatus:
         view, leading = member.proposer.view or member.view, member.leading
         in_sync = leading.in_sync if leading is not None else view.in_sync if view is not None else ()
         other = {leading.standby: leading.address} if leading is not None and leading.address else {}
-        votes = member.acceptor_recovery.standing
+        votes = member.acceptor_recovery.outcomes
         return {
             "member": member.identity.member,
             "role": member.role.value,

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish | Configure | Settings
 """The requests of clients about a topic, the most frequent first."""
 
-MENDING: Final = "a_damaged_batch_is_asked_of_the_other_member"
+REPAIRING: Final = "a_damaged_batch_is_asked_of_the_other_member"
 """Reason for rejecting a request that met a damaged batch while the other member may still have it intact."""
 
 PROXIES_ALONE: Final = 2
@@ -65,7 +65,7 @@ class State:
         held: reason by topic for topics that are held back.
         stale: reason if the whole store is held back, otherwise "".
         accepted: True if an operator accepted this store as the only copy. The data that it lacks is lost.
-        aside: quarantined topics.
+        quarantined: quarantined topics: those that came back after an operator had abandoned them.
         given: by topic that was given away: its receiver, as announced.
         unheard: topics held here that too few proxies have confirmed.
         announcements: topics to announce to every proxy after the commit, in announced form.
@@ -103,13 +103,13 @@ class State:
         """Returns the resources that the process uses, for reports."""
         self.measures: Measures | None = None
         """The measurements; None if they are not reported."""
-        self.mends: Callable[[int, int], bool] = lambda log, offset: False
+        self.ask_repair: Callable[[int, int], bool] = lambda log, offset: False
         """Asks the other member for a batch that is damaged here. Returns False if that member cannot have it intact.
         """
         self.held = {name.removeprefix(HELD): str(why) for name, why in loaded.notes.items() if name.startswith(HELD)}
         self.stale = str(loaded.notes.get(STALE) or "")
         self.accepted = bool(loaded.notes.get(ACCEPTED))
-        self.aside = list(loaded.aside)
+        self.quarantined = list(loaded.quarantined)
         self.given = {
             name.removeprefix(GIVEN): str(value) for name, value in loaded.notes.items() if name.startswith(GIVEN)
         }
@@ -127,7 +127,7 @@ class State:
 
     def why_held_back(self, topic: str) -> str:
         """Return the reason, for a person, as one word of a header."""
-        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "the_topic_is_quarantined"
+        what = "this_server_runs_on_an_older_copy_of_its_store" if self.stale else "the_topic_is_held_back"
         return f"{what}:_{(self.stale or self.held[topic]).replace(' ', '_')}"[:300]
 
     def is_contested(self, topic: str) -> bool:

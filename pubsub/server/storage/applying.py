@@ -19,12 +19,12 @@ from pubsub.server.topic.delivery import Batch
 
 def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """The statements that delete the batches with keys in [low, high), except the damaged ones."""
-    return (*staged.deletion(low, high), (f"delete from batch where {staged.SOUND}", (low, high)))  # noqa: S608
+    return (*staged.deletion(low, high), (f"delete from batch where {staged.NOT_QUARANTINED}", (low, high)))  # noqa: S608
 
 
 def _baring(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """The statements that drop the bodies of the same batches. Published batches have their bodies in `staged`."""
-    update = f"update batch set body = null where body is not null and {staged.SOUND}"  # noqa: S608
+    update = f"update batch set body = null where body is not null and {staged.NOT_QUARANTINED}"  # noqa: S608
     return (*staged.deletion(low, high), (update, (low, high)))
 
 

@@ -10,6 +10,8 @@ that must be left out:
 
 The batches that are left out stay in the file. They are remembered while the store is open, so that they fail only
 once.
+
+The rule is docs/explanation/stores.md, S5.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ Before that round the thread does further rounds at once, as long as each has le
 writer adds up to 20 MB. On a busy disk, to copy and sync these under the lock delayed the writer by 20 to 120 ms. After
 some more rounds the delay is 3 to 20 ms. The log grows once at the start and is never truncated, because overwriting
 costs half the fsync of appending.
+
+The rule is docs/explanation/stores.md, S2.
 """
 
 from __future__ import annotations

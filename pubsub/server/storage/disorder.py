@@ -4,6 +4,8 @@ The rest of such a page may be intact, and SQLite does not notice. If SQLite bal
 uses the wrong key to find them later. Rows of intact topics are then unreachable. Therefore nothing is written beside
 such a page. Before a transaction, this module checks the rows around each place that it writes to, two pages on each
 side. It checks each place once.
+
+The rule is docs/explanation/stores.md, S7.
 """
 
 from __future__ import annotations

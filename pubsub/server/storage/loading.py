@@ -1,4 +1,7 @@
-"""Reads a server's topics and its own records from the store. It writes nothing."""
+"""Reads a server's topics and its own records from the store. It writes nothing.
+
+The rule is docs/explanation/stores.md, S9.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
-from pubsub.server.topic.loaded import Aside, Loaded
+from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
@@ -90,23 +93,25 @@ class Loading:
         self.reader.nameless = {number for number, name in enumerate(names) if number and not name}
         return names
 
-    def topics(self, name: str | None = None, *, aside: bool = False, unreadable: bool = False) -> Iterator[Topic]:
+    def topics(
+        self, name: str | None = None, *, quarantined: bool = False, unreadable: bool = False
+    ) -> Iterator[Topic]:
         """Yield all topics, or the named one, as of the last commit.
 
         Args:
             name: only this topic; None for all.
-            aside: quarantined topics instead, which the server no longer holds.
+            quarantined: quarantined topics instead, which the server no longer holds.
             unreadable: for a topic that cannot be read, yield the readable parts, marked as such.
 
         Raises:
             StoreDamaged: a topic cannot be read, or a row refers to a missing row.
         """
         every = "select id, name, open_log, history, frozen from topic"
-        if aside:
+        if quarantined:
             every = "select id, name, open_log, history, '' from quarantined_topic"
         for row in self._rows(every) if name is None else self._rows(f"{every} where name = ?", (name,)):
             try:
-                topic = self._topic_of(*row, aside=aside)
+                topic = self._topic_of(*row, quarantined=quarantined)
             except (apsw.CorruptError, StoreDamaged) as error:
                 forget_pages(self.db)
                 if not unreadable:
@@ -122,8 +127,10 @@ class Loading:
         log = Log(open_log, row[0])
         return Topic(number, title, log, {log.id: log}, unreadable=reason)
 
-    def _topic_of(self, number: int, title: str, open_log: int, history: str, frozen: str, *, aside: bool) -> Topic:
-        logs = {log.number: log for log in self._logs(number, aside=aside)}
+    def _topic_of(
+        self, number: int, title: str, open_log: int, history: str, frozen: str, *, quarantined: bool
+    ) -> Topic:
+        logs = {log.number: log for log in self._logs(number, quarantined=quarantined)}
         if open_log not in logs:
             raise StoreDamaged(str(self.path), f"topic {title} has no open log")
         topic = Topic(number, title, logs[open_log], {log.id: log for log in logs.values()})
@@ -201,7 +208,7 @@ class Loading:
         Args:
             topics: all topics of the store. Quarantined topics refer to copies too.
         """
-        every = (*topics, *self.topics(aside=True, unreadable=True))
+        every = (*topics, *self.topics(quarantined=True, unreadable=True))
         if any(topic.unreadable for topic in every):
             return []  # An unreadable topic may refer to any of them.
         used = {number for topic in every for number in topic.watermarks}
@@ -225,10 +232,10 @@ class Loading:
             )
         ]
 
-    def _logs(self, topic: int, *, aside: bool = False) -> Iterator[Log]:
+    def _logs(self, topic: int, *, quarantined: bool = False) -> Iterator[Log]:
         # In a quarantined topic, `receiver` holds the state that the log had.
-        which = "state = ? and receiver = ?" if aside else "state = ?"
-        states = (LogState.QUARANTINED.stored, LogState.HELD.stored) if aside else (LogState.HELD.stored,)
+        which = "state = ? and receiver = ?" if quarantined else "state = ?"
+        states = (LogState.QUARANTINED.stored, LogState.HELD.stored) if quarantined else (LogState.HELD.stored,)
         for number, name, low, end, total in self._rows(
             f"select id, name, low, end, total from log where topic = ? and {which}",  # noqa: S608 - our own words
             (topic, *states),
@@ -244,8 +251,8 @@ class Loading:
             stored = low  # A damaged batch may remain below that offset.
             if newest is not None:
                 key, count, before, size, stamp, publisher = newest
-                sound = all(type(value) is int for value in (count, before, stamp, publisher))
-                if not sound or key >> OFFSET_BITS != number:
+                valid = all(type(value) is int for value in (count, before, stamp, publisher))
+                if not valid or key >> OFFSET_BITS != number:
                     raise StoreDamaged(str(self.path), f"damaged: the newest batch of log {name} cannot be read")
                 self._newest_stamp = max(self._newest_stamp, stamp)
                 if publisher <= STORE_PUBLISHERS_MAX:
@@ -298,13 +305,13 @@ class Loading:
             forget_pages(self.db)
             return []  # They stay in the file.
 
-    def aside(self) -> list[Aside]:
+    def quarantined(self) -> list[QuarantinedTopic]:
         """Return the quarantined topics."""
         rows = self._rows(
             "select q.name, log.name, reason, stamp from quarantined_topic q join log on log.id = open_log"
             " order by stamp, q.name"
         )
-        return [Aside(*row) for row in rows]
+        return [QuarantinedTopic(*row) for row in rows]
 
     def _rows(self, statement: str, bind: tuple[Any, ...] = ()) -> list[Any]:
         try:
@@ -346,7 +353,7 @@ def load(store: Loading) -> Loaded:
         next_watermark,
         tuple(store.discarded()),
         store.notes(),
-        store.aside(),
+        store.quarantined(),
         *store.next_staged(),
         tuple(store.dropped_stages()),
         tuple(store.unused_watermarks(topics.values())),

@@ -95,8 +95,8 @@ class Reader:
         """Return rows of numbers: first a key between the first two parameters, then the count of records."""
         rows = self._rows(statement, bind)
         for row in rows:
-            sound = set(map(type, row)) == _NUMBERS and bind[0] <= row[0] <= bind[1]
-            if not (sound and 0 < row[1] <= BATCH_RECORDS_MAX):
+            valid = set(map(type, row)) == _NUMBERS and bind[0] <= row[0] <= bind[1]
+            if not (valid and 0 < row[1] <= BATCH_RECORDS_MAX):
                 raise StoreDamaged(self._db.filename, "damaged: a row is not a valid batch")
         return rows
 

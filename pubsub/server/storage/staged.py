@@ -25,7 +25,7 @@ SCHEMA: Final = (
     "create table published (key integer primary key, source integer not null)",
 )
 
-SOUND: Final = (
+NOT_QUARANTINED: Final = (
     "key >= ?1 and key < ?2 and +key >= ?1 and key not in (select key from quarantine where key >= ?1 and key < ?2)"
 )
 """Condition for batches in a range of keys that may be changed. The row of a damaged batch may lead to pages that
@@ -96,8 +96,8 @@ def next_numbers(db: apsw.Connection, *, indexed: bool = True) -> tuple[int, int
 def deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
     """Return statements that delete published batches with keys in [low, high), except damaged ones."""
     return (
-        (f"delete from staged where id in (select source from published where {SOUND})", (low, high)),  # noqa: S608
-        (f"delete from published where {SOUND}", (low, high)),  # noqa: S608
+        (f"delete from staged where id in (select source from published where {NOT_QUARANTINED})", (low, high)),  # noqa: S608
+        (f"delete from published where {NOT_QUARANTINED}", (low, high)),  # noqa: S608
     )
 
 

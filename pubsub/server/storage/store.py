@@ -114,13 +114,13 @@ class Store(Loading):
         """
         # A connection that has not read yet does not know how long the log is.
         pages, page_bytes = self._row("select page_count, page_size from pragma_page_count, pragma_page_size")
-        sound = max(0, self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
+        checkpointed = max(0, self.db.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)[0])
         try:
-            if (lost := commits_behind(log, sound)) > 1:
+            if (lost := commits_behind(log, checkpointed)) > 1:
                 reason = f"{lost:,} commits at the end of {log.name} cannot be read; run pubsub server check"
                 raise StoreDamaged(str(self.path), f"damaged: {reason}")
             size = self.path.stat().st_size
-            logged = (frame.page for frame in islice(frames(log, checked=False), sound))
+            logged = (frame.page for frame in islice(frames(log, checked=False), checkpointed))
             if size < pages * page_bytes and missing_pages(size, pages, page_bytes, logged) > 0:
                 raise StoreDamaged(str(self.path), f"damaged: {size} bytes are left of {pages * page_bytes}")
         except StoreDamaged:

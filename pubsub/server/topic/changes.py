@@ -5,6 +5,8 @@ only after the commit. A simulator can therefore lose, repeat or tear a commit w
 
 The annotation of a field is its only declaration: `topic.commits` writes and reads the field by it. A new field goes to
 the end of its class and has a default. A release that lacks the field refuses the commit.
+
+The rule is docs/explanation/cores-and-shells.md, A5.
 """
 
 from __future__ import annotations

@@ -7,6 +7,8 @@ acknowledgement with the token of a checkpoint binds it to that checkpoint; from
 In the store each kind is one number, `epoch`, which chunks and answers call `opening`. For a session it is the epoch.
 For named readers it is below the subscription's own number until the subscription is read, and equal to it afterwards.
 It is above that number when a checkpoint is bound. An earlier release takes a number above for "not read yet".
+
+The rules are those of docs/explanation/spark-exchange.md, K3; docs/explanation/numbers.md, N4 and N5.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The spans that a subscription has still to receive, and the acknowledged position, independent of its consumer."""
+"""The spans that a subscription has still to receive, and the acknowledged position, independent of its consumer.
+
+The rule is docs/explanation/continuing.md, C5.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,9 @@
 Handing out changes nothing. The stored batches are joined as they are, so the cost is per batch. A batch that two
 subscribers read from the same place within one loop is joined once. A missing or damaged record is part of the stream
 too: a `lost` record with the range of positions.
+
+The rules are those of docs/explanation/continuing.md, C7; docs/explanation/get.md, G5 and G13;
+docs/explanation/logs.md, L3.
 """
 
 from __future__ import annotations
@@ -90,7 +93,7 @@ class Answer:
         reason: with LOST, DROPPED if the topic's settings let the records go; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
-        mendable: with LOST, the damaged batch that the other member may repair; None if there is none.
+        repairable: with LOST, the damaged batch that the other member may repair; None if there is none.
         rest: if no record is handed out, the spans after all batches that were read and left out. They may still hold
             records, because one loop reads only `BATCHES_MAX` batches.
     """
@@ -103,7 +106,7 @@ class Answer:
     last: Position | None = None
     damaged: list[tuple[int, int]] = field(default_factory=list)
     rest: tuple[Span, ...] | None = None
-    mendable: tuple[int, int] | None = None
+    repairable: tuple[int, int] | None = None
     stamp: int = 0
     doubtful: bool = False
     reason: str = ""
@@ -126,7 +129,7 @@ class _Walk:
         self.stamp = 0
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
-        self.mendable: tuple[int, int] | None = None
+        self.repairable: tuple[int, int] | None = None
         self.reason = ""
         self.rest: tuple[Span, ...] | None = None
         self.doubtful = False
@@ -189,9 +192,9 @@ class _Walk:
         if body is None or not self._is_verified(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
-            self.mendable = (log.number, batch.offset) if body is not None or batch.damaged else None
-            self.reason = DROPPED if self.mendable is None and self._topic.settings.drops else ""
-            if body is None and self.mendable is None:
+            self.repairable = (log.number, batch.offset) if body is not None or batch.damaged else None
+            self.reason = DROPPED if self.repairable is None and self._topic.settings.drops else ""
+            if body is None and self.repairable is None:
                 return self._let_go(span.log, first, stop)
             self._lose(span.log, first, stop)
         assert body is not None  # `_lose` has ended the pass.
@@ -230,9 +233,9 @@ class _Walk:
     def _fitting(self, body: Buffer, index: int, count: int) -> int:
         """Return how many of the `count` records from `index` on fit into the answer; at least one if it is empty."""
         ends: Sequence[int] = batch_ends(body)
-        for beside, _ in batch_tables(body):
-            if beside:
-                ends = [end + its for end, its in zip(ends, beside, strict=True)]
+        for metadata, _ in batch_tables(body):
+            if metadata:
+                ends = [end + its for end, its in zip(ends, metadata, strict=True)]
         begin = ends[index - 1] if index else 0
         room = self._bytes_max - self.builder.size
         fitting = bisect_right(ends, begin + room, index, index + count) - index
@@ -278,7 +281,7 @@ def collect(
     if walk.lost is not None:
         first, last = walk.lost
         return Answer(
-            Outcome.LOST, first=first, last=last, damaged=walk.damaged, mendable=walk.mendable, reason=walk.reason
+            Outcome.LOST, first=first, last=last, damaged=walk.damaged, repairable=walk.repairable, reason=walk.reason
         )
     if not walk.builder.records:
         return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)

@@ -1,4 +1,7 @@
-"""Changes in memory that are not stored yet, noted by the methods that make them (mostly those of `Topic`)."""
+"""Changes in memory that are not stored yet, noted by the methods that make them (mostly those of `Topic`).
+
+The rule is docs/explanation/cores-and-shells.md, A7.
+"""
 
 from __future__ import annotations
 

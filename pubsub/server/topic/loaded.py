@@ -8,7 +8,7 @@ from pubsub.server.topic.topic import Topic
 
 
 @dataclass(frozen=True, slots=True)
-class Aside:
+class QuarantinedTopic:
     """A quarantined topic that an operator had abandoned.
 
     Attributes:
@@ -34,7 +34,7 @@ class Loaded:
         next_topic, next_log, next_watermark: the first free numbers.
         discarded: numbers of logs without a topic that still have batches.
         notes: the facts that the server remembers about itself, by name.
-        aside: quarantined topics that an operator had abandoned.
+        quarantined: quarantined topics that an operator had abandoned.
         next_stage, next_piece: the first free numbers of stages and their fragments.
         dropped: number and fragment count of stages without a topic.
         unused_watermarks: numbers of copies of `last` that no span refers to.
@@ -50,7 +50,7 @@ class Loaded:
     next_watermark: int = 1
     discarded: tuple[int, ...] = ()
     notes: dict[str, object] = field(default_factory=dict)
-    aside: list[Aside] = field(default_factory=list)
+    quarantined: list[QuarantinedTopic] = field(default_factory=list)
     next_stage: int = 1
     next_piece: int = 1
     dropped: tuple[tuple[int, int], ...] = ()

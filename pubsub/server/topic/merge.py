@@ -1,6 +1,6 @@
 """Merging: two servers that both hold one topic become one holder, without a loss or a duplicate.
 
-The rules are those of docs/explanation/merge.md, *Merging*.
+The rules are those of docs/explanation/merge.md, *Merging*, M10, M11 and M12.
 
 Guarantees:
 

@@ -11,13 +11,13 @@ GIVEN: Final = "given "
 """The receiver of a topic that was given away; the topic's name follows."""
 
 HELD: Final = "held "
-"""The reason why a topic is quarantined; the topic's name follows."""
+"""The reason why a topic is held back; the topic's name follows."""
 
 STALE: Final = "stale"
-"""The reason why the complete store is quarantined."""
+"""The reason why the complete store is held back."""
 
 STALE_CHANGE: Final = "stale change"
-"""The higher change number that a proxy knew when the store was quarantined."""
+"""The higher change number that a proxy knew when the store was held back."""
 
 ACCEPTED: Final = "restored"
 """An operator declared this copy of the store the newest one."""

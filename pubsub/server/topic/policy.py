@@ -1,6 +1,8 @@
 """How much of a topic is kept, independent of its subscribers.
 
 Retention asks the policy first, then the cursors. A batch that the policy releases stays while a cursor needs it.
+
+The rule is docs/explanation/retention.md, T1.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ messages cost one range. After a merge a subscriber has several spans, in the or
 into the other server's log leaves out two kinds of records. It leaves out records that the subscriber's own log held
 already (`watermark`, by publisher and counter). It leaves out records put before the subscription (`since`, by
 timestamp). A topic's history is spans too, over all records that the topic holds.
+
+The rules are those of docs/explanation/continuing.md, C6; docs/explanation/logs.md, L2 and L4.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 A stage holds the rows that one attempt wrote of one batch, as fragments in the order of the rows. Each fragment is a
 batch of rows as it arrived. Its bytes stay in their place in the store; publishing makes records that refer to them.
+
+The rule is docs/explanation/spark-exchange.md, K8.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ A start before the end begins in the topic's history, so that two subscriptions 
 bring spans from another server (`merge`). The cursor's `since` leaves out the records in them that were put before the
 start. Timestamps of two servers compare within the bound on skew, so a start at a position, including the end, allows
 for that skew. A start at a timestamp does not, since every record has a timestamp.
+
+The rules are those of docs/explanation/get.md, G15; docs/explanation/numbers.md, N8.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One topic as its server holds it: logs, the last counter of each publisher, and the subscriptions.
 
 This module makes all decisions about one topic, on values in memory. The core around it routes requests and collects
-the changes. The rules are those of docs/explanation/put.md, P2, and docs/explanation/get.md, G3 and G6:
+the changes. The rules are those of docs/explanation/put.md, P1, P2 and P3, and docs/explanation/get.md, G3 and G6:
 
 * `last` is one number per publisher, kept permanently. A batch that ends at or below it is a duplicate. A batch with
   `previous` above it comes too early. Any other batch is stored complete. So a log has no gaps in a publisher's
@@ -11,6 +11,8 @@ the changes. The rules are those of docs/explanation/put.md, P2, and docs/explan
 * Acknowledging a position trims the spans up to it. If no span holds the position, there are two cases. It is the
   position acknowledged before, and nothing changes. Or the client's memory is an older copy, and the client gets an
   error.
+
+The rule is docs/explanation/logs.md, L1.
 """
 
 from __future__ import annotations
@@ -256,7 +258,8 @@ class Topic:
         if continues and subscription is not None and subscription.on:
             cursor = replace(subscription.cursor, backlog=subscription.cursor.marked())
         elif on and subscription is not None and subscription.on and is_service_topic(self.name):
-            # A repeat. Calls were accepted from the first subscription on, and the new number must not lose them.
+            # A repeat. Calls were accepted from the first subscription on, and the new number must not lose them
+            # (docs/explanation/calls.md, X8).
             cursor = replace(subscription.cursor)
         subscription = Subscription(number, on, cursor, Session(epoch))
         self.enter(name, subscription)

@@ -1,6 +1,6 @@
 """Retention: deletes batches that the policy releases and no cursor needs, while the server is the topic's sole owner.
 
-The rules are those of docs/explanation/retention.md.
+The rules are those of docs/explanation/retention.md, T2, T4, T5 and T6.
 
 A batch may be deleted if the topic's policy releases it, no cursor needs any of it, and no other server holds any of
 the topic. The low end of the history then rises, and nothing is missing there. Topics wait in a heap for the time at

@@ -1,4 +1,7 @@
-"""Staged rows in the background: kept, dropped when no sink will publish them, deleted in pieces (`requests.sinks`)."""
+"""Staged rows in the background: kept, dropped when no sink will publish them, deleted in pieces (`requests.sinks`).
+
+The rules are those of docs/explanation/spark-exchange.md, K13 and K14.
+"""
 
 from __future__ import annotations
 

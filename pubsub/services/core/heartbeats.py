@@ -43,7 +43,7 @@ class Heartbeats:
         self._heard = self._idle_since = self.said = now
         self._only_beats = True
 
-    def heard(self, now: float) -> bool:
+    def received(self, now: float) -> bool:
         """Note a message other than a heartbeat. Return True if a heartbeat is due before the work begins.
 
         Without that heartbeat the broker would soon give the worker up.

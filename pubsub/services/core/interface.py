@@ -6,6 +6,8 @@ sockets by *ports*: those that the shell opens for it (`Port`), and DEALERs that
 
 A message has at most FRAMES_MAX frames of bytes. No incoming message may raise: an invalid message of the protocol is
 counted and dropped.
+
+The rule is docs/explanation/services-engine.md, E3.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Dial(NamedTuple):
     Attributes:
         port: the core's name for it.
         lasting: keep one routing ID over reconnects, so that a reply finds the connection that ZeroMQ makes anew.
-            Clients of RFC 10 and REQ sockets have no routing ID. False: no routing ID.
+            Clients of RFC 10 and REQ sockets have no routing ID. False: no routing ID
+            (docs/explanation/services-engine.md, E6).
     """
 
     port: str

@@ -4,6 +4,8 @@ A REQ socket works this way, and so does the Lazy Pirate client. If no reply com
 that a late reply is dropped. The request is repeated on a new connection, to the next address if there are several. A
 connection here is a *lane*: a DEALER that sends REQ's empty frame itself. Concurrent calls have one connection each. A
 connection is used again after a reply.
+
+The rule is docs/explanation/services-engine.md, E5.
 """
 
 from __future__ import annotations

@@ -45,28 +45,28 @@ class ParanoidQueue(PirateQueue):
     ) -> None:
         super().__init__(name)
         self._interval, self._patience = heartbeat_seconds, heartbeat_seconds * liveness
-        self._heard: dict[bytes, float] = {}
+        self._received: dict[bytes, float] = {}
         """Worker -> time of its last message, the longest silence first."""
         self._beat_at = 0.0
 
     def _from_worker(self, worker: bytes, frames: Sequence[bytes], now: float) -> None:
-        heard = self._heard
-        known = heard.pop(worker, None) is not None
+        received = self._received
+        known = received.pop(worker, None) is not None
         first = frames[0]
         if len(frames) == 1 and first == HEARTBEAT:
             if known:  # Nearly all messages are heartbeats, so they cost one dictionary entry only.
-                heard[worker] = now
+                received[worker] = now
             else:
                 self.counters["strangers"] += 1
         elif len(frames) == 1 and first == READY:
-            if not heard:
+            if not received:
                 self._beat_at = now + self._interval
-            heard[worker] = now
+            received[worker] = now
             if not known:
                 self.counters["workers_came"] += 1
             self._is_ready(worker, now)
         elif known:
-            heard[worker] = now
+            received[worker] = now
             self._replied(worker, frames, now)
         else:
             self.counters["strangers"] += 1
@@ -75,28 +75,28 @@ class ParanoidQueue(PirateQueue):
         return (client, b"", *body)
 
     def _usable(self, worker: bytes, now: float) -> bool:
-        return now - self._heard[worker] < self._patience
+        return now - self._received[worker] < self._patience
 
     def _forget(self, worker: bytes) -> None:
         super()._forget(worker)
-        self._heard.pop(worker, None)
+        self._received.pop(worker, None)
 
     def timer(self) -> float | None:
         """Time of the next heartbeats, which leave together. Silent workers are removed at the same time."""
         due = super().timer()
-        if not self._heard:
+        if not self._received:
             return due
         return self._beat_at if due is None else min(due, self._beat_at)
 
     def tick(self, now: float) -> None:
         """Remove silent workers, and send heartbeats."""
         super().tick(now)
-        if not self._heard or now < self._beat_at:
+        if not self._received or now < self._beat_at:
             return
         self._beat_at = now + self._interval
         silent = []
-        for worker, heard in self._heard.items():
-            if now - heard < self._patience:
+        for worker, received in self._received.items():
+            if now - received < self._patience:
                 break
             silent.append(worker)
         for worker in silent:
@@ -106,7 +106,7 @@ class ParanoidQueue(PirateQueue):
         if silent:
             self.counters["workers_silent"] += len(silent)
             self._events.append(Noticed(f"{len(silent)} workers are silent and get no more work"))
-        self._sends += [Send(BACKEND, worker, _HEARTBEAT) for worker in self._heard]
+        self._sends += [Send(BACKEND, worker, _HEARTBEAT) for worker in self._received]
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
         """Ignore a heartbeat that found a full queue; handle other messages as the base class does."""
@@ -150,7 +150,7 @@ class ParanoidWorker(BaseCore):
             if self._heartbeats.heard_beat(now):
                 self._beat(now)
             return
-        due = self._heartbeats.heard(now)
+        due = self._heartbeats.received(now)
         if len(frames) < 3 or frames[1] or not frames[0]:
             self.counters["undecodable"] += 1
             return

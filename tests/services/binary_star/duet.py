@@ -145,7 +145,7 @@ class Duet:
             return
         words, server.words = server.words, []
         for word in words:
-            star.hear(word, self.now)
+            star.receive(word, self.now)
         requests, server.requests = server.requests, 0
         for _ in range(requests):
             self._ask(server, star)

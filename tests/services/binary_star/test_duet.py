@@ -169,9 +169,9 @@ class SaysItRarely(BinaryStar):
 
 
 class GoesOnWhereBothAreActive(BinaryStar):
-    def hear(self, word: Word, now: float) -> None:
+    def receive(self, word: Word, now: float) -> None:
         if (self.state, word) != (State.ACTIVE, Word.ACTIVE):
-            super().hear(word, now)
+            super().receive(word, now)
 
 
 def caught(make: Callable[[Role, float], BinaryStar], seeds: range = range(200)) -> bool:

@@ -1,4 +1,7 @@
-"""One server's part in its pair: the time at which a state counts, a request is taken, a state is sent."""
+"""One server's part in its pair: the time at which a state counts, a request is taken, a state is sent.
+
+The rules are those of docs/explanation/services-engine.md, E11 and E12.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Held(BinaryStar):
         while self.now < when:
             self.now = min(when, self.now + 0.25)
             if word is not None:
-                self.hear(word, self.now)
+                self.receive(word, self.now)
             self._turn_once()
 
 
@@ -78,7 +81,7 @@ def test_a_primary_that_hears_its_backup_is_active_after_two_heartbeats() -> Non
 
 def test_a_primary_that_hears_an_active_backup_is_passive_at_once() -> None:
     one = Held()
-    one.hear(Word.ACTIVE, 0.1)
+    one.receive(Word.ACTIVE, 0.1)
     assert one.state is State.PASSIVE
 
 
@@ -107,7 +110,7 @@ def test_silence_without_a_request_causes_no_takeover() -> None:
 @pytest.mark.parametrize("word", [Word.PRIMARY, Word.BACKUP])
 def test_a_passive_server_is_active_at_once_when_the_other_is_restarted(word: Word) -> None:
     one = primary(State.PASSIVE)
-    one.hear(word, 3.1)
+    one.receive(word, 3.1)
     assert one.state is State.ACTIVE
 
 
@@ -115,10 +118,10 @@ def test_a_passive_server_is_active_at_once_when_the_other_is_restarted(word: Wo
 def test_a_passive_server_that_just_started_does_not_trust_that_yet(word: Word) -> None:
     one = Held()
     one.until(1.0, Word.ACTIVE)
-    one.hear(word, 1.1)
+    one.receive(word, 1.1)
     assert one.state is State.PASSIVE
     one.until(1.9, Word.ACTIVE)
-    one.hear(word, 2.0)
+    one.receive(word, 2.0)
     assert one.state is State.ACTIVE
 
 
@@ -133,7 +136,7 @@ def test_a_server_sends_its_state_at_once_and_then_twice_in_a_heartbeat() -> Non
     one = Held()
     one.until(1.0, Word.PASSIVE)
     assert one.said == [(0.0, Word.PRIMARY), (0.5, Word.PRIMARY), (1.0, Word.PRIMARY)]
-    one.hear(Word.ACTIVE, 1.1)
+    one.receive(Word.ACTIVE, 1.1)
     assert one.deadline() <= 1.1, "the loop is asked to turn at once"
     assert one.due(1.1) is Word.PASSIVE
     assert one.due(1.2) is None
@@ -164,7 +167,7 @@ def test_a_server_that_stood_still_for_a_heartbeat_and_a_half_begins_anew_first(
     one = make(state)
     assert not make(state).request(one.now + 1.5), "it would have taken what waited in its socket"
     assert not make(state).active(one.now + 1.5), "it would have answered"
-    for wake in (BinaryStar.active, BinaryStar.due, lambda one, now: one.hear(Word.ACTIVE, now)):
+    for wake in (BinaryStar.active, BinaryStar.due, lambda one, now: one.receive(Word.ACTIVE, now)):
         one = make(state)
         wake(one, one.now + 1.5)
         assert one.stalls == make(state).stalls + 1
@@ -191,7 +194,7 @@ def test_a_returned_backup_waits_as_long_as_it_hears_a_primary() -> None:
     one = backup(State.LISTENING)
     one.until(9.0, Word.PRIMARY)
     assert not one.request(9.0)
-    one.hear(Word.ACTIVE, 9.1)
+    one.receive(Word.ACTIVE, 9.1)
     assert one.state is State.PASSIVE
 
 
@@ -210,7 +213,7 @@ def test_a_returned_backup_waits_as_long_as_it_hears_a_primary() -> None:
 def test_a_server_that_hears_its_own_state_begins_anew(make, state, word, after) -> None:  # type: ignore[no-untyped-def]
     one = make(state)
     one.take_turns()
-    one.hear(word, one.now + 0.1)
+    one.receive(word, one.now + 0.1)
     assert one.conflicts == 1
     assert one.state is after
     assert not one.request(one.now + 0.2)
@@ -220,7 +223,7 @@ def test_a_server_that_hears_its_own_state_begins_anew(make, state, word, after)
 
 def test_a_change_is_reported_once() -> None:
     one = Held()
-    one.hear(Word.ACTIVE, 0.1)
+    one.receive(Word.ACTIVE, 0.1)
     assert one.take_turns() == [Turn(State.PRIMARY, State.PASSIVE, "the other is active")]
     assert one.take_turns() == []
 

@@ -204,7 +204,7 @@ def _(stack: contextlib.ExitStack) -> None:
         self.majority = 1
 
     substitute(stack, Proposer, "__init__", init)
-    substitute(stack, Registers, "_hears_another", lambda self, asked, now: False)
+    substitute(stack, Registers, "_has_other_primary", lambda self, asked, now: False)
 
 
 @breakage("who is behind takes over")
@@ -254,7 +254,7 @@ def _(stack: contextlib.ExitStack) -> None:
         return None if standby.id in self.in_sync else frozenset((self.member, standby.id))
 
     substitute(stack, Leading, "proposal", proposal)
-    substitute(stack, Leading, "_is_well", lambda self, standby, now: now - standby.heard < self._silence)
+    substitute(stack, Leading, "_is_well", lambda self, standby, now: now - standby.received_at < self._silence)
 
 
 @breakage("register forgets what it promised and accepted")

@@ -131,7 +131,7 @@ class Members:
         if self.world.over or leading is None or following is None or not looks:
             return
         (term, number), end = following.durable, leading.end
-        if following.heard <= since or term != end.term or number < end.number - NEAR_ENTRIES:
+        if following.received_at <= since or term != end.term or number < end.number - NEAR_ENTRIES:
             self.world.after(MOMENT_SECONDS, self._until_caught_up, primary, standby, since, looks - 1)
             return
         self.world.network.cut(primary.name, standby.name, 1.0)

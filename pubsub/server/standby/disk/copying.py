@@ -133,7 +133,7 @@ class Getting:
         self._term = 0
         self._again_at = self._heard = float("-inf")
 
-    def hear(self, message: Copy, following: Following, now: float) -> bool:
+    def receive(self, message: Copy, following: Following, now: float) -> bool:
         """Process a message of the primary about a copy.
 
         Returns:

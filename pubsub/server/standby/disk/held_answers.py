@@ -9,6 +9,8 @@ A loop is one turn of the server's loop (`server.loop`): messages in, one commit
 
 The disks of both members work in parallel: the entry is under way before the primary's own commit begins. This module
 decides nothing.
+
+The rules are those of docs/explanation/failover.md, F6; docs/explanation/put.md, P14.
 """
 
 from __future__ import annotations

@@ -108,13 +108,13 @@ class LocalFile:
         return True
 
     def _write(self, local: Local) -> None:
-        beside = self.path.with_name(f"{FILE}.new")
+        new = self.path.with_name(f"{FILE}.new")
         with failures(self.path):
-            with beside.open("wb") as file:
+            with new.open("wb") as file:
                 file.write(json.dumps(asdict(local), indent=1).encode() + b"\n")
                 file.flush()
                 os.fsync(file.fileno())
-            beside.rename(self.path)
+            new.rename(self.path)
             sync_directory(self._directory)
         self.local = local
 

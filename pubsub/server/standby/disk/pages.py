@@ -14,6 +14,8 @@ A range counts when it reads back with the hash that the primary names.
 The old store stays until the copy is complete and synced. The rename to `copied.db` is the one decisive step: a process
 that finds such a file completes the installation before it opens anything. The old write-ahead log must be deleted
 before the new file takes the old name. Otherwise SQLite would apply the old log to the new file.
+
+The rule is docs/explanation/failover.md, F10.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from pubsub.server.standby.disk.snapshot import HASH_BYTES, RANGE_PAGES, hash_of
 from pubsub.server.storage.schema import FILE
 
 GROWING: Final = "copy.db"
-WHOLE: Final = "copied.db"
+COPIED: Final = "copied.db"
 PIECE_BYTES: Final = 16 * 1024 * 1024
 """Bytes that are copied at a time from the member's own store."""
 
@@ -172,7 +174,7 @@ class PageCopy:
         with failures(self._path):
             os.ftruncate(self._file, self._pages * self._page_bytes)
             os.fsync(self._file)
-            self._path.rename(self._directory / WHOLE)
+            self._path.rename(self._directory / COPIED)
             sync_directory(self._directory)
         self.close()
 
@@ -192,7 +194,7 @@ def install(directory: Path) -> bool:
     Raises:
         StorageError: the disk failed; the next call continues.
     """
-    copied = directory / WHOLE
+    copied = directory / COPIED
     with failures(copied):
         if not copied.exists():
             return False

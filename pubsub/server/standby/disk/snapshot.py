@@ -147,11 +147,11 @@ class Snapshot:
             return
         theirs = bytes(asked.body)
         parts: list[bytes] = []
-        size, whole = 0, blake2b(digest_size=HASH_BYTES)
+        size, total = 0, blake2b(digest_size=HASH_BYTES)
         for place, number in enumerate(range(asked.first, min(asked.first + asked.pages, self.pages + 1))):
             page = self.page(number)
             digest = hash_of(page)
-            whole.update(digest)
+            total.update(digest)
             if digest == theirs[place * HASH_BYTES : (place + 1) * HASH_BYTES]:
                 continue
             parts += (_NUMBER.pack(number), page)
@@ -165,7 +165,7 @@ class Snapshot:
             yield answer
         yield Copy(
             server, store, member, "checked", asked.token, 0, asked.snapshot, asked.first, asked.pages,
-            body=whole.digest(),
+            body=total.digest(),
         )  # fmt: skip
 
     def close(self) -> None:

@@ -9,6 +9,8 @@ At the start the stream is fitted to the store. The entries behind the store's l
 acknowledged some as a standby, and keeps them. It wrote others as primary and did not commit them. These are dropped,
 because an entry that was taken back must not return. If the stream does not reach the store's last entry, it starts
 over there.
+
+The rule is docs/explanation/failover.md, F5.
 """
 
 from __future__ import annotations
@@ -100,14 +102,14 @@ class Stream:
         paths = sorted(self._directory.glob(f"*{_SUFFIX}"))
         found = [Segment.found(path, int(path.name.removesuffix(_SUFFIX))) for path in paths]
         self._number = found_number(paths)
-        sound = [segment for segment in found if segment is not None]
+        valid = [segment for segment in found if segment is not None]
         # A file without a valid head was never finished, or its disk lost the head and confirmed entries behind it.
         headless = [Segment(path, 0, ROOT, 0) for path, one in zip(paths, found, strict=True) if one is None]
-        first = next((place for place in reversed(range(len(sound))) if sound[place].base <= store_end), -1)
+        first = next((place for place in reversed(range(len(valid))) if valid[place].base <= store_end), -1)
         if first < 0:
-            _see_loss([*headless, *sound], 0, store_end, forget)
-        if first < 0 or not self._fit(sound[: first + 1], sound[first + 1 :], headless, store_end, forget):
-            for segment in sound:
+            _see_loss([*headless, *valid], 0, store_end, forget)
+        if first < 0 or not self._fit(valid[: first + 1], valid[first + 1 :], headless, store_end, forget):
+            for segment in valid:
                 self._remove(segment)
             self._segments, self.staged = [], []
             self._begin(store_end)

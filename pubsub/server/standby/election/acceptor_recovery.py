@@ -14,6 +14,8 @@ until an operator gives it one (`reset`).
 
 A register is founded when all proxies receive their rows. The first view has a single member, and only that member
 could have proposed a view.
+
+The rules are those of docs/explanation/register.md, R10 and R18.
 """
 
 from __future__ import annotations
@@ -59,7 +61,7 @@ class AcceptorRecovery:
         self._me, self._proxies, self._send = proposer.identity, proposer.proxies, proposer.outgoing
         self._token = -1
         self._lost: dict[str, _Lost] = {}
-        self.standing: dict[str, VoteOutcome] = {}
+        self.outcomes: dict[str, VoteOutcome] = {}
         """Each proxy's answer to the last look: with REPORTED it has a vote, with NEW it has none. A silent proxy is
         missing."""
 
@@ -71,7 +73,7 @@ class AcceptorRecovery:
     def look(self) -> None:
         """Ask all proxies whether they have a vote, and repeat unanswered steps. Called at every heartbeat."""
         self._token = self._random.getrandbits(63)
-        self.standing = {}
+        self.outcomes = {}
         for proxy in self._proxies:
             self._send.append((proxy, Look(self._me.server, self._me.store, self._token)))
         for proxy, lost in self._lost.items():
@@ -88,7 +90,7 @@ class AcceptorRecovery:
         if proxy not in self._proxies:
             return
         if vote.token == self._token:
-            self.standing[proxy] = vote.outcome
+            self.outcomes[proxy] = vote.outcome
             if vote.outcome is VoteOutcome.NEW:
                 self._new(proxy, vote.identity, now)
             elif vote.outcome is VoteOutcome.REPORTED:
@@ -121,7 +123,7 @@ class AcceptorRecovery:
         if len(self._proxies) != 1:
             return "other_proxies_report_its_promises"
         (proxy,) = self._proxies
-        if self.standing.get(proxy) is VoteOutcome.REPORTED:
+        if self.outcomes.get(proxy) is VoteOutcome.REPORTED:
             return ""
         lost, view, me = self._lost.get(proxy), self._proposer.view, self._me
         if lost is None or view is None:

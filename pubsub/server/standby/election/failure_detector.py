@@ -9,6 +9,8 @@ connection to the primary ended, or it asked for as long as `Times.sticky` and r
 
 A member that does not know the primary looks too: a vote names the last primary and its address. This module decides
 when a takeover is tried. It never decides whether a takeover is safe.
+
+The rules are those of docs/explanation/register.md, R2 and R8.
 """
 
 from __future__ import annotations
@@ -95,18 +97,18 @@ class FailureDetector:
         """Record that the link to the primary has ended: its process, its host or the network failed."""
         self._ended_at, self._look_at = now, now
 
-    def _doubts(self, heard: float, now: float) -> bool:
-        return self._ended_at >= heard or now - heard > self._times.doubt
+    def _doubts(self, received_at: float, now: float) -> bool:
+        return self._ended_at >= received_at or now - received_at > self._times.doubt
 
-    def look(self, heard: float, now: float, *, known: bool) -> int:
+    def look(self, received_at: float, now: float, *, known: bool) -> int:
         """Return the token of a look that is due now, 0 if none is due.
 
         Args:
-            heard: monotonic seconds at which this member last heard the primary.
+            received_at: monotonic seconds at which this member last heard the primary.
             now: monotonic seconds.
             known: True if this member knows the primary.
         """
-        if not self._doubts(heard, now):
+        if not self._doubts(received_at, now):
             self._token = -1
             self._asked, self._votes = {}, {}
             if known:
@@ -130,9 +132,11 @@ class FailureDetector:
             self._asked.setdefault(place, now)
             self._votes[place] = vote
 
-    def lost(self, heard: float, now: float) -> bool:
+    def lost(self, received_at: float, now: float) -> bool:
         """Return True if a majority of the proxies does not hear the primary. Arguments as for `look`."""
-        if not self._doubts(heard, now) or (self._ended_at < heard and now - heard <= self._times.take):
+        if not self._doubts(received_at, now) or (
+            self._ended_at < received_at and now - received_at <= self._times.take
+        ):
             return False
         return sum(self._misses(place, vote, now) for place, vote in self._votes.items()) >= self._majority
 
@@ -141,11 +145,11 @@ class FailureDetector:
         sticky = self._times.sticky
         return vote.silence_ms < 0 or (vote.silence_ms >= sticky * 1000 and now - self._asked[place] >= sticky)
 
-    def deadline(self, heard: float, *, known: bool) -> float:
+    def deadline(self, received_at: float, *, known: bool) -> float:
         """Return the time at which `look` has work, in monotonic seconds."""
-        if self._ended_at >= heard or not known:
+        if self._ended_at >= received_at or not known:
             return self._look_at
-        return max(self._look_at, heard + self._times.doubt)
+        return max(self._look_at, received_at + self._times.doubt)
 
 
 class Accepted:
@@ -160,7 +164,7 @@ class Accepted:
         self._count, self._majority = count, majority
         self._said: dict[int, tuple[int, View]] = {}
 
-    def hear(self, place: int, vote: Vote) -> View | None:
+    def receive(self, place: int, vote: Vote) -> View | None:
         """Record an answer, and return the view that may be in force; None if no proxy has reported a view.
 
         Args:

@@ -11,6 +11,8 @@ all members in sync lost permanently, or with most of its proxies' directories l
 
 The promotion is done when a majority of the proxies has that view. Until then the register is unchanged, and the
 operator may repeat the promotion.
+
+The rule is docs/explanation/register.md, R11.
 """
 
 from __future__ import annotations
@@ -109,7 +111,7 @@ class Promotion:
         """Return the reason against the next step, as a sentence without its subject; "" if there is none."""
         for proxy, vote in self._votes.items():
             if vote.outcome is VoteOutcome.PRIMARY_ALIVE or 0 <= vote.silence_ms < self._patience * 1000:
-                return f"proxy {proxy} hears its primary: it serves, or has just ended"
+                return f"proxy {proxy} receives heartbeats of its primary: it serves, or has just ended"
             if vote.outcome is VoteOutcome.REFUSED:
                 return f"proxy {proxy} has just promised something else: repeat this"
         if len(self._votes) < self._majority:

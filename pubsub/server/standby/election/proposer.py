@@ -26,6 +26,8 @@ A view that was sent to be accepted may be chosen, even if the attempt fails. `r
 in sync, and the primary waits for all of them until one of its proposals is known to be chosen. Any other member must
 make sure that the register does not name it as primary. It looks first. Later it asks for one ballot even if it is not
 named: an earlier view may still be under way to the proxies, and after that ballot it comes too late.
+
+The rules are those of docs/explanation/register.md, R1, R4, R5 and R7.
 """
 
 from __future__ import annotations
@@ -349,16 +351,16 @@ class Proposer:
         said = attempt.said()
         if len(said) >= self.majority:
             current = possibly_chosen(said, len(self.proxies), self.majority)
-            hearing = sum(self._hears(one) for one in attempt.answers.values()) if attempt.kind == "takeover" else 0
+            alive = sum(self._receives(one) for one in attempt.answers.values()) if attempt.kind == "takeover" else 0
             attempt.nameless = current is None or self._wanted(attempt, current, 1) is None
             settling = attempt.kind == "resume" and attempt.settles
-            if (settling or not attempt.nameless) and len(said) - hearing >= self.majority:
+            if (settling or not attempt.nameless) and len(said) - alive >= self.majority:
                 attempt.answers = {}
                 self._prepare(attempt)
                 return None
         return self._end(attempt, now) if len(attempt.answers) == len(self.proxies) else None
 
-    def _hears(self, vote: Vote) -> bool:
+    def _receives(self, vote: Vote) -> bool:
         return 0 <= vote.silence_ms < self._sticky_ms
 
     def _prepare(self, attempt: Attempt) -> None:

@@ -12,6 +12,8 @@ A standby acknowledges entries that an fsync has covered, and only to the highes
 that the primary calls committed: those on the disks of all required members. If the primary knows none of the entries
 that a FOLLOW names, the standby's store is not a prefix of the primary's. Then nothing is appended, and the store is
 copied.
+
+The rule is docs/explanation/failover.md, F3.
 """
 
 from __future__ import annotations
@@ -84,7 +86,7 @@ class Following:
         address: address of this member as a server; "" to send none.
         applied: the last entry of the store.
         known: the highest term received.
-        heard: monotonic seconds at which a primary of that term was last heard.
+        received_at: monotonic seconds at which a primary of that term was last heard.
     """
 
     def __init__(
@@ -110,7 +112,7 @@ class Following:
         self._cut = False
         self._questions: deque[Question] = deque(maxlen=QUESTIONS_MAX)
         self.known = self._term = 0
-        self.heard = self._appended_at = now
+        self.received_at = self._appended_at = now
         self._asked_at = self._follow_at = now - beat_seconds
         self._gap = self._progress = self._full = False
         self._handed: EntryId | None = None
@@ -161,7 +163,7 @@ class Following:
         if message.term < self.floor:
             return
         self.known = max(self.known, message.term)
-        self.heard, self._handed = now, message.end if message.hand else None
+        self.received_at, self._handed = now, message.end if message.hand else None
         if self._copying is not None:
             return
         for entry in entries:

@@ -15,6 +15,8 @@ if it sends other messages.
 
 An entry has the first form of a commit until the standby's FOLLOW names another form. Until then both members can go
 back to a release that reads no other form, because neither stream file has entries of one.
+
+The rules are those of docs/explanation/failover.md, F1, F2, F4 and F9; docs/explanation/register.md, R6.
 """
 
 from __future__ import annotations
@@ -246,7 +248,7 @@ class Leading:
     def acknowledged(self, ack: Ack, now: float) -> None:
         """Process an ACK of the standby."""
         standby = self._standby
-        if self.heard_of(ack.term) or standby is None or ack.member != standby.id or ack.term != self.term:
+        if self.learn_term(ack.term) or standby is None or ack.member != standby.id or ack.term != self.term:
             return
         standby.full = bool(ack.full)
         new = ack.loop > standby.loop or (ack.loop == self.loop and not ack.full)
@@ -258,12 +260,12 @@ class Leading:
             while self._unacknowledged and self._unacknowledged[0][0] <= ack.durable:
                 self._unacknowledged_bytes -= self._unacknowledged.popleft()[1]
         if new:
-            standby.heard = now
+            standby.received_at = now
 
     def unreachable(self) -> None:
         """Count the standby as silent until its next ACK, because the link to it ended."""
         if self._standby is not None:
-            self._standby.heard = float("-inf")
+            self._standby.received_at = float("-inf")
 
     def followed(self, follow: Follow, now: float) -> None:
         """Process a FOLLOW, which names the last entries of a standby.
@@ -272,7 +274,7 @@ class Leading:
             DecodeError: its body names no entries.
         """
         ids = split_ids(follow.body)
-        if self.heard_of(follow.known) or follow.member == self.member:
+        if self.learn_term(follow.known) or follow.member == self.member:
             return
         standby = self._standby_named(follow.member, now)
         if standby is None:
@@ -294,8 +296,8 @@ class Leading:
         """Return the progress of this standby, None for another one. A second standby waits until the first is lost."""
         standby = self._standby
         if standby is None or standby.id != member:
-            heard = now if standby is None else max(standby.heard, standby.followed)
-            if standby is not None and (standby.id in self.required or now - heard < self._silence):
+            received_at = now if standby is None else max(standby.received_at, standby.followed)
+            if standby is not None and (standby.id in self.required or now - received_at < self._silence):
                 return None
             self._standby, self._rejoin_backoff = Progress(member, now), RejoinBackoff(self._silence)
         return self._standby
@@ -310,7 +312,7 @@ class Leading:
         one, size = self._standby, self._unacknowledged_bytes
         return (False, 0, 0) if one is None else (self._is_well(one, now), self.loop - one.loop, size)
 
-    def heard_of(self, term: int) -> bool:
+    def learn_term(self, term: int) -> bool:
         """Compare a term from a proxy, the register, or another primary's ENTRY. Such an ENTRY is never acknowledged.
 
         Returns:
@@ -343,7 +345,7 @@ class Leading:
 
     def _is_well(self, standby: Progress, now: float) -> bool:
         fit = not (standby.needs_copy or standby.full) and standby.below < BELOW_MAX
-        return fit and now - standby.heard < self._silence
+        return fit and now - standby.received_at < self._silence
 
     def _is_near(self, standby: Progress) -> bool:
         return standby.sent == self.end and standby.loop >= max(1, self.loop - NEAR_LOOPS)

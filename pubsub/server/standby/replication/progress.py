@@ -17,7 +17,7 @@ class Progress:
         durable: the last entry on its disk.
         sent: the last entry sent to it; None if its end is not known.
         asked: the loop of the last ENTRY.
-        heard: monotonic seconds of its last new acknowledgement.
+        received_at: monotonic seconds of its last new acknowledgement.
         needs_copy: True if its store is not a prefix of this one, or if the stream file no longer has the entries that
             it lacks.
         token, followed: token and time of its last FOLLOW. A member that receives a copy sends no ACK meanwhile.
@@ -26,7 +26,7 @@ class Progress:
     """
 
     id: str
-    heard: float
+    received_at: float
     loop: int = 0
     durable: EntryId = ROOT
     sent: EntryId | None = None

@@ -10,6 +10,8 @@ until the member is back or an operator removes it.
 
 Log number and offset name the same batch in both stores as long as both stores have one history. An answer therefore
 counts only from a member that has applied an entry of the primary's term. A member with a different history never has.
+
+The rule is docs/explanation/failover.md, F8.
 """
 
 from __future__ import annotations
@@ -73,7 +75,7 @@ class Repairs:
         if not other:
             self._wanted.clear()
 
-    def mends(self, log: int, offset: int) -> bool:
+    def ask_repair(self, log: int, offset: int) -> bool:
         """Ask the other member for a damaged batch. Return False if that member cannot have an intact copy."""
         place = log, offset
         if not self._other or place in self._lacking:
@@ -101,7 +103,7 @@ class Repairs:
                 out.append(Repair(me.server, me.store, me.member, "wanted", term, *place, end=end))
         return out
 
-    def heard(self, message: Repair, term: int, publishers: int) -> Settled | None:
+    def receive(self, message: Repair, term: int, publishers: int) -> Settled | None:
         """Process the other member's answer about a batch.
 
         Args:

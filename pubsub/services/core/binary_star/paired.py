@@ -69,7 +69,7 @@ class Paired(BaseCore, Generic[Service]):
 
     def receive(self, port: str, peer: bytes, frames: Sequence[bytes], now: float) -> None:
         if port == PEER:
-            self._hear(frames, now)
+            self._receive(frames, now)
             return
         asked = self._service.asked(port, frames)
         votes = asked is not None and asked.right == "call"
@@ -81,13 +81,13 @@ class Paired(BaseCore, Generic[Service]):
         else:
             self.counters["not_active"] += 1
 
-    def _hear(self, frames: Sequence[bytes], now: float) -> None:
+    def _receive(self, frames: Sequence[bytes], now: float) -> None:
         try:
             word = decode_word(frames)
         except DecodeError:
             self.counters["undecodable"] += 1
             return
-        self._star.hear(word, now)
+        self._star.receive(word, now)
         self._turn(now)
 
     def tick(self, now: float) -> None:

@@ -1,7 +1,7 @@
 """One server of a Binary Star pair: its state, its state messages and their times, and whether it takes a request.
 
-`states` has the table and the reasons; this module adds the time. The shell passes in each state message (`hear`), asks
-for each request whether it is taken (`request`), and sends the `due` one. Before replies leave it asks once more
+`states` has the table and the reasons; this module adds the time. The shell passes in each state message (`receive`),
+asks for each request whether it is taken (`request`), and sends the `due` one. Before replies leave it asks once more
 (`active`), since the process may have been paused between a request and its reply.
 """
 
@@ -64,7 +64,7 @@ class BinaryStar:
         self._heard = float("-inf")
         self._said: State | None = None
 
-    def hear(self, word: Word, now: float) -> None:
+    def receive(self, word: Word, now: float) -> None:
         """Receive a state message of the other server."""
         self._notice_stall(now)
         self._heard = now

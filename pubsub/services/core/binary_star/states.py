@@ -37,6 +37,8 @@ with an error in the log. The effect is the same, without an operator.
 
 No such table can prevent this: if the link between the servers fails and clients still reach both, both become active.
 The same happens if state messages take longer than half a heartbeat. See docs/services.md, *Binary Star*.
+
+The rules are those of docs/explanation/services-engine.md, E11 and E12.
 """
 
 from __future__ import annotations

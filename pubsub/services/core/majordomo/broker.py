@@ -145,10 +145,10 @@ class Broker(BaseCore):
             ):
                 self._unexpected(peer, worker, dialect, "replies_unexpected", now)
             elif command == dialect.final:
-                worker.heard = now
+                worker.received_at = now
                 self._finish(worker, worker.request, tuple(frames[at + 3 :]), now)
             else:
-                worker.heard = now
+                worker.received_at = now
                 self._forward_part(worker, worker.request, tuple(frames[at + 3 :]))
         elif command == dialect.heartbeat:
             if len(frames) != at + 1:
@@ -156,7 +156,7 @@ class Broker(BaseCore):
             elif worker is None or worker.dialect is not dialect:
                 self._unexpected(peer, worker, dialect, "heartbeats_unexpected", now)
             else:
-                worker.heard = now
+                worker.received_at = now
         elif command == dialect.ready:
             self._ready(peer, worker, dialect, frames[at + 1 :], now)
         elif command == dialect.disconnect and len(frames) == at + 1:
@@ -178,7 +178,7 @@ class Broker(BaseCore):
         if request.parts is not None:
             self._parts_bytes -= request.parts_bytes
             body = (*request.parts, *body)
-        if request.whole:
+        if request.complete:
             self._answer(request, service.name, body)
 
     def _forward_part(self, worker: Worker, request: Request, body: Frames) -> None:
@@ -189,10 +189,10 @@ class Broker(BaseCore):
         # The client's version has no parts: it gets one reply with all frames in order.
         size = REQUEST_BYTES + sum(map(len, body))
         if self._parts_bytes + size > self._limits.waiting_bytes_max:
-            if request.whole:
+            if request.complete:
                 self.counters["requests_given_up"] += 1
-            request.whole = False
-        if not request.whole:
+            request.complete = False
+        if not request.complete:
             return
         request.parts = request.parts if request.parts is not None else []
         request.parts += body
@@ -227,7 +227,7 @@ class Broker(BaseCore):
         """Drop an invalid message, and remove its sender from the workers."""
         self.counters["invalid_" + reason] += 1
         if worker is not None:
-            self._remove(worker, "workers_invalid", worker.heard)
+            self._remove(worker, "workers_invalid", worker.received_at)
 
     def _unexpected(self, peer: bytes, worker: Worker | None, dialect: WorkerDialect, name: str, now: float) -> None:
         """Handle a valid message in the wrong state: its sender must register again."""

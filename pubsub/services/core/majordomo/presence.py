@@ -37,7 +37,7 @@ class Presence:
     def add(self, worker: Worker, now: float) -> None:
         """Schedule the next check of a worker, not earlier than the next slot."""
         # The earlier slot, since heartbeats may be early; a later check notices silence.
-        due = min(worker.sent + self.interval, worker.heard + self.patience + self._width)
+        due = min(worker.sent + self.interval, worker.received_at + self.patience + self._width)
         slot = worker.slot = max(floor(due / self._width), floor(now / self._width) + 1)
         self._slots.setdefault(slot, {})[worker.peer] = worker
         self.due = min(self.due, slot * self._width)
@@ -64,7 +64,7 @@ class Presence:
         return workers
 
     def silent(self, worker: Worker, now: float) -> bool:
-        return now - worker.heard >= self.patience and now >= self._spared_until
+        return now - worker.received_at >= self.patience and now >= self._spared_until
 
     def beat_due(self, worker: Worker, now: float) -> bool:
         """Whether a worker that is checked now needs a heartbeat."""

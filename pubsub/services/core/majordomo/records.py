@@ -16,7 +16,7 @@ class Request:
         expires: monotonic time at which it is dropped if no worker has begun it.
     """
 
-    __slots__ = ("begun", "body", "client", "dialect", "expires", "parts", "parts_bytes", "size", "whole")
+    __slots__ = ("begun", "body", "client", "complete", "dialect", "expires", "parts", "parts_bytes", "size")
 
     def __init__(self, client: bytes, dialect: ClientDialect, body: Frames, expires: float) -> None:
         self.client, self.dialect, self.body, self.expires = client, dialect, body, expires
@@ -26,7 +26,7 @@ class Request:
         self.parts: list[bytes] | None = None
         """Parts of the reply, kept until the last one: the version of this client has no parts."""
         self.parts_bytes = 0
-        self.whole = True
+        self.complete = True
         """Whether all parts of the reply fit in memory. If not, the request gets no reply."""
 
 
@@ -38,11 +38,11 @@ class Worker:
         now: counts as the time of its last message.
     """
 
-    __slots__ = ("dialect", "heard", "peer", "request", "sent", "service", "slot")
+    __slots__ = ("dialect", "peer", "received_at", "request", "sent", "service", "slot")
 
     def __init__(self, peer: bytes, dialect: WorkerDialect, service: Service, now: float) -> None:
         self.peer, self.dialect, self.service = peer, dialect, service
-        self.heard = self.sent = now
+        self.received_at = self.sent = now
         self.slot = 0
         """Its slot in `Presence`."""
         self.request: Request | None = None

@@ -109,7 +109,7 @@ class MajordomoWorker(BaseCore):
             if wrong := wrong_with_reply(dialect, frames):
                 self.counters["invalid_request_" + wrong] += 1
                 return
-            if self._heartbeats.heard(now):
+            if self._heartbeats.received(now):
                 self._beat(now)
             if len(self._requests) >= REQUESTS_MAX:
                 self.counters["requests_refused"] += 1
