@@ -20,6 +20,7 @@ from pubsub.server.moves.chunks import (
     FORM,
     Batches,
     BatchRow,
+    Configured,
     Described,
     Last,
     LogRow,
@@ -36,9 +37,10 @@ from pubsub.server.moves.chunks import (
     read,
 )
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
-from tests.server.test_fields import FULL, PUBLISHERS, full_topic
+from tests.server.test_fields import FULL, PUBLISHERS, SETTINGS, full_topic
 from tests.server.test_sinks import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -56,6 +58,7 @@ PARTS: list[Part] = [
     Last({ALICE: 9, f"carol/{B}": 3}),
     Subscriptions({"bob": SubscriptionRow(5, 6, True, 7, (A, 2), (Span(A, 3),))}),
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
+    Configured(SETTINGS),
 ]
 DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
 
@@ -75,7 +78,8 @@ def test_every_chunk_is_the_bytes_that_it_was(form: int, tmp_path: Path) -> None
     with store.guarded():
         store.apply(FULL)
     topic = full_topic()
-    del topic.subscriptions["@job"]  # The topic had none yet.
+    del topic.subscriptions["@job"]  # The topic had none yet, and no settings.
+    topic.settings = DEFAULTS
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]

@@ -45,7 +45,7 @@ class TopicFound:
 
     Attributes:
         records: number of readable records.
-        bare: number of these with bodies that were dropped on purpose, because all subscribers had received them.
+        bare: number of these with bodies that were dropped on purpose.
         lost: number of records that cannot be read, as far as known.
         stops: the first position that a server cannot read, "" for none. A server serves nothing from there on.
         held_back: True if a server serves nothing of the topic.
@@ -124,7 +124,7 @@ class Found:
         yield f"{self.directory}: {who}"
         for one in self.topics:
             where = f"topic {one.topic}" + (" (quarantined)" if one.aside else "")
-            bare = f", {one.bare:,} of them without their bytes, which all subscribers had received" if one.bare else ""
+            bare = f", {one.bare:,} of them without bytes, which the server dropped on purpose" if one.bare else ""
             if not one.problems:
                 yield f"  {where} is intact: {one.records:,} records{bare}"
                 continue
