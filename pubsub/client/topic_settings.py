@@ -13,16 +13,13 @@ from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_topic, is_service_topic
-from pubsub.protocol.topic_settings import encode_settings, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, parse_keep
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
 
 ROUNDS: Final = 5
 """Tries to change settings that others change at the same time."""
-
-OR: Final = " or "
-"""Between the values of a setting after a merge of two servers with different ones."""
 
 
 @dataclass(frozen=True, slots=True)

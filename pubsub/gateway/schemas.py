@@ -219,6 +219,15 @@ class Topic(Shape):
     backlog: Figure
     puts: Annotated[float | None, Meta(description="Messages put per second; null: unknown.")]
     deliveries: Annotated[float | None, Meta(description="Messages acknowledged per second by all subscribers.")]
+    keep: Annotated[str | None, Meta(description="How much stays beyond what subscribers need; null: unknown.")]
+    drop: Annotated[str | None, Meta(description="What goes although a subscriber needs it; null: unknown.")]
+    settings_conflict: Annotated[bool | None, Meta(description="Two servers merged the topic with other settings.")]
+    keep_seconds: Annotated[float | None, Meta(description="The age in `keep`; null: no age, or unknown.")]
+    kept_bytes: Annotated[Count | None, Meta(description="Bytes that no subscriber needs; null: without settings.")]
+    oldest_stored_seconds: Annotated[
+        float | None, Meta(description="Age of the oldest stored message; null: none, or without settings.")
+    ]
+    not_let_go: Annotated[str | None, Meta(description="Reason why messages beyond `keep` stay; empty: none stay.")]
     held_by: Annotated[str | None, Meta(description="The client with the largest backlog.")]
     oldest_unacknowledged_seconds: Oldest
     subscribers: list[Waiting] | None
