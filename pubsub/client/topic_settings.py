@@ -43,6 +43,21 @@ class TopicSettings:
     conflict: bool = False
 
 
+class OtherSettings(NotNow):
+    """The settings have another version than the one to change.
+
+    Attributes:
+        present: the settings in force.
+    """
+
+    def __init__(self, present: TopicSettings) -> None:
+        self.present = present
+        super().__init__(
+            f"topic {present.topic} has other settings meanwhile (version {present.version or 'none'}:"
+            f" keep={present.keep} drop={present.drop}); look at them and repeat the change"
+        )
+
+
 def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
     """Check a topic's name and the texts of its settings.
 
@@ -78,7 +93,7 @@ def change_settings(
         base: the version to change; None: the present one, whichever it is.
 
     Raises:
-        NotNow: the settings have another version than `base`, or others change them all the time.
+        OtherSettings: the settings have another version than `base`, or others change them all the time.
         CallerError: a setting has conflicting values, and no value is given for it.
     """
     present = TopicSettings(topic, "none", "never", base or "")
@@ -92,10 +107,7 @@ def change_settings(
         present = _read(topic, status)
         if status.outcome is not Outcome.SUPERSEDED:
             return present
-    raise NotNow(
-        f"topic {topic} has other settings meanwhile (version {present.version or 'none'}: keep={present.keep}"
-        f" drop={present.drop}); look at them and repeat the change"
-    )
+    raise OtherSettings(present)
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:

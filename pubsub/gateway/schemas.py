@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM
 
 Schema = dict[str, Any]
 
@@ -273,6 +274,19 @@ class Moved(Shape):
     moved: bool
 
 
+class TopicSettings(Shape):
+    topic: str
+    keep: Annotated[str, Meta(description="How much stays although every subscriber has acknowledged it.")]
+    drop: Annotated[str, Meta(description="The amount beyond which a message goes although a subscriber needs it.")]
+    version: Annotated[str, Meta(description="ID of these settings; empty if they were never changed.")]
+    conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
+
+
+class SettingsWanted(Shape):
+    keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: none. Left out: unchanged.")] = UNSET
+    drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: never. Left out: unchanged.")] = UNSET
+
+
 class Unsubscribed(Shape):
     topic: str
     client: str
@@ -303,5 +317,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
         "not": {"required": ["key", "key_base64"]},
     },
+    "SettingsWanted": _found["SettingsWanted"] | {"minProperties": 1},
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
 }
