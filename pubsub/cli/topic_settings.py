@@ -13,7 +13,7 @@ from pubsub.client.topic_settings import TopicSettings, change_settings, check_s
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
-from pubsub.errors import CallerError, NotAllowed
+from pubsub.errors import CallerError
 from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, SETTINGS
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
@@ -60,10 +60,7 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     keep, drop = given["keep"], given["drop"]
     sentences = []
     if keep not in {None, "ever"}:
-        try:
-            kept = read_settings(proxies, SENDER, name).keep
-        except NotAllowed:  # The right to operate is enough for the change.
-            kept = "what is unknown to this key"
+        kept = read_settings(proxies, SENDER, name).keep
         if kept not in {"none", keep}:
             now = keep or "none"
             sentences.append(f"{name} keeps {kept} now. Acknowledged messages beyond keep={now} go.")
@@ -94,7 +91,7 @@ def _given(values: list[str]) -> dict[str, str | None]:
 def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0, as_json: AsJson = False) -> None:
     """Print the settings of a topic; the defaults if it does not exist.
 
-    The key needs the right to get from the topic.
+    The key needs the right to get from the topic, or to operate.
     """
     check_settings(name, {})
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
