@@ -34,7 +34,7 @@ Request = Subscribe | Unsubscribe | Configure | Settings | Get | Read | Stage | 
 _WORDS: Final = {
     Subscribe: "subscribe",
     Unsubscribe: "unsubscribe",
-    Settings: "read the settings of",
+    Settings: "read settings",
     Get: "acknowledge",
     Read: "read",
 }

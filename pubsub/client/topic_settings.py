@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import token_hex
@@ -17,6 +18,12 @@ from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, pars
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
+
+UPGRADE: Final = "settings need a release that has them at every proxy and server: upgrade those"
+"""Remedy if a proxy or server does not know the request."""
+
+_EARLIER: Final = re.compile("not a request of a client|no message is named '(CONFIGURE|SETTINGS)'")
+"""Reasons of a proxy and of a server of an earlier release."""
 
 ROUNDS: Final = 5
 """Tries to change settings that others change at the same time."""
@@ -80,7 +87,7 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
 
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     """Return the settings of a topic; the defaults if it does not exist."""
-    return _read(topic, proxies.ask(Settings(sender, topic)))
+    return _read(topic, _ask(proxies, Settings(sender, topic)))
 
 
 def change_settings(
@@ -103,11 +110,20 @@ def change_settings(
         if base is not None and present.version != base:
             break
         wanted = {name: _chosen(present, name, value) for name, value in values.items()}
-        status = proxies.ask(Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
+        status = _ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
         present = _read(topic, status)
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
+
+
+def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
+    try:
+        return proxies.ask(request)
+    except Refused as refused:
+        if _EARLIER.fullmatch(refused.reason) is None:
+            raise
+        raise Refused(refused.operation, refused.topic, f"{refused.reason}; {UPGRADE}") from None
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
@@ -126,7 +142,7 @@ def _read(topic: str, status: Status) -> TopicSettings:
         return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]))
     except (ValueError, KeyError, TypeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
-        raise Refused("settings", topic, f"{reason}; all servers need a release with settings") from None
+        raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
 
 
 class SettingsCalls:
