@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from secrets import token_hex
@@ -19,14 +18,13 @@ from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, pars
 if TYPE_CHECKING:
     from pubsub.client.session import Session
 
-UPGRADE: Final = "settings need a release that has them at every proxy and server: upgrade those"
-"""Remedy if a proxy or server does not know the request."""
-
-_EARLIER: Final = re.compile("not a request of a client|no message is named '(CONFIGURE|SETTINGS)'")
-"""Reasons of a proxy and of a server of an earlier release."""
-
 ROUNDS: Final = 5
 """Tries to change settings that others change at the same time."""
+
+UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
+
+_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
+"""Refusals by proxies and servers that do not know these requests."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +88,15 @@ def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     return _read(topic, _ask(proxies, Settings(sender, topic)))
 
 
+def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
+    try:
+        return proxies.ask(request)
+    except Refused as error:
+        if any(word in error.reason for word in _OF_EARLIER_RELEASES):
+            raise Refused("settings", request.topic, f"{error.reason}; {UPGRADE}") from None
+        raise
+
+
 def change_settings(
     proxies: Proxies, sender: str, topic: str, values: Mapping[str, str | None], base: str | None
 ) -> TopicSettings:
@@ -115,15 +122,6 @@ def change_settings(
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
-
-
-def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
-    try:
-        return proxies.ask(request)
-    except Refused as refused:
-        if _EARLIER.fullmatch(refused.reason) is None:
-            raise
-        raise Refused(refused.operation, refused.topic, f"{refused.reason}; {UPGRADE}") from None
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:

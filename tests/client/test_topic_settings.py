@@ -198,7 +198,7 @@ def test_a_server_of_an_earlier_release_is_told_from_another_refusal(reason: str
         with pytest.raises(Refused) as error:
             call()
         assert error.value.reason.startswith(reason)
-        assert ("upgrade those" in error.value.reason) == upgrade
+        assert ("upgrade them first" in error.value.reason) == upgrade
 
 
 # Rights

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from pubsub.web.tokens import digest, new_token
+from pubsub.gateway.handlers.operations import OPERATIONS_MAX, Operating, Operations
+from pubsub.web.tokens import ANYBODY, digest, new_token
 from tests.faults.cluster import Cluster, until
 from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.serving import Gateway
@@ -117,6 +121,38 @@ def test_topics_of_services_have_none(gateway: Gateway) -> None:
         answer = gateway.ask(method, "/topics/%24calls.echo/settings", body)
         assert answer.status_code == 400
         assert "belongs to a service" in answer.json()["detail"]
+
+
+def test_users_who_look_keep_no_operator_from_a_change() -> None:
+    release = threading.Event()
+
+    class Slow:
+        def settings(self, user: str, topic: str) -> dict[str, Any]:
+            release.wait(60)
+            return {"topic": topic, "version": ""}
+
+        def configure(self, topic: str, values: dict[str, str | None], base: str | None) -> dict[str, Any]:
+            return {"topic": topic, **values, "version": "a" * 16}
+
+    async def body() -> dict[str, str]:
+        return {"keep": "1d"}
+
+    exchange: Any = SimpleNamespace(
+        topic="t", user=ANYBODY, check=lambda needs: None, json=body, request=SimpleNamespace(headers={})
+    )
+
+    async def run() -> int:
+        operating = Operating(cast("Operations", Slow()))
+        looks = [asyncio.create_task(operating.settings(exchange)) for _ in range(OPERATIONS_MAX + 1)]
+        try:
+            (full,), _ = await asyncio.wait(looks, return_when=asyncio.FIRST_COMPLETED)
+            assert str(full.exception()) == f"{OPERATIONS_MAX} looks are running, which is the limit; try again."
+            return (await operating.configure(exchange)).status_code
+        finally:
+            release.set()
+            await asyncio.gather(*looks, return_exceptions=True)
+
+    assert asyncio.run(run()) == 200
 
 
 def test_a_user_needs_the_right_to_get_for_looking_and_to_operate_for_changing(

@@ -78,8 +78,8 @@ def test_every_chunk_is_the_bytes_that_it_was(form: int, tmp_path: Path) -> None
     with store.guarded():
         store.apply(FULL)
     topic = full_topic()
-    del topic.subscriptions["@job"]  # The topic had none yet, and no settings.
-    topic.settings = DEFAULTS
+    del topic.subscriptions["@job"]  # The topic had none yet.
+    topic.settings = DEFAULTS  # And no settings.
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]

@@ -1,13 +1,14 @@
 """Requests of operators: move a topic, end a subscription, change a topic's settings, drain a server.
 
 The caller of the gateway passes the functions (`pubsub.cli` composes them); they are the same as those of the commands.
-They take time, so each runs on a thread, OPERATIONS_MAX at once.
+They take time, so each runs on a thread, OPERATIONS_MAX at once, and as many requests that look at settings.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
@@ -54,22 +55,24 @@ class Operating:
 
     def __init__(self, operations: Operations) -> None:
         self._operations = operations
-        self._running = 0
+        self._running: Counter[str] = Counter()
 
     async def _run(self, exchange: Exchange, function: Callable[[], dict[str, Any]]) -> Response:
         if not exchange.user.operate:
             raise Problem("not-allowed", "This token lacks the right operate.")
         return answer(await self._facts(exchange, function, lambda user: user.operate))
 
-    async def _facts(self, exchange: Exchange, function: Callable[[], dict[str, Any]], needs: Needs) -> dict[str, Any]:
-        if self._running >= OPERATIONS_MAX:
-            raise Problem("busy", f"{OPERATIONS_MAX} operations are running, which is the limit; try again.")
+    async def _facts(
+        self, exchange: Exchange, function: Callable[[], dict[str, Any]], needs: Needs, kind: str = "operations"
+    ) -> dict[str, Any]:
+        if self._running[kind] >= OPERATIONS_MAX:
+            raise Problem("busy", f"{OPERATIONS_MAX} {kind} are running, which is the limit; try again.")
         exchange.check(needs)
-        self._running += 1
+        self._running[kind] += 1
         try:
             return await asyncio.to_thread(function)
         finally:
-            self._running -= 1
+            self._running[kind] -= 1
 
     async def move(self, exchange: Exchange) -> Response:
         topic, facts = check_topic(exchange.topic), await exchange.json()
@@ -91,7 +94,8 @@ class Operating:
 
         if not may(user):
             raise Problem("not-allowed", f"This token may not receive {topic}; it needs the right get or operate.")
-        facts = await self._facts(exchange, lambda: self._operations.settings(user.name, topic), may)
+        # Users who look keep no operator from an operation.
+        facts = await self._facts(exchange, lambda: self._operations.settings(user.name, topic), may, "looks")
         return answer(facts, headers=_tag(facts["version"]))
 
     async def configure(self, exchange: Exchange) -> Response:

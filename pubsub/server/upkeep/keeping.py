@@ -59,9 +59,12 @@ def held_by(topic: Topic, floors: Mapping[str, int], limits: Mapping[str, int]) 
     for log in topic.logs:
         floor = floors[log]
         if floor < limits[log]:
-            for name, subscription in sorted(topic.subscriptions.items()):
-                if any(span.log == log and span.low == floor for span in subscription.cursor.backlog):
-                    return f"subscriber {name}"
+            needing = (
+                name
+                for name, subscription in topic.subscriptions.items()
+                if any(span.log == log and span.low == floor for span in subscription.cursor.backlog)
+            )
+            return f"subscriber {min(needing)}"
     return ""
 
 
