@@ -250,8 +250,6 @@ class Client(ServiceCalls):
         """
         return self._topic_settings.configure(topic, keep, drop, base)
 
-    # Messages
-
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.
 

@@ -92,8 +92,7 @@ class Session(Steps):
         if messenger is None:
             check_context(context, settings.proxies)
         self.keys = find_keys(name, settings) if keys is None else keys
-        self.context = context
-        self.settings = settings
+        self.settings, self.context = settings, context
         self.clock: Clock = clock or SystemClock()
         self.released, self._next = False, _NEVER
         self._held_since: float | None = None

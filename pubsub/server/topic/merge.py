@@ -130,9 +130,6 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
     _take_over(topic, other, known)
-    settings = merged(topic.settings, other.settings)
-    if settings != topic.settings:
-        topic.configure(settings)
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
     return [number for number in watermarks.made if number in topic.watermarks], watermarks.next
@@ -155,6 +152,9 @@ def _is_newer(mine: Subscription, its: Subscription, behind: bool) -> bool:
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     """Merge all fields other than ranges; `known`: logs that `topic` held already."""
+    settings = merged(topic.settings, other.settings)
+    if settings != topic.settings:
+        topic.configure(settings)
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:
