@@ -9,12 +9,12 @@ import typer
 from pubsub import console
 from pubsub.cli.operating import SENDER, confirm
 from pubsub.client.requests import Proxies
-from pubsub.client.topic_settings import OR, TopicSettings, change_settings, check_settings, read_settings
+from pubsub.client.topic_settings import TopicSettings, change_settings, check_settings, read_settings
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
-from pubsub.errors import CallerError, NotAllowed
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, SETTINGS, parse_keep
+from pubsub.errors import CallerError
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, OR, SETTINGS, parse_keep
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -60,11 +60,8 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     keep, drop = given["keep"], given["drop"]
     sentences = []
     if keep not in {None, "ever"}:
-        try:
-            kept = read_settings(proxies, SENDER, name).keep
-        except NotAllowed:  # The right to operate is enough for the change.
-            kept = ""
-        if OR in kept or not kept or not parse_keep(keep or "").keeps_as_much_as(parse_keep(kept)):
+        kept = read_settings(proxies, SENDER, name).keep
+        if OR in kept or not parse_keep(keep or "").keeps_as_much_as(parse_keep(kept)):
             now = keep or "none"
             sentences.append(
                 f"{name} keeps {kept or 'an unknown amount'} now. Acknowledged messages beyond keep={now} go."
@@ -96,7 +93,7 @@ def _given(values: list[str]) -> dict[str, str | None]:
 def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0, as_json: AsJson = False) -> None:
     """Print the settings of a topic; the defaults if it does not exist.
 
-    The key needs the right to get from the topic.
+    The key needs the right to get from the topic, or to operate.
     """
     check_settings(name, {})
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:

@@ -224,7 +224,7 @@ class Client(ServiceCalls):
         Raises:
             InvalidName, CallerError: the topic is not allowed, or belongs to a service.
             Unavailable: no answer came within the client's time limit.
-            NotAllowed, KeyRefused: as `put`; this needs the right to get.
+            NotAllowed, KeyRefused: as `put`; this needs the right to get or to operate.
             Refused: a proxy or server has a release without settings.
         """
         return self._topic_settings.settings_of(topic)

@@ -31,7 +31,13 @@ if TYPE_CHECKING:
 
 Request = Subscribe | Unsubscribe | Configure | Settings | Get | Read | Stage | Publish | Report
 
-_WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
+_WORDS: Final = {
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+    Settings: "read settings",
+    Get: "acknowledge",
+    Read: "read",
+}
 
 _SHOWN: Final = 11
 """Characters of a key that are enough to recognise it."""

@@ -13,7 +13,7 @@ from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_topic, is_service_topic
-from pubsub.protocol.topic_settings import encode_settings, parse_drop, parse_keep
+from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, parse_keep
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -25,9 +25,6 @@ UPGRADE: Final = "all proxies and servers need a release with settings of topics
 
 _OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
 """Refusals by proxies and servers that do not know these requests."""
-
-OR: Final = " or "
-"""Between the values of a setting after a merge of two servers with different ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +46,21 @@ class TopicSettings:
     drop: str
     version: str = ""
     conflict: bool = False
+
+
+class OtherSettings(NotNow):
+    """The settings have another version than the one to change.
+
+    Attributes:
+        present: the settings in force.
+    """
+
+    def __init__(self, present: TopicSettings) -> None:
+        self.present = present
+        super().__init__(
+            f"topic {present.topic} has other settings meanwhile (version {present.version or 'none'}:"
+            f" keep={present.keep} drop={present.drop}); look at them and repeat the change"
+        )
 
 
 def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
@@ -95,7 +107,7 @@ def change_settings(
         base: the version to change; None: the present one, whichever it is.
 
     Raises:
-        NotNow: the settings have another version than `base`, or others change them all the time.
+        OtherSettings: the settings have another version than `base`, or others change them all the time.
         CallerError: a setting has conflicting values, and no value is given for it.
     """
     present = TopicSettings(topic, "none", "never", base or "")
@@ -109,10 +121,7 @@ def change_settings(
         present = _read(topic, status)
         if status.outcome is not Outcome.SUPERSEDED:
             return present
-    raise NotNow(
-        f"topic {topic} has other settings meanwhile (version {present.version or 'none'}: keep={present.keep}"
-        f" drop={present.drop}); look at them and repeat the change"
-    )
+    raise OtherSettings(present)
 
 
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:

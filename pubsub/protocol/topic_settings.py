@@ -32,6 +32,12 @@ TEXT_MAX: Final = 200
 SETTINGS: Final = ("keep", "drop")
 """The names of the settings."""
 
+NOT_SOLE_OWNER: Final = "not sole owner"
+"""Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
+
+OR: Final = " or "
+"""Between the values of a setting after a merge of two servers with different ones."""
+
 KEEP_FORM: Final = "none, ever, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
 DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
 

@@ -35,7 +35,7 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"UNSUBSCRIBE": Operation.GET,
     b"GET": Operation.GET,
     b"READ": Operation.GET,
-    b"SETTINGS": Operation.GET,
+    b"SETTINGS": Operation.SETTINGS,
     b"CONFIGURE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
@@ -44,6 +44,7 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
 
 
 _PUT, _GET, _OTHER = Operation.PUT, Operation.GET, Operation.OTHER  # An attribute look-up costs as much as the rest.
+_SETTINGS: Final = Operation.SETTINGS
 
 
 def question(contents: Buffer) -> Question | None:
@@ -59,11 +60,11 @@ def question(contents: Buffer) -> Question | None:
             return Question(operation, words[1].decode("ascii") if len(words) > 1 else "")
         if len(words) < 4:  # Every request has three words and the version, so a shorter one cannot be decoded.
             return None
-        if operation is _PUT:
+        if operation is _PUT or operation is _SETTINGS:
             return Question(operation, words[1].decode("ascii"), words[2].decode("ascii"))
         if operation is not _GET:
             return Question(operation, words[1].decode("ascii"))
-        name = "" if words[0] == b"SETTINGS" else _name(words[3])
+        name = _name(words[3])
         return None if name is None else Question(operation, words[1].decode("ascii"), words[2].decode("ascii"), name)
     except UnicodeDecodeError:
         return None
@@ -86,7 +87,7 @@ def question_of(message: m.Message) -> Question:
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
         return Question(Operation.GET, message.sender, message.topic, message.name)
     if isinstance(message, m.Settings):
-        return Question(Operation.GET, message.sender, message.topic)
+        return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
     if isinstance(message, m.Operate | m.Configure):

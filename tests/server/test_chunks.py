@@ -41,7 +41,7 @@ from pubsub.server.storage.store import Store
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
-from tests.server.test_fields import FULL, PUBLISHERS, full_topic
+from tests.server.test_fields import FULL, PUBLISHERS, SETTINGS, full_topic
 from tests.server.test_sinks import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -60,6 +60,7 @@ PARTS: list[Part] = [
     Last({ALICE: 9, f"carol/{B}": 3}),
     Subscriptions({"bob": SubscriptionRow(5, 6, True, 7, (A, 2), (Span(A, 3),))}),
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
+    Configured(SETTINGS),
 ]
 DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
 

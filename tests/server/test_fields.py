@@ -59,7 +59,7 @@ BASE: list[c.Change] = [
     c.StageDropped(5),
 ]
 
-SETTINGS = Settings(B, 5, (A,), (Amount(6, 7, 8), Amount(9)), (Amount(8),), conflict=True)
+SETTINGS = Settings(B, 5, (A,), (Amount(6, 7, 8), Amount(9)), (Amount(8),), conflict=True, dropped=True)
 LEG = Span(A, 2, 4, 3, 8, doubtful=True)
 CHANGES: list[c.Change] = [
     c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),

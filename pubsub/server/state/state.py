@@ -158,13 +158,18 @@ class State:
             log = topic.logs[log_id]
             floor = max(floor, log.bare)  # noqa: PLW2901 - dropped batches take no room.
             try:
-                before = None if floor >= log.end else self._total_before(log, floor)
+                before = None if floor >= log.end else self.total_before(log, floor)
             except StoreDamaged:
                 self.found_damaged(topic)
                 before = 0
             topic.waiting_bytes += 0 if before is None else log.total - before
 
-    def _total_before(self, log: Log, offset: int) -> int | None:
+    def total_before(self, log: Log, offset: int) -> int | None:
+        """Return the bytes of a log before an offset; None if no batch is there or above.
+
+        Raises:
+            StoreDamaged: the row cannot be read.
+        """
         before = self.reader.total_before(log.number, offset)
         if before is not None:
             return before

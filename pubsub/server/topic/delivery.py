@@ -90,7 +90,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost position.
         stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
-        reason: with LOST, DROPPED if the topic's settings let the records go; otherwise "".
+        reason: with LOST, DROPPED if settings of the topic let the records go; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
         repairable: with LOST, the damaged batch that the other member may repair; None if there is none.
@@ -193,7 +193,7 @@ class _Walk:
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.repairable = (log.number, batch.offset) if body is not None or batch.damaged else None
-            self.reason = DROPPED if self.repairable is None and self._topic.settings.drops else ""
+            self.reason = DROPPED if self.repairable is None and self._topic.settings.dropped else ""
             if body is None and self.repairable is None:
                 return self._let_go(span.log, first, stop)
             self._lose(span.log, first, stop)

@@ -61,6 +61,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
+    "not_let_go": Fate.MEMORY,
     "policy": Fate.MEMORY,  # It comes from the settings of each server.
     "unreadable": Fate.MEMORY,
     "dirty": Fate.MEMORY,

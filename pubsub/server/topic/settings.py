@@ -39,6 +39,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
         keep: amounts; a record that every subscriber has acknowledged goes when each of them lets it go.
         drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go.
         conflict: True if a merge met different values; the next request ends it.
+        dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
     """
 
     version: Version = ""
@@ -47,6 +48,7 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     keep: tuple[Amount, ...] = (NONE,)
     drop: tuple[Amount, ...] = (EVER,)
     conflict: bool = False
+    dropped: bool = False
 
     def made_from(self, version: str) -> bool:
         """Return True if these settings are this version, or were made from it."""
@@ -55,7 +57,8 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
     def changed(self, version: str, stamp: int, keep: Amount, drop: Amount) -> Settings:
         """Return the settings that a request makes of these."""
         lineage = (*self.lineage, self.version) if self.version else self.lineage
-        return Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,))
+        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,))
+        return replace(made, dropped=self.dropped or made.drops)
 
     @property
     def counts(self) -> bool:
@@ -86,12 +89,13 @@ DEFAULTS: Final = Settings()
 
 def merged(mine: Settings, its: Settings) -> Settings:
     """Return the settings of a topic that two holders have as one from now on."""
+    dropped = mine.dropped or its.dropped
     if mine.version == its.version:
-        return replace(mine, conflict=mine.conflict or its.conflict)
+        return replace(mine, conflict=mine.conflict or its.conflict, dropped=dropped)
     if its.made_from(mine.version):
-        return its
+        return replace(its, dropped=dropped)
     if mine.made_from(its.version):
-        return mine
+        return replace(mine, dropped=dropped)
     newer, older = (mine, its) if (mine.stamp, mine.version) > (its.stamp, its.version) else (its, mine)
     lineage = dict.fromkeys((*older.lineage, *newer.lineage, older.version, newer.version))
     return Settings(
@@ -101,6 +105,7 @@ def merged(mine: Settings, its: Settings) -> Settings:
         _both(mine.keep, its.keep),
         _both(mine.drop, its.drop),
         (mine.keep, mine.drop) != (its.keep, its.drop) or mine.conflict or its.conflict,
+        dropped,
     )
 
 

@@ -114,6 +114,7 @@ class Topic:
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
         policy: the limits of this server's own settings.
+        not_let_go: the reason why records stay that the topic's settings let go, as last found; "" if none stay.
         unreadable: the reason why only the topic's name and its open log's ID could be read; "" if all was readable.
         noted: collects the changes to be stored; every method that changes durable state notes it here.
     """
@@ -135,6 +136,7 @@ class Topic:
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
+    not_let_go: str = ""
     policy: Policy = field(default=EVERYTHING, compare=False)
     unreadable: str = ""
     dirty: DirtyState = field(default_factory=DirtyState, repr=False, compare=False)

@@ -49,6 +49,25 @@ def _released(topic: Topic, amount: Amount, stamp: int, reader: BatchReader) -> 
     return {log: max(part[log] for part in parts) for log in topic.logs}
 
 
+def held_by(topic: Topic, floors: Mapping[str, int], limits: Mapping[str, int]) -> str:
+    """Return the reason why records stay although `keep` lets them go: the subscriber that needs them; "" if none stay.
+
+    Args:
+        floors: of each log, the offset below which no subscriber needs a record.
+        limits: of each log, the offset below which `keep` lets every record go.
+    """
+    for log in topic.logs:
+        floor = floors[log]
+        if floor < limits[log]:
+            needing = (
+                name
+                for name, subscription in topic.subscriptions.items()
+                if any(span.log == log and span.low == floor for span in subscription.cursor.backlog)
+            )
+            return f"subscriber {min(needing)}"
+    return ""
+
+
 def _stop(span: Span, log: Log) -> int:
     """Return the offset after the stored records of a span."""
     stored = log.end - log.unknown

@@ -22,7 +22,7 @@ from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.topic_settings import NONE
+from pubsub.protocol.topic_settings import NONE, NOT_SOLE_OWNER
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import (
@@ -39,7 +39,7 @@ from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Log, Topic
-from pubsub.server.upkeep.keeping import cut, released
+from pubsub.server.upkeep.keeping import cut, held_by, released
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
@@ -230,7 +230,9 @@ class Retention:
             asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts, drops)
             if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
-        elif again and min(again) < float("inf"):
+            return
+        topic.not_let_go = held_by(topic, floors, limits) if settings.version else ""
+        if again and min(again) < float("inf"):
             self._push(topic.name, min(again))
 
     def _stored(self, topic: Topic) -> dict[str, int]:
@@ -258,6 +260,9 @@ class Retention:
         """Process the answer to whether this server is the sole owner of a topic with deletable batches."""
         name = asked.topic
         known = asked.generation == self._generation.get(name, 0)
+        topic = self._state.topics.get(name)
+        if known and topic is not None and topic.settings.version and topic.not_let_go in {"", NOT_SOLE_OWNER}:
+            topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
         if sole_owner and known:
             self._allowed.extend((name, log, cut) for log, cut in asked.cuts.items())
             self._over.extend((name, log, upto, True) for log, upto in asked.drops.items())
@@ -265,7 +270,6 @@ class Retention:
                 self._push(name, now + ROUND_SECONDS)
             return
         self._push(name, now + ROUND_SECONDS)
-        topic = self._state.topics.get(name)
         if known and topic is not None:
             try:
                 self._limit(topic, asked.cuts)
