@@ -65,8 +65,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         * `proxies`: address, answered, reason, report.
         * `servers`: id, alive, answered, reason, report.
         * `topics`: topic, owners, sole_owner, records, bytes, subscribers, backlog, held_by,
-          oldest_unacknowledged_seconds, the fields of `monitoring.retained`, and those of `monitoring.unknown` for
-          topics of a silent server.
+          oldest_unacknowledged_seconds, and the fields of `monitoring.retained` and of `monitoring.unknown`.
         * `moves`: server, and the fields of its report.
         * `held_back`: topic, server and reason of `monitoring.held_back`; `held_back_left_out`: the number of others.
         * Old names of two fields, for one release: of a server `unheard_seconds` for `silent_seconds`, and of a topic

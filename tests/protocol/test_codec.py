@@ -39,14 +39,13 @@ ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s 
 topics = st.text(PRINTABLE, min_size=1, max_size=TOPIC_LENGTH_MAX)
 hexes = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
 words = st.text(PRINTABLE, max_size=40)
-numbers = st.integers(0, NUMBER_MAX)
-flags = st.integers(0, 1)
+numbers, flags = st.integers(0, NUMBER_MAX), st.integers(0, 1)
 positions = st.none() | st.tuples(hexes, numbers)
 bodies = st.binary(max_size=200)
 holders = st.lists(ids | st.builds("{}.{}".format, ids, hexes), max_size=3).map(",".join)
 topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
-history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
-names = st.just("") | ids
+names, maybe = st.just("") | ids, st.just("") | hexes
+history = {"log": maybe, "avoid": maybe}
 rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
 store_directory = {"stores": rosters, "gone": rosters}
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
@@ -63,8 +62,7 @@ def views(draw):
     return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))
 
 
-register = {"sender": ids, "store": hexes, "token": numbers}
-member = {"sender": ids, "store": hexes, "member": hexes}
+register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
 entries = st.builds(EntryId, numbers, numbers)
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Entries: {
@@ -123,7 +121,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
     Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags),
     Unsubscribe: dict(**subscription, name=names),
-    Configure: dict(sender=ids, topic=topics, version=hexes, base=st.just("") | hexes, values=bodies, **history),
+    Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, values=bodies, **history),
     Settings: dict(sender=ids, topic=topics, **history),
     Get: dict(
         **subscription,

@@ -103,6 +103,7 @@ DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field i
     "dirty",
     "policy",
     "bare",
+    "not_let_go",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
 TOPICS = {"topic", "subscription", "cursor", "log", "entry", "mine", "held", "found", "old", "open"}

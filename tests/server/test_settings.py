@@ -1,4 +1,7 @@
-"""The settings of a topic: requests that change them, and the records that stay or go by them."""
+"""The settings of a topic: requests that change them, and the records that stay or go by them.
+
+The rules are those of docs/explanation/retention.md, T7, T8, T9, T10, T11, T12, T13, T14, T15, T16, T17 and T18.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The places up to which the settings of a topic let its records go (docs/explanation/retention.md).
+"""The places up to which the settings of a topic let its records go (docs/explanation/retention.md, T14, T15 and T16).
 
 Timestamps and totals rise with the offsets of a log, so each place is found by bisection over the rows of batches. The
 result is a prefix of each log. A topic counts bytes and records along its history, over all its logs. A span with a
