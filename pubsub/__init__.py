@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pubsub.client import Reply as Reply
     from pubsub.client import Request as Request
     from pubsub.client import Ticket as Ticket
+    from pubsub.client import TopicSettings as TopicSettings
     from pubsub.client import Transaction as Transaction
     from pubsub.client.errors import CallDiscarded as CallDiscarded
     from pubsub.client.errors import CallExpired as CallExpired
@@ -80,7 +81,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
-        "Client DeadLetter Handler Headers Message Publisher Reply Request Ticket Transaction"
+        "Client DeadLetter Handler Headers Message Publisher Reply Request Ticket TopicSettings Transaction"
     ),
     "pubsub.client.errors": "CallDiscarded CallExpired CallFailed CallKept CallOver NoSuchCall",
     "pubsub.config.settings": "ClientSettings",

@@ -102,8 +102,9 @@ def start(
         console.announce(f"gateway ready: {url}")
 
     report = partial(gather, loaded.settings, REPORT_SECONDS)
-    peek = ClusterPeek(loaded.settings, directory / "keys")
-    run_gateway(settings, loaded.settings, report, ClusterOperations(loaded), peek, ready)
+    keys = directory / "keys"
+    operations, peek = ClusterOperations(loaded, keys), ClusterPeek(loaded.settings, keys)
+    run_gateway(settings, loaded.settings, report, operations, peek, ready)
 
 
 @app.command()

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any, Final
 
-from pubsub.cli.operating import cluster
+from pubsub.cli.operating import SENDER, cluster
 from pubsub.cli.server import drain_server, stop_draining
 from pubsub.cli.topic import end_subscription, move_topic, waiting_for
+from pubsub.client.requests import Proxies
+from pubsub.client.topic_settings import change_settings, check_settings, read_settings
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import NotNow
 
 PATIENCE_SECONDS: Final = 2.0
 """Time limit for the answer of one process."""
+
+SETTINGS_SECONDS: Final = 10.0
+"""Time limit for an answer about a topic's settings."""
 
 WAIT_SECONDS: Final = 60.0
 """Time limit until the result is visible; for a drain, until each topic has moved."""
@@ -23,10 +31,11 @@ class ClusterOperations:
 
     Args:
         loaded: settings with the proxies, and with a key that has the right to operate.
+        keys: directory with the users' own keys, `USER.key`.
     """
 
-    def __init__(self, loaded: Loaded[ClientSettings]) -> None:
-        self._loaded = loaded
+    def __init__(self, loaded: Loaded[ClientSettings], keys: Path) -> None:
+        self._loaded, self._keys = loaded, keys
 
     def move(self, topic: str, to: str) -> dict[str, Any]:
         """Move a topic; returns and raises as `pubsub topic move`."""
@@ -48,6 +57,24 @@ class ClusterOperations:
             waiting = waiting_for(found, view, topic, owner, client)
             end_subscription(found, view, topic, owner, client)
         return {"topic": topic, "client": client, "given_up": waiting}
+
+    def settings(self, user: str, topic: str) -> dict[str, Any]:
+        """Return a topic's settings, asked with the user's own key if there is one; raises as `pubsub topic show`."""
+        check_settings(topic, {})
+        with self._proxies(self._keys / f"{user}.key") as proxies:
+            return asdict(read_settings(proxies, f"{user}.settings", topic))
+
+    def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
+        """Change a topic's settings; returns those in force, and raises as `pubsub topic set`."""
+        check_settings(topic, values)
+        with self._proxies() as proxies:
+            return asdict(change_settings(proxies, SENDER, topic, values, base))
+
+    def _proxies(self, key: Path | None = None) -> Proxies:
+        settings = self._loaded.settings
+        proxies = Proxies.of(settings if key is None or not key.exists() else replace(settings, key_file=key))
+        proxies.timeout_seconds = SETTINGS_SECONDS
+        return proxies
 
     def drain(self, server: str, *, stop: bool) -> dict[str, Any]:
         """Drain a server; raises as `pubsub server drain`."""

@@ -9,6 +9,7 @@ from pubsub.cli.locks import watched
 from pubsub.cli.standbys import paired
 from pubsub.client.requests import Answer, NoAnswer, Proxies
 from pubsub.errors import KeyRefused, NotAllowed, Unavailable
+from pubsub.monitoring import retained
 from pubsub.monitoring.alarms import alarms
 from pubsub.monitoring.held_back import held_back
 from pubsub.monitoring.unknown import SilentServers, make_unknown
@@ -64,7 +65,7 @@ def picture(proxies: dict[str, Answer], servers: dict[str, Answer]) -> dict[str,
         * `proxies`: address, answered, reason, report.
         * `servers`: id, alive, answered, reason, report.
         * `topics`: topic, owners, sole_owner, records, bytes, subscribers, backlog, held_by,
-          oldest_unacknowledged_seconds, and the fields of `monitoring.unknown` for topics of a silent server.
+          oldest_unacknowledged_seconds, and the fields of `monitoring.retained` and of `monitoring.unknown`.
         * `moves`: server, and the fields of its report.
         * `held_back`: topic, server and reason of `monitoring.held_back`; `held_back_left_out`: the number of others.
         * Old names of two fields, for one release: of a server `unheard_seconds` for `silent_seconds`, and of a topic
@@ -172,7 +173,8 @@ def _questions(reports: dict[str, Answer]) -> list[Question]:
 
 def _blank(name: str) -> dict[str, Any]:
     nothing: dict[str, Any] = {"unknown_seconds": None, "last_known": None}
-    return {"topic": name, "owners": [], "others": [], "records": 0, "bytes": 0, "subscribers": {}} | nothing
+    figures = {"topic": name, "owners": [], "others": [], "records": 0, "bytes": 0, "subscribers": {}}
+    return figures | nothing | retained.unknown()
 
 
 def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> None:
@@ -181,6 +183,7 @@ def _add_holding(topic: dict[str, Any], server: str, held: dict[str, Any]) -> No
     topic["others"] = sorted({*topic["others"], *held["others"]})
     topic["records"] += held["records"]
     topic["bytes"] += held["bytes"]
+    retained.add(topic, held)
     for name, facts in held["subscribers"].items():
         known = topic["subscribers"].setdefault(name, {"waiting": 0, "polling": False, OLDEST: None})
         known["waiting"] += facts["waiting"]

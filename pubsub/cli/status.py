@@ -40,6 +40,10 @@ def status(
     requests. The digest must be the same everywhere. For servers with a standby, a table shows the primary, and since
     when the other member is in sync or why it is not.
 
+    Topics with settings are listed with the bytes that they keep beyond what subscribers need, the age of their oldest
+    message, and the reason why messages beyond "keep" stay: a subscriber has not acknowledged them, or the server is
+    not known to be the sole owner.
+
     Warnings and alarms come last.
     """
     from pubsub.cli.reports import gather
@@ -54,7 +58,9 @@ def status(
         more += [_moves(found)] if found["moves"] else []
         more += [_held_back(found)] if found["held_back"] else []
         silent = unknown_topics(found["topics"])
-        tables = [_topics(found), *([last_known(silent)] if silent else []), _subscribers(found)]
+        configured = [topic for topic in found["topics"] if topic["kept_bytes"] is not None]
+        tables = [_topics(found), *([last_known(silent)] if silent else [])]
+        tables += [*([_kept(configured)] if configured else []), _subscribers(found)]
         console.print_table(_proxies(found), _servers(found), *more, *tables)
         for kind in ("warning", "alarm"):
             for text in found[f"{kind}s"]:
@@ -178,6 +184,20 @@ def _topics(found: dict[str, Any]) -> Any:
             f"{topic['backlog']:,}",
             _age(topic["oldest_unacknowledged_seconds"]),
             topic["held_by"] or "",
+        )
+    return table
+
+
+def _kept(topics: list[dict[str, Any]]) -> Any:
+    table = console.table("topic", "keep", "drop", "kept", "oldest", "why more stays", title="Topics with settings")
+    for topic in topics:
+        table.add_row(
+            topic["topic"],
+            topic["keep"],
+            topic["drop"],
+            console.size(topic["kept_bytes"]),
+            _age(topic["oldest_stored_seconds"]),
+            topic["not_let_go"],
         )
     return table
 

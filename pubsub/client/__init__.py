@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
+    from pubsub.client.topic_settings import TopicSettings as TopicSettings
 
 _WHERE = {
     "AsyncCallHandler": "flows.serving",
@@ -43,6 +44,7 @@ _WHERE = {
     "Reply": "core.calling",
     "Request": "core.calling",
     "Ticket": "storage.transaction",
+    "TopicSettings": "topic_settings",
     "Transaction": "storage.transaction",
 }
 

@@ -37,6 +37,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_settings import TopicSettings
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
 
@@ -201,6 +202,16 @@ class AsyncClient(ClientBase):
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """End the subscription of a topic and drop its backlog; arguments and errors as `Client.unsubscribe`."""
         await self._run(self._calls.subscribing.intend(topic, False, timeout))
+
+    async def settings_of(self, topic: str) -> TopicSettings:
+        """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
+        return await asyncio.to_thread(self._topic_settings.settings_of, topic)
+
+    async def configure(
+        self, topic: str, *, keep: str | None = None, drop: str | None = None, base: str | None = None
+    ) -> TopicSettings:
+        """Change the settings of a topic; arguments and errors as `Client.configure`."""
+        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from pubsub.base.clock import Clock
     from pubsub.client.storage.recorder import RecordSink
+    from pubsub.client.topic_settings import SettingsCalls
     from pubsub.security.process_keys import ClientKeys
 
 ACKNOWLEDGE_SECONDS: Final = 0.2
@@ -137,6 +138,14 @@ class ClientBase:
     @property
     def _session(self) -> Session:
         return self._held.current().session
+
+    @property
+    def _topic_settings(self) -> SettingsCalls:
+        from pubsub.client.topic_settings import SettingsCalls  # noqa: PLC0415 - few clients need it.
+
+        session = self._session
+        with session.entered():  # A closed client refuses.
+            return SettingsCalls(session)
 
     @property
     def name(self) -> str:

@@ -12,14 +12,32 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.errors import KeyRefused, NotAllowed
 from pubsub.messenger import Refusal
-from pubsub.protocol.messages import Get, Publish, Read, Report, Stage, Status, Subscribe, Unsubscribe, denial
+from pubsub.protocol.messages import (
+    Configure,
+    Get,
+    Publish,
+    Read,
+    Report,
+    Settings,
+    Stage,
+    Status,
+    Subscribe,
+    Unsubscribe,
+    denial,
+)
 
 if TYPE_CHECKING:
     from pubsub.security.pairs import Pair
 
-Request = Subscribe | Unsubscribe | Get | Read | Stage | Publish | Report
+Request = Subscribe | Unsubscribe | Configure | Settings | Get | Read | Stage | Publish | Report
 
-_WORDS: Final = {Subscribe: "subscribe", Unsubscribe: "unsubscribe", Get: "acknowledge", Read: "read"}
+_WORDS: Final = {
+    Subscribe: "subscribe",
+    Unsubscribe: "unsubscribe",
+    Settings: "read settings",
+    Get: "acknowledge",
+    Read: "read",
+}
 
 _SHOWN: Final = 11
 """Characters of a key that are enough to recognise it."""
@@ -111,9 +129,12 @@ def _rights(request: Request) -> str:
     """Return the rights that a request needs, as the file `authorized` has them."""
     if isinstance(request, Report):
         return "status"
+    if isinstance(request, Configure):
+        return "operate"
     from pubsub.security.patterns import Pattern  # noqa: PLC0415
 
     topic = str(Pattern((request.topic,)))
     if isinstance(request, Stage | Publish):
         return f"put={topic}"
-    return f"get={topic} names={request.name}" if request.name else f"get={topic}"
+    name = "" if isinstance(request, Settings) else request.name
+    return f"get={topic} names={name}" if name else f"get={topic}"

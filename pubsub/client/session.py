@@ -63,6 +63,7 @@ class Session(Steps):
 
     Attributes:
         keys: the client's and the proxies' keys; None: it has none.
+        context: the ZeroMQ context that it shares; None: it has its own.
         recorder: writes the record; None: no record.
         trying: by topic, handler attempts that are counted on the disk, or about to be, and have not failed.
 
@@ -93,7 +94,7 @@ class Session(Steps):
         if messenger is None:
             check_context(context, settings.proxies)
         self.keys = find_keys(name, settings) if keys is None else keys
-        self.settings = settings
+        self.settings, self.context = settings, context
         self.clock: Clock = clock or SystemClock()
         self.released, self._next = False, _NEVER
         self._held_since: float | None = None

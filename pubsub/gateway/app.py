@@ -120,6 +120,8 @@ class Gateway:
             ("GET", "/servers", views.servers),
             ("GET", "/proxies", views.proxies),
             ("POST", "/topics/{topic}/move", operating.move),
+            ("GET", "/topics/{topic}/settings", operating.settings),
+            ("PUT", "/topics/{topic}/settings", operating.configure),
             ("DELETE", "/topics/{topic}/clients/{client}", operating.unsubscribe),
             ("PUT", "/servers/{server}/drain", operating.drain),
             ("DELETE", "/servers/{server}/drain", operating.stop_draining),

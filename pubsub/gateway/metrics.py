@@ -92,6 +92,14 @@ def cluster(report: dict[str, Any]) -> Iterator[Any]:
     yield from _topics(report["topics"])
 
 
+_RETAINED: Final = {
+    "kept_bytes": "Bytes that a topic keeps by its settings although no subscriber needs them.",
+    "oldest_stored_seconds": "Age of the oldest message that a topic with settings holds.",
+    "keep_seconds": "Age beyond which the setting keep lets a message go.",
+    "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
+}
+
+
 def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     yield GaugeMetricFamily("pubsub_topics", "Number of topics.", len(topics))
     families = {
@@ -111,6 +119,9 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
         "Time without an answer of the topic's server, during which the topic has no other lines; 0 if it answers.",
         labels=["topic"],
     )
+    retained = {
+        name: GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"]) for name, text in _RETAINED.items()
+    }
     for topic in topics[:METRICS_TOPICS_MAX]:
         silent.add_metric([topic["topic"]], topic["unknown_seconds"] or 0.0)
         if topic["unknown_seconds"] is not None:
@@ -118,7 +129,12 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
         oldest.add_metric([topic["topic"]], topic["oldest_unacknowledged_seconds"] or 0.0)
         for name, family in families.items():
             family.add_metric([topic["topic"]], topic[name])
+        configured = topic.get("kept_bytes") is not None or topic.get("settings_conflict")
+        for name, family in retained.items():
+            if configured and topic.get(name) is not None:
+                family.add_metric([topic["topic"]], float(topic[name]))
     yield from families.values()
+    yield from retained.values()
     yield oldest
     yield silent
     yield from _subscribers(topics)

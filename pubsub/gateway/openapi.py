@@ -197,6 +197,22 @@ def _views() -> dict[str, Any]:
     }
 
 
+def _settings() -> dict[str, Any]:
+    tag = {"ETag": {"description": "The version, in quotes.", "schema": _TEXT}}
+    wanted = {"required": True, **_content(_JSON, ref("SettingsWanted"))}
+    match = _parameter("If-Match", "header", "Change the settings only if they have this ETag.", _TEXT)
+    found = _json("The settings in force.", "TopicSettings") | {"headers": tag}
+    problems = _problems(408, 409, 412, 413, 415, 422)
+    problems["412"] = problems["412"] | {"headers": tag}
+    return {
+        "get": _operation("getSettings", "Show the settings of a topic.", {"200": found, **_problems(422)}),
+        "put": _operation(
+            "putSettings", "Change settings of a topic, or create it with them.", {"200": found, **problems}, match,
+            requestBody=wanted,
+        ),
+    }  # fmt: skip
+
+
 def _operations() -> dict[str, Any]:
     wanted = {"required": True, **_content(_JSON, ref("MoveWanted"))}
 
@@ -205,6 +221,7 @@ def _operations() -> dict[str, Any]:
 
     return {
         "/topics/{topic}/move": {"post": done("move", "Move a topic to another server.", "Moved", requestBody=wanted)},
+        "/topics/{topic}/settings": _settings(),
         "/topics/{topic}/clients/{client}": {
             "delete": done("endSubscription", "End the subscription of any client.", "Unsubscribed"),
         },
@@ -221,7 +238,8 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
-    scripts = [(f"/{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")]
+    names = ("page", "asking", "draw", "overview", "topic", "settings")
+    scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}
         name = "".join(part.title() for part in path.removeprefix("/").split(".")) or "Html"

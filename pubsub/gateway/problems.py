@@ -47,6 +47,7 @@ TITLES: Final[Mapping[str, tuple[int, str]]] = {
     "conflict": (409, "The state of the resource forbids the request"),
     "busy-subscriber": (409, "Another request reads from this subscriber"),
     "superseded": (409, "The subscriber was opened elsewhere"),
+    "precondition-failed": (412, "The resource has changed"),
     "too-large": (413, "The body is too large"),
     "unsupported-media-type": (415, "The content type or coding is not supported"),
     "key-reused": (422, "The Idempotency-Key belongs to another request"),
@@ -140,7 +141,8 @@ def _sentence(error: PubsubError) -> str:
             " and sends it once, so repeat it only with the same Idempotency-Key."
         )
     if isinstance(error, NotAllowed):
-        return f"{error.reason} (by the cluster's access list); the put is kept until the list allows it."
+        kept = "; the put is kept until the list allows it" if error.operation == "put" else ""
+        return f"{error.reason} (by the cluster's access list){kept}."
     if isinstance(error, NotSubscribed):
         return f"{error.client} is not subscribed to {error.topic}; PUT the subscriber first."
     if isinstance(error, StorageError):

@@ -9,6 +9,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from pubsub.gateway.limits import WEBHOOK_SECRETS_MAX, WEBHOOK_URL_LENGTH_MAX
 from pubsub.gateway.problems import PREFIX, TITLES
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM
 
 Schema = dict[str, Any]
 
@@ -220,6 +221,15 @@ class Topic(Shape):
     backlog: Figure
     puts: Annotated[float | None, Meta(description="Messages put per second; null: unknown.")]
     deliveries: Annotated[float | None, Meta(description="Messages acknowledged per second by all subscribers.")]
+    keep: Annotated[str | None, Meta(description="How much stays beyond what subscribers need; null: unknown.")]
+    drop: Annotated[str | None, Meta(description="What goes although a subscriber needs it; null: unknown.")]
+    settings_conflict: Annotated[bool | None, Meta(description="Two servers merged the topic with other settings.")]
+    keep_seconds: Annotated[float | None, Meta(description="The age in `keep`; null: no age, or unknown.")]
+    kept_bytes: Annotated[Count | None, Meta(description="Bytes that no subscriber needs; null: without settings.")]
+    oldest_stored_seconds: Annotated[
+        float | None, Meta(description="Age of the oldest stored message; null: none, or without settings.")
+    ]
+    not_let_go: Annotated[str | None, Meta(description="Reason why messages beyond `keep` stay; empty: none stay.")]
     held_by: Annotated[str | None, Meta(description="The client with the largest backlog.")]
     oldest_unacknowledged_seconds: Oldest
     subscribers: list[Waiting] | None
@@ -266,6 +276,19 @@ class Moved(Shape):
     moved: bool
 
 
+class TopicSettings(Shape):
+    topic: str
+    keep: Annotated[str, Meta(description="How much stays although every subscriber has acknowledged it.")]
+    drop: Annotated[str, Meta(description="The amount beyond which a message goes although a subscriber needs it.")]
+    version: Annotated[str, Meta(description="ID of these settings; empty if they were never changed.")]
+    conflict: Annotated[bool, Meta(description="Two servers merged the topic with other settings; both are in force.")]
+
+
+class SettingsWanted(Shape):
+    keep: Annotated[Text, Meta(description=f"{KEEP_FORM}; empty: none. Left out: unchanged.")] = UNSET
+    drop: Annotated[Text, Meta(description=f"{DROP_FORM}; empty: never. Left out: unchanged.")] = UNSET
+
+
 class Unsubscribed(Shape):
     topic: str
     client: str
@@ -296,5 +319,6 @@ SCHEMAS: Final[dict[str, Schema]] = {
         "oneOf": [{"required": ["body"]}, {"required": ["body_base64"]}],
         "not": {"required": ["key", "key_base64"]},
     },
+    "SettingsWanted": _found["SettingsWanted"] | {"minProperties": 1},
     "Document": {"type": "object", "required": ["openapi", "info", "paths"]},
 }

@@ -18,7 +18,7 @@ from pubsub.base.sites import Asked, Sites, asked, opens_document
 from pubsub.gateway.problems import Problem
 
 METHODS: Final = "GET, HEAD, POST, PUT, DELETE"
-EXPOSED: Final = "allow, idempotency-replayed, link, retry-after, www-authenticate"
+EXPOSED: Final = "allow, etag, idempotency-replayed, link, retry-after, www-authenticate"
 """Response headers that a page's script may read."""
 
 PREFLIGHT_SECONDS: Final = 600

@@ -1,4 +1,4 @@
-"""Alarms of a cluster report in words: full disks and backlogs, unacknowledged messages, transfers without progress.
+"""Alarms of a cluster report in words: full disks and backlogs, messages that wait or stay too long, stuck transfers.
 
 A warning in the report is a problem that a process itself has found. An alarm is a number beyond a bound, and may be
 normal for a system: a subscriber that is off over the weekend has a backlog until Monday.
@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from heapq import nlargest
 from typing import Any, Final
 
+from pubsub.protocol.topic_settings import NOT_SOLE_OWNER
+
 DISK_FREE_MIN: Final = 0.05
 """Fraction of free disk space below which there is an alarm."""
 
@@ -18,6 +20,11 @@ OLDEST_SECONDS_MAX: Final = 3600.0
 
 BACKLOG_SHARE_MAX: Final = 0.8
 """Share of a server's `backlog_bytes_max` above which the backlog of a topic is an alarm."""
+KEPT_SECONDS_MIN: Final = 3600.0
+"""Age of the oldest stored message below which there is no alarm that a topic keeps more than its setting `keep`."""
+
+KEPT_TIMES_MAX: Final = 2
+"""Multiple of the age in `keep` above which there is an alarm."""
 
 TRIES_MAX: Final = 5
 """Unanswered tries at one chunk of a transfer above which there is an alarm."""
@@ -34,7 +41,15 @@ def alarms(report: Facts) -> list[str]:
     Args:
         report: of the cluster, with `proxies`, `servers`, `topics` and `moves`.
     """
-    return [*_disks(report), *_backlogs(report["servers"]), *_oldest(report["topics"]), *_moves(report["moves"])]
+    topics = report["topics"]
+    return [
+        *_disks(report),
+        *_backlogs(report["servers"]),
+        *_oldest(topics),
+        *_conflicts(topics),
+        *_kept(topics),
+        *_moves(report["moves"]),
+    ]
 
 
 def words(seconds: float) -> str:
@@ -82,6 +97,35 @@ def _oldest(topics: list[Facts]) -> Iterator[str]:
         late_one = f"topic {topic['topic']}: {name} has not acknowledged a message for {age}"
         yield f"{late_one}; {facts['waiting']:,} wait; check that {name} runs"
     yield from _more(late, f"have messages that wait for more than {words(OLDEST_SECONDS_MAX)}")
+
+
+def _conflicts(topics: list[Facts]) -> Iterator[str]:
+    conflicts = [one for one in topics if one.get("settings_conflict")]
+    for topic in conflicts[:TOPICS_MAX]:
+        both = f"keep={topic['keep']} and drop={topic['drop']} after a merge"
+        name = topic["topic"]
+        yield f"topic {name}: its settings conflict, {both}; set them by pubsub topic set {name} keep=… drop=…"
+    yield from _more(conflicts, "have conflicting settings")
+
+
+def _kept(topics: list[Facts]) -> Iterator[str]:
+    beyond = [one for one in topics if _beyond(one) > 0]
+    for topic in nlargest(TOPICS_MAX, beyond, key=_beyond):
+        age, reason = words(topic["oldest_stored_seconds"]), topic["not_let_go"]
+        held = f"topic {topic['topic']}: its oldest message is {age} old, and keep is {topic['keep']}"
+        if reason == NOT_SOLE_OWNER:
+            yield f"{held}; messages go when every proxy knows one owner: start the proxies and servers that are away"
+        elif reason:
+            yield f"{held}; {reason} needs it: check that it runs, or set drop"
+        else:
+            yield f"{held}; check that the disk of its server is not full"
+    yield from _more(beyond, f"have messages of more than {KEPT_TIMES_MAX} times the age in keep")
+
+
+def _beyond(topic: Facts) -> float:
+    """Return the seconds by which the oldest message of a topic is too old; 0 or less if it is not."""
+    keep, oldest = topic.get("keep_seconds"), topic.get("oldest_stored_seconds")
+    return (oldest or 0) - max(KEPT_TIMES_MAX * keep, KEPT_SECONDS_MIN) if keep else 0.0
 
 
 def _moves(moves: list[Facts]) -> Iterator[str]:

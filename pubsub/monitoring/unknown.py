@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from pubsub.monitoring import retained
+
 FIGURES: Final = ("records", "bytes", "backlog", "oldest_unacknowledged_seconds")
 """Figures that are added over servers, or of which the highest counts."""
 
@@ -92,7 +94,7 @@ def make_unknown(topic: dict[str, Any], servers: Sequence[str], silent_servers: 
         known["seconds_ago"] = max(row["seconds_ago"] for row in rows)
     if topic["sole_owner"]:
         topic["sole_owner"] = topic["whole"] = None
-    topic |= dict.fromkeys((*FIGURES, "subscribers", "held_by"))
+    topic |= dict.fromkeys((*FIGURES, "subscribers", "held_by")) | retained.unknown()
     topic["unknown_seconds"] = max(since, default=0.0)
     topic["last_known"] = known
 

@@ -6,30 +6,31 @@ from pubsub.protocol.codec import decode, encode, request_route
 from pubsub.protocol.headers import decode_headers, encode_headers
 from pubsub.protocol.messages import (
     RETRY,
+    Configure,
     Get,
     Heartbeat,
-    Merge,
     Message,
     Operate,
     Outcome,
-    Owners,
     Periodic,
     Publish,
     Put,
     Read,
     Report,
+    Settings,
     Stage,
     Status,
     Subscribe,
-    Transfer,
     Unsubscribe,
 )
 from pubsub.protocol.names import Position, check_id, check_new_topic, check_topic, format_position, parse_position
 from pubsub.protocol.records import Records, RecordsBuilder, Run
+from pubsub.protocol.transfers import Merge, Owners, Transfer
 
 __all__ = [
     "RECORD_BYTES_MAX",
     "RETRY",
+    "Configure",
     "Get",
     "Heartbeat",
     "Merge",
@@ -46,6 +47,7 @@ __all__ = [
     "RecordsBuilder",
     "Report",
     "Run",
+    "Settings",
     "Stage",
     "Status",
     "Subscribe",

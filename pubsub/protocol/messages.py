@@ -3,7 +3,7 @@
 The positional fields are those of Pires et al., in their order. The other fields are ours and travel as `name=value`. A
 field is declared here only: `protocol.wire` derives the codec from its annotation. Durations are in milliseconds and
 their names end in `_ms`; timestamps (`stamp`) are in microseconds since 1970. `protocol.register` has the messages of a
-register, `protocol.standby` those between two members.
+register, `protocol.standby` those between two members, and `protocol.transfers` those of a topic that moves.
 """
 
 from dataclasses import dataclass
@@ -31,6 +31,7 @@ from pubsub.protocol.fields import (
 from pubsub.protocol.names import LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
+from pubsub.protocol.transfers import Merge, Owners, Transfer
 from pubsub.protocol.wire import message
 
 
@@ -101,6 +102,34 @@ class Unsubscribe:
     log: Hex = ""
     avoid: Hex = ""
     name: Id = ""
+
+
+@message("CONFIGURE", positional=2)
+@dataclass(slots=True)
+class Configure:
+    """Change the settings of a topic. The body of the STATUS has the settings in force."""
+
+    sender: Id
+    topic: Topic
+    version: Hex
+    """The ID of this request, the same at each transmission."""
+    base: Hex = ""
+    """The version that this request replaces. If another one is in force, the answer is `superseded`."""
+    log: Hex = ""
+    avoid: Hex = ""
+    values: Contents = b""
+    """JSON, see `protocol.topic_settings`."""
+
+
+@message("SETTINGS", positional=2)
+@dataclass(slots=True)
+class Settings:
+    """Ask for the settings of a topic. The body of the STATUS has them."""
+
+    sender: Id
+    topic: Topic
+    log: Hex = ""
+    avoid: Hex = ""
 
 
 @message("GET", positional=3)
@@ -271,51 +300,6 @@ class Heartbeat:
     """1: the leaving server is drained and holds no topic."""
 
 
-@message("WHOLE", positional=1, also="OWNERS")
-@dataclass(slots=True)
-class Owners:
-    """Ask for the other holders of these topics. The body of the STATUS has them."""
-
-    sender: Id
-    topics: Topics = None
-
-
-@message("MERGE", positional=3)
-@dataclass(slots=True)
-class Merge:
-    """Ask a server to give this topic to the server at `address`, which holds the log `log`."""
-
-    sender: Id
-    topic: Topic
-    address: Word
-    log: Hex = ""
-
-
-@message("TRANSFER", positional=2)
-@dataclass(slots=True)
-class Transfer:
-    """One step of moving a topic from one server to another."""
-
-    sender: Id
-    topic: Topic
-    step: Word = "offer"
-    """One of offer, accepted, chunk, commit, done."""
-    transfer: Hex = ""
-    """The ID of this transfer."""
-    chunk: Number = 0
-    """Number of the chunk, from 0."""
-    log: Hex = ""
-    """The open log of the topic at the giver. With `accepted`, the receiver's own, "" if it does not hold the topic."""
-    body: Contents = b""
-    """With `chunk`, the chunk. With `commit`, other holders that became known since the first chunk."""
-    store: Hex = ""
-    """With `done`, the receiver's store."""
-    change: Number = 0
-    """With `done`, a change number of that store from after the merge."""
-    form: Number = 1
-    """With `accepted`, the newest format of chunks that the receiver reads; 1: an earlier release, which sends none."""
-
-
 @message("REPORT", positional=2)
 @dataclass(slots=True)
 class Report:
@@ -410,6 +394,8 @@ class Status:
 Message = (
     Subscribe
     | Unsubscribe
+    | Configure
+    | Settings
     | Get
     | Read
     | Put

@@ -41,7 +41,9 @@ from pubsub.proxy.routing_table import RoutingTable
 from pubsub.proxy.server import Server
 from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 
-REQUESTS: Final = frozenset({"SUBSCRIBE", "UNSUBSCRIBE", "GET", "READ", "PUT", "STAGE", "PUBLISH"})
+REQUESTS: Final = frozenset(
+    {"SUBSCRIBE", "UNSUBSCRIBE", "CONFIGURE", "SETTINGS", "GET", "READ", "PUT", "STAGE", "PUBLISH"}
+)
 READS: Final = frozenset({"GET", "READ"})
 """Requests that do not create a topic."""
 

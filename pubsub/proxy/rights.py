@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 
 from pubsub.base.limits import HEADER_LENGTH_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol import Operate, decode
+from pubsub.protocol import Configure, Operate, decode
 from pubsub.protocol.codec import END
 from pubsub.security.access import ALLOWED, Access, Verdict, Why
 from pubsub.security.authorized import Role
@@ -224,11 +224,13 @@ def _masked(link: bytes, mask: bytes) -> bytes:
 
 
 def facts(head: bytes) -> dict[str, Any]:
-    """Return the fields of an OPERATE for the audit; none if it cannot be read, because then no process acts on it."""
+    """Return the fields of an OPERATE or CONFIGURE for the audit; none if no process can read it and act on it."""
     try:
         said = decode(head.split(b"-", 3)[-1][: HEADER_LENGTH_MAX + 1], b"")
     except DecodeError:
         return {}
+    if isinstance(said, Configure):
+        return {"action": "configure", "sender": said.sender, "topic": said.topic, "version": said.version}
     assert isinstance(said, Operate)
     names = ("action", "target", "sender", "topic", "server", "address", "subscriber", "log", "store", "stop")
     return {name: getattr(said, name) for name in names if getattr(said, name)}

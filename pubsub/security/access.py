@@ -47,6 +47,7 @@ class Operation(StrEnum):
 
     PUT = "put"
     GET = "get"
+    SETTINGS = "settings"  # to look at the settings of a topic
     STATUS = "status"
     OPERATE = "operate"
     OTHER = "other"  # no request of a client; no user has a right to it
@@ -208,7 +209,8 @@ class Access:
         return verdict
 
     def _decided(self, user: str, operation: str, sender: str, topic: str, name: str) -> Verdict:
-        about_topic = operation in {Operation.PUT, Operation.GET}
+        as_client = operation in {Operation.PUT, Operation.GET}
+        about_topic = as_client or operation == Operation.SETTINGS
         if not is_id(sender) or (name and not is_id(name)) or not (is_topic(topic) if about_topic else topic == ""):
             return MALFORMED
         line = self.authorized.by_user.get(user)
@@ -216,13 +218,11 @@ class Access:
             return Verdict(False, Why.KEY, self._gone(user))
         if line.role is not Role.CLIENT:
             return Verdict(False, Why.ROLE, f"{line.role} {line.id} is no client")
-        # Commands send REPORT and OPERATE under other sender IDs, so only the user counts.
-        if about_topic and not line.id.matches(sender):
+        # Commands send REPORT, OPERATE and SETTINGS under other sender IDs, so only the user counts.
+        if as_client and not line.id.matches(sender):
             return Verdict(False, Why.SENDER, f"this key is {line.id}'s, not {sender}'s")
         missing = _missing(line, operation, topic, name)
-        return (
-            Verdict(False, Why.RIGHT, f"client {sender if about_topic else line.id} {missing}") if missing else ALLOWED
-        )
+        return Verdict(False, Why.RIGHT, f"client {sender if as_client else line.id} {missing}") if missing else ALLOWED
 
     def _gone(self, user: str) -> str:
         """Return a sentence about a user that is not authorized any more."""
@@ -282,6 +282,9 @@ def _missing(line: Line, operation: str, topic: str, name: str) -> str:
         if name and not any(pattern.matches(name) for pattern in line.names):
             return f"may not use the subscription {name} of {topic}"
         return ""
+    if operation == Operation.SETTINGS:
+        allowed = line.operate or any(pattern.matches(topic) for pattern in line.get)
+        return "" if allowed else f"may not look at the settings of {topic}"
     if operation == Operation.STATUS:
         return "" if line.status or line.operate else "may not ask for status"
     if operation == Operation.OPERATE:

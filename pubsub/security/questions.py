@@ -35,6 +35,8 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"UNSUBSCRIBE": Operation.GET,
     b"GET": Operation.GET,
     b"READ": Operation.GET,
+    b"SETTINGS": Operation.SETTINGS,
+    b"CONFIGURE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
 }
@@ -42,6 +44,7 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
 
 
 _PUT, _GET, _OTHER = Operation.PUT, Operation.GET, Operation.OTHER  # An attribute look-up costs as much as the rest.
+_SETTINGS: Final = Operation.SETTINGS
 
 
 def question(contents: Buffer) -> Question | None:
@@ -57,7 +60,7 @@ def question(contents: Buffer) -> Question | None:
             return Question(operation, words[1].decode("ascii") if len(words) > 1 else "")
         if len(words) < 4:  # Every request has three words and the version, so a shorter one cannot be decoded.
             return None
-        if operation is _PUT:
+        if operation is _PUT or operation is _SETTINGS:
             return Question(operation, words[1].decode("ascii"), words[2].decode("ascii"))
         if operation is not _GET:
             return Question(operation, words[1].decode("ascii"))
@@ -83,8 +86,10 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.PUT, message.sender, message.topic)
     if isinstance(message, m.Subscribe | m.Unsubscribe | m.Get | m.Read):
         return Question(Operation.GET, message.sender, message.topic, message.name)
+    if isinstance(message, m.Settings):
+        return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
-    if isinstance(message, m.Operate):
+    if isinstance(message, m.Operate | m.Configure):
         return Question(Operation.OPERATE, message.sender)
     return Question(Operation.OTHER, message.sender)

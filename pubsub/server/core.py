@@ -28,22 +28,23 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError
 from pubsub.protocol.bodies import split_topics
 from pubsub.protocol.messages import (
+    Configure,
     Get,
     Heartbeat,
-    Merge,
     Message,
     Operate,
     Outcome,
     Put,
     Read,
     Report,
+    Settings,
     Stage,
     Status,
     Subscribe,
-    Transfer,
     Unsubscribe,
 )
 from pubsub.protocol.names import is_hex, parse_endpoint
+from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.proxies import Proxies
@@ -53,6 +54,7 @@ from pubsub.server.ownership.unconfirmed import UnconfirmedAnnouncements
 from pubsub.server.recovery.abandoned import Abandoned
 from pubsub.server.recovery.quarantine import Quarantine
 from pubsub.server.requests.admission import Admission
+from pubsub.server.requests.configuring import Configuring
 from pubsub.server.requests.gets import Gets
 from pubsub.server.requests.operations import Operations
 from pubsub.server.requests.puts import Puts
@@ -109,6 +111,7 @@ class ServerCore:
         self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
         self.gets = Gets(state, self.sole_owner, self.abandoned)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
+        self.configuring = Configuring(state, self.admission, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
@@ -181,6 +184,8 @@ class ServerCore:
                 self.subscriptions.subscribe_named(origin, request, now, sole_owner)
             else:
                 self.subscriptions.subscribe(origin, request, now, sole_owner)
+        elif isinstance(request, Configure | Settings):
+            self.configuring.handle(origin, request, now)
         elif isinstance(request, Read):
             self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):

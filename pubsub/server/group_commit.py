@@ -30,7 +30,8 @@ from pubsub.errors import DecodeError, StoreDamaged, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import Frames
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Put, Transfer
+from pubsub.protocol.messages import Outcome, Put
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.core import ServerCore
 from pubsub.server.standby.disk.held_answers import HeldAnswers
 from pubsub.server.state.measures import Measures
@@ -273,16 +274,16 @@ class GroupCommit:
 
     def log_backlogs(self) -> None:
         """Log the topics with a backlog that came near its limit, and those with room again."""
-        found = self.core.backlogs
-        for topic, subscriber, share in found.passed:
+        limit = self.core.backlogs
+        for topic, subscriber, share in limit.passed:
             text = "topic %s: its backlog is at %.0f %% of backlog_bytes_max, and at 100 %% its puts are refused"
             cause = "; it waits for %s: start %s, or run pubsub topic unsubscribe %s --subscriber %s"
             names = (subscriber, subscriber, topic, subscriber) if subscriber else ()
             _log.warning(text + cause if subscriber else text, topic, 100 * share, *names)
-        for topic in found.ended:
+        for topic in limit.ended:
             _log.info("topic %s: its backlog is away from backlog_bytes_max again", topic)
-        found.passed.clear()
-        found.ended.clear()
+        limit.passed.clear()
+        limit.ended.clear()
 
     def outgoing(self, now: float) -> list[tuple[Outgoing, list[bytes | memoryview]]]:
         """Return the messages to send after the commit: each destination with its frames, the origin first."""

@@ -24,8 +24,9 @@ from pubsub.messenger.redials import Redials
 from pubsub.messenger.sockets import Frames, open_dealer, receive, send, watch
 from pubsub.messenger.wakeup import Wakeup
 from pubsub.protocol.codec import decode, encode
-from pubsub.protocol.messages import Outcome, Status, Transfer
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import parse_endpoint
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.access import ServerAccess
 
 GOODBYE_MS: Final = 200

@@ -16,6 +16,7 @@ SINGLE: Final = frozenset(
         b"content-type",
         b"host",
         b"idempotency-key",
+        b"if-match",
         b"last-event-id",
         b"origin",
         b"pubsub-key",

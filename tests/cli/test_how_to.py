@@ -19,8 +19,9 @@ pytestmark = pytest.mark.slow
 
 def commands(page: str) -> list[str]:
     """What the sessions of a page type."""
-    sessions = re.findall(r"^ *```\n(.*?)^ *```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
-    return [line.strip()[2:] for session in sessions for line in session.splitlines() if line.strip()[:2] == "$ "]
+    blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", (PAGES / page).read_text(), re.MULTILINE | re.DOTALL)
+    lines = [line.strip() for language, block in blocks if not language for line in block.splitlines()]
+    return [line[2:] for line in lines if line.startswith("$ ")]
 
 
 def typed(place: Path, lines: list[str], cluster: str) -> str:
@@ -80,6 +81,40 @@ def test_a_server_is_copied_and_put_back(tmp_path: Path) -> None:
     assert "topic orders is intact: 1 records" in found
     assert "exported 1 messages to files" in found
     assert "server s1 continues with 1 topics in new logs; start it now" in found
+
+
+def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
+    lines, port = commands("keep-messages.md"), free_port()
+    text = (PAGES / "keep-messages.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "ops.py").write_text(program)
+    gateway = next(number for number, line in enumerate(lines) if line.startswith("pubsub gateway start"))
+    lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
+    lines = ["set -m", *(line.replace(":8080", f":{port}") for line in lines), f"{sys.executable} ops.py"]
+    found = typed(tmp_path, lines, "cluster")
+    assert found.count("orders: keep=ever drop=never (version ") == 3
+    assert "orders: keep=ever drop=30d (version " in found
+    assert '"body":"tea\\n"' in found
+    assert "\never never False\ntopic orders has other settings meanwhile" in found
+
+
+def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path) -> None:
+    quick = {"RETENTION_HOLD_SECONDS": 4, "SKEW_SECONDS": 0.1}
+    lines = [
+        *(f"export PUBSUB_SERVER_{name}={value}" for name, value in quick.items()),
+        *commands("keep-messages.md")[:2],
+        "pubsub client billing subscribe orders",
+        "pubsub topic set orders drop=1s --yes",
+        "for body in tea milk; do echo $body | pubsub client shop put orders -; done",
+        'until pubsub status --json | grep -q \'"bytes": 0,.*"waiting": 2\'; do sleep 0.5; done',
+        "pubsub client billing get orders 2>&1 || test $? = 11",
+    ]
+    shown = re.findall(r"^pubsub: error: .*$", (PAGES / "keep-messages.md").read_text(), re.MULTILINE)
+    losses = re.findall(r"^pubsub: error: .*$", typed(tmp_path, lines, "cluster"), re.MULTILINE)
+    assert [re.sub(r"\w{16}\.\d+", "PLACE", line) for line in losses] == [
+        re.sub(r"\w{16}\.\d+", "PLACE", line) for line in shown
+    ]
+    assert re.findall(r"\.(\d+)", losses[0]) == ["1", "2"]
 
 
 def test_the_symptoms_of_the_page_are_printed_by_the_commands(tmp_path: Path) -> None:

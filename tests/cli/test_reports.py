@@ -9,7 +9,7 @@ import pytest
 
 from pubsub import console
 from pubsub.cli.reports import gather, picture
-from pubsub.cli.status import _held_back, _proxies, _servers, _subscribers, _topics
+from pubsub.cli.status import _held_back, _kept, _proxies, _servers, _subscribers, _topics
 from pubsub.client.requests import NoAnswer
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import Unavailable
@@ -54,6 +54,49 @@ def test_a_topic_of_one_server_is_complete_and_names_its_slowest_subscriber() ->
     (topic,) = found["topics"]
     assert (topic["owners"], topic["sole_owner"], topic["backlog"], topic["held_by"]) == (["s1"], True, 7, "slow")
     assert found["warnings"] == []
+
+
+KEPT = {
+    "keep": "7d", "drop": "never", "settings_conflict": False, "keep_seconds": 604_800.0, "kept_bytes": 2048,
+    "oldest_stored_seconds": 90.0, "not_let_go": "",
+}  # fmt: skip
+
+
+def with_settings(**changed: Any) -> dict[str, Any]:
+    found = server_report({"bob": 1})
+    found["topics"]["a"] |= KEPT | changed
+    return found
+
+
+def test_settings_of_a_topic_are_those_of_its_server_and_null_from_an_earlier_release() -> None:
+    proxies: dict[str, Any] = {"x": proxy_report("p1", s1=True)}
+    (topic,) = picture(proxies, {"s1": with_settings()})["topics"]
+    assert {name: topic[name] for name in KEPT} == KEPT
+    (topic,) = picture(proxies, {"s1": server_report({"bob": 1})})["topics"]
+    assert {topic[name] for name in KEPT} == {None}
+
+
+def test_settings_of_two_holders_are_both_shown_and_their_figures_added() -> None:
+    other = {"keep": "1d", "settings_conflict": True, "oldest_stored_seconds": None, "not_let_go": "not sole owner"}
+    servers: dict[str, Any] = {"s1": with_settings(), "s2": with_settings(**other), "s3": server_report({})}
+    (topic,) = picture({"x": proxy_report("p1", s1=True, s2=True, s3=True)}, servers)["topics"]
+    assert {name: topic[name] for name in KEPT} == KEPT | {
+        "keep": "7d or 1d", "settings_conflict": True, "kept_bytes": 4096, "not_let_go": "not sole owner",
+    }  # fmt: skip
+
+
+def test_settings_of_a_topic_of_a_silent_server_are_unknown() -> None:
+    proxies: dict[str, Any] = {"x": proxy_report("p1", s1=True, s2=True)}
+    (topic,) = picture(proxies, {"s1": with_settings(), "s2": NoAnswer("silent")})["topics"]
+    assert {topic[name] for name in KEPT} == {None}
+
+
+def test_the_status_lists_topics_with_settings(capsys: pytest.CaptureFixture[str]) -> None:
+    found = picture({"x": proxy_report("p1", s1=True)}, {"s1": with_settings(not_let_go="subscriber bob")})
+    console.print_table(_kept(found["topics"]))
+    shown = capsys.readouterr().out
+    for text in ("7d", "never", "2.0 KiB", "1 min 30 s", "subscriber bob"):
+        assert text in shown
 
 
 def test_an_empty_backlog_is_held_by_no_subscriber() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,13 +58,19 @@ def server() -> dict[str, Any]:
 
 
 class Operations:
-    """An operator is refused whatever it is."""
+    """An operator is refused whatever it is; every topic has the default settings."""
 
     def move(self, topic: str, to: str) -> dict[str, Any]:
         raise NotImplementedError(topic, to)
 
     def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
         raise NotImplementedError(topic, client)
+
+    def settings(self, user: str, topic: str) -> dict[str, Any]:
+        return {"topic": topic, "keep": "none", "drop": "never", "version": "", "conflict": False}
+
+    def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
+        raise NotImplementedError(topic, values, base)
 
     def drain(self, server: str, *, stop: bool) -> dict[str, Any]:
         raise NotImplementedError(server, stop)

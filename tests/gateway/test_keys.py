@@ -42,6 +42,10 @@ def test_a_user_acts_by_its_own_key_and_gets_denials_of_the_cluster(tmp_path: Pa
             assert (denied.status_code, "may not put to other" in denied.json()["detail"]) == (403, True)
             assert gateway.ask("PUT", "/topics/other/subscribers/s").status_code == 403
             assert gateway.ask("GET", "/topics/other/messages").status_code == 403
+            assert gateway.ask("GET", "/topics/own%2Fa/settings").status_code == 200
+            denied = gateway.ask("GET", "/topics/other/settings")
+            assert denied.status_code == 403
+            assert "may not look at the settings of other (by the cluster's access list)." in denied.json()["detail"]
             assert gateway.ask("GET", "/topics").status_code == 200  # By the gateway's own key, which --key names.
             gateway.put("own%2Fa", b"and the next one goes")
 

@@ -39,6 +39,21 @@ def test_the_metrics_show_the_report_of_the_cluster() -> None:
     assert found["pubsub_metrics_left_out", ("topics",)] == found["pubsub_metrics_left_out", ("subscribers",)] == 0
 
 
+def test_a_topic_with_settings_has_their_figures_and_another_one_has_no_line() -> None:
+    (plain,) = REPORT["topics"]
+    nothing = {"kept_bytes": None, "oldest_stored_seconds": None, "keep_seconds": None, "settings_conflict": False}
+    configured = {"kept_bytes": 7, "oldest_stored_seconds": 8.5, "keep_seconds": None, "settings_conflict": True}
+    topics = [plain | nothing, plain | {"topic": "kept"} | configured]
+    found = samples(exposition(Requests(), Facts({}, {}, REPORT | {"topics": topics})))
+    names = ("kept_bytes", "oldest_stored_seconds", "keep_seconds", "settings_conflict")
+    lines = {key: value for key, value in found.items() if key[0].removeprefix("pubsub_topic_") in names}
+    assert lines == {
+        ("pubsub_topic_kept_bytes", ("kept",)): 7,
+        ("pubsub_topic_oldest_stored_seconds", ("kept",)): 8.5,
+        ("pubsub_topic_settings_conflict", ("kept",)): 1,
+    }
+
+
 def test_topics_and_subscribers_beyond_the_limit_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "METRICS_TOPICS_MAX", 2)
     monkeypatch.setattr(metrics, "METRICS_SUBSCRIBERS_MAX", 4)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,12 @@ class Nothing:
 
     def unsubscribe(self, topic: str, client: str) -> dict[str, Any]:
         return {"topic": topic, "client": client}
+
+    def settings(self, user: str, topic: str) -> dict[str, Any]:
+        return {"user": user, "topic": topic}
+
+    def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> dict[str, Any]:
+        return {"topic": topic, **values, "base": base}
 
     def drain(self, server: str, *, stop: bool) -> dict[str, Any]:
         return {"server": server, "stop": stop}
@@ -99,6 +106,8 @@ def tour(gateway: Gateway, receiver: Receiver) -> None:
     gateway.confirm(gateway.poll("tour", "s"))
     gateway.ask("DELETE", f"{base}/subscribers/s")
     gateway.ask("PUT", f"{base}/webhooks/w", {"url": receiver.url})
+    gateway.ask("PUT", f"{base}/settings", {"keep": "1d"})
+    gateway.ask("GET", f"{base}/settings")
     for path in ("webhooks", "webhooks/w", "webhooks/w/dead-letters"):
         gateway.ask("GET", f"{base}/{path}")
     gateway.ask("POST", f"{base}/webhooks/w/retry")

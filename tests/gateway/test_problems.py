@@ -56,3 +56,10 @@ def test_every_error_has_an_answer() -> None:
     for value in vars(pubsub.errors).values():
         if isinstance(value, type) and issubclass(value, PubsubError) and value.__init__ is PubsubError.__init__:
             assert problem_of(value("why")).status >= 400
+
+
+@pytest.mark.parametrize(("operation", "kept"), [("put", True), ("configure", False), ("operate", False)])
+def test_only_a_put_that_the_cluster_refuses_is_said_to_be_kept(operation: str, kept: bool) -> None:
+    said = problem_of(NotAllowed(operation, "t", f"client c may not {operation}", "run this")).detail
+    assert said.startswith(f"client c may not {operation} (by the cluster's access list)")
+    assert ("the put is kept" in said) == kept

@@ -59,6 +59,48 @@ def test_a_message_that_waits_too_long_causes_an_alarm_with_its_subscriber() -> 
     ]
 
 
+def kept(name: str, oldest: float | None, keep: float | None = 7200.0, **more: Any) -> dict[str, Any]:
+    facts = {"keep": "2h", "drop": "never", "settings_conflict": False, "not_let_go": ""}
+    return topic(name, None) | facts | {"keep_seconds": keep, "oldest_stored_seconds": oldest} | more
+
+
+def test_conflicting_settings_are_one_and_say_what_to_do() -> None:
+    found = alarms(report(topics=[kept("t", 1.0, settings_conflict=True) | {"keep": "1h or 2h"}]))
+    assert found == [
+        "topic t: its settings conflict, keep=1h or 2h and drop=never after a merge;"
+        " set them by pubsub topic set t keep=… drop=…"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("subscriber bob", "subscriber bob needs it: check that it runs, or set drop"),
+        ("not sole owner", "messages go when every proxy knows one owner: start the proxies and servers that are away"),
+        ("", "check that the disk of its server is not full"),
+    ],
+)
+def test_a_topic_that_holds_messages_of_twice_its_keep_is_one_and_says_why(reason: str, text: str) -> None:
+    (found,) = alarms(report(topics=[kept("t", 14_401.0, not_let_go=reason)]))
+    assert found == f"topic t: its oldest message is 4 h 0 min old, and keep is 2h; {text}"
+
+
+def test_a_topic_within_twice_its_keep_and_one_without_an_age_are_none() -> None:
+    assert (
+        alarms(report(topics=[kept("t", 14_400.0), kept("u", 9e9, None), kept("v", None), kept("w", 9e9, 0.0)])) == []
+    )
+    # A server looks at a topic every few seconds, so a short age is no measure.
+    assert alarms(report(topics=[kept("t", 3600.0, 10.0)])) == []
+    assert len(alarms(report(topics=[kept("t", 3601.0, 10.0)]))) == 1
+
+
+def test_of_many_topics_that_keep_too_much_the_worst_are_named_and_the_others_counted() -> None:
+    found = alarms(report(topics=[kept(f"t{age}", 90_000.0 + age) for age in range(100)]))
+    assert len(found) == TOPICS_MAX + 1
+    assert found[0].startswith("topic t99: ")
+    assert found[-1] == "95 more topics have messages of more than 2 times the age in keep"
+
+
 def held(size: int, **waiting: int) -> dict[str, Any]:
     return {"bytes": size, "subscribers": {name: {"waiting": count} for name, count in waiting.items()}}
 

@@ -62,8 +62,10 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Told]]
             gateway.wait_line("gateway ready")
             with httpx2.Client(base_url=f"http://{at}", timeout=60.0) as client:
                 client.put("/topics/orders/subscribers/shop").raise_for_status()
+                client.put("/topics/orders/settings", json={"keep": "7d"}).raise_for_status()
                 client.post("/topics/orders/messages", content=b"x").raise_for_status()
-                until(lambda: 'topic="orders"' in client.get("/metrics").text, "the gateway tells of the topic")
+                kept = 'pubsub_topic_kept_bytes{topic="orders"}'
+                until(lambda: kept in client.get("/metrics").text, "the gateway tells of the topic")
                 members = {name: httpx2.get(urls[name], timeout=60.0).text for name in ("s1", "s1b")}
                 (primary,) = (text for text in members.values() if "pubsub_server_serving 1.0" in text)
                 (standby,) = (text for text in members.values() if "pubsub_server_serving 0.0" in text)

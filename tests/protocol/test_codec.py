@@ -12,41 +12,40 @@ from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
 from pubsub.protocol.messages import (
+    Configure,
     Get,
     Heartbeat,
-    Merge,
     Message,
     Operate,
     Outcome,
-    Owners,
     Periodic,
     Publish,
     Put,
     Read,
     Report,
+    Settings,
     Stage,
     Status,
     Subscribe,
-    Transfer,
     Unsubscribe,
 )
 from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.standby import REPAIR_STEPS, STEPS, Ack, Copy, Entries, EntryId, Follow, Repair
 from pubsub.protocol.stores import Known, format_stores
+from pubsub.protocol.transfers import Merge, Owners, Transfer
 
 PRINTABLE = "".join(map(chr, range(33, 127)))
 ids = st.from_regex(r"[A-Za-z0-9._-]{1,64}", fullmatch=True).filter(lambda s: s not in {".", ".."})
 topics = st.text(PRINTABLE, min_size=1, max_size=TOPIC_LENGTH_MAX)
 hexes = st.from_regex(r"[0-9a-f]{16}", fullmatch=True)
 words = st.text(PRINTABLE, max_size=40)
-numbers = st.integers(0, NUMBER_MAX)
-flags = st.integers(0, 1)
+numbers, flags = st.integers(0, NUMBER_MAX), st.integers(0, 1)
 positions = st.none() | st.tuples(hexes, numbers)
 bodies = st.binary(max_size=200)
 holders = st.lists(ids | st.builds("{}.{}".format, ids, hexes), max_size=3).map(",".join)
 topic_maps = st.dictionaries(topics, hexes | holders, max_size=8)
-history = {"log": st.just("") | hexes, "avoid": st.just("") | hexes}
-names = st.just("") | ids
+names, maybe = st.just("") | ids, st.just("") | hexes
+history = {"log": maybe, "avoid": maybe}
 rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
 store_directory = {"stores": rosters, "gone": rosters}
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
@@ -63,8 +62,7 @@ def views(draw):
     return View(draw(numbers), primary, draw(endpoints), tuple(members), tuple(in_sync))
 
 
-register = {"sender": ids, "store": hexes, "token": numbers}
-member = {"sender": ids, "store": hexes, "member": hexes}
+register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
 entries = st.builds(EntryId, numbers, numbers)
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Entries: {
@@ -123,6 +121,8 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
     Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags),
     Unsubscribe: dict(**subscription, name=names),
+    Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, values=bodies, **history),
+    Settings: dict(sender=ids, topic=topics, **history),
     Get: dict(
         **subscription,
         last=positions,
@@ -438,7 +438,7 @@ def test_a_body_is_handed_on_uncopied():
 @given(messages)
 def test_the_route_of_a_request_is_read_without_decoding_the_rest(message):
     head, _ = encode(message)
-    if isinstance(message, Subscribe | Unsubscribe | Get | Read | Put | Stage | Publish):
+    if isinstance(message, Subscribe | Unsubscribe | Configure | Settings | Get | Read | Put | Stage | Publish):
         assert request_route(head) == (head.split(b" ")[0].decode(), message.sender, message.topic)
     elif isinstance(message, Report | Operate):
         assert request_route(head) == (head.split(b" ", 1)[0].decode(), message.sender, message.target)

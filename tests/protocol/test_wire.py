@@ -10,8 +10,9 @@ import pytest
 from pubsub.errors import DecodeError
 from pubsub.protocol.codec import decode, encode
 from pubsub.protocol.fields import Contents, Number, Place, Word, matching, one_of, within
-from pubsub.protocol.messages import Message, Outcome, Owners, Subscribe
+from pubsub.protocol.messages import Message, Outcome, Subscribe
 from pubsub.protocol.register import Prepare, Vote, VoteOutcome
+from pubsub.protocol.transfers import Owners
 from pubsub.protocol.wire import BY_CLASS, BY_NAME, Codec
 
 HEX = "0123456789abcdef"

@@ -48,6 +48,8 @@ ALICE, SPARK = user("client", "alice"), user("client", "spark-*", "spark")
         (SPARK, "get", "spark-1", "any", "nightly"),
         (SPARK, "get", "spark-1", "any", "roll-7"),
         (user("client", "ops"), "operate", "pubsub-operator", "", ""),
+        (ALICE, "settings", "pubsub-operator", "orders/eu", ""),
+        (user("client", "ops"), "settings", "pubsub-operator", "orders/eu", ""),
         (user("client", "ops"), "status", "pubsub-status", "", ""),
         (user("client", "look"), "status", "look", "", ""),
     ],
@@ -66,6 +68,8 @@ def test_an_allowed_operation_is_allowed(who: str, operation: str, sender: str, 
         (ALICE, "put", "alice2", "orders/eu", "", Why.SENDER, "this key is alice's, not alice2's"),
         (SPARK, "get", "spar", "any", "", Why.SENDER, "this key is spark-*'s, not spar's"),
         (SPARK, "get", "spark-1", "any", "daily", Why.RIGHT, "may not use the subscription daily of any"),
+        (ALICE, "settings", "alice", "audit", "", Why.RIGHT, "client alice may not look at the settings of audit"),
+        (user("client", "look"), "settings", "look", "any", "", Why.RIGHT, "client look may not look at the settings"),
         (ALICE, "status", "alice", "", "", Why.RIGHT, "client alice may not ask for status"),
         (ALICE, "operate", "alice", "", "", Why.RIGHT, "client alice may not operate"),
         (user("client", "look"), "operate", "look", "", "", Why.RIGHT, "client look may not operate"),
@@ -99,6 +103,8 @@ def test_a_denied_operation_has_its_reason_and_its_text(
         ("get", "spark-1", "orders", "roll-\n"),
         ("get", "spark-1", "orders", "roll-/"),
         ("get", "spark-1\n", "orders", ""),
+        ("settings", "spark-1", "", ""),
+        ("settings", "spark-1", "x y", ""),
         ("status", "spark-1", "orders", ""),
         ("other", "spark-1", "orders", ""),
     ],
@@ -153,6 +159,8 @@ def plainly(one: dict[str, Any], operation: str, sender: str, topic: str, name: 
         return False
     if operation in {"status", "operate"}:
         return "operate" in one or (operation == "status" and "status" in one)
+    if operation == "settings":
+        return "operate" in one or among(one.get("get", []), topic)
     if operation not in {"put", "get"} or not among([one["id"]], sender) or not among(one.get(operation, []), topic):
         return False
     return not name or operation == "put" or among(one.get("names", []), name)
@@ -168,7 +176,8 @@ def test_every_decision_is_that_of_a_plain_reading_of_the_rules(rules: Any, ques
     access = Access(parse("".join(written(*each) for each in enumerate(rules)).encode()))
     for number, operation, sender, topic, name in questions * 2:  # The second time as they were kept.
         index = number % len(rules)
-        topic, name = (topic, name if operation == "get" else "") if operation in {"put", "get"} else ("", "")  # noqa: PLW2901
+        topic = topic if operation in {"put", "get", "settings"} else ""  # noqa: PLW2901
+        name = name if operation == "get" else ""  # noqa: PLW2901
         found = access.user(key(str(index)))
         assert found is not None
         verdict = access.decide(found.name, operation, sender, topic, name)

@@ -29,6 +29,8 @@ MESSAGES: list[tuple[m.Message, Question]] = [
     (m.Get("alice", "orders", (HEX, 7), 1, 1, name="n"), Question(Operation.GET, "alice", "orders", "n")),
     (m.Read("alice", "orders", None), Question(Operation.GET, "alice", "orders")),
     (m.Read("alice", "orders", None, name="n"), Question(Operation.GET, "alice", "orders", "n")),
+    (m.Settings("alice", "orders"), Question(Operation.SETTINGS, "alice", "orders")),
+    (m.Configure("ops", "orders", HEX, values=b"{}"), Question(Operation.OPERATE, "ops")),
     (m.Report("pubsub-status", "-"), Question(Operation.STATUS, "pubsub-status")),
     (m.Report("pubsub-status", "s1", "orders"), Question(Operation.STATUS, "pubsub-status")),
     (m.Operate("ops", "-", "forget", server="s1"), Question(Operation.OPERATE, "ops")),

@@ -15,7 +15,7 @@ from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_dealer, open_router
 from pubsub.messenger.zap_handler import ZapHandler
 from pubsub.protocol import Heartbeat, Message, Outcome, Periodic, Status, Transfer, decode, encode, join_topics
-from pubsub.protocol.messages import Owners
+from pubsub.protocol.transfers import Owners
 from pubsub.security import zap
 from pubsub.security.access import Access
 from pubsub.security.authorized import parse

@@ -13,7 +13,7 @@ import zmq
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Message, Outcome, Periodic, Status, decode, encode, join_topics
-from pubsub.protocol.messages import Owners
+from pubsub.protocol.transfers import Owners
 from pubsub.server.process import ServerProcess
 from tests.server.stage import Stage
 

@@ -13,7 +13,8 @@ from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreFull
 from pubsub.protocol import Get, Message, Outcome, Position, Put, Records, Status, Subscribe, Unsubscribe, encode_batch
 from pubsub.protocol.bodies import join_topics
-from pubsub.protocol.messages import Owners, Periodic
+from pubsub.protocol.messages import Periodic
+from pubsub.protocol.transfers import Owners
 from pubsub.server.group_commit import GroupCommit
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin, Outgoing

@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 
 from pubsub.errors import DecodeError
 from pubsub.protocol import Outcome
+from pubsub.protocol.topic_settings import Amount
 from pubsub.server.moves import chunks as module
 from pubsub.server.moves import receiving
 from pubsub.server.moves.chunks import (
     FORM,
     Batches,
     BatchRow,
+    Configured,
     Described,
     Last,
     LogRow,
@@ -36,9 +38,10 @@ from pubsub.server.moves.chunks import (
     read,
 )
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
-from tests.server.test_fields import FULL, PUBLISHERS, full_topic
+from tests.server.test_fields import FULL, PUBLISHERS, SETTINGS, full_topic
 from tests.server.test_sinks import write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -52,10 +55,12 @@ PARTS: list[Part] = [
     Batches(A, [BatchRow(1, 2, ALICE, 3, 9, 5, 0, b"{\n}"), BatchRow(3, 2, ALICE, 5, 9, 5, 8, None)]),
     Batches(A, [BatchRow(5, 1, ALICE, 6, 9, 5, 8, b"")]),
     Staged(ALICE, 3, "try", 8, [PieceRow(0, 1, 5, b"\n"), PieceRow(1, 1, 5, b"")]),
+    Configured(Settings(B, 5, (A,), (Amount(6, 7, 8),), (Amount(size=9),), conflict=True)),
     Watermark(3, {ALICE: 4}),
     Last({ALICE: 9, f"carol/{B}": 3}),
     Subscriptions({"bob": SubscriptionRow(5, 6, True, 7, (A, 2), (Span(A, 3),))}),
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
+    Configured(SETTINGS),
 ]
 DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
 
@@ -76,6 +81,7 @@ def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> No
         store.apply(FULL)
     topic = full_topic()
     del topic.subscriptions["@job"]  # The topic had none yet.
+    topic.settings = DEFAULTS  # And no settings.
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]
@@ -249,7 +255,7 @@ def test_a_giver_writes_the_form_that_the_receiver_reads(tmp_path: Path, form: i
         sent.append(bytes(message.body))
         return chunk(self, message, now)
 
-    with patch.object(receiving, "FORM", form), patch.object(receiving.Receiving, "chunk", seen):
+    with patch.object(receiving, "READS", form), patch.object(receiving.Receiving, "chunk", seen):
         pair.merge("s2", "s1")
         pair.turns()
     assert pair.holders() == ["s1"]

@@ -9,7 +9,8 @@ import pytest
 
 from pubsub.base.limits import NUMBER_MAX, OFFSET_MAX
 from pubsub.protocol import Heartbeat, Message, Outcome, Owners, Report, Status, Subscribe
-from pubsub.protocol.messages import Merge, Periodic, Transfer, Unsubscribe
+from pubsub.protocol.messages import Periodic, Unsubscribe
+from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.ownership import sole_owner as wholeness_module
 from tests.server.stage import STORE, Stage, bodies, put
 

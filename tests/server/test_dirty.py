@@ -10,9 +10,11 @@ from inspect import getmembers, isfunction
 
 import pytest
 
+from pubsub.protocol.topic_settings import EVER
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
 from pubsub.server.topic.subscription import Subscription, SubscriptionRow, subscription_of
@@ -44,6 +46,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "go_on_in": lambda t: t.go_on_in(Log(2, B)),
     "append": lambda t: t.append(1, 5, 2, 16),
     "reach": lambda t: t.reach(1, 9),
+    "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, EVER, EVER)),
     "freeze": lambda t: t.freeze("tcp://x:1"),
     "contest": lambda t: t.contest(B, "s2"),
     "settle": lambda t: t.settle(C),
@@ -99,6 +102,8 @@ DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field i
     "measured_total",
     "dirty",
     "policy",
+    "bare",
+    "not_let_go",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}
 TOPICS = {"topic", "subscription", "cursor", "log", "entry", "mine", "held", "found", "old", "open"}

@@ -13,6 +13,7 @@ import pytest
 from msgspec import structs
 
 from pubsub.base.limits import OFFSET_MAX
+from pubsub.protocol.topic_settings import Amount
 from pubsub.server.moves.chunks import Batches, Moving, PieceRow, Staged, chunks, read
 from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.storage.store import Store
@@ -22,6 +23,7 @@ from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
 from pubsub.server.topic.subscription import Subscription, SubscriptionRow, subscription_of
@@ -57,6 +59,7 @@ BASE: list[c.Change] = [
     c.StageDropped(5),
 ]
 
+SETTINGS = Settings(B, 5, (A,), (Amount(6, 7, 8), Amount(9)), (Amount(8),), conflict=True, dropped=True)
 LEG = Span(A, 2, 4, 3, 8, doubtful=True)
 CHANGES: list[c.Change] = [
     c.BatchAppended(1, 10, 2, 1, 20, 10, 6, 80, BODY),
@@ -72,6 +75,7 @@ CHANGES: list[c.Change] = [
     c.WatermarkStored(7, {1: 3}),
     c.WatermarkDropped(2),
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
+    c.SettingsChanged(1, SETTINGS),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.BatchRepaired(1, 2, 2, 1, 20, 10, 6, 80, BODY),
@@ -153,6 +157,7 @@ FULL: list[c.Change] = [
     c.SubscriptionChanged(1, "eve", 8, 9, False, 1, (A, 3), ()),
     c.SubscriptionChanged(1, "@job", 5, 9, True, 7, (A, 2), (Span(A, 4),)),
     c.WatermarkStored(3, {1: 4}),
+    c.SettingsChanged(1, SETTINGS),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
@@ -174,6 +179,7 @@ def full_topic() -> Topic:
     topic.merged = {C, D}
     topic.ended, topic.restored = {B, D}, (B,)
     topic.frozen = "tcp://x"
+    topic.settings = SETTINGS
     topic.contested = {"e" * 16: "s2"}
     stage = Stage(1, 2, 3, "try", 8)
     stage.add(Piece(1, 1, 2, 5, 8))
@@ -193,7 +199,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.handed"}
+    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.handed", "Log.bare"}
 
 
 def test_the_list_has_every_field_of_a_topic() -> None:
@@ -238,6 +244,8 @@ def test_every_field_of_a_joined_topic_counts() -> None:
             theirs.watermarks = other(theirs.watermarks)
         elif isinstance(held, dict | set):
             held.pop() if isinstance(held, set) else held.popitem()
+        elif isinstance(held, Settings):
+            theirs.settings = other(held)
         elif isinstance(held, tuple):
             setattr(theirs, name, held[:-1])
         elif isinstance(held, Log):
@@ -261,8 +269,9 @@ def test_every_field_of_a_subscription_survives_an_export(tmp_path: Path) -> Non
     publishers = store.publishers()
     store.close()
     full = full_topic()
-    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history"}
+    assert faring(Fate.EXPORTED) == {"name", "last", "subscriptions", "history", "settings"}
     assert topic.name == full.name
+    assert topic.settings == full.settings
     assert sum((span.high or topic.open.end) - span.low for span in topic.history)
     assert {publishers[number]: last for number, last in topic.last.items()} == {
         PUBLISHERS[number]: last for number, last in full.last.items()

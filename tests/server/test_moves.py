@@ -24,7 +24,7 @@ from pubsub.protocol import (
     encode_batch,
     encode_headers,
 )
-from pubsub.protocol.messages import Owners
+from pubsub.protocol.transfers import Owners
 from pubsub.server.state.replies import LISTENER, Origin
 from tests.server.moving import ADDRESS, Pair, message, put, split, take
 

@@ -15,7 +15,8 @@ from pubsub.protocol import (
     Subscribe,
 )
 from pubsub.protocol.bodies import join_topics
-from pubsub.protocol.messages import Owners, Read
+from pubsub.protocol.messages import Read
+from pubsub.protocol.transfers import Owners
 from pubsub.server.state.replies import Outgoing
 from pubsub.server.topic.changes import WatermarkDropped
 from pubsub.server.topic.delivery import collect

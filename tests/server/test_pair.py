@@ -18,9 +18,10 @@ from pubsub.errors import ConfigurationError, StoreFull
 from pubsub.messenger.framing import pack, unpack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Outcome, Periodic, Put, Status, decode, encode, join_topics
-from pubsub.protocol.messages import Heartbeat, Operate, Owners
+from pubsub.protocol.messages import Heartbeat, Operate
 from pubsub.protocol.register import Accept, Admit, Look, Prepare
 from pubsub.protocol.standby import EntryId
+from pubsub.protocol.transfers import Owners
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import RouteChanges
 from pubsub.server.links import GOODBYE_MS, Links

@@ -21,7 +21,7 @@ from pubsub.errors import ConfigurationError, StorageError, StoreFull, StoreInUs
 from pubsub.messenger.framing import pack
 from pubsub.messenger.sockets import open_router
 from pubsub.protocol import Get, Heartbeat, Outcome, Periodic, Status, Subscribe, encode
-from pubsub.protocol.messages import Merge
+from pubsub.protocol.transfers import Merge
 from pubsub.server import group_commit as serving
 from pubsub.server.process import ServerProcess
 from pubsub.server.storage import checkpoint

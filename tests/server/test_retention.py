@@ -13,11 +13,12 @@ from random import Random
 import pytest
 
 from pubsub.protocol import Outcome, Read, Subscribe
-from pubsub.protocol.messages import Owners
+from pubsub.protocol.transfers import Owners
 from pubsub.server.topic.changes import LogTrimmed
 from pubsub.server.topic.policy import Policy
 from pubsub.server.topic.spans import Span
 from pubsub.server.upkeep import retention
+from pubsub.server.upkeep.keeping import cut
 from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies, put
 from tests.server.test_sinks import counted, publish, write
@@ -247,7 +248,7 @@ def test_the_deletable_batches_are_those_of_a_complete_search(stage: Stage) -> N
             if stamp > old or offset + count > floor:
                 break
             expected = offset + count
-        assert retention._cut(stage.core.state.reader, log, floor, old) == expected
+        assert cut(stage.core.state.reader, log, floor, old) == expected
 
 
 def test_a_disk_too_full_to_delete_is_not_tried_in_every_loop(stage: Stage) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from pubsub.protocol import Get, Outcome, Publish, Read, Records, Status, encode_batch
 from pubsub.protocol import Stage as StageRows
-from pubsub.protocol.messages import Owners
+from pubsub.protocol.transfers import Owners
 from pubsub.server.requests import admission, sinks
 from tests.server.moving import Pair, split, take
 from tests.server.stage import Stage, bodies

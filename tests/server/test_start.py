@@ -14,9 +14,10 @@ import pytest
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Get, Outcome, Position, Status, Subscribe
-from pubsub.protocol.messages import Owners
 from pubsub.protocol.names import Start
+from pubsub.protocol.transfers import Owners
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.topic import Log, Topic
@@ -34,6 +35,12 @@ class Stamps:
     """A reader of batches whose stamp is a hundred times their offset; `last`: the last one that is stored."""
 
     last = 5
+    bare = 0
+
+    def batches(self, log: int, offset: int, high: int) -> Iterator[Batch]:
+        """Each batch has one record; those below `bare` have lost their bytes."""
+        for place in range(offset, high):
+            yield Batch(place, 1, 1, place, 100 * place, 0, 0, None if place < self.bare else b"x")
 
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         return None if self.last < low else (min(offset, self.last), 1, 100 * min(offset, self.last), 0)
@@ -47,6 +54,15 @@ def topic() -> Topic:
 
 def cursor(start: Start, reader: Any = None) -> Cursor | None:
     return cursor_at(topic(), start, 1_000, SKEW, Stamps() if reader is None else reader)
+
+
+@pytest.mark.parametrize("start", ["earliest", 1])
+def test_a_cursor_begins_behind_batches_that_have_lost_their_bytes(start: Start) -> None:
+    reader = Stamps()
+    reader.bare = 4
+    found = cursor(start, reader)
+    assert found is not None
+    assert [(span.log, span.low) for span in found.backlog] == [(A, 4), (B, 4)]
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pubsub.protocol.messages import Transfer
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.loaded import QuarantinedTopic
 from pubsub.server.topic.topic import Topic

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from pubsub.protocol import Get, Outcome, Subscribe
-from pubsub.protocol.messages import Owners
+from pubsub.protocol.transfers import Owners
 from tests.server.named import acknowledge, everything, leave, make, read
 from tests.server.stage import Stage
 

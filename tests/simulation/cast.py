@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from tests.simulation.applications.application import Application
 from tests.simulation.callers import Calls
 from tests.simulation.clients import ClientNode
+from tests.simulation.configuring import Configured, Configurer
 from tests.simulation.disk import disks
 from tests.simulation.history import History
 from tests.simulation.members import MemberNode, Paired, Server, members_of
@@ -56,6 +57,8 @@ class Cast:
         self.calls = Calls(world, self.history, self._client_in_step)
         self.tasks = self._tasks()
         self.talkers = self._talkers()
+        self.configured = Configured(world, self.history)
+        self.configurers = self._configurers()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -110,6 +113,14 @@ class Cast:
                 tasks.append(kind(self.world, host, proxies, self.history, topic))
         return tasks
 
+    def _configurers(self) -> list[Configurer]:
+        found = []
+        for n in range(1, self.fate.configurers + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"o{n}", 0.0), tuple(proxy.name for proxy in self.proxies)
+            found.append(Configurer(self.world, host, proxies, self.history, topic, self.configured))
+        return found
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -121,9 +132,9 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer]:
         """All processes outside the service."""
-        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers]
+        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers]
 
     @property
     def nodes(self) -> list[Process]:

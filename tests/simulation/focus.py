@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing
+from tests.simulation.breakages import continuing, settings
 from tests.simulation.fate import Fate
 
 
@@ -266,6 +266,31 @@ def spoiled(seed: int) -> Fate:
     )
 
 
+def settings_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with operators who change its settings."""
+    random = Random(f"settings {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=True,
+        delay=random.choice((0.002, 0.05)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=random.choice((1, 3, 3)),
+        drops=random.random() < 0.5,
+        tight=random.random() < 0.3,
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.5, 1.5)),
+        ),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -281,5 +306,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "rest of an iteration dropped by who goes on": iterated,
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
+    **dict.fromkeys(settings.breakage.breakages, settings_split),
 }
 """By the title of a breakage: the runs that show it."""

@@ -163,6 +163,8 @@ class History:
         self.counters: Counter[str] = Counter()
         self.given_up: dict[str, list[tuple[float, Collection[str]]]] = {}
         self.losses: dict[str, int] = {}
+        self.dropping: set[str] = set()
+        """Topics that were told to drop unacknowledged messages."""
         self.told: Counter[tuple[str, str]] = Counter()
         self._told: dict[tuple[str, str, str], int] = {}
 
@@ -209,6 +211,8 @@ class History:
         if before is not None and before != life:
             return True  # The earlier process may have ended on the way to its user.
         self.told[client, topic] += 1
+        if topic in self.dropping:
+            return True
         return self.told[client, topic] <= self.losses.get(topic, 0)
 
     def _forgive(self) -> None:
@@ -349,6 +353,8 @@ class History:
             reading = self.readings[client, topic]
             # The loss report names exactly the damaged messages.
             damaged = self.damaged.get(topic, set()) if reading.lost else set()
+            if topic in self.dropping and reading.lost:
+                damaged = {put.body for put in puts}
             without = [put for put in puts if put.body not in damaged]
             if len(without) > reading.excused:
                 for put in without[:3]:

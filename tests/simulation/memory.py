@@ -66,6 +66,9 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "dirty": "what is not committed yet",
         "watermarks": "loaded where a span refers to them: see `_watermarks`; others go at the next look",
     },
+    "Log": {
+        "bare": "found again",
+    },
     "Cursor": {
         "handed": "what was handed out since the start: a new process takes all that is there for handed out",
     },
@@ -82,7 +85,6 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "_due": "the same as a heap",
         "_allowed": "asked for again",
         "_over": "found again",
-        "_dropped": "found again",
         "_generation": "of this process's questions",
         "_new_batches": "of this loop",
         "_new_bytes": "of this loop",

@@ -15,6 +15,7 @@ from random import Random
 
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
+from tests.simulation.configuring import configured, watched
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
@@ -66,7 +67,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or calling(complete(draw(random), seed), seed)
+        self.seed, self.fate = seed, fate or configured(calling(complete(draw(random), seed), seed), seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -79,7 +80,7 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        with small(world.random, cast.counters), scarce(self.fate.scarce):
+        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()
@@ -126,8 +127,8 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for talker in cast.talkers:
-            talker.finishing = True
+        for party in (*cast.talkers, *cast.configurers):
+            party.finishing = True
 
     def _settle(self) -> str:
         """Wait until nothing is open for a while; returns the open work at the end of the time."""

@@ -18,7 +18,8 @@ from pubsub.client.storage.store import Store as ClientStore
 from pubsub.errors import NotSubscribed, StorageError
 from pubsub.protocol import Operate, Run
 from pubsub.protocol.batch import encode_batch
-from pubsub.protocol.messages import Outcome, Publish, Stage, Status, Transfer
+from pubsub.protocol.messages import Outcome, Publish, Stage, Status
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.moves.giving import Giving
 from pubsub.server.storage.store import Store as ServerStore
 from pubsub.server.topic import changes as c

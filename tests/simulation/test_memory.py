@@ -69,6 +69,7 @@ def test_every_part_left_out_of_the_comparison_exists(server: ServerNode) -> Non
     objects = [core, core.state, topic_of(server), core.state.publishers, core.operations]
     objects += [
         next(iter(topic_of(server).subscriptions.values())).cursor,
+        topic_of(server).open,
         core.retention,
         core.staging,
         core.proxies,

@@ -13,10 +13,11 @@ from pubsub.protocol import Position, Records
 
 @dataclass(slots=True)
 class Loss:
-    """A place in the stream with lost records."""
+    """A place in the stream with lost records; `reason` is the service's word, "" if it has none."""
 
     first: Position
     last: Position
+    reason: str = ""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 from zlib import crc32
 
 from pubsub.client.core.changes import Change, Confirmed, DeadLettered, Intended, Taken
@@ -34,6 +35,10 @@ from pubsub.client.core.retries import Retries
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 from pubsub.protocol.names import LATEST, Start
+
+UNREADABLE: Final = "the service cannot hand them out any more"
+DROPPED: Final = "the topic's setting drop let them go before this client received them"
+"""Reasons of a DataLoss."""
 
 
 class Subscription:
@@ -204,7 +209,7 @@ class Subscription:
                 return False
             self.prefetch.add(Records(body), doubtful=bool(status.doubtful))
         elif status.outcome is Outcome.LOST and status.first and status.message:
-            self.prefetch.lose(Loss(status.first, status.message))
+            self.prefetch.lose(Loss(status.first, status.message, status.reason))
         elif status.outcome is Outcome.EMPTY and self.poll.asks and not self.prefetch and self.chunk is None:
             self.drained = self.poll.sent_at
         self.poll.answered(empty=status.outcome is Outcome.EMPTY)
@@ -298,7 +303,7 @@ class Subscription:
     def dead_letter(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
-        error = DataLoss(self.topic, first, last, "the service cannot hand them out any more")
+        error = DataLoss(self.topic, first, last, DROPPED if loss.reason == "dropped" else UNREADABLE)
         letter = DeadLettered(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 

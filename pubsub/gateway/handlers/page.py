@@ -34,7 +34,10 @@ VIEWERS_MAX: Final = 100
 FILES: Final = {
     "/": ("page.html", "text/html"),
     "/page.css": ("page.css", "text/css"),
-    **{f"/{name}.js": (f"{name}.js", "text/javascript") for name in ("page", "asking", "draw", "overview", "topic")},
+    **{
+        f"/{name}.js": (f"{name}.js", "text/javascript")
+        for name in ("page", "asking", "draw", "overview", "topic", "settings")
+    },
 }
 _HEADERS: Final = {
     "content-security-policy": (

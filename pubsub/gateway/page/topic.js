@@ -3,6 +3,7 @@
 import { act, ask, path, state, topicShown } from "./asking.js";
 import { code, element, fill, find, number, say, size, span, time } from "./draw.js";
 import { before, ends, far } from "./overview.js";
+import { leaveSettings, showSettings } from "./settings.js";
 
 const SUBSCRIBERS = 100;
 const MESSAGES = 20;
@@ -73,6 +74,7 @@ export async function showTopic(topic) {
   if (mine !== turn || topicShown() !== topic) return;
   say("facts", summed(facts));
   showMoves(topic, facts.owners ?? []);
+  showSettings(topic, facts);
   const subscribers = facts.subscribers ?? [];
   const more = facts.subscribers_total - subscribers.length;
   say("named", more > 0 ? `${number(facts.subscribers_total)}; shown: the ${SUBSCRIBERS} with the largest backlogs` : "");
@@ -170,6 +172,7 @@ export function leave() {
     find(id).replaceChildren();
     delete find(id).dataset.heads;
   }
+  leaveSettings();
   find("moves").replaceChildren();
   find("more").disabled = true;
   find("letters").hidden = true;

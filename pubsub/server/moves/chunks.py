@@ -29,6 +29,7 @@ from pubsub.server.topic.commits import UNREADABLE
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
+from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import LogId, Number, Span
 from pubsub.server.topic.stages import Stage
 from pubsub.server.topic.topic import Log, Topic
@@ -40,6 +41,9 @@ else:
 
 FORM: Final = 2
 """The newest form of a chunk that this release writes and reads."""
+
+READS: Final = 3
+"""The newest form that a receiver of this release names: 2, with the settings of a topic."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 """Bytes of batches after which a chunk is full; one batch always fits."""
@@ -154,7 +158,13 @@ class Subscriptions(_Part):
     rows: dict[Subscriber, SubscriptionRow]
 
 
-Part = Described | Batches | Staged | Watermark | Last | Subscriptions
+class Configured(_Part):
+    """The settings of a topic that has other ones than the defaults. A release before them refuses the topic."""
+
+    settings: Settings
+
+
+Part = Described | Configured | Batches | Staged | Watermark | Last | Subscriptions
 
 
 class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -205,6 +215,8 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
     said = describe(topic, publishers)
     logs = {log.id: LogRow(log.low, log.end, log.total, log.unknown) for log in said.logs.values()}
     yield Described(said.open, logs, said.history, sorted(said.merged), sorted(said.ended), said.contested)
+    if said.settings != DEFAULTS:
+        yield Configured(said.settings)
     for log in topic.logs.values():
         yield from _batches(log, reader, publishers)
     for stage in topic.stages.values():
@@ -303,6 +315,8 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             return part
         case Described():
             _read_description(part, moving, number)
+        case Configured():
+            moving.settings = part.settings
         case Watermark():
             moving.watermarks.setdefault(part.number, {}).update(part.counters)
         case Last():

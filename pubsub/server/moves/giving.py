@@ -42,8 +42,9 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.batch import Buffer
-from pubsub.protocol.messages import Outcome, Status, Transfer
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import may_be_one_server, parse_endpoint
+from pubsub.protocol.transfers import Transfer
 
 if TYPE_CHECKING:
     from random import Random
@@ -127,6 +128,7 @@ class Giving:
         unreadable: called with a topic that cannot be given because the store is damaged there, and the reason.
         given_up: returns True if a log is known here as abandoned.
         others: returns the other known holders of a topic, as one word.
+        needs: returns the form of chunks that a topic's receiver must read.
     """
 
     def __init__(
@@ -141,10 +143,11 @@ class Giving:
         unreadable: Callable[[str, str], None] = lambda topic, reason: None,
         given_up: Callable[[str], bool] = lambda log: False,
         others: Callable[[str], str] = lambda topic: "",
+        needs: Callable[[str], int] = lambda topic: 1,
     ) -> None:
         self._sender, self._random = sender, random
         self._freeze, self._thaw, self._chunks, self._given = freeze, thaw, chunks, given
-        self._unreadable, self._given_up, self._others = unreadable, given_up, others
+        self._unreadable, self._given_up, self._others, self._needs = unreadable, given_up, others, needs
         self.gifts: dict[str, Gift] = {}
         self._refused: dict[str, float] = {}
         """Topics with a refused chunk, and the time until which they are not offered again."""
@@ -234,6 +237,10 @@ class Giving:
             return
         if gift is None or gift.transfer != message.transfer:
             return
+        if message.step == "accepted" and not gift.frozen and message.form < self._needs(message.topic):
+            # An earlier release refuses a part of the topic. A frozen topic could not be taken back from it.
+            self._stop(message.topic, now)
+            return
         if message.step == "accepted" and not gift.frozen and self._given_up(message.log):
             # The receiver does not know yet that its log was abandoned, and would quarantine this topic with that log.
             # The topic is offered again a little later, as if the receiver had not answered.
@@ -311,11 +318,15 @@ class Giving:
             gift.transfer = self._new_id()
             self._send_offer(gift, now)
         elif status.outcome is Outcome.REFUSED and gift.unacknowledged:  # No commit was sent since the acceptance.
-            self._refused = {one: until for one, until in self._refused.items() if now < until}
-            self._refused[topic] = now + REFUSED_SECONDS
-            del self.gifts[topic]
+            self._stop(topic, now)
             self._thaw(topic)
         return ""
+
+    def _stop(self, topic: str, now: float) -> None:
+        """Offer a topic no more for a while, because its receiver takes it in no case."""
+        self._refused = {one: until for one, until in self._refused.items() if now < until}
+        self._refused[topic] = now + REFUSED_SECONDS
+        del self.gifts[topic]
 
     def _replaced(self, gift: Gift, status: Status, now: float) -> None:
         """Offer to the receiver's other member, which serves now; if it is silent too, ask the receiver again."""

@@ -11,6 +11,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
+from msgspec import to_builtins
 from msgspec.structs import astuple
 
 from pubsub.protocol.batch import Buffer
@@ -44,6 +45,8 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"skip": part.number, "counters": list(part.counters.items())}
         case "Last":
             return {"last": list(part.counters.items())}
+        case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
+            return {"settings": to_builtins(part.settings)}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -95,6 +98,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Watermark", number, dict(counters)]
         case {"last": counters}:
             part = ["Last", dict(counters)]
+        case {"settings": settings}:
+            part = ["Configured", settings]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

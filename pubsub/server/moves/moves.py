@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec.structs import astuple
 
 from pubsub.messenger.framing import FIRST_CALLBACK
-from pubsub.protocol.messages import Merge, Outcome, Status, Transfer
+from pubsub.protocol.messages import Outcome, Status
 from pubsub.protocol.names import format_holder, is_endpoint, may_be_one_server, parse_endpoint
-from pubsub.server.moves.chunks import Batches, Staged, chunks
+from pubsub.protocol.transfers import Merge, Transfer
+from pubsub.server.moves.chunks import READS, Batches, Staged, chunks
 from pubsub.server.moves.giving import Giving
 from pubsub.server.moves.receiving import Incoming, Receiving
 from pubsub.server.ownership.contested import Contested
@@ -27,6 +28,7 @@ from pubsub.server.state.state import State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.description import understood
 from pubsub.server.topic.merge import merge, outdated
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
 from pubsub.server.upkeep.staging import Staging
@@ -68,6 +70,7 @@ class Moves:
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
             others=self._others,
+            needs=lambda name: 1 if state.topics[name].settings == DEFAULTS else READS,
         )
         self.receiving = Receiving(
             state.settings.id,

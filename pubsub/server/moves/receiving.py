@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from pubsub.errors import DecodeError
-from pubsub.protocol.messages import Outcome, Transfer
-from pubsub.server.moves.chunks import FORM, Batches, Moving, Staged, read
+from pubsub.protocol.messages import Outcome
+from pubsub.protocol.transfers import Transfer
+from pubsub.server.moves.chunks import READS, Batches, Moving, Staged, read
 from pubsub.server.topic.stages import Stage, StageKey
 from pubsub.server.upkeep.staging import PIECES_MAX
 
@@ -98,7 +99,7 @@ class Receiving:
             self._forget(key)
             self.incoming[key] = Incoming(message.topic, message.sender, message.transfer, now)
         accepted = self._step(message, "accepted")
-        accepted.form = FORM
+        accepted.form = READS
         return accepted
 
     def chunk(self, message: Transfer, now: float) -> Reply:
@@ -114,7 +115,7 @@ class Receiving:
                 piece = read(message.body, incoming.moving, self._number)
             except DecodeError as error:
                 self._forget((message.topic, message.sender))
-                return Outcome.REFUSED, error.reason
+                return Outcome.REFUSED, error.reason.replace(" ", "_")
             if isinstance(piece, Staged):
                 incoming.pieces += len(piece.pieces)
                 if incoming.pieces > PIECES_MAX:

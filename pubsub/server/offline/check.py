@@ -313,7 +313,8 @@ def _check_batches(found: TopicFound, db: apsw.Connection, topic: Topic, log: Lo
     """Check every batch of a log. After an unreadable batch, continue with the next readable one."""
     base = log.number << OFFSET_BITS
     end = log.end - log.unknown if log.end < OFFSET_MAX else _last_end(db, base, log)
-    place, floor = log.low, topic.floors().get(log.id, OFFSET_MAX)
+    # Settings that drop let bodies go although a subscriber has not received them.
+    place, floor = log.low, OFFSET_MAX if topic.settings.dropped else topic.floors().get(log.id, OFFSET_MAX)
     for _ in range(PROBLEMS_MAX):
         torn = False
         for row in _rows(db, base | place, base | end):
@@ -397,7 +398,7 @@ def _check_row(
         place: the offset at which this batch must begin.
         row: of the batch.
         publishers: names by number.
-        floor: all subscribers have received everything below this offset, so that bodies may be dropped on purpose.
+        floor: bodies below this offset may be dropped on purpose.
     """
     key, count, publisher, _, _, checksum, _, body = row
     offset = int(key) & _OFFSET

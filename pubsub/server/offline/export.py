@@ -6,10 +6,12 @@
                                messages/{message_id}
                                keys/{message_id}
                                headers/{message_id}
+                               settings
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
-A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`). The
-other three files are lines of words in ASCII, separated by single spaces:
+A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
+`settings` is JSON, and a topic with the default settings has none. The other three files are lines of words in ASCII,
+separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
@@ -35,11 +37,11 @@ from __future__ import annotations
 import contextlib
 import shutil
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from secrets import token_hex
-from typing import Final, TypeVar
+from typing import Final
 from zlib import crc32
 
 import apsw
@@ -47,7 +49,7 @@ import apsw
 from pubsub.base.database import translate
 from pubsub.base.intervals import IntervalSet
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
-from pubsub.errors import CallerError, ConfigurationError, DecodeError, InvalidName
+from pubsub.errors import CallerError, ConfigurationError, InvalidName
 from pubsub.protocol.batch import decode_batch, encode_batch
 from pubsub.protocol.names import (
     Position,
@@ -55,22 +57,21 @@ from pubsub.protocol.names import (
     file_name,
     format_position,
     is_id,
-    parse_number,
     parse_position,
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
-from pubsub.server.offline.metadata import read_metadata, write_metadata
+from pubsub.server.offline.metadata import read_metadata, read_settings, write_metadata, write_settings
+from pubsub.server.offline.words import lines_of, number_in, parsed
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.notes import UNHEARD
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import ALWAYS, Span
 from pubsub.server.topic.topic import Topic
-
-_T = TypeVar("_T")
 
 NOBODY: Final = "-"
 """Publisher of messages with a lost row."""
@@ -189,6 +190,8 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
                     count += written
     lines = [f"{publishers[number]} {last}\n" for number, last in sorted(topic.last.items())]
     (folder / "publishers").write_text("".join(lines), encoding="ascii")
+    if topic.settings != DEFAULTS:
+        write_settings(folder, topic.settings)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             row = subscription.row()
@@ -329,10 +332,12 @@ class _Import:
         offsets, history, end = self._order(folder, log, log_id)
         # No proxy knows that the topic is here, so answers about it wait for its witnesses.
         self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
-        for words in _lines(folder / "publishers"):
-            publisher, last = _parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
-            self._store.apply([c.LastMoved(number, self._publisher(publisher), _number(folder / "publishers", last))])
-        for words in _lines(folder / "subscribers"):
+        if (settings := read_settings(folder)) != DEFAULTS:
+            self._store.apply([c.SettingsChanged(number, settings)])
+        for words in lines_of(folder / "publishers"):
+            publisher, last = parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
+            self._store.apply([c.LastMoved(number, self._publisher(publisher), number_in(folder / "publishers", last))])
+        for words in lines_of(folder / "subscribers"):
             self._subscriber(folder / "subscribers", words, number, (log_id, end), offsets)
 
     def _publisher(self, name: str) -> int:
@@ -347,12 +352,12 @@ class _Import:
         """Read all runs. Return their new positions, the history without spare messages, and the end of the log."""
         path, offsets = folder / "order", _Offsets()
         end, total, stamp, spare_from = 1, 0, ALWAYS + 1, 0
-        for words in _lines(path):
+        for words in lines_of(path):
             flags = set(words[5:])
-            position = _parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
+            position = parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
             if position is None or not flags <= {"spare", "lost"} or len(words) > 7:
                 raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
-            count, counter, put_at = (_number(path, word) for word in (words[1], words[3], words[4]))
+            count, counter, put_at = (number_in(path, word) for word in (words[1], words[3], words[4]))
             if (
                 not 0 < count <= (NUMBER_MAX if "lost" in flags else BATCH_RECORDS_MAX)
                 or not 0 < counter <= NUMBER_MAX - count
@@ -367,7 +372,7 @@ class _Import:
             elif spare_from:
                 raise ConfigurationError(f"{path} has other messages after spare ones, which must come last")
             stamp = max(stamp, put_at)  # Timestamps rise within a log. ALWAYS itself must not occur.
-            publisher = 0 if words[2] == NOBODY else self._publisher(_parsed(path, [words[2]], 1, _first_publisher))
+            publisher = 0 if words[2] == NOBODY else self._publisher(parsed(path, [words[2]], 1, _first_publisher))
             body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
             checksum = 0 if body is None else crc32(body)
             gap = max(0, here - BATCH_RECORDS_MAX)  # No row can count more. A longer run is lost, so it needs none.
@@ -397,14 +402,14 @@ class _Import:
         name = words[0].removeprefix(KEY)
         if not is_id(name) or facts.keys() != {"number", "opening", "on", "since", "position", "waiting"}:
             raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
-        number, epoch, on, since = (_number(path, facts[name]) for name in ("number", "opening", "on", "since"))
-        position = _parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))
+        number, epoch, on, since = (number_in(path, facts[name]) for name in ("number", "opening", "on", "since"))
+        position = parsed(path, [facts["position"]], 1, lambda w: parse_position(w[0]))
         spans: list[Span] = []
         for word in filter(None, facts["waiting"].split(",")):
             first, _, last = word.partition("-")
             doubtful = last.endswith("?")
-            begin = _parsed(path, [first], 1, lambda w: parse_position(w[0])) or ("", 0)
-            for low, stop in offsets.ranges(*begin, _number(path, last.removesuffix("?")) + 1):
+            begin = parsed(path, [first], 1, lambda w: parse_position(w[0])) or ("", 0)
+            for low, stop in offsets.ranges(*begin, number_in(path, last.removesuffix("?")) + 1):
                 if spans and spans[-1].high == low and spans[-1].doubtful == doubtful:
                     low = spans.pop().low  # noqa: PLW2901 - one range with the one before
                 spans.append(Span(end[0], low, stop, doubtful=doubtful))
@@ -422,27 +427,5 @@ class _Import:
         )
 
 
-def _lines(path: Path) -> Iterator[list[str]]:
-    try:
-        with path.open(encoding="ascii") as file:
-            for line in file:
-                yield line.rstrip("\n").split(" ")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"{path} cannot be read: {error}") from None
-
-
 def _first_publisher(words: list[str]) -> str:
     return check_publisher(words[0])
-
-
-def _parsed(path: Path, words: list[str], count: int, parse: Callable[[list[str]], _T]) -> _T:
-    try:
-        if len(words) != count:
-            raise ValueError
-        return parse(words)
-    except (ValueError, DecodeError):
-        raise ConfigurationError(f"{path} has words that cannot be read: {' '.join(words)[:100]}") from None
-
-
-def _number(path: Path, word: str) -> int:
-    return _parsed(path, [word], 1, lambda w: parse_number(w[0]))

@@ -45,7 +45,7 @@ class TopicFound:
 
     Attributes:
         records: number of readable records.
-        dropped: number of these with bodies that were dropped on purpose, because all subscribers had received them.
+        dropped: number of these with bodies that were dropped on purpose.
         lost: number of records that cannot be read, as far as known.
         stops: the first position that a server cannot read, "" for none. A server serves nothing from there on.
         held_back: True if a server serves nothing of the topic.
@@ -127,7 +127,7 @@ class Found:
             where = f"topic {one.topic}" + (" (quarantined)" if one.quarantined else "")
             dropped = ""
             if one.dropped:
-                dropped = f", {one.dropped:,} of them without their bytes, which all subscribers had received"
+                dropped = f", {one.dropped:,} of them without bytes, which the server dropped on purpose"
             if not one.problems:
                 yield f"  {where} is intact: {one.records:,} records{dropped}"
                 continue

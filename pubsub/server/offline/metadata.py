@@ -1,7 +1,8 @@
-"""Keys and headers of messages in an export: a file for each key, and a file for each message's headers.
+"""Keys and headers of messages, and settings of topics, in an export.
 
     TOPIC/keys/LOG.OFFSET       the key, unchanged
     TOPIC/headers/LOG.OFFSET    a line for each header: its name, `=`, and its value, percent-encoded
+    TOPIC/settings              JSON, as the store has it
 
 A message without a key or headers has no such file. A topic without any has no such folder.
 """
@@ -10,11 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote_from_bytes, unquote_to_bytes
+
+import msgspec
 
 from pubsub.errors import ConfigurationError, PubsubError
 from pubsub.protocol.batch import Buffer, decode_blocks, decode_keys
 from pubsub.protocol.headers import decode_headers, encode_headers
+from pubsub.server.topic.settings import DEFAULTS, Settings
+
+_SETTINGS: Final = "settings"
 
 
 def write_metadata(body: Buffer, first: int, topic: Path, log: str, offsets: range) -> None:
@@ -61,3 +68,23 @@ def _block(path: Path) -> bytes:
         return encode_headers({name: unquote_to_bytes(value) for name, value in pairs})
     except (UnicodeDecodeError, PubsubError) as error:
         raise ConfigurationError(f"{path} is not a valid headers file: {error}") from None
+
+
+def write_settings(folder: Path, settings: Settings) -> None:
+    """Write the settings of the topic in this folder."""
+    (folder / _SETTINGS).write_bytes(msgspec.json.encode(settings))
+
+
+def read_settings(folder: Path) -> Settings:
+    """Return the settings of the topic in this folder; an export of an earlier release has none.
+
+    Raises:
+        ConfigurationError: the file cannot be read.
+    """
+    path = folder / _SETTINGS
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Settings)
+    except FileNotFoundError:
+        return DEFAULTS
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{path} cannot be read: {error}") from None

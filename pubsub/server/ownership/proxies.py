@@ -16,7 +16,8 @@ from typing import Final
 from pubsub.base.clock import Stamps
 from pubsub.base.liveness import Liveness
 from pubsub.config.settings import ServerSettings
-from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Owners, Periodic, Status
+from pubsub.protocol.messages import Heartbeat, Message, Operate, Outcome, Periodic, Status
+from pubsub.protocol.transfers import Owners
 from pubsub.server.state.replies import Outgoing
 
 RECONNECT_SECONDS_MAX: Final = 30.0

@@ -63,11 +63,13 @@ class Trimming:
     Attributes:
         generation: the topic's generation when they were determined.
         cuts: by log, the offset below which its batches may be deleted.
+        drops: by log, the offset below which unacknowledged batches may lose their bytes.
     """
 
     topic: str
     generation: int
     cuts: dict[str, int]
+    drops: dict[str, int] = field(default_factory=dict)
 
 
 Operation = Parked | Trimming

@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from pubsub.protocol.messages import Status, Transfer
+from pubsub.protocol.messages import Status
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State

@@ -115,6 +115,15 @@ class Admission:
             return self._new_topic()
         return "subscribers_max" if not known and len(topic.subscriptions) >= state.settings.subscribers_max else ""
 
+    def settings(self, topic: Topic | None) -> str:
+        """Return the rejection reason of other settings. A full disk takes those of a topic that exists.
+
+        They may be the remedy for it.
+        """
+        if topic is not None:
+            return ""
+        return "disk" if self._state.full else self._new_topic()
+
     def stage(self, topic: Topic | None, publisher: str, size: int, *, new: bool) -> str:
         """Return the rejection reason of staged rows.
 

@@ -153,6 +153,7 @@ class Gets:
             answer.outcome,
             message=answer.last,
             first=answer.first,
+            reason=answer.reason,
             records=answer.records,
             checksum=answer.checksum,
             log=topic.open.id,

@@ -23,7 +23,10 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.ranges import behind, plan, start_of, up_to
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import Span
+from pubsub.server.topic.start import with_bodies
+from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic, ends_unknown
 
 READS_MAX: Final = 1_000
@@ -112,7 +115,12 @@ class Reads:
         if not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_reject(origin, read)
             return 0
-        spans = topic.history if subscription is None else subscription.cursor.backlog
+        try:
+            spans = self._spans(topic, subscription, read)
+        except StoreDamaged:
+            state.found_damaged(topic)
+            state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
+            return 0
         start = start_of(spans) if subscription is None else subscription.cursor.acknowledged
         rest = behind(topic, spans, start, read.after)
         after = start if read.after is None else read.after
@@ -135,6 +143,13 @@ class Reads:
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return 0
 
+    def _spans(self, topic: Topic, subscription: Subscription | None, read: Read) -> tuple[Span, ...]:
+        """Return the spans that a read goes along; one from the begin of the history leaves out what was let go."""
+        if subscription is not None:
+            return subscription.cursor.backlog
+        begins = read.after is None and topic.settings is not DEFAULTS
+        return with_bodies(topic, self._state.reader) if begins else topic.history
+
     def _hand_out(self, origin: Origin, read: Read, topic: Topic, spans: tuple[Span, ...], after: Position) -> int:
         state, settings = self._state, self._state.settings
         records = min(read.records_max, settings.answer_records_max)
@@ -151,6 +166,7 @@ class Reads:
             answer.outcome,
             message=answer.last or _passed(answer, spans, after),
             first=answer.first,
+            reason=answer.reason,
             records=answer.records,
             checksum=answer.checksum,
             log=topic.open.id,

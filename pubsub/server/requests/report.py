@@ -12,6 +12,7 @@ from pubsub.server.moves.giving import State as Progress
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.stores import Stores
+from pubsub.server.requests.kept import kept
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
 from pubsub.server.topic.spans import Span
@@ -83,6 +84,7 @@ class Reports:
             * `backlog`: records that wait for the slowest subscriber.
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
+            * `keep`, `drop` and more: see `requests.kept`.
             * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`.
         """
         if topic:
@@ -178,6 +180,7 @@ def _topic(state: State, topic: Topic, room: int, waits: Waiting) -> dict[str, A
         "quarantined": state.held.get(topic.name, ""),
         "backlog": max((topic.waiting(spans) for spans in due.values()), default=0),
         "oldest_unacknowledged_seconds": max((age for age in ages if age is not None), default=None),
+        **kept(state, topic, waits),
         "subscribers": subscribers,
         "left_out": len(subscriptions) - len(subscribers),
     }

@@ -7,7 +7,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Final
 
-from pubsub.protocol.messages import Message, Outcome, Status, Transfer
+from pubsub.protocol.messages import Message, Outcome, Status
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.measures import Timing
 
 LISTENER: Final = -1

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.messages import Get, Publish, Put, Read, Stage, Subscribe, Transfer, Unsubscribe
+from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, parse_holder
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.long_polls import LongPolls
 from pubsub.server.state.measures import Measures
 from pubsub.server.state.publishers import Publishers
@@ -32,7 +33,7 @@ from pubsub.server.topic.topic import Log, Topic
 if TYPE_CHECKING:
     from random import Random
 
-Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish
+Request = Put | Get | Subscribe | Unsubscribe | Read | Stage | Publish | Configure | Settings
 """The requests of clients about a topic, the most frequent first."""
 
 REPAIRING: Final = "a_damaged_batch_is_asked_of_the_other_member"
@@ -155,14 +156,20 @@ class State:
         topic.waiting_bytes, topic.measured_total = 0, topic.open.total
         for log_id, floor in topic.floors().items():
             log = topic.logs[log_id]
+            floor = max(floor, log.bare)  # noqa: PLW2901 - dropped batches take no room.
             try:
-                before = None if floor >= log.end else self._total_before(log, floor)
+                before = None if floor >= log.end else self.total_before(log, floor)
             except StoreDamaged:
                 self.found_damaged(topic)
                 before = 0
             topic.waiting_bytes += 0 if before is None else log.total - before
 
-    def _total_before(self, log: Log, offset: int) -> int | None:
+    def total_before(self, log: Log, offset: int) -> int | None:
+        """Return the bytes of a log before an offset; None if no batch is there or above.
+
+        Raises:
+            StoreDamaged: the row cannot be read.
+        """
         before = self.reader.total_before(log.number, offset)
         if before is not None:
             return before

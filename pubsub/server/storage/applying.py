@@ -12,7 +12,7 @@ from pubsub.server.storage import repaired, staged
 from pubsub.server.storage.barred import SINGLY_MAX, Barred, InTheWay
 from pubsub.server.storage.disorder import Disorder
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, write_spans
+from pubsub.server.storage.schema import RESTORED, write_settings, write_spans
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
 
@@ -195,7 +195,8 @@ class Applying:
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        for table, column in (("topic", "id"), ("last", "topic"), ("subscription", "topic"), ("rival", "topic")):
+        tables = ("last", "topic_settings", "subscription", "rival")
+        for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
     def _quarantine(self, change: c.BatchQuarantined) -> None:
@@ -223,6 +224,11 @@ class Applying:
         self.db.execute(
             "insert or replace into topic values (?,?,?,?,?)",
             (change.topic, change.name, change.open_log, write_spans(change.history), change.frozen),
+        )
+
+    def _settings(self, change: c.SettingsChanged) -> None:
+        self.db.execute(
+            "insert or replace into topic_settings values (?,?)", (change.topic, write_settings(change.settings))
         )
 
     def _subscription(self, change: c.SubscriptionChanged) -> None:
@@ -300,6 +306,7 @@ class Applying:
         c.LogTrimmed: _trim,
         c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,
+        c.SettingsChanged: _settings,
         c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,
         c.BatchRepaired: _repair,

@@ -24,6 +24,7 @@ OLD_NAMES: Final = ("entry", "skip", "aside")
 """Tables of formats 1 and 2 that have another name in this format."""
 
 ADDED: Final = (
+    "create table if not exists topic_settings (topic integer primary key, settings text not null)",
     "create table if not exists rival (topic integer, log text, server text not null, primary key (topic, log))"
     " without rowid",
     "create table if not exists aside (id integer primary key, name text not null, open_log integer not null,"

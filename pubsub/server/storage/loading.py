@@ -17,9 +17,10 @@ from pubsub.base.limits import OFFSET_BITS, OFFSET_MAX, STORE_PUBLISHERS_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.server.storage import staged
 from pubsub.server.storage.reader import Reader
-from pubsub.server.storage.schema import RESTORED, read_spans
+from pubsub.server.storage.schema import RESTORED, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
+from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
 from pubsub.server.topic.topic import Log, Topic
@@ -145,6 +146,8 @@ class Loading:
         )
         topic.ended = {name for name, _ in ended}
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
+        if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
+            topic.settings = self._settings(row[0], title)
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
@@ -183,6 +186,12 @@ class Loading:
             return read_spans(text)
         except (ValueError, TypeError):
             raise StoreDamaged(str(self.path), f"topic {topic} has spans that cannot be read") from None
+
+    def _settings(self, text: str, topic: str) -> Settings:
+        try:
+            return read_settings(text)
+        except (ValueError, TypeError):
+            raise StoreDamaged(str(self.path), f"topic {topic} has settings that cannot be read") from None
 
     def _load_watermarks(self, topic: Topic) -> None:
         spans = (
@@ -260,7 +269,7 @@ class Loading:
         A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
         log with a number that other tables refer to would continue another one's counters and batches.
         """
-        referring = ("last", "subscription", "log", "rival", "stage")
+        referring = ("last", "topic_settings", "subscription", "log", "rival", "stage")
         columns = [("topic", "id"), ("quarantined_topic", "id"), *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)
         # Damaged batches stay when their log is deleted. A new log with that number would collide with them.

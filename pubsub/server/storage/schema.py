@@ -6,7 +6,10 @@ import json
 from collections.abc import Iterable
 from typing import Final
 
+import msgspec
+
 from pubsub.server.storage import staged
+from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span, read_rows, row_of
 
 FORMAT: Final = 3
@@ -37,6 +40,7 @@ SCHEMA: Final = (
     "create table batch (key integer primary key, count integer not null, publisher integer not null,"
     " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
+    "create table topic_settings (topic integer primary key, settings text not null)",
     "create table rival (topic integer, log text, server text not null, primary key (topic, log)) without rowid",
     "create table quarantined_topic (id integer primary key, name text not null, open_log integer not null,"
     " history text not null, reason text not null, stamp integer not null)",
@@ -48,6 +52,7 @@ DESCRIBING: Final = (
     "sqlite_schema",
     "meta",
     "topic",
+    "topic_settings",
     "log",
     "publisher",
     "last",
@@ -66,6 +71,20 @@ of them is damaged, or a page of the list of free pages. Damage in other tables 
 def write_spans(spans: Iterable[Span]) -> str:
     """Return the text form of spans in a row."""
     return json.dumps([row_of(span) for span in spans], separators=(",", ":"))
+
+
+def write_settings(settings: Settings) -> str:
+    """Return the text form of a topic's settings in a row."""
+    return msgspec.json.encode(settings).decode("ascii")
+
+
+def read_settings(text: str) -> Settings:
+    """Parse the text that `write_settings` made.
+
+    Raises:
+        ValueError: the text has another form.
+    """
+    return msgspec.json.decode(text, type=Settings)
 
 
 def read_spans(text: str) -> tuple[Span, ...]:

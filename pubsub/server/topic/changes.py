@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
 
 if TYPE_CHECKING:
@@ -202,6 +203,13 @@ class TopicChanged(_Change):
     open_log: Number
     history: tuple[Span, ...]
     frozen: str
+
+
+class SettingsChanged(_Change):
+    """A topic has other settings."""
+
+    topic: Number
+    settings: Settings
 
 
 class SubscriptionChanged(_Change):
@@ -392,6 +400,7 @@ Change = (
     | WatermarkStored
     | WatermarkDropped
     | TopicChanged
+    | SettingsChanged
     | SubscriptionChanged
     | BatchQuarantined
     | BatchRepaired

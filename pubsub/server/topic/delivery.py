@@ -26,6 +26,9 @@ from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
+DROPPED: Final = "dropped"
+"""Reason of a loss: the topic's setting `drop` let the records go."""
+
 BATCHES_MAX: Final = 4096
 """Most stored batches read for one answer, so that one reader cannot delay the loop."""
 
@@ -87,6 +90,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost position.
         stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
+        reason: with LOST, DROPPED if settings of the topic let the records go; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
         repairable: with LOST, the damaged batch that the other member may repair; None if there is none.
@@ -105,6 +109,7 @@ class Answer:
     repairable: tuple[int, int] | None = None
     stamp: int = 0
     doubtful: bool = False
+    reason: str = ""
 
 
 class _Full(Exception):
@@ -125,6 +130,7 @@ class _Walk:
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
         self.repairable: tuple[int, int] | None = None
+        self.reason = ""
         self.rest: tuple[Span, ...] | None = None
         self.doubtful = False
 
@@ -137,8 +143,8 @@ class _Walk:
         except _Full:
             return
         except StoreDamaged:
-            if not self.builder.records:
-                raise  # If there are records before the damage, they are handed out first.
+            if not self.builder.records and self.lost is None:
+                raise  # If there are records or losses before the damage, they are handed out first.
             return
         if not self.builder.records:
             self.rest = tuple(self._still_growing(spans))
@@ -181,10 +187,15 @@ class _Walk:
         if first >= stop:
             return stop
         body = batch.body
+        if self.lost is not None and (body is not None or batch.damaged):
+            raise _Full
         if body is None or not self._is_verified(batch, body):
             if body is not None:
                 self.damaged.append((log.number, batch.offset))
             self.repairable = (log.number, batch.offset) if body is not None or batch.damaged else None
+            self.reason = DROPPED if self.repairable is None and self._topic.settings.dropped else ""
+            if body is None and self.repairable is None:
+                return self._let_go(span.log, first, stop)
             self._lose(span.log, first, stop)
         assert body is not None  # `_lose` has ended the pass.
         self._goes_with(span)
@@ -234,9 +245,16 @@ class _Walk:
 
     def _lose(self, log: str, first: int, stop: int) -> None:
         """Report offsets [first, stop) as lost, in an answer of their own, after the records collected so far."""
-        if not self.builder.records:
+        if not self.builder.records and self.lost is None:
             self.lost = ((log, first), (log, stop - 1))
         raise _Full
+
+    def _let_go(self, log: str, first: int, stop: int) -> int:
+        """Report a batch without bytes as lost, in one answer with those before it. Return the offset after it."""
+        if self.builder.records or (self.lost is not None and self.lost[1] != (log, first - 1)):
+            raise _Full
+        self.lost = ((log, first) if self.lost is None else self.lost[0], (log, stop - 1))
+        return stop
 
 
 def collect(
@@ -262,7 +280,9 @@ def collect(
     walk.run(spans)
     if walk.lost is not None:
         first, last = walk.lost
-        return Answer(Outcome.LOST, first=first, last=last, damaged=walk.damaged, repairable=walk.repairable)
+        return Answer(
+            Outcome.LOST, first=first, last=last, damaged=walk.damaged, repairable=walk.repairable, reason=walk.reason
+        )
     if not walk.builder.records:
         return Answer(Outcome.EMPTY, damaged=walk.damaged, rest=walk.rest)
     body = walk.builder.build()
@@ -276,3 +296,25 @@ def collect(
         stamp=walk.stamp,
         doubtful=walk.doubtful,
     )
+
+
+def first_with_body(reader: BatchReader, log: Log) -> int:
+    """Return the offset of the first batch that has its bytes or was found damaged; the log's end if there is none.
+
+    Batches lose their bytes from the log's begin on, on purpose. Readers that begin in the log begin there.
+    """
+    low, high = log.low, log.end - log.unknown
+    if not _bare_at(reader, log, low):
+        return low
+    while low < high:
+        middle = (low + high) // 2
+        if _bare_at(reader, log, middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _bare_at(reader: BatchReader, log: Log, offset: int) -> bool:
+    batch = next(iter(reader.batches(log.number, offset, offset + 1)), None)
+    return batch is not None and batch.body is None and not batch.damaged

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
+from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Log, Topic
@@ -56,9 +57,11 @@ FIELDS: Final[dict[str, Fate]] = {
     "frozen": Fate.STORED,
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
+    "settings": _EVERYWHERE,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
+    "not_let_go": Fate.MEMORY,
     "policy": Fate.MEMORY,  # It comes from the settings of each server.
     "unreadable": Fate.MEMORY,
     "dirty": Fate.MEMORY,
@@ -80,6 +83,7 @@ class Description:
     history: tuple[Span, ...] = ()
     merged: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
+    settings: Settings = DEFAULTS
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -98,6 +102,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         history=topic.history,
         merged=frozenset(topic.merged),
         ended=frozenset(topic.ended),
+        settings=topic.settings,
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -133,6 +138,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         history=renumbered(said.history),
         merged=set(said.merged),
         ended=set(said.ended),
+        settings=said.settings,
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

@@ -13,6 +13,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final, get_args
 
+from msgspec import to_builtins
+
 from pubsub.protocol.batch import Buffer
 from pubsub.server.topic.changes import Change
 from pubsub.server.topic.spans import read_rows, row_of
@@ -35,6 +37,7 @@ _WRITTEN: Final[dict[str, Callable[[Any, list[Buffer]], Any]]] = {
     "counters": lambda counters, _: list(counters.items()),
     "history": lambda spans, _: [row_of(span) for span in spans],
     "backlog": lambda spans, _: [row_of(span) for span in spans],
+    "settings": lambda settings, _: to_builtins(settings),
 }
 _READ: Final[dict[str, Callable[[Any, Take], Any]]] = {
     "body": lambda size, take: take(size),

@@ -33,6 +33,7 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from pubsub.server.topic.consumers import Consumer, Readers, Session
+from pubsub.server.topic.settings import merged
 from pubsub.server.topic.spans import ALWAYS, Span, cut
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
@@ -151,6 +152,9 @@ def _is_newer(mine: Subscription, its: Subscription, behind: bool) -> bool:
 
 def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     """Merge all fields other than ranges; `known`: logs that `topic` held already."""
+    settings = merged(topic.settings, other.settings)
+    if settings != topic.settings:
+        topic.configure(settings)
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from pubsub.protocol.names import EARLIEST, LATEST, Position, Start
 from pubsub.server.topic.cursor import Cursor
-from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.topic import Topic
@@ -35,16 +35,30 @@ def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchRe
     if start == LATEST:
         return Cursor(max(0, stamp - skew), (topic.open.id, topic.open.end - 1), (Span(topic.open.id, topic.open.end),))
     if start == EARLIEST:
-        return _cursor(topic.history, ALWAYS)
+        return _cursor(with_bodies(topic, reader), ALWAYS)
     if isinstance(start, int):
         since = max(0, start - 1)
-        return _cursor(tuple(replace(span, since=max(span.since, since)) for span in topic.history), since)
+        spans = with_bodies(topic, reader)
+        return _cursor(tuple(replace(span, since=max(span.since, since)) for span in spans), since)
     assert not isinstance(start, str)
     return _at_record(topic, start, skew, reader)
 
 
 def _cursor(spans: tuple[Span, ...], since: int) -> Cursor:
     return Cursor(since, start_of(spans), spans)
+
+
+def with_bodies(topic: Topic, reader: BatchReader) -> tuple[Span, ...]:
+    """Return the history without the batches that were let go at the begin of each log.
+
+    Their rows are left for subscribers that were subscribed before. A new reader gets no report of their loss.
+    """
+    return tuple(
+        span.from_offset(max(span.low, first_with_body(reader, topic.logs[span.log])))
+        if span.log in topic.logs
+        else span
+        for span in topic.history
+    )
 
 
 def _at_record(topic: Topic, position: Position, skew: int, reader: BatchReader) -> Cursor | None:

@@ -25,11 +25,12 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import TopicContested, TopicSettled
+from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
+from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
@@ -46,6 +47,7 @@ class Log:
         end: one above the last offset.
         total: bytes of all batches ever appended.
         unknown: number of offsets before `end`, from `low` on, that count as lost because a restored copy ended there.
+        bare: the offset below which all batches are known to have lost their bytes, in memory only; 0: not looked up.
     """
 
     number: int
@@ -54,6 +56,7 @@ class Log:
     end: int = 1
     total: int = 0
     unknown: int = 0
+    bare: int = field(default=0, compare=False)
 
     def begin_at(self, low: int) -> None:
         """Raise `low`, because no offset below it is stored any more.
@@ -106,10 +109,12 @@ class Topic:
         frozen: address of the server that the topic is being given to; "" if there is none.
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
+        settings: how much of the topic is kept, as an operator or client has set it.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
-        policy: how much of the topic is kept, by the settings of this server.
+        policy: the limits of this server's own settings.
+        not_let_go: the reason why records stay that the topic's settings let go, as last found; "" if none stay.
         unreadable: the reason why only the topic's name and its open log's ID could be read; "" if all was readable.
         noted: collects the changes to be stored; every method that changes durable state notes it here.
     """
@@ -127,9 +132,11 @@ class Topic:
     frozen: str = ""
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
+    settings: Settings = DEFAULTS
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
+    not_let_go: str = ""
     policy: Policy = field(default=EVERYTHING, compare=False)
     unreadable: str = ""
     dirty: DirtyState = field(default_factory=DirtyState, repr=False, compare=False)
@@ -194,6 +201,11 @@ class Topic:
         """Reject requests while the topic is given to the server at `address`; "" ends that."""
         self.frozen = address
         self.dirty.topic(self.name)
+
+    def configure(self, settings: Settings) -> None:
+        """Replace the settings."""
+        self.settings = settings
+        self.dirty.row(self.name, SettingsChanged(self.number, settings))
 
     # Other holders
 

@@ -22,20 +22,24 @@ from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import StoreDamaged
+from pubsub.protocol.topic_settings import NONE, NOT_SOLE_OWNER
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import (
     BatchAppended,
     BatchesDiscarded,
+    BatchPublished,
     BodiesDropped,
     Change,
     LogTrimmed,
     LogUsedUp,
     WatermarkDropped,
 )
-from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
+from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep.keeping import cut, held_by, released
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
@@ -75,10 +79,8 @@ class Retention:
         self._due = [(at, name) for name, at in self._at.items()]
         """The same as a heap. Entries that differ from `_at` are skipped."""
         self._allowed: deque[tuple[str, str, int]] = deque()
-        self._over: deque[tuple[str, str, int]] = deque()
-        """Topic, log, and the offset below which its batches are to lose their bytes."""
-        self._dropped: dict[str, int] = {}
-        """By log: the offset below which batches have lost their bytes."""
+        self._over: deque[tuple[str, str, int, bool]] = deque()
+        """Topic, log, the offset below which its batches are to lose their bytes, and True if subscribers lose them."""
         self._discarded = deque(discarded)
         self._discarded_low = 0
         """End of the deletion in the first of these logs. Damaged batches below it stay, and must not be met again."""
@@ -91,8 +93,11 @@ class Retention:
         """Record that a topic has a new batch of `size` bytes."""
         self._new_batches += 1
         self._new_bytes += size
+        topic = self._state.topics[name]
         if name not in self._at:
-            self._push(name, now + self._state.topics[name].policy.keep_seconds)
+            self._push(name, now + topic.policy.keep_seconds)
+        elif topic.settings is not DEFAULTS and topic.settings.counts:
+            self._push(name, now + ROUND_SECONDS)
 
     def look_at(self, name: str) -> None:
         """Make a topic due at once, because it now holds more than before."""
@@ -197,36 +202,74 @@ class Retention:
         return number
 
     def _examine(self, topic: Topic, now: float) -> None:
-        old = topic.policy.lets_go_until(self._state.stamps.reading(now))
-        floors = topic.floors()
+        stamp, settings = self._state.stamps.reading(now), topic.settings
+        old = topic.policy.lets_go_until(stamp)
+        floors, stored = topic.floors(), self._stored(topic)
+        kept = None if settings.keep == (NONE,) else released(topic, settings.keep, stamp, self._state.reader)
+        limits = stored if kept is None else {log: min(kept[log], end) for log, end in stored.items()}
         cuts: dict[str, int] = {}
         again: list[float] = []
         for log in topic.logs.values():
             if log.low >= log.end:
                 continue
-            cut = _cut(self._state.reader, log, floors[log.id], old)
-            if cut > log.low:
-                cuts[log.id] = cut
+            place = cut(self._state.reader, log, min(floors[log.id], limits[log.id]), old)
+            if place > log.low:
+                cuts[log.id] = place
                 continue
             oldest = self._state.reader.stamps(log.number, log.low, 1)
-            held = not oldest or sum(oldest[0][:2]) > floors[log.id]
-            again.append(now + (ROUND_SECONDS if held else max(LOOK_SECONDS, (oldest[0][2] - old) / MICROSECONDS)))
-        if cuts:
-            asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts)
+            if not oldest or sum(oldest[0][:2]) > floors[log.id]:
+                again.append(now + ROUND_SECONDS)
+            else:
+                kept_until = (
+                    0 if kept is None or sum(oldest[0][:2]) <= kept[log.id] else settings.kept_until(oldest[0][2])
+                )
+                due = max(oldest[0][2] - old, kept_until - stamp) / MICROSECONDS
+                again.append(now + max(LOOK_SECONDS, due))
+        drops = self._drops(topic, limits, stamp, old) if settings.drops else {}
+        if cuts or drops:
+            asked = Trimming(topic.name, self._generation.get(topic.name, 0), cuts, drops)
             if not self._sole_owner.ask(topic.name, asked):
                 self._push(topic.name, now + ROUND_SECONDS)
-        elif again:
+            return
+        topic.not_let_go = held_by(topic, floors, limits) if settings.version else ""
+        if again and min(again) < float("inf"):
             self._push(topic.name, min(again))
+
+    def _stored(self, topic: Topic) -> dict[str, int]:
+        """Return for each log the offset below which its batches are in the store, without those of this loop."""
+        ends = {log.number: log.end for log in topic.logs.values()}
+        for row in self._state.uncommitted.rows:
+            if isinstance(row, BatchAppended | BatchPublished) and row.log in ends:
+                ends[row.log] = min(ends[row.log], row.offset)
+        return {log.id: ends[log.number] for log in topic.logs.values()}
+
+    def _drops(self, topic: Topic, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
+        """Return for each log with unacknowledged batches to drop the offset below which they go."""
+        reader, out = self._state.reader, {}
+        dropped = released(topic, topic.settings.drop, stamp, reader)
+        for log in topic.logs.values():
+            if not log.bare:  # A new process does not know it.
+                log.bare = first_with_body(reader, log)
+                self._state.measure(topic)
+            place = cut(reader, log, min(dropped[log.id], limits[log.id]), old)
+            if place > max(log.low, log.bare):
+                out[log.id] = place
+        return out
 
     def decided(self, asked: Trimming, sole_owner: bool, now: float) -> None:
         """Process the answer to whether this server is the sole owner of a topic with deletable batches."""
         name = asked.topic
         known = asked.generation == self._generation.get(name, 0)
+        topic = self._state.topics.get(name)
+        if known and topic is not None and topic.settings.version and topic.not_let_go in {"", NOT_SOLE_OWNER}:
+            topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
         if sole_owner and known:
             self._allowed.extend((name, log, cut) for log, cut in asked.cuts.items())
+            self._over.extend((name, log, upto, True) for log, upto in asked.drops.items())
+            if asked.drops:
+                self._push(name, now + ROUND_SECONDS)
             return
         self._push(name, now + ROUND_SECONDS)
-        topic = self._state.topics.get(name)
         if known and topic is not None:
             try:
                 self._limit(topic, asked.cuts)
@@ -235,25 +278,24 @@ class Retention:
 
     def _limit(self, topic: Topic, cuts: dict[str, int]) -> None:
         """Find the batches beyond the limit for consumed batches that must stay."""
-        for log_id, cut in cuts.items():
+        for log_id, place in cuts.items():
             log = topic.logs.get(log_id)
             if log is None:  # An earlier answer has led to the deletion of the log.
                 continue
-            dropped = max(log.low, self._dropped.get(log_id, 0))
-            upto = _beyond(self._state.reader, log, cut, topic.policy.history_bytes)
-            if upto > dropped:
-                self._over.append((topic.name, log_id, upto))
+            upto = _beyond(self._state.reader, log, place, topic.policy.history_bytes)
+            if upto > max(log.low, log.bare):
+                self._over.append((topic.name, log_id, upto, False))
 
     def _strip(self) -> list[Change]:
         """Drop the bodies of a piece."""
-        name, log_id, upto = self._over[0]
+        name, log_id, upto, drops = self._over[0]
         topic = self._state.topics.get(name)
         log = topic.logs.get(log_id) if topic else None
         if topic is None or log is None:
             self._over.popleft()
             return []
-        low = max(log.low, self._dropped.get(log_id, 0))
-        upto = min(upto, topic.floors()[log_id])
+        low, floor = max(log.low, log.bare), topic.floors()[log_id]
+        upto = upto if drops else min(upto, floor)
         if low >= upto:
             self._over.popleft()
             return []
@@ -263,9 +305,12 @@ class Retention:
             self._state.found_damaged(topic)
             self._over.popleft()
             return []
-        self._state.uncommitted.keep_item(self._dropped, log_id)
-        self._dropped[log_id] = high
+        self._state.uncommitted.keep(log, "bare")
+        log.bare = high
         self._state.counters["batches_without_bytes"] += taken
+        if high > floor:
+            self._state.counters["batches_dropped"] += taken
+            self._state.measure(topic)
         # If the newest batch loses its body, a restart could not compute the total bytes of the log from it.
         return [BodiesDropped(log.number, low, high), LogTrimmed(log.number, log.low, log.end, log.total)]
 
@@ -300,29 +345,8 @@ class Retention:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
         if topic.trim(log, low):
             out.append(LogUsedUp(log.number))
-            self._state.uncommitted.keep_item(self._dropped, log.id)
-            self._dropped.pop(log.id, None)
         out += [WatermarkDropped(watermark) for watermark in drop_unused_watermarks(topic)] if topic.watermarks else []
         return out
-
-
-def _cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
-    """Return the offset below which every batch of a log is at least as old as `old` and ends at or below `floor`."""
-    cut = low = log.low
-    high = min(floor, log.end)
-    while low < high:
-        middle = (low + high) // 2
-        batch = reader.newest(log.number, log.low, middle)
-        if batch is None:  # The store has no batch there.
-            cut = low = middle + 1
-            continue
-        offset, count, stamp, _ = batch
-        if stamp <= old and offset + count <= floor:
-            cut = max(cut, offset + count)
-            low = max(offset + count, middle + 1)
-        else:
-            high = offset
-    return cut
 
 
 def _beyond(reader: BatchReader, log: Log, cut: int, history: int) -> int:

@@ -12,7 +12,7 @@ import pubsub.server.moves.receiving
 import pubsub.server.state.state
 import pubsub.server.topic.merge
 import pubsub.server.topic.topic
-from pubsub.protocol.messages import Transfer
+from pubsub.protocol.transfers import Transfer
 from pubsub.server.moves.chunks import Last, Subscriptions, decode
 from tests.simulation.breakages.room import Room, substitute
 

@@ -18,11 +18,27 @@ from tests.simulation.breakages import (
     pairs,
     proxies,
     server,
+    settings,
     trains,
 )
 from tests.simulation.breakages.room import Breakage
 
-ROOMS = (server, client, moves, ownership, proxies, messenger, pairs, calls, trains, groups, continuing, damage, forms)
+ROOMS = (
+    server,
+    client,
+    moves,
+    ownership,
+    proxies,
+    messenger,
+    pairs,
+    calls,
+    trains,
+    groups,
+    continuing,
+    damage,
+    forms,
+    settings,
+)
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
 

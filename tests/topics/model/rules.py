@@ -1,4 +1,7 @@
-"""The rules of topics that can be looked back into, by name: each can be left out of its model."""
+"""The rules of topics that can be looked back into, by name: each can be left out of its model.
+
+The models have numbers of their own. docs/explanation/retention.md has the rules that are built, with other numbers.
+"""
 
 from __future__ import annotations
 

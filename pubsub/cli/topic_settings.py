@@ -1,0 +1,111 @@
+"""`pubsub topic set` and `pubsub topic show`: how much of a topic is kept."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from pubsub import console
+from pubsub.cli.operating import SENDER, confirm
+from pubsub.client.requests import Proxies
+from pubsub.client.topic_settings import TopicSettings, change_settings, check_settings, read_settings
+from pubsub.config.loading import Loaded
+from pubsub.config.settings import ClientSettings
+from pubsub.console.options import REACHING, naming_default, takes_settings
+from pubsub.errors import CallerError
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, OR, SETTINGS, parse_keep
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Patience = Annotated[
+    float, typer.Option("--patience", min=0.05, max=600, metavar="SECONDS", help="Time limit for the answer.")
+]
+
+
+@takes_settings(ClientSettings, REACHING)
+def set_settings(
+    loaded: Loaded[ClientSettings],
+    name: Topic,
+    values: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=VALUE…", help=f"keep={KEEP_FORM}; drop={DROP_FORM}. An empty value is the default."
+        ),
+    ],
+    base: Annotated[
+        str | None,
+        typer.Option("--base", metavar="VERSION", help="Change only these settings, as pubsub topic show prints them."),
+    ] = None,
+    patience: Patience = 10.0,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Set how much of a topic stays beyond the messages that subscribers need.
+
+    A topic that does not exist is created. Deleted messages do not come back, so a change that can delete some asks
+    first. The key needs the right to operate.
+    """
+    given = _given(values)
+    check_settings(name, given)
+    with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
+        proxies.timeout_seconds = patience
+        if consequences := _consequences(proxies, name, given):
+            confirm(f"{consequences} Deleted messages do not come back.", yes)
+        _print(change_settings(proxies, SENDER, name, given, base), as_json)
+
+
+def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> str:
+    """Return sentences about the messages that a change may delete; "" if it deletes none."""
+    keep, drop = given["keep"], given["drop"]
+    sentences = []
+    if keep not in {None, "ever"}:
+        kept = read_settings(proxies, SENDER, name).keep
+        if OR in kept or not parse_keep(keep or "").keeps_as_much_as(parse_keep(kept)):
+            now = keep or "none"
+            sentences.append(
+                f"{name} keeps {kept or 'an unknown amount'} now. Acknowledged messages beyond keep={now} go."
+            )
+    if drop not in {None, "", "never"}:
+        sentences.append(f"Messages beyond drop={drop} go although a subscriber has not received them.")
+    return " ".join(sentences)
+
+
+def _given(values: list[str]) -> dict[str, str | None]:
+    """Return each setting by name; None for one that is not given.
+
+    Raises:
+        CallerError: a word is not NAME=VALUE, or a name is unknown or given twice.
+    """
+    found: dict[str, str | None] = dict.fromkeys(SETTINGS)
+    for word in values:
+        name, equals, value = word.partition("=")
+        if not equals or name not in found:
+            known = " or ".join(f"{one}=VALUE" for one in found)
+            raise CallerError(f"{word[:60]!r} is no setting of a topic: write {known}")
+        if found[name] is not None:
+            raise CallerError(f"{name} is given twice; give it once")
+        found[name] = value
+    return found
+
+
+@takes_settings(ClientSettings, REACHING)
+def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0, as_json: AsJson = False) -> None:
+    """Print the settings of a topic; the defaults if it does not exist.
+
+    The key needs the right to get from the topic, or to operate.
+    """
+    check_settings(name, {})
+    with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
+        proxies.timeout_seconds = patience
+        _print(read_settings(proxies, SENDER, name), as_json)
+
+
+def _print(found: TopicSettings, as_json: bool) -> None:
+    facts = {"keep": found.keep, "drop": found.drop, "version": found.version, "conflict": found.conflict}
+    lines = [f"{found.topic}: keep={found.keep} drop={found.drop} (version {found.version or 'none'})"]
+    if found.conflict:
+        lines.append(
+            "two servers had different settings when they merged this topic, and both stay in force: set the right ones"
+        )
+    console.report(as_json, {"topic": found.topic, **facts}, "\n".join(lines))

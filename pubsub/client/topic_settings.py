@@ -1,0 +1,171 @@
+"""Read and change the settings of a topic: how much of it is kept beyond what subscribers need."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from secrets import token_hex
+from typing import TYPE_CHECKING, Any, Final
+
+from pubsub.client.refusals import Asker
+from pubsub.client.requests import Proxies
+from pubsub.errors import CallerError, NotNow, Refused
+from pubsub.protocol.messages import Configure, Outcome, Settings, Status
+from pubsub.protocol.names import check_topic, is_service_topic
+from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, parse_keep
+
+if TYPE_CHECKING:
+    from pubsub.client.session import Session
+
+ROUNDS: Final = 5
+"""Tries to change settings that others change at the same time."""
+
+UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
+
+_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
+"""Refusals by proxies and servers that do not know these requests."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """The settings of a topic (docs/how-to/keep-messages.md).
+
+    Attributes:
+        topic: its name.
+        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`; `none` by default. After
+            a conflict several values, joined by " or ".
+        drop: beyond what an unacknowledged message is dropped; `never` by default. After a conflict as `keep`.
+        version: the ID of these settings; "" if they were never changed.
+        conflict: True if two servers merged the topic with different settings. Both values stay in force, and a message
+            goes when each lets it go. The next change ends it.
+    """
+
+    topic: str
+    keep: str
+    drop: str
+    version: str = ""
+    conflict: bool = False
+
+
+class OtherSettings(NotNow):
+    """The settings have another version than the one to change.
+
+    Attributes:
+        present: the settings in force.
+    """
+
+    def __init__(self, present: TopicSettings) -> None:
+        self.present = present
+        super().__init__(
+            f"topic {present.topic} has other settings meanwhile (version {present.version or 'none'}:"
+            f" keep={present.keep} drop={present.drop}); look at them and repeat the change"
+        )
+
+
+def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
+    """Check a topic's name and the texts of its settings.
+
+    Raises:
+        InvalidName: the topic is not allowed.
+        CallerError: a text has another form, or the topic belongs to a service.
+    """
+    check_topic(topic)
+    if is_service_topic(topic):
+        raise CallerError(f"{topic} belongs to a service, and its topics have no settings")
+    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+        value = values.get(name)
+        if value is not None and not isinstance(value, str):
+            raise CallerError(f"{name} is a text, not {type(value).__name__}")
+        try:
+            parse(value or "")
+        except ValueError as error:
+            raise CallerError(f"{name} is {error}; not {str(value)[:60]!r}") from None
+
+
+def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
+    """Return the settings of a topic; the defaults if it does not exist."""
+    return _read(topic, _ask(proxies, Settings(sender, topic)))
+
+
+def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
+    try:
+        return proxies.ask(request)
+    except Refused as error:
+        if any(word in error.reason for word in _OF_EARLIER_RELEASES):
+            raise Refused("settings", request.topic, f"{error.reason}; {UPGRADE}") from None
+        raise
+
+
+def change_settings(
+    proxies: Proxies, sender: str, topic: str, values: Mapping[str, str | None], base: str | None
+) -> TopicSettings:
+    """Change settings of a topic, and return those in force. `check_settings` has accepted the arguments.
+
+    Args:
+        values: by name; None: unchanged.
+        base: the version to change; None: the present one, whichever it is.
+
+    Raises:
+        OtherSettings: the settings have another version than `base`, or others change them all the time.
+        CallerError: a setting has conflicting values, and no value is given for it.
+    """
+    present = TopicSettings(topic, "none", "never", base or "")
+    if base and None in values.values():
+        present = read_settings(proxies, sender, topic)
+    for _ in range(ROUNDS):
+        if base is not None and present.version != base:
+            break
+        wanted = {name: _chosen(present, name, value) for name, value in values.items()}
+        status = _ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
+        present = _read(topic, status)
+        if status.outcome is not Outcome.SUPERSEDED:
+            return present
+    raise OtherSettings(present)
+
+
+def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
+    if value is not None:
+        return value
+    kept: str = getattr(present, name)
+    if OR in kept:
+        raise CallerError(f"topic {present.topic} has conflicting values of {name}, {kept}: give one")
+    return kept
+
+
+def _read(topic: str, status: Status) -> TopicSettings:
+    try:
+        facts: Any = json.loads(bytes(status.body))
+        keep, drop = OR.join(facts["keep"]), OR.join(facts["drop"])
+        return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        reason = status.reason.replace("_", " ") or "the answer has no settings"
+        raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
+
+
+class SettingsCalls:
+    """The calls of one client.
+
+    Args:
+        session: names the proxies and the keys.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def settings_of(self, topic: str) -> TopicSettings:
+        check_settings(topic, {})
+        with self._proxies() as proxies:
+            return read_settings(proxies, self._session.name, topic)
+
+    def configure(self, topic: str, keep: str | None, drop: str | None, base: str | None) -> TopicSettings:
+        values = {"keep": keep, "drop": drop}
+        check_settings(topic, values)
+        with self._proxies() as proxies:
+            return change_settings(proxies, self._session.name, topic, values, base)
+
+    def _proxies(self) -> Proxies:
+        session = self._session
+        asker = Asker(session.name, None if session.keys is None else session.keys.pair)
+        settings = session.settings
+        return Proxies(settings.proxies, settings.timeout_seconds, session.context, keys=session.keys, asker=asker)

@@ -1,0 +1,72 @@
+// The settings of a topic: how much of it is kept, and a form that changes them.
+
+import { ask, path, state, topicShown } from "./asking.js";
+import { find, say, size, span } from "./draw.js";
+
+const form = find("settings");
+let loaded = null;  // The topic with its settings in the form.
+let version = "";
+
+// The state of a topic's settings in words; "" while its server does not answer, or has a release without settings.
+function summed(facts) {
+  if (facts.keep == null) return "";
+  const parts = [
+    `keep: ${facts.keep}`, `drop: ${facts.drop}`,
+    ...(facts.kept_bytes == null ? [] : [`${size(facts.kept_bytes)} that no subscriber needs`]),
+    ...(facts.oldest_stored_seconds == null ? [] : [`oldest message: ${span(facts.oldest_stored_seconds)}`]),
+    ...(facts.not_let_go ? [`more stays than keep says: ${facts.not_let_go}`] : []),
+  ];
+  return parts.join("; ");
+}
+
+function fill(found) {
+  version = found.version;
+  form.elements.keep.value = found.conflict ? "" : found.keep;
+  form.elements.drop.value = found.conflict ? "" : found.drop;
+}
+
+async function load(topic) {
+  loaded = topic;
+  try {
+    const found = await ask(`${path(topic)}/settings`);
+    if (topicShown() === topic) fill(found);
+  } catch (error) {
+    loaded = null;  // It is tried again with the next look at the topic.
+    if (topicShown() === topic) say("set", error.message);
+  }
+}
+
+export function showSettings(topic, facts) {
+  say("kept", summed(facts));
+  say("conflict", facts.settings_conflict ? "Two servers had different settings when they merged this topic. Both stay in force: set the right ones." : "");
+  form.hidden = !state.operate;
+  if (state.operate && loaded !== topic) return load(topic);
+}
+
+// Clear the previous topic before another one is shown.
+export function leaveSettings() {
+  for (const id of ["kept", "conflict", "set"]) say(id, "");
+  form.reset();
+  form.hidden = true;
+  loaded = null;
+}
+
+form.onsubmit = async (event) => {
+  event.preventDefault();
+  const topic = topicShown();
+  const { keep, drop } = Object.fromEntries(new FormData(form));
+  const question = `Set keep=${keep || "none"} drop=${drop || "never"} for ${topic}? Messages that they let go do not come back.`;
+  if (!confirm(question)) return;
+  try {
+    const headers = { "if-match": `"${version}"`, "content-type": "application/json" };
+    const found = await ask(`${path(topic)}/settings`, { method: "PUT", body: JSON.stringify({ keep, drop }), headers });
+    if (topicShown() !== topic) return;
+    fill(found);
+    say("set", `set: keep=${found.keep} drop=${found.drop}`);
+    await state.refresh();
+  } catch (error) {
+    if (topicShown() !== topic) return;
+    say("set", error.message);
+    await load(topic);  // The form shows the settings in force, and the next try changes those.
+  }
+};

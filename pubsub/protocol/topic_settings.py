@@ -1,0 +1,171 @@
+"""The settings of a topic, as their texts: how much of it is kept, and when unacknowledged messages are dropped.
+
+    keep    how much stays although every subscriber has acknowledged it
+            none | ever | amounts separated by commas: an age, bytes, records
+    drop    the amount beyond which a message goes although a subscriber has not acknowledged it
+            never | an age, bytes, or both separated by a comma
+
+Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from pubsub.base.limits import NUMBER_MAX
+from pubsub.errors import DecodeError
+
+_AGES: Final = {"s": 10**6, "m": 60 * 10**6, "h": 3600 * 10**6, "d": 86_400 * 10**6, "w": 604_800 * 10**6}
+_SIZES: Final = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+_AGE: Final = re.compile(r"([0-9]{1,18}) ?(s|m|h|d|w)")
+_SIZE: Final = re.compile(r"([0-9]{1,18}) ?(|Ki|Mi|Gi|Ti)B")
+_RECORDS: Final = re.compile(r"([0-9]{1,18}) ?records?")
+
+TEXT_MAX: Final = 200
+"""Most characters of one setting."""
+
+SETTINGS: Final = ("keep", "drop")
+"""The names of the settings."""
+
+NOT_SOLE_OWNER: Final = "not sole owner"
+"""Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
+
+OR: Final = " or "
+"""Between the values of a setting after a merge of two servers with different ones."""
+
+KEEP_FORM: Final = "none, ever, or amounts such as 7d, 10GiB, 1000 records (several separated by commas)"
+DROP_FORM: Final = "never, an age such as 30d, or bytes such as 10GiB"
+
+_Amount = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+
+
+class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """An amount of history, counted back from the newest record. A record beyond any part of it goes.
+
+    Attributes:
+        age: microseconds; None: no age lets a record go.
+        size: bytes of the records after it; None as before.
+        records: number of the records after it; None as before.
+    """
+
+    age: _Amount | None = None
+    size: _Amount | None = None
+    records: _Amount | None = None
+
+    @property
+    def counts(self) -> bool:
+        """True if it depends on later records, so that an append can let a record go."""
+        return self.size is not None or self.records is not None
+
+    def keeps_as_much_as(self, other: Amount) -> bool:
+        """Return True if it lets nothing go that the other amount keeps."""
+        parts = ((self.age, other.age), (self.size, other.size), (self.records, other.records))
+        return all(mine is None or (its is not None and mine >= its) for mine, its in parts)
+
+
+EVER: Final = Amount()
+"""Nothing goes."""
+
+NONE: Final = Amount(age=0)
+"""A record goes as soon as every subscriber has acknowledged it."""
+
+
+def parse_keep(text: str) -> Amount:
+    """Parse the text of `keep`.
+
+    Raises:
+        ValueError: it has another form; the message is the form.
+    """
+    if text == "latest":
+        raise ValueError(f"{KEEP_FORM}; this release cannot keep the latest record of each key")
+    return {"none": NONE, "": NONE, "ever": EVER}.get(text) or _parse(text, KEEP_FORM, records=True)
+
+
+def parse_drop(text: str) -> Amount:
+    """Parse the text of `drop`. Raises ValueError as `parse_keep` does."""
+    return EVER if text in {"never", ""} else _parse(text, DROP_FORM, records=False)
+
+
+def _parse(text: str, form: str, *, records: bool) -> Amount:
+    found: dict[str, int] = {}
+    for part in text[: TEXT_MAX + 1].split(","):
+        name, number = _part(part.strip())
+        if not name or name in found or not 0 < number <= NUMBER_MAX or (name == "records" and not records):
+            raise ValueError(form)
+        found[name] = number
+    if len(text) > TEXT_MAX:
+        raise ValueError(form)
+    return Amount(**found)
+
+
+def _part(text: str) -> tuple[str, int]:
+    if match := _AGE.fullmatch(text):
+        return "age", int(match[1]) * _AGES[match[2]]
+    if match := _SIZE.fullmatch(text):
+        return "size", int(match[1]) * _SIZES[match[2]]
+    if match := _RECORDS.fullmatch(text):
+        return "records", int(match[1])
+    return "", 0
+
+
+def format_keep(amount: Amount) -> str:
+    return {NONE: "none", EVER: "ever"}.get(amount) or _format(amount)
+
+
+def format_drop(amount: Amount) -> str:
+    return "never" if amount == EVER else _format(amount)
+
+
+def _format(amount: Amount) -> str:
+    parts = []
+    if amount.age is not None:
+        parts.append(_shortest(amount.age, {unit: _AGES[unit] for unit in "smhd"}, ""))
+    if amount.size is not None:
+        parts.append(_shortest(amount.size, _SIZES, "B"))
+    if amount.records is not None:
+        parts.append(f"{amount.records} records")
+    return ",".join(parts)
+
+
+def _shortest(number: int, units: dict[str, int], ending: str) -> str:
+    """Return a number with the largest unit that divides it."""
+    unit = max((unit for unit, factor in units.items() if number % factor == 0), key=units.__getitem__)
+    return f"{number // units[unit]}{unit}{ending}"
+
+
+def encode_settings_in_force(version: str, stamp: int, texts: Mapping[str, Sequence[str]], conflict: bool) -> bytes:
+    """Return the body of the answer to CONFIGURE and SETTINGS."""
+    facts = {"version": version, "stamp": stamp, **texts, "conflict": conflict}
+    return json.dumps(facts, separators=(",", ":")).encode("ascii")
+
+
+def encode_settings(values: dict[str, str]) -> bytes:
+    """Return the body of CONFIGURE: the texts of the settings by name."""
+    return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
+
+
+def decode_settings(body: bytes) -> tuple[Amount, Amount]:
+    """Read the body of CONFIGURE: `keep` and `drop`. A missing setting has its default.
+
+    Raises:
+        DecodeError: a setting is unknown here, or its text has another form.
+    """
+    try:
+        values: Any = json.loads(body) if len(body) <= len(SETTINGS) * (TEXT_MAX + 50) else None
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict) or not all(isinstance(value, str) for value in values.values()):
+        raise DecodeError("the settings are not JSON with a text for each name")
+    if unknown := sorted(values.keys() - set(SETTINGS)):
+        raise DecodeError(f"a topic has no setting {unknown[0][:40]!r} in this release")
+    for name, parse in (("keep", parse_keep), ("drop", parse_drop)):
+        try:
+            parse(values.get(name, ""))
+        except ValueError as error:
+            raise DecodeError(f"{name} is {error}") from None
+    return parse_keep(values.get("keep", "")), parse_drop(values.get("drop", ""))

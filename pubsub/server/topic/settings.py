@@ -1,0 +1,121 @@
+"""The settings of a topic at one holder, and the settings of two holders that become one.
+
+The rules are those of docs/explanation/retention.md, T8, T10, T12 and T13.
+
+A version is the ID of the request that made it, so a request that two servers took made one version. A row carries the
+versions that it was made from. In a merge, the row that was made from the other one replaces it. Two rows without that
+relation are a conflict. Then both amounts stay, and a record goes only when each of them lets it go, because a deletion
+cannot be undone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from pubsub.protocol.topic_settings import EVER, NONE, Amount, encode_settings_in_force, format_drop, format_keep
+from pubsub.server.topic.spans import LogId, Number
+
+LINEAGE_MAX: Final = 256
+"""Versions that a row remembers. A merge with a row made from an older one reports a conflict, and so keeps more."""
+
+ALTERNATIVES_MAX: Final = 8
+"""Amounts that stay in a conflict. More of them become one amount that lets go of nothing which any of them keeps."""
+
+Version = Annotated[str, Meta(pattern=r"\A([0-9a-f]{16})?\Z")]
+
+
+class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
+    """The settings of a topic; the defaults are those of a topic that was never configured.
+
+    Attributes:
+        version: the ID of the request that made them; "" for the defaults.
+        stamp: the server's clock at that time (microseconds since 1970).
+        lineage: the versions that they were made from, the oldest first.
+        keep: amounts; a record that every subscriber has acknowledged goes when each of them lets it go.
+        drop: amounts; a record goes although a subscriber has not acknowledged it when each of them lets it go.
+        conflict: True if a merge met different values; the next request ends it.
+        dropped: True if these or earlier settings let unacknowledged records go, so that some may have gone.
+    """
+
+    version: Version = ""
+    stamp: Number = 0
+    lineage: tuple[LogId, ...] = ()
+    keep: tuple[Amount, ...] = (NONE,)
+    drop: tuple[Amount, ...] = (EVER,)
+    conflict: bool = False
+    dropped: bool = False
+
+    def made_from(self, version: str) -> bool:
+        """Return True if these settings are this version, or were made from it."""
+        return version in ("", self.version) or version in self.lineage
+
+    def changed(self, version: str, stamp: int, keep: Amount, drop: Amount) -> Settings:
+        """Return the settings that a request makes of these."""
+        lineage = (*self.lineage, self.version) if self.version else self.lineage
+        made = Settings(version, stamp, lineage[-LINEAGE_MAX:], (keep,), (drop,))
+        return replace(made, dropped=self.dropped or made.drops)
+
+    @property
+    def counts(self) -> bool:
+        """True if an append may let an earlier record go."""
+        return any(amount.counts for amount in (*self.keep, *self.drop))
+
+    @property
+    def drops(self) -> bool:
+        """True if a record may go that a subscriber has not acknowledged."""
+        return EVER not in self.drop
+
+    def kept_until(self, stamp: int) -> float:
+        """Return the time from which age alone lets a record of this timestamp go; infinity if there is none."""
+        return max(float("inf") if one.age is None else stamp + one.age for one in self.keep)
+
+    @property
+    def texts(self) -> dict[str, list[str]]:
+        """The text of each amount, by setting."""
+        return {"keep": [format_keep(one) for one in self.keep], "drop": [format_drop(one) for one in self.drop]}
+
+    def body(self) -> bytes:
+        """Return the body of an answer with these settings."""
+        return encode_settings_in_force(self.version, self.stamp, self.texts, self.conflict)
+
+
+DEFAULTS: Final = Settings()
+
+
+def merged(mine: Settings, its: Settings) -> Settings:
+    """Return the settings of a topic that two holders have as one from now on."""
+    dropped = mine.dropped or its.dropped
+    if mine.version == its.version:
+        return replace(mine, conflict=mine.conflict or its.conflict, dropped=dropped)
+    if its.made_from(mine.version):
+        return replace(its, dropped=dropped)
+    if mine.made_from(its.version):
+        return replace(mine, dropped=dropped)
+    newer, older = (mine, its) if (mine.stamp, mine.version) > (its.stamp, its.version) else (its, mine)
+    lineage = dict.fromkeys((*older.lineage, *newer.lineage, older.version, newer.version))
+    return Settings(
+        sha256(f"{older.version}&{newer.version}".encode()).hexdigest()[:16],
+        newer.stamp,
+        tuple(lineage)[-LINEAGE_MAX:],
+        _both(mine.keep, its.keep),
+        _both(mine.drop, its.drop),
+        (mine.keep, mine.drop) != (its.keep, its.drop) or mine.conflict or its.conflict,
+        dropped,
+    )
+
+
+def _both(mine: Iterable[Amount], its: Iterable[Amount]) -> tuple[Amount, ...]:
+    """Return the amounts of both, in an order that does not depend on the receiver of the merge."""
+    amounts = sorted({*mine, *its}, key=repr)
+    return tuple(amounts) if len(amounts) <= ALTERNATIVES_MAX else (_largest(amounts),)
+
+
+def _largest(amounts: Iterable[Amount]) -> Amount:
+    """Return an amount that lets a record go only if each of these does."""
+    ages, sizes, records = zip(*((one.age, one.size, one.records) for one in amounts), strict=True)
+    return Amount(*(None if None in part else max(part) for part in (ages, sizes, records)))

@@ -1,0 +1,147 @@
+"""The places up to which the settings of a topic let its records go (docs/explanation/retention.md, T14, T15 and T16).
+
+Timestamps and totals rise with the offsets of a log, so each place is found by bisection over the rows of batches. The
+result is a prefix of each log. A topic counts bytes and records along its history, over all its logs. A span with a
+watermark may hide records that another log of the topic has too. Such a span counts as empty, because otherwise less
+would be kept than was promised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+from pubsub.protocol.topic_settings import Amount
+from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.spans import Span
+from pubsub.server.topic.topic import Log, Topic
+
+
+def released(topic: Topic, amounts: Iterable[Amount], stamp: int, reader: BatchReader) -> dict[str, int]:
+    """Return for each log the offset below which every one of these amounts lets each record go.
+
+    Args:
+        amounts: at least one.
+        stamp: the present time (microseconds since 1970).
+
+    Raises:
+        StoreDamaged: a row cannot be read.
+    """
+    each = [_released(topic, amount, stamp, reader) for amount in amounts]
+    return {log: min(one[log] for one in each) for log in topic.logs}
+
+
+def _released(topic: Topic, amount: Amount, stamp: int, reader: BatchReader) -> dict[str, int]:
+    parts: list[Mapping[str, int]] = [{log.id: log.low for log in topic.logs.values()}]
+    if amount.age is not None:
+        oldest = stamp - amount.age
+        parts.append({log.id: cut(reader, log, log.end, oldest) for log in topic.logs.values()})
+    if amount.records is not None:
+        parts.append(_beyond(topic, amount.records, _records, lambda span, log, left: _stop(span, log) - left))
+    if amount.size is not None:
+        parts.append(
+            _beyond(
+                topic,
+                amount.size,
+                lambda span, log: _total(log, _stop(span, log), reader) - _total(log, span.low, reader),
+                lambda span, log, left: _with_bytes_after(reader, log, span, left),
+            )
+        )
+    return {log: max(part[log] for part in parts) for log in topic.logs}
+
+
+def held_by(topic: Topic, floors: Mapping[str, int], limits: Mapping[str, int]) -> str:
+    """Return the reason why records stay although `keep` lets them go: the subscriber that needs them; "" if none stay.
+
+    Args:
+        floors: of each log, the offset below which no subscriber needs a record.
+        limits: of each log, the offset below which `keep` lets every record go.
+    """
+    for log in topic.logs:
+        floor = floors[log]
+        if floor < limits[log]:
+            needing = (
+                name
+                for name, subscription in topic.subscriptions.items()
+                if any(span.log == log and span.low == floor for span in subscription.cursor.backlog)
+            )
+            return f"subscriber {min(needing)}"
+    return ""
+
+
+def _stop(span: Span, log: Log) -> int:
+    """Return the offset after the stored records of a span."""
+    stored = log.end - log.unknown
+    return stored if span.high is None else min(span.high, stored)
+
+
+def _records(span: Span, log: Log) -> int:
+    return _stop(span, log) - span.low
+
+
+def _beyond(
+    topic: Topic, amount: int, size: Callable[[Span, Log], int], place: Callable[[Span, Log, int], int]
+) -> dict[str, int]:
+    """Return for each log the offset below which each record has at least this amount after it in the history.
+
+    Args:
+        size: returns the amount in a span.
+        place: returns the offset in a span below which at least the given rest of the amount follows in it.
+    """
+    left = amount
+    places: dict[str, int] = {}
+    for span, log in _backwards(topic):
+        if left <= 0:
+            continue
+        held = 0 if span.watermark else max(0, size(span, log))
+        low = place(span, log, left) if held > left else span.low
+        places[span.log] = min(low, places.get(span.log, low))
+        left -= held
+    return {log.id: places.get(log.id, log.end) for log in topic.logs.values()}
+
+
+def _backwards(topic: Topic) -> Iterator[tuple[Span, Log]]:
+    for span in reversed(topic.history):
+        log = topic.logs.get(span.log)
+        if log is not None:
+            yield span, log
+
+
+def _total(log: Log, offset: int, reader: BatchReader) -> int:
+    """Return the bytes of a log before an offset."""
+    before = log.total if offset >= log.end - log.unknown else reader.total_before(log.number, offset)
+    return log.total if before is None else before
+
+
+def _with_bytes_after(reader: BatchReader, log: Log, span: Span, left: int) -> int:
+    """Return the last begin of a batch in a span with at least this many bytes of the span from there on."""
+    end = _total(log, _stop(span, log), reader)
+    low, high, found = span.low, _stop(span, log), span.low
+    while low < high:
+        middle = (low + high) // 2
+        batch = reader.newest(log.number, span.low, middle)
+        if batch is None:
+            low = middle + 1
+        elif end - batch[3] >= left:
+            found, low = batch[0], max(middle + 1, batch[0] + batch[1])
+        else:
+            high = batch[0]
+    return found
+
+
+def cut(reader: BatchReader, log: Log, floor: int, old: int) -> int:
+    """Return the offset below which every batch of a log is at least as old as `old` and ends at or below `floor`."""
+    place = low = log.low
+    high = min(floor, log.end)
+    while low < high:
+        middle = (low + high) // 2
+        batch = reader.newest(log.number, log.low, middle)
+        if batch is None:  # The store has no batch there.
+            place = low = middle + 1
+            continue
+        offset, count, stamp, _ = batch
+        if stamp <= old and offset + count <= floor:
+            place = max(place, offset + count)
+            low = max(offset + count, middle + 1)
+        else:
+            high = offset
+    return place

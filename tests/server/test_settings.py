@@ -1,0 +1,439 @@
+"""The settings of a topic: requests that change them, and the records that stay or go by them.
+
+The rules are those of docs/explanation/retention.md, T7, T8, T9, T10, T11, T12, T13, T14, T15, T16, T17 and T18.
+"""
+
+from __future__ import annotations
+
+import json
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from pubsub.protocol import Configure, Outcome, Read, Status, Subscribe
+from pubsub.protocol.messages import Settings as Ask
+from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_keep
+from pubsub.server.moves import receiving
+from pubsub.server.moves.giving import REFUSED_SECONDS
+from pubsub.server.topic.settings import ALTERNATIVES_MAX, DEFAULTS, LINEAGE_MAX, Settings, merged
+from pubsub.server.upkeep.keeping import released
+from tests.server.moving import Pair
+from tests.server.stage import Stage, bodies, put
+from tests.server.test_retention import stored
+
+KILO = b"x" * 1000
+_versions = (f"{number:016x}" for number in count(1))
+
+
+def configure(stage: Stage, topic: str = "t", base: str | None = None, **values: str) -> Status:
+    """Change settings, made of those in force unless `base` says otherwise."""
+    base = stage.ask(Ask("ops", topic)).body and str(in_force(stage, topic)["version"]) if base is None else base
+    return stage.ask(Configure("ops", topic, next(_versions), base, values=encode_settings(values)))
+
+
+def in_force(stage: Stage, topic: str = "t") -> dict[str, Any]:
+    facts: dict[str, Any] = json.loads(bytes(stage.ask(Ask("ops", topic)).body))
+    return facts
+
+
+def put_each(stage: Stage, first: int, last: int, seconds: float = 1.0, body: bytes = b"x") -> None:
+    for counter in range(first, last + 1):
+        assert stage.put("t", counter, [body]).outcome is Outcome.SUCCESS
+        stage.sleep(seconds)
+
+
+# Requests
+
+
+def test_settings_of_a_topic_that_is_not_held_are_the_defaults_and_asking_creates_nothing(stage: Stage) -> None:
+    assert in_force(stage) == {"version": "", "stamp": 0, "keep": ["none"], "drop": ["never"], "conflict": False}
+    assert "t" not in stage.core.state.topics
+
+
+def test_a_set_creates_the_topic_and_survives_a_crash(stage: Stage) -> None:
+    assert configure(stage, keep="7d,10GiB", drop="30d").outcome is Outcome.SUCCESS
+    facts = in_force(stage)
+    assert (facts["keep"], facts["drop"], facts["conflict"]) == (["7d,10GiB"], ["30d"], False)
+    stage.restart()
+    assert in_force(stage) == facts
+
+
+def test_a_set_that_is_made_of_other_settings_is_refused_with_those_in_force(stage: Stage) -> None:
+    configure(stage, keep="1d")
+    answer = configure(stage, base="", keep="1h")
+    assert answer.outcome is Outcome.SUPERSEDED
+    assert json.loads(bytes(answer.body))["keep"] == ["1d"]
+    assert in_force(stage)["keep"] == ["1d"]
+
+
+def test_a_repeated_set_succeeds_although_another_one_followed(stage: Stage) -> None:
+    first = Configure("ops", "t", "a" * 16, values=encode_settings({"keep": "1d"}))
+    stage.ask(first)
+    second = Configure("ops", "t", "b" * 16, "a" * 16, values=encode_settings({"keep": "2d"}))
+    stage.ask(second)
+    for late in (first, second):
+        answer = stage.ask(late)
+        assert (answer.outcome, json.loads(bytes(answer.body))["keep"]) == (Outcome.SUCCESS, ["2d"])
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        (b"", "not JSON"),
+        (b"[]", "not JSON"),
+        (b'{"keep": 7}', "not JSON"),
+        (b'{"keep": "7 years"}', "keep is none, ever"),
+        (b'{"keep": "0d"}', "keep is none, ever"),
+        (b'{"keep": "7d,8d"}', "keep is none, ever"),
+        (b'{"keep": "latest"}', "cannot keep the latest"),
+        (b'{"drop": "100 records"}', "drop is never"),
+        (b'{"keep": "' + b"9" * 300 + b'd"}', "keep is none, ever"),
+        (b'{"keep": "' + b"9" * 3000 + b'd"}', "not JSON"),
+        (b'{"kep": "7d"}', "no setting 'kep'"),
+        (b"[" * 5000, "not JSON"),
+    ],
+)
+def test_settings_that_cannot_be_read_are_refused_and_change_nothing(stage: Stage, values: bytes, reason: str) -> None:
+    answer = stage.ask(Configure("ops", "t", "a" * 16, values=values))
+    assert answer.outcome is Outcome.REFUSED
+    assert reason in answer.reason.replace("_", " ")
+    assert "t" not in stage.core.state.topics
+
+
+def test_settings_of_a_service_are_refused(stage: Stage) -> None:
+    assert configure(stage, "$calls.echo", base="", keep="1d").outcome is Outcome.REFUSED
+
+
+def test_settings_whose_commit_fails_are_not_in_force(stage: Stage) -> None:
+    configure(stage, keep="1d")
+    stage.fail_commit = True
+    answer = stage.ask(Configure("ops", "t", "c" * 16, str(in_force_in_memory(stage)), values=b'{"keep":"1h"}'))
+    assert answer.outcome is Outcome.FULL
+    stage.fail_commit = False
+    assert in_force(stage)["keep"] == ["1d"]
+
+
+def in_force_in_memory(stage: Stage) -> str:
+    return stage.core.state.topics["t"].settings.version
+
+
+def test_a_full_disk_takes_settings_of_a_topic_that_exists(stage: Stage) -> None:
+    configure(stage, keep="1d")
+    stage.core.state.full = True
+    assert configure(stage, keep="1h").outcome is Outcome.SUCCESS
+    assert configure(stage, "new", base="", keep="1h").outcome is Outcome.FULL
+
+
+# What is kept
+
+
+def test_a_topic_keeps_what_is_younger_than_its_age(stage: Stage) -> None:
+    configure(stage, keep="10m")
+    put_each(stage, 1, 5, 60)
+    stage.sleep(290)
+    assert stored(stage) == [1, 2, 3, 4, 5]
+    stage.sleep(60)
+    assert stored(stage) == [2, 3, 4, 5]
+    stage.sleep(600)
+    assert stored(stage) == []
+
+
+def test_a_topic_keeps_a_number_of_records(stage: Stage) -> None:
+    configure(stage, keep="3 records")
+    put_each(stage, 1, 10)
+    stage.sleep(600)
+    assert stored(stage) == [8, 9, 10]
+    stage.restart()
+    put_each(stage, 11, 12)
+    stage.sleep(120)
+    assert stored(stage) == [10, 11, 12]
+
+
+def test_a_topic_keeps_a_number_of_bytes(stage: Stage) -> None:
+    configure(stage, keep="3KiB")
+    put_each(stage, 1, 10, body=KILO)
+    stage.sleep(600)
+    # Three batches have at most 3 KiB and four have more, so the fourth one stays.
+    assert stored(stage) == [7, 8, 9, 10]
+
+
+def test_any_of_several_amounts_lets_a_batch_go(stage: Stage) -> None:
+    configure(stage, keep="1h,2 records")
+    put_each(stage, 1, 4)
+    stage.sleep(120)
+    assert stored(stage) == [3, 4]
+    stage.sleep(3600)
+    assert stored(stage) == []
+
+
+def test_ever_keeps_all_and_none_again_lets_it_go(stage: Stage) -> None:
+    configure(stage, keep="ever")
+    put_each(stage, 1, 3)
+    stage.sleep(5_000)
+    assert stored(stage) == [1, 2, 3]
+    configure(stage, keep="none")
+    stage.sleep(120)
+    assert stored(stage) == []
+
+
+def test_a_new_subscriber_reads_what_is_kept_from_the_beginning(stage: Stage) -> None:
+    configure(stage, keep="1h")
+    put_each(stage, 1, 3, body=b"kept")
+    stage.sleep(120)
+    stage.ask(Subscribe("late", "t", 5, 5, start="earliest"))
+    assert bodies(stage.get("late", "t", None, 5)) == [b"kept"] * 3
+
+
+def test_what_a_subscriber_has_not_acknowledged_stays_beyond_keep(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    configure(stage, keep="10m")
+    put_each(stage, 1, 3)
+    stage.sleep(10_000)
+    assert stored(stage) == [1, 2, 3]
+    log = stage.core.state.topics["t"].open.id
+    stage.get("bob", "t", (log, 2), 5)
+    stage.sleep(60)
+    assert stored(stage) == [3]
+
+
+def test_nothing_goes_by_keep_while_another_server_may_hold_the_topic(stage: Stage) -> None:
+    configure(stage, keep="1m")
+    stage.sole_owner = False
+    put_each(stage, 1, 3)
+    stage.sleep(600)
+    assert stored(stage) == [1, 2, 3]
+    stage.sole_owner = True
+    stage.sleep(600)
+    assert stored(stage) == []
+
+
+def test_a_larger_keep_counts_although_batches_were_about_to_go(stage: Stage) -> None:
+    """The question of sole ownership about the old settings is still open when the new ones are answered."""
+    configure(stage, keep="1m")
+    put_each(stage, 1, 3)
+    stage.sole_owner = None
+    stage.sleep(70)
+    questions = [out for out in stage.sent if type(out.message).__name__ == "Owners"]
+    assert questions
+    assert configure(stage, keep="1h").outcome is Outcome.SUCCESS
+    stage.sole_owner = True
+    stage.answer_as_proxies(questions)
+    stage.sleep(120)
+    assert stored(stage) == [1, 2, 3]
+
+
+def test_a_batch_of_the_loop_that_configures_its_topic_stays(stage: Stage) -> None:
+    stage.say(Configure("ops", "t", "a" * 16, values=encode_settings({"keep": "none"})))
+    stage.say(put("t", 1))
+    stage.loop()
+    stage.sleep(5)
+    assert stored(stage) == [1]
+
+
+def test_bodies_beyond_the_limit_go_during_a_split_and_a_new_reader_is_told_nothing_of_them(
+    tmp_path: Path,
+) -> None:
+    stage = Stage(tmp_path / "s", history_bytes_max=2500)
+    try:
+        configure(stage, keep="2m")
+        stage.sole_owner = False
+        put_each(stage, 1, 6, body=KILO)
+        stage.sleep(600)
+        put_each(stage, 7, 7, body=b"new")
+        topic = stage.core.state.topics["t"]
+        batches = list(stage.core.state.reader.batches(topic.open.number, 1, 100))
+        bare = [batch.offset for batch in batches if batch.body is None]
+        assert bare == [1, 2, 3, 4]
+        for again in range(2):
+            number = 10 + again
+            stage.ask(Subscribe(f"late{again}", "t", number, number, start="earliest"))
+            assert bodies(stage.get(f"late{again}", "t", None, number)) == [KILO, KILO, b"new"]
+            stage.restart()
+            plan = json.loads(bytes(stage.ask(Read("peek", "t", None)).body))
+            assert [(low, stop) for _, low, stop, _ in plan["legs"]] == [(5, 8)]
+    finally:
+        stage.close()
+
+
+# What is dropped
+
+
+def test_drop_lets_an_absent_subscriber_lose_old_records_and_says_so(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    configure(stage, drop="1h")
+    put_each(stage, 1, 3, body=KILO)
+    stage.sleep(3000)
+    put_each(stage, 4, 5, body=b"young")
+    stage.sleep(1000)
+    answer = stage.get("bob", "t", None, 5)
+    assert (answer.outcome, answer.first, answer.message) == (Outcome.LOST, (log, 1), (log, 3))
+    assert answer.reason == "dropped"
+    answer = stage.get("bob", "t", answer.message, 5)
+    assert bodies(answer) == [b"young", b"young"]
+    assert stage.core.state.counters["batches_dropped"] == 3
+
+
+def test_dropped_bytes_make_room_in_a_full_backlog(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "s", backlog_bytes_max=5000)
+    try:
+        stage.subscribe("bob", "t", 5)
+        configure(stage, drop="1h")
+        put_each(stage, 1, 4, body=KILO)
+        assert stage.put("t", 5, [KILO]).outcome is Outcome.FULL
+        stage.sleep(4000)
+        put_each(stage, 5, 8, body=KILO)
+        stage.restart()
+        stage.sleep(4000)
+        put_each(stage, 9, 9, body=KILO)
+    finally:
+        stage.close()
+
+
+def test_nothing_is_dropped_while_another_server_may_hold_the_topic(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    configure(stage, drop="1m")
+    stage.sole_owner = False
+    put_each(stage, 1, 2, body=b"stays")
+    stage.sleep(600)
+    assert bodies(stage.get("bob", "t", None, 5)) == [b"stays", b"stays"]
+
+
+def test_drop_takes_nothing_that_keep_still_keeps(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    configure(stage, keep="1h", drop="1m")
+    put_each(stage, 1, 2, body=b"stays")
+    stage.sleep(600)
+    assert bodies(stage.get("bob", "t", None, 5)) == [b"stays", b"stays"]
+
+
+# Counting
+
+
+def test_the_place_of_an_amount_is_found_as_by_looking_at_every_batch(stage: Stage) -> None:
+    random = Random(7)
+    counter = 1
+    for _ in range(60):
+        number = random.randrange(1, 6)
+        stage.put("t", counter, [b"x" * random.randrange(1, 50)] * number)
+        counter += number
+        stage.now += random.choice([0, 0, 1.0])
+    topic = stage.core.state.topics["t"]
+    reader, log = stage.core.state.reader, topic.open
+    rows = list(reader.stamps(log.number, 1, 1000))
+    ends = [total for *_, total in rows[1:]] + [log.total]
+    for _ in range(300):
+        age, size, records = random.randrange(40 * 10**6), random.randrange(1, log.total), random.randrange(1, log.end)
+        found = released(topic, (Amount(size=size),), stage.stamp(), reader)[log.id]
+        assert found == max([row[0] for row in rows if log.total - row[3] >= size])
+        assert released(topic, (Amount(records=records),), stage.stamp(), reader)[log.id] == log.end - records
+        found = released(topic, (Amount(age=age),), stage.stamp(), reader)[log.id]
+        assert found == max([1, *(row[0] + row[1] for row in rows if row[2] <= stage.stamp() - age)])
+        several = released(topic, (Amount(age, size, records),), stage.stamp(), reader)[log.id]
+        each = [Amount(age=age), Amount(size=size), Amount(records=records)]
+        assert several == max(released(topic, (one,), stage.stamp(), reader)[log.id] for one in each)
+        both = released(topic, each, stage.stamp(), reader)[log.id]
+        assert both == min(released(topic, (one,), stage.stamp(), reader)[log.id] for one in each)
+    assert ends
+    assert released(topic, (EVER,), stage.stamp(), reader) == {log.id: log.low}
+
+
+# Merging
+
+
+def test_two_holders_with_unrelated_settings_keep_what_either_keeps_and_report_a_conflict(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2", retention_hold_seconds=60.0)
+    for name, keep in (("s1", "1h"), ("s2", "2 records")):
+        configure(pair[name], base="", keep=keep, drop="30d")
+        pair[name].put("t", 1, sender=name)
+    pair.merge("s2", "s1")
+    pair.turns()
+    facts = in_force(pair["s1"])
+    assert (sorted(facts["keep"]), facts["drop"], facts["conflict"]) == (["1h", "2 records"], ["30d"], True)
+    assert configure(pair["s1"], keep="1d").outcome is Outcome.SUCCESS
+    assert (in_force(pair["s1"])["keep"], in_force(pair["s1"])["conflict"]) == (["1d"], False)
+
+
+def test_settings_travel_with_a_topic(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, "s1", "s2")
+    configure(pair["s2"], base="", keep="1h")
+    pair["s2"].put("t", 1)
+    facts = in_force(pair["s2"])
+    pair.merge("s2", "s1")
+    pair.turns()
+    assert in_force(pair["s1"]) == facts
+    pair["s1"].restart()
+    assert in_force(pair["s1"]) == facts
+
+
+def test_a_topic_with_settings_is_not_frozen_for_a_server_of_an_earlier_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pair = Pair(tmp_path, "s1", "s2")
+    configure(pair["s2"], base="", keep="1h")
+    pair["s2"].put("t", 1)
+    monkeypatch.setattr(receiving, "READS", 2)
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert "t" not in pair["s1"].core.state.topics
+    assert not pair["s2"].core.state.topics["t"].frozen
+    assert pair["s2"].put("t", 2, previous=1).outcome is Outcome.SUCCESS
+    monkeypatch.undo()
+    pair["s2"].sleep(REFUSED_SECONDS)
+    pair.merge("s2", "s1")
+    pair.turns(60)
+    assert in_force(pair["s1"])["keep"] == ["1h"]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merges_of_settings_do_not_depend_on_the_receiver(seed: int) -> None:
+    random = Random(seed)
+    known = [DEFAULTS]
+    for number in range(30):
+        one, other = random.choice(known), random.choice(known)
+        assert merged(one, other) == merged(other, one)
+        if random.random() < 0.5:
+            known.append(merged(one, other))
+        else:
+            amount = random.choice([Amount(age=number), Amount(size=number), EVER])
+            known.append(one.changed(f"{number + 1:016x}", number, amount, EVER))
+        assert len(known[-1].keep) <= ALTERNATIVES_MAX
+        assert len(known[-1].lineage) <= LINEAGE_MAX
+
+
+def test_many_alternatives_become_one_that_keeps_as_much_as_each() -> None:
+    merging = DEFAULTS
+    for number in range(20):
+        merging = merged(merging, DEFAULTS.changed(f"{number + 1:016x}", number, Amount(age=number + 1), EVER))
+    assert max(one.age or 0 for one in merging.keep) == 20
+    assert len(merging.keep) <= ALTERNATIVES_MAX
+
+
+def test_a_long_history_of_sets_forgets_the_oldest_and_then_reports_a_conflict() -> None:
+    old = DEFAULTS.changed("f" * 16, 1, Amount(age=5), EVER)
+    new = old
+    for number in range(LINEAGE_MAX + 5):
+        new = new.changed(f"{number + 1:016x}", number + 2, Amount(age=9), EVER)
+    found = merged(old, new)
+    assert (found.conflict, set(found.keep)) == (True, {Amount(age=5), Amount(age=9)})
+
+
+def test_equal_values_that_were_set_at_two_holders_are_no_conflict() -> None:
+    one, other = (DEFAULTS.changed(version * 16, 1, Amount(age=5), EVER) for version in "ab")
+    assert merged(one, other).conflict is False
+
+
+# Texts
+
+
+@pytest.mark.parametrize("text", ["none", "ever", "7m", "36h", "7d,10GiB", "1s,3B,1000 records", "5KiB", "1 records"])
+def test_a_text_of_keep_is_read_and_written_alike(text: str) -> None:
+    settings = Settings(keep=(parse_keep(text),))
+    assert settings.texts["keep"] == [text]
+
+
+def test_texts_may_have_spaces_and_a_single_record() -> None:
+    assert parse_keep("7 d, 10 GiB, 1 record") == Amount(7 * 86_400 * 10**6, 10 * 2**30, 1)
+    assert parse_drop("never") == parse_drop("") == EVER

@@ -1,0 +1,43 @@
+"""Changes of settings in the simulation: runs have them, and nothing is found as the code is."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from random import Random
+
+from tests.simulation.callers import calling
+from tests.simulation.configuring import configured
+from tests.simulation.fate import Fate, complete, draw
+from tests.simulation.focus import settings_split
+from tests.simulation.simulation import simulate
+
+SEEDS = range(6)
+
+
+def drawn(seed: int) -> Fate:
+    return calling(complete(draw(Random(seed)), seed), seed)
+
+
+def test_some_runs_change_settings_and_no_server_of_an_earlier_release_is_in_them() -> None:
+    fates = [configured(drawn(seed), seed) for seed in range(400)]
+    chosen = [fate for fate in fates if fate.configurers]
+    assert 40 < len(chosen) < 140
+    assert not any(fate.older or fate.older_members for fate in chosen)
+    assert {fate.drops for fate in chosen} == {True, False}
+    assert not any(fate.drops and fate.ranges for fate in chosen)
+
+
+def test_the_choice_of_settings_changes_nothing_else_of_a_run() -> None:
+    for seed in range(100):
+        before, after = drawn(seed), configured(drawn(seed), seed)
+        assert asdict(replace(after, configurers=0, drops=False)) == asdict(before)
+
+
+def test_changes_records_that_go_and_merges_come_together_and_nothing_is_found() -> None:
+    counters = dict.fromkeys(("settings_changed", "batches_dropped", "topics_merged"), 0)
+    for seed in SEEDS:
+        result = simulate(seed, settings_split(seed))
+        assert result.violations == [], f"seed {seed} of tests/simulation/test_configuring.py"
+        for name in counters:
+            counters[name] += result.counters.get(name, 0)
+    assert all(counters.values()), counters
