@@ -24,7 +24,7 @@ from pubsub.client.refusals import Asker, Request, word
 from pubsub.config.settings import ClientSettings
 from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowed, PubsubError, Refused, Unavailable
 from pubsub.messenger import CurveClient, Messenger, Refusal
-from pubsub.protocol import RETRY, Message, Outcome, Report, Status, decode, encode
+from pubsub.protocol import RETRY, Message, Outcome, Report, Settings, Status, decode, encode
 from pubsub.protocol.messages import denial
 from pubsub.security.process_keys import ClientKeys, find_client_keys
 
@@ -260,7 +260,7 @@ class Proxies:
             if status is None and self._all_refuse:
                 self._forget(pending)
                 raise self.asker.key_refused(self._sentences())
-            if status is not None and status.outcome not in RETRY:
+            if status is not None and (status.outcome not in RETRY or _is_absent(pending.request, status)):
                 return self._settled(pending, status)
             if status is not None:
                 pending.reason = (status.reason or str(status.outcome)).replace("_", " ")
@@ -323,6 +323,11 @@ class Proxies:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _is_absent(request: Request, status: Status) -> bool:
+    """Return True if the settings of a topic were asked for that does not exist."""
+    return isinstance(request, Settings) and status.outcome is Outcome.UNKNOWN
 
 
 def _answered(pending: Asked, _peer: object, contents: Any, frames: Sequence[Any]) -> None:

@@ -85,7 +85,8 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
 
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     """Return the settings of a topic; the defaults if it does not exist."""
-    return _read(topic, _ask(proxies, Settings(sender, topic)))
+    status = _ask(proxies, Settings(sender, topic))
+    return TopicSettings(topic, "none", "never") if status.outcome is Outcome.UNKNOWN else _read(topic, status)
 
 
 def _ask(proxies: Proxies, request: Configure | Settings) -> Status:

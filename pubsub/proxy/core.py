@@ -44,7 +44,7 @@ from pubsub.proxy.servers import HEAD_BYTES_MAX, STARTING, Servers
 REQUESTS: Final = frozenset(
     {"SUBSCRIBE", "UNSUBSCRIBE", "CONFIGURE", "SETTINGS", "GET", "READ", "PUT", "STAGE", "PUBLISH"}
 )
-READS: Final = frozenset({"GET", "READ"})
+READS: Final = frozenset({"GET", "READ", "SETTINGS"})
 """Requests that do not create a topic."""
 
 ANSWERS: Final = frozenset({"STATUS", "VOTE"})

@@ -105,11 +105,14 @@ def test_the_command_subscribe_subscribes_again_after_a_removal_at_the_server(
     assert run("n1", "subscribe", topic) == 0
     assert run("n1", "put", topic, "-", stdin=b"hello") == 0
     capsys.readouterr()
+    assert run("n1", "get", topic) == 11
+    assert "ended elsewhere" in capsys.readouterr().err
     assert run("n1", "get", topic) == 0
     assert capsys.readouterr().out == "hello"
     assert main(["topic", "unsubscribe", topic, "--subscriber", "n1", "--yes", "--proxy", service]) == 0
     assert run("n1", "get", topic) == 12
     assert run("n1", "subscribe", topic) == 0
+    assert run("n1", "get", topic) == 11  # Another process got `Superseded`.
     assert run("n1", "get", topic) == 3
 
 

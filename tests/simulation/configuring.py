@@ -141,10 +141,10 @@ class Configurer(Task):
         self.ask(Ask(self.name, self.topic), self._read)
 
     def _read(self, status: Status) -> None:
-        if status.outcome is not Outcome.SUCCESS:
+        if status.outcome not in {Outcome.SUCCESS, Outcome.UNKNOWN}:
             self.history.violate(f"{self.name} cannot read settings: {status.outcome} {status.reason}")
             return
-        base = json.loads(bytes(status.body))["version"]
+        base = "" if status.outcome is Outcome.UNKNOWN else json.loads(bytes(status.body))["version"]
         random = self.world.random
         keep = "ever" if self.only_ever else random.choice(KEEPS)
         drop = random.choice(DROPS) if self.drops and not self.only_ever else "never"

@@ -61,6 +61,7 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
         "next_watermark": "at least what the store says: see `_at_least`",
     },
     "Topic": {
+        "not_let_go": "found again",
         "waiting_bytes": "measured when it matters; an upper bound",
         "measured_total": "goes with waiting_bytes",
         "dirty": "what is not committed yet",

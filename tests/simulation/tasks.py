@@ -25,6 +25,7 @@ from pubsub.protocol import (
     Publish,
     Read,
     Records,
+    Settings,
     Stage,
     Status,
     decode,
@@ -115,7 +116,10 @@ class Task(Process):
                 continue
             if asked is None or not isinstance(status, Status):
                 continue
-            if status.outcome in RETRY - {Outcome.GAP}:  # The asking program judges a gap, as Spark's link does.
+            absent = status.outcome is Outcome.UNKNOWN and isinstance(asked.request, Settings)
+            if (
+                status.outcome in RETRY - {Outcome.GAP} and not absent
+            ):  # The asking program judges a gap, as Spark's link does.
                 asked.again_at = min(asked.again_at, self.host.monotonic() + PAUSE_SECONDS)
                 continue
             self._asked = {token: other for token, other in self._asked.items() if other is not asked}
