@@ -11,7 +11,7 @@ from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.focus import settings_split
 from tests.simulation.simulation import simulate
 
-SEEDS = range(6)
+SEEDS = (*range(6), 11, 14)
 
 
 def drawn(seed: int) -> Fate:
