@@ -65,7 +65,7 @@ class Amount(Struct, array_like=True, frozen=True, forbid_unknown_fields=True):
     def keeps_as_much_as(self, other: Amount) -> bool:
         """Return True if it lets nothing go that the other amount keeps."""
         parts = ((self.age, other.age), (self.size, other.size), (self.records, other.records))
-        return all(mine is None or (its is not None and mine >= its) for mine, its in parts)
+        return other == NONE or all(mine is None or (its is not None and mine >= its) for mine, its in parts)
 
 
 EVER: Final = Amount()

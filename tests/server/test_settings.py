@@ -434,6 +434,27 @@ def test_a_text_of_keep_is_read_and_written_alike(text: str) -> None:
     assert settings.texts["keep"] == [text]
 
 
+@pytest.mark.parametrize(
+    ("new", "old", "expected"),
+    [
+        ("7d", "none", True),
+        ("7d,10GiB", "none", True),
+        ("ever", "7d", True),
+        ("30d", "7d", True),
+        ("7d", "7d,10GiB", True),
+        ("7d,10GiB", "7d", False),
+        ("1d", "7d", False),
+        ("none", "7d", False),
+        ("7d", "ever", False),
+        ("1000 records", "7d", False),
+    ],
+)
+def test_an_amount_keeps_as_much_as_another_if_it_lets_nothing_go_that_the_other_keeps(
+    new: str, old: str, expected: bool
+) -> None:
+    assert parse_keep(new).keeps_as_much_as(parse_keep(old)) is expected
+
+
 def test_texts_may_have_spaces_and_a_single_record() -> None:
     assert parse_keep("7 d, 10 GiB, 1 record") == Amount(7 * 86_400 * 10**6, 10 * 2**30, 1)
     assert parse_drop("never") == parse_drop("") == EVER
