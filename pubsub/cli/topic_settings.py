@@ -14,7 +14,7 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError
-from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, OR, SETTINGS, parse_keep
+from pubsub.protocol.topic_settings import DROP_FORM, KEEP_FORM, SETTINGS, parse_keep
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -57,18 +57,24 @@ def set_settings(
 
 def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> str:
     """Return sentences about the messages that a change may delete; "" if it deletes none."""
-    keep, drop = given["keep"], given["drop"]
+    present = read_settings(proxies, SENDER, name)
+    keep = present.keep if given["keep"] is None else given["keep"]
+    drop = present.drop if given["drop"] is None else given["drop"]
+    lets_go = not _keeps_as_much_as(keep, present.keep)
     sentences = []
-    if keep not in {None, "ever"}:
-        kept = read_settings(proxies, SENDER, name).keep
-        if OR in kept or not parse_keep(keep or "").keeps_as_much_as(parse_keep(kept)):
-            now = keep or "none"
-            sentences.append(
-                f"{name} keeps {kept or 'an unknown amount'} now. Acknowledged messages beyond keep={now} go."
-            )
-    if drop not in {None, "", "never"}:
-        sentences.append(f"Messages beyond drop={drop} go although a subscriber has not received them.")
+    if lets_go:
+        sentences.append(f"{name} keeps {present.keep} now. Acknowledged messages beyond keep={keep or 'none'} go.")
+    if drop not in {"", "never"} and (lets_go or drop != present.drop):
+        sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
     return " ".join(sentences)
+
+
+def _keeps_as_much_as(new: str, old: str) -> bool:
+    """Return True if one text of `keep` lets nothing go that the other keeps; False if either cannot be read here."""
+    try:
+        return new == old or parse_keep(new).keeps_as_much_as(parse_keep(old))
+    except ValueError:
+        return False
 
 
 def _given(values: list[str]) -> dict[str, str | None]:

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from pubsub.cli import main
+from pubsub.cli import main, topic_settings
 from pubsub.cli.authorizing import authorize_line
 from pubsub.cli.key_files import make
+from pubsub.client.topic_settings import TopicSettings
 from pubsub.security.authorized import parse_name
 from tests.cli.test_cluster import up
 from tests.faults.cluster import until
@@ -151,3 +152,30 @@ def test_a_key_without_the_right_is_refused_in_one_line_that_names_it(
     assert code == 22
     assert "needs operate" in said
     assert "keep=1d" in done(command("set", topic, "keep=1d", "--key", keys["changer"]))
+
+
+@pytest.mark.parametrize(
+    ("keep", "drop", "given", "expected"),
+    [
+        ("none", "never", {"keep": "7d", "drop": None}, []),
+        ("7d", "never", {"keep": "30d", "drop": None}, []),
+        ("7d", "never", {"keep": "1d", "drop": None}, ["Acknowledged messages beyond keep=1d go"]),
+        (
+            "ever",
+            "10GiB",
+            {"keep": "7d", "drop": None},
+            ["beyond keep=7d go", "Messages beyond keep and drop=10GiB go"],
+        ),
+        ("none", "never", {"keep": None, "drop": "1d"}, ["Messages beyond keep and drop=1d go"]),
+        ("none", "1d", {"keep": None, "drop": "never"}, []),
+        ("7d or 5 records", "never", {"keep": "7d", "drop": None}, ["Acknowledged messages beyond keep=7d go"]),
+        ("of a later release", "never", {"keep": "ever", "drop": None}, ["Acknowledged messages beyond keep=ever go"]),
+    ],
+)
+def test_a_change_names_the_messages_that_it_may_delete(
+    keep: str, drop: str, given: dict[str, str | None], expected: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topic_settings, "read_settings", lambda *_: TopicSettings("orders", keep, drop, "a" * 16))
+    found = topic_settings._consequences(None, "orders", given)  # type: ignore[arg-type]
+    assert bool(found) == bool(expected)
+    assert all(text in found for text in expected)

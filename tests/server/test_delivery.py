@@ -36,6 +36,9 @@ class Shelf:
     def total_before(self, log: int, offset: int) -> int | None:
         raise NotImplementedError
 
+    def first_with_body(self, log: int, low: int, high: int) -> int:
+        raise NotImplementedError
+
 
 class Held:
     """A topic of two logs, and what reads from it."""

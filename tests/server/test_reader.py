@@ -126,3 +126,17 @@ def test_stamps_and_totals_are_read(store: Store) -> None:
 def test_ranges_of_logs_do_not_overlap(store: Store) -> None:
     assert [batch.offset for batch in store.reader.batches(1, 1, 1 << 40)] == [1, 4, 5, 10]
     assert len(store.reader.stamps(1, 1, 100)) == 4
+
+
+def test_the_first_batch_with_bytes_is_found_behind_those_at_the_begin_and_before_gaps(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    with store.guarded():
+        store.apply([c.LogOpened(1, "a" * 16, 1), c.PublisherSeen(1, f"alice/{'b' * 16}")])
+        store.apply([c.BatchAppended(1, n, 1, 1, n, 9, 5, n * 8, b"x" * 8) for n in range(1, 11)])
+        store.apply([c.BodiesDropped(1, 1, 4), c.BodiesDropped(1, 6, 9), c.BatchQuarantined(1, 2)])
+    reader = store.reader
+    found = [reader.first_with_body(1, low, 11) for low in (1, 3, 4, 6, 9, 11)]
+    assert found == [2, 4, 4, 9, 9, 11]
+    assert reader.first_with_body(1, 6, 8) == 8
+    assert reader.first_with_body(2, 1, 5) == 5
+    store.close()

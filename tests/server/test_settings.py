@@ -11,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from pubsub.protocol import Configure, Outcome, Read, Status, Subscribe
@@ -18,6 +19,7 @@ from pubsub.protocol.messages import Settings as Ask
 from pubsub.protocol.topic_settings import EVER, Amount, encode_settings, parse_drop, parse_keep
 from pubsub.server.moves import receiving
 from pubsub.server.moves.giving import REFUSED_SECONDS
+from pubsub.server.storage.schema import read_settings
 from pubsub.server.topic.settings import ALTERNATIVES_MAX, DEFAULTS, LINEAGE_MAX, Settings, merged
 from pubsub.server.upkeep.keeping import released
 from tests.server.moving import Pair
@@ -258,6 +260,45 @@ def test_bodies_beyond_the_limit_go_during_a_split_and_a_new_reader_is_told_noth
         stage.close()
 
 
+@pytest.mark.parametrize("bare", [False, True])
+def test_a_batch_stays_for_a_subscription_that_begins_in_its_middle_after_the_decision(
+    stage: Stage, bare: bool
+) -> None:
+    for counter in (1, 101):
+        stage.put("t", counter, [b"%d" % number for number in range(counter, counter + 100)])
+    log = stage.core.state.topics["t"].open.id
+    if bare:
+        stage.core.retention._over.append(("t", log, 201, False))
+    else:
+        stage.core.retention._allowed.append(("t", log, 201))
+    stage.say(Subscribe("bob", "t", 5, 5, start=(log, 150)))
+    stage.sleep(1)
+    assert bodies(stage.get("bob", "t", None, 5)) == [b"%d" % number for number in range(150, 201)]
+
+
+def test_the_heap_of_topics_to_look_at_stays_small_although_each_append_makes_one_due(stage: Stage) -> None:
+    configure(stage, keep="7d,10GiB")
+    retention = stage.core.retention
+    for _ in range(10_000):
+        retention._at["t"] = 1e9
+        retention.appended("t", 1, stage.now)
+    assert len(retention._due) < 1_500
+    assert stage.core.deadline() <= stage.now + 10
+
+
+def test_findings_of_a_loop_that_was_undone_are_found_again(stage: Stage) -> None:
+    configure(stage, keep="1 record")
+    put_each(stage, 1, 2)
+    stage.sleep(100)
+    assert stored(stage) == [2]
+    stage.say(put("t", 3))
+    stage.fail_commit = True
+    stage.loop()
+    stage.fail_commit = False
+    stage.sleep(100)
+    assert stored(stage) == [2]
+
+
 # What is dropped
 
 
@@ -288,6 +329,21 @@ def test_dropped_bytes_make_room_in_a_full_backlog(tmp_path: Path) -> None:
         stage.restart()
         stage.sleep(4000)
         put_each(stage, 9, 9, body=KILO)
+    finally:
+        stage.close()
+
+
+def test_dropped_bytes_make_room_also_after_drop_is_never_again_and_a_restart(tmp_path: Path) -> None:
+    stage = Stage(tmp_path / "s", backlog_bytes_max=5000)
+    try:
+        stage.subscribe("bob", "t", 5)
+        configure(stage, drop="1h")
+        put_each(stage, 1, 4, body=KILO)
+        stage.sleep(4000)
+        configure(stage, drop="never")
+        stage.restart()
+        stage.sleep(10)
+        put_each(stage, 5, 8, body=KILO)
     finally:
         stage.close()
 
@@ -423,6 +479,23 @@ def test_a_long_history_of_sets_forgets_the_oldest_and_then_reports_a_conflict()
 def test_equal_values_that_were_set_at_two_holders_are_no_conflict() -> None:
     one, other = (DEFAULTS.changed(version * 16, 1, Amount(age=5), EVER) for version in "ab")
     assert merged(one, other).conflict is False
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '["",0,[],[],[[]]]',
+        '["",0,[],[[]],[]]',
+        json.dumps(["", 0, [], [[n] for n in range(1, 10)], [[]]]),
+        json.dumps(["", 0, ["a" * 16] * 257]),
+        '["x"]',
+        '["",0,[],[[-1]]]',
+        "[]x",
+    ],
+)
+def test_settings_that_no_release_writes_are_refused_wherever_they_are_read(text: str) -> None:
+    with pytest.raises(msgspec.DecodeError):
+        read_settings(text)
 
 
 # Texts

@@ -144,11 +144,12 @@ class Reads:
             return 0
 
     def _spans(self, topic: Topic, subscription: Subscription | None, read: Read) -> tuple[Span, ...]:
-        """Return the spans that a read goes along; one from the begin of the history leaves out what was let go."""
+        """Return the spans of a read; along the history without batches that were let go before the reader came."""
         if subscription is not None:
             return subscription.cursor.backlog
-        begins = read.after is None and topic.settings is not DEFAULTS
-        return with_bodies(topic, self._state.reader) if begins else topic.history
+        if topic.settings is DEFAULTS:
+            return topic.history
+        return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 
     def _hand_out(self, origin: Origin, read: Read, topic: Topic, spans: tuple[Span, ...], after: Position) -> int:
         state, settings = self._state, self._state.settings

@@ -199,6 +199,17 @@ class Reader:
         )
         return (rows[0][0] & _OFFSET, *rows[0][1:]) if rows else None
 
+    def first_with_body(self, log: int, low: int, high: int) -> int:
+        """Return the offset of the first batch in [low, high) with its bytes, or with damaged ones; `high` for none."""
+        base = log << OFFSET_BITS
+        row = self._row(
+            "select key from batch b where key >= ? and key < ? and (body is not null"
+            " or exists (select 1 from published where published.key = b.key)) order by key limit 1",
+            (base | low, base | high),
+        )
+        damaged = (key for key in self.damaged if base | low <= key < base | high)
+        return min([*(row or ()), *damaged], default=base | high) & _OFFSET
+
     def total_before(self, log: int, offset: int) -> int | None:
         """Return the bytes of the log before the batch that contains `offset`; None if there is no such batch."""
         key = self._holding(log << OFFSET_BITS, offset)

@@ -77,6 +77,9 @@ class BatchReader(Protocol):
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """Return (offset, count, stamp, total) of the last batch that begins in [low, offset]."""
 
+    def first_with_body(self, log: int, low: int, high: int) -> int:
+        """Return the offset of the first batch in [low, high) with its bytes, or with damaged ones; `high` for none."""
+
     def total_before(self, log: int, offset: int) -> int | None:
         """Return the bytes of the log before the batch that holds `offset`; None if there is no such batch."""
 
@@ -303,18 +306,4 @@ def first_with_body(reader: BatchReader, log: Log) -> int:
 
     Batches lose their bytes from the log's begin on, on purpose. Readers that begin in the log begin there.
     """
-    low, high = log.low, log.end - log.unknown
-    if not _bare_at(reader, log, low):
-        return low
-    while low < high:
-        middle = (low + high) // 2
-        if _bare_at(reader, log, middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _bare_at(reader: BatchReader, log: Log, offset: int) -> bool:
-    batch = next(iter(reader.batches(log.number, offset, offset + 1)), None)
-    return batch is not None and batch.body is None and not batch.damaged
+    return reader.first_with_body(log.number, log.low, log.end - log.unknown)

@@ -26,6 +26,7 @@ LINEAGE_MAX: Final = 256
 ALTERNATIVES_MAX: Final = 8
 """Amounts that stay in a conflict. More of them become one amount that lets go of nothing which any of them keeps."""
 
+Amounts = Annotated[tuple[Amount, ...], Meta(min_length=1, max_length=ALTERNATIVES_MAX)]
 Version = Annotated[str, Meta(pattern=r"\A([0-9a-f]{16})?\Z")]
 
 
@@ -44,9 +45,9 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
 
     version: Version = ""
     stamp: Number = 0
-    lineage: tuple[LogId, ...] = ()
-    keep: tuple[Amount, ...] = (NONE,)
-    drop: tuple[Amount, ...] = (EVER,)
+    lineage: Annotated[tuple[LogId, ...], Meta(max_length=LINEAGE_MAX)] = ()
+    keep: Amounts = (NONE,)
+    drop: Amounts = (EVER,)
     conflict: bool = False
     dropped: bool = False
 

@@ -15,6 +15,8 @@ The rules are those of docs/explanation/get.md, G15; docs/explanation/numbers.md
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from pubsub.protocol.names import EARLIEST, LATEST, Position, Start
@@ -35,10 +37,10 @@ def cursor_at(topic: Topic, start: Start, stamp: int, skew: int, reader: BatchRe
     if start == LATEST:
         return Cursor(max(0, stamp - skew), (topic.open.id, topic.open.end - 1), (Span(topic.open.id, topic.open.end),))
     if start == EARLIEST:
-        return _cursor(with_bodies(topic, reader), ALWAYS)
+        return _cursor(with_bodies(topic, topic.history, reader), ALWAYS)
     if isinstance(start, int):
         since = max(0, start - 1)
-        spans = with_bodies(topic, reader)
+        spans = with_bodies(topic, topic.history, reader)
         return _cursor(tuple(replace(span, since=max(span.since, since)) for span in spans), since)
     assert not isinstance(start, str)
     return _at_record(topic, start, skew, reader)
@@ -48,16 +50,16 @@ def _cursor(spans: tuple[Span, ...], since: int) -> Cursor:
     return Cursor(since, start_of(spans), spans)
 
 
-def with_bodies(topic: Topic, reader: BatchReader) -> tuple[Span, ...]:
-    """Return the history without the batches that were let go at the begin of each log.
+def with_bodies(topic: Topic, spans: Iterable[Span], reader: BatchReader, *, but: str = "") -> tuple[Span, ...]:
+    """Return spans of the history without the batches that were let go at the begin of each log, `but` this one.
 
     Their rows are left for subscribers that were subscribed before. A new reader gets no report of their loss.
     """
     return tuple(
         span.from_offset(max(span.low, first_with_body(reader, topic.logs[span.log])))
-        if span.log in topic.logs
+        if span.log in topic.logs and span.log != but
         else span
-        for span in topic.history
+        for span in spans
     )
 
 
@@ -68,4 +70,5 @@ def _at_record(topic: Topic, position: Position, skew: int, reader: BatchReader)
     # A batch of this loop is not stored yet, so the timestamp may be that of an earlier batch.
     batch = reader.newest(log.number, log.low, position[1])
     since = ALWAYS if batch is None else max(0, batch[2] - 1 - skew)
-    return _cursor((topic.history[index].from_offset(position[1]), *topic.history[index + 1 :]), since)
+    later = with_bodies(topic, topic.history[index + 1 :], reader)
+    return _cursor((topic.history[index].from_offset(position[1]), *later), since)

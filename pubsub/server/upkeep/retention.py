@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from pubsub.base.clock import MICROSECONDS
+from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import NONE, NOT_SOLE_OWNER
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
@@ -54,6 +55,9 @@ PIECE_BATCHES_MIN: Final = 500
 PIECE_BYTES_MIN: Final = 8 * 1024 * 1024
 """Size of a deletion in one tick, or twice the size appended since the last tick: deletion keeps up with a busy writer.
 """
+
+DUE_SPARE: Final = 1_000
+"""Entries of the heap beyond two for each topic, above which it is made anew."""
 
 TOPICS_MAX: Final = 200
 """Maximum number of topics checked in one tick."""
@@ -128,6 +132,7 @@ class Retention:
         """
         self._paused_until = now + PAUSE_SECONDS
         for name in topics:
+            self.forget(name)  # The findings may count batches of that loop.
             self._push(name, now + LOOK_SECONDS)
 
     def _push(self, name: str, at: float) -> None:
@@ -135,6 +140,9 @@ class Retention:
         if at < self._at.get(name, float("inf")):
             self._at[name] = at
             heapq.heappush(self._due, (at, name))
+            if len(self._due) > 2 * len(self._at) + DUE_SPARE:  # Most are entries that an earlier look replaced.
+                self._due = [(at, name) for name, at in self._at.items()]
+                heapq.heapify(self._due)
 
     def deadline(self) -> float:
         """Return the time at which `tick` has work."""
@@ -204,6 +212,8 @@ class Retention:
     def _examine(self, topic: Topic, now: float) -> None:
         stamp, settings = self._state.stamps.reading(now), topic.settings
         old = topic.policy.lets_go_until(stamp)
+        if settings.dropped:
+            self._know_bare(topic)
         floors, stored = topic.floors(), self._stored(topic)
         kept = None if settings.keep == (NONE,) else released(topic, settings.keep, stamp, self._state.reader)
         limits = stored if kept is None else {log: min(kept[log], end) for log, end in stored.items()}
@@ -243,14 +253,19 @@ class Retention:
                 ends[row.log] = min(ends[row.log], row.offset)
         return {log.id: ends[log.number] for log in topic.logs.values()}
 
+    def _know_bare(self, topic: Topic) -> None:
+        """Find the dropped batches of a topic that this process has not seen, which take no room in the backlog."""
+        unknown = [log for log in topic.logs.values() if not log.bare]
+        for log in unknown:
+            log.bare = first_with_body(self._state.reader, log)
+        if unknown:
+            self._state.measure(topic)
+
     def _drops(self, topic: Topic, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
         """Return for each log with unacknowledged batches to drop the offset below which they go."""
         reader, out = self._state.reader, {}
         dropped = released(topic, topic.settings.drop, stamp, reader)
         for log in topic.logs.values():
-            if not log.bare:  # A new process does not know it.
-                log.bare = first_with_body(reader, log)
-                self._state.measure(topic)
             place = cut(reader, log, min(dropped[log.id], limits[log.id]), old)
             if place > max(log.low, log.bare):
                 out[log.id] = place
@@ -295,11 +310,11 @@ class Retention:
             self._over.popleft()
             return []
         low, floor = max(log.low, log.bare), topic.floors()[log_id]
-        upto = upto if drops else min(upto, floor)
-        if low >= upto:
-            self._over.popleft()
-            return []
         try:
+            upto = upto if drops else self._unneeded(topic, log, upto)
+            if low >= upto:
+                self._over.popleft()
+                return []
             high, taken, _ = _piece(self._state.reader, log, upto, PIECE_BATCHES_MIN, PIECE_BYTES_MIN, low)
         except StoreDamaged:
             self._state.found_damaged(topic)
@@ -325,21 +340,28 @@ class Retention:
             if topic is None or log is None:
                 self._allowed.popleft()
                 continue
-            # A merge since then may have brought a span that needs batches below the earlier floor.
-            cut = min(cut, topic.floors()[log_id])
-            if log.low < cut:
-                try:
-                    low, taken, freed = _piece(self._state.reader, log, cut, batches, size)
-                except StoreDamaged:
-                    self._state.found_damaged(topic)
-                    self._allowed.popleft()
-                    continue
-                batches, size = batches - taken, size - freed
-                out += self._trimmed(topic, log, low)
-            if log.low >= cut:
+            try:
+                place = self._unneeded(topic, log, cut)
+                if log.low < place:
+                    low, taken, freed = _piece(self._state.reader, log, place, batches, size)
+                    batches, size = batches - taken, size - freed
+                    out += self._trimmed(topic, log, low)
+            except StoreDamaged:
+                self._state.found_damaged(topic)
+                self._allowed.popleft()
+                continue
+            if log.low >= place:
                 self._allowed.popleft()
                 self._push(name, now + LOOK_SECONDS)
         return out
+
+    def _unneeded(self, topic: Topic, log: Log, place: int) -> int:
+        """Return the offset up to `place` below which no subscriber needs a record of any batch.
+
+        Since the decision a merge or a new subscription may need batches, from a record in the middle of one on.
+        """
+        floor = topic.floors()[log.id]
+        return place if place <= floor else cut(self._state.reader, log, floor, NUMBER_MAX)
 
     def _trimmed(self, topic: Topic, log: Log, low: int) -> list[Change]:
         out: list[Change] = [LogTrimmed(log.number, low, log.end, log.total)]
