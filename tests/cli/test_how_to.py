@@ -92,10 +92,10 @@ def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
     lines[gateway] += " > gateway.log & trap 'kill %1' EXIT; until grep -q ready gateway.log; do sleep 0.1; done"
     lines = ["set -m", *(line.replace(":8080", f":{port}") for line in lines), f"{sys.executable} ops.py"]
     found = typed(tmp_path, lines, "cluster")
-    assert found.count("orders: keep=ever drop=never (version ") == 3
-    assert "orders: keep=ever drop=30d (version " in found
+    assert found.count("orders: keep=ever drop=never (version ") == 2
+    assert "orders: keep=7d drop=30d (version " in found
     assert '"body":"tea\\n"' in found
-    assert "\never never False\ntopic orders has other settings meanwhile" in found
+    assert "\n7d never False\ntopic orders has other settings meanwhile" in found
 
 
 def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path) -> None:
