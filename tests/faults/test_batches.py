@@ -8,7 +8,7 @@ import pytest
 
 from pubsub.protocol import Message, Put
 from tests.faults.checker import check
-from tests.faults.cluster import Cluster
+from tests.faults.cluster import Cluster, until
 from tests.faults.finish import put_end
 from tests.faults.history import Putting, Taking
 from tests.faults.sieve import Fate, Sieve
@@ -34,6 +34,13 @@ def test_a_batch_lost_in_a_pipeline_is_put_at_its_place(cluster: Cluster) -> Non
             putting = Putting(alice, "alice")
             for _ in range(BATCHES):
                 putting.put("a", wait=False)
+
+            def more_are_sent() -> bool:
+                """Put one more. On a busy machine, few messages carry many puts."""
+                putting.put("a", wait=False)
+                return len(lost) > 4
+
+            until(more_are_sent, "five messages with puts")
             putting.flush()
         assert len(sieve.lost) == 1
         put_end(cluster, ["a"])
