@@ -242,6 +242,7 @@ def test_a_cluster_of_the_containers_serves_is_killed_and_stops_in_order(place: 
     assert place.stop("s1", signal.SIGKILL, 30.0) == -signal.SIGKILL
     start("s1")
     user.gets_it()
+    until(partial(healthy, place, "s1"), "s1 is healthy again", PATIENCE_SECONDS)  # Another server may have it.
     for name in reversed(names):
         service = SERVICES[name]
         seconds = float(service["stop_grace_period"].removesuffix("s"))
