@@ -272,7 +272,9 @@ class Subscription:
         """
         # An error that was raised has a traceback; the application then knows of the end.
         if isinstance(self.failure, Superseded) and self.failure.reason and self.failure.__traceback__ is None:
-            return self._loss_here("the subscription was ended elsewhere, and its waiting messages were given up", at)
+            return self._loss_here(
+                "the subscription was ended elsewhere; messages that waited behind this place were given up", at
+            )
         return None
 
     def _loss_here(self, reason: str, at: float) -> tuple[DeadLettered, DataLoss]:
