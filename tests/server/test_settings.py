@@ -8,17 +8,15 @@ from __future__ import annotations
 import json
 from itertools import count
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
 from pubsub.protocol import Configure, Outcome, Read, Status, Subscribe
 from pubsub.protocol.messages import Settings as Ask
-from pubsub.protocol.topic_settings import EVER, Amount, encode_settings
+from pubsub.protocol.topic_settings import encode_settings
 from pubsub.server.moves import receiving
 from pubsub.server.moves.giving import REFUSED_SECONDS
-from pubsub.server.upkeep.keeping import released
 from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies, put
 from tests.server.test_retention import stored
@@ -273,6 +271,26 @@ def test_a_batch_stays_for_a_subscription_that_begins_in_its_middle_after_the_de
     assert bodies(stage.get("bob", "t", None, 5)) == [b"%d" % number for number in range(150, 201)]
 
 
+def test_a_larger_keep_counts_although_a_deletion_was_allowed(stage: Stage) -> None:
+    configure(stage, keep="1m")
+    put_each(stage, 1, 3)
+    log = stage.core.state.topics["t"].open.id
+    base = in_force_in_memory(stage)
+    stage.core.retention._allowed.append(("t", log, 4))
+    stage.say(Configure("ops", "t", "e" * 16, base, values=encode_settings({"keep": "1h"})))
+    stage.sleep(120)
+    assert stored(stage) == [1, 2, 3]
+
+
+def test_an_append_lets_earlier_records_go_long_before_their_age_does(stage: Stage) -> None:
+    configure(stage, keep="7d,3 records")
+    put_each(stage, 1, 3)
+    stage.sleep(200)
+    put_each(stage, 4, 6)
+    stage.sleep(200)
+    assert stored(stage) == [4, 5, 6]
+
+
 def test_the_heap_of_topics_to_look_at_stays_small_although_each_append_makes_one_due(stage: Stage) -> None:
     configure(stage, keep="7d,10GiB")
     retention = stage.core.retention
@@ -360,37 +378,6 @@ def test_drop_takes_nothing_that_keep_still_keeps(stage: Stage) -> None:
     put_each(stage, 1, 2, body=b"stays")
     stage.sleep(600)
     assert bodies(stage.get("bob", "t", None, 5)) == [b"stays", b"stays"]
-
-
-# Counting
-
-
-def test_the_place_of_an_amount_is_found_as_by_looking_at_every_batch(stage: Stage) -> None:
-    random = Random(7)
-    counter = 1
-    for _ in range(60):
-        number = random.randrange(1, 6)
-        stage.put("t", counter, [b"x" * random.randrange(1, 50)] * number)
-        counter += number
-        stage.now += random.choice([0, 0, 1.0])
-    topic = stage.core.state.topics["t"]
-    reader, log = stage.core.state.reader, topic.open
-    rows = list(reader.stamps(log.number, 1, 1000))
-    ends = [total for *_, total in rows[1:]] + [log.total]
-    for _ in range(300):
-        age, size, records = random.randrange(40 * 10**6), random.randrange(1, log.total), random.randrange(1, log.end)
-        found = released(topic, (Amount(size=size),), stage.stamp(), reader)[log.id]
-        assert found == max([row[0] for row in rows if log.total - row[3] >= size])
-        assert released(topic, (Amount(records=records),), stage.stamp(), reader)[log.id] == log.end - records
-        found = released(topic, (Amount(age=age),), stage.stamp(), reader)[log.id]
-        assert found == max([1, *(row[0] + row[1] for row in rows if row[2] <= stage.stamp() - age)])
-        several = released(topic, (Amount(age, size, records),), stage.stamp(), reader)[log.id]
-        each = [Amount(age=age), Amount(size=size), Amount(records=records)]
-        assert several == max(released(topic, (one,), stage.stamp(), reader)[log.id] for one in each)
-        both = released(topic, each, stage.stamp(), reader)[log.id]
-        assert both == min(released(topic, (one,), stage.stamp(), reader)[log.id] for one in each)
-    assert ends
-    assert released(topic, (EVER,), stage.stamp(), reader) == {log.id: log.low}
 
 
 # Merging
