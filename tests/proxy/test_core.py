@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from pubsub.protocol import (
+    Configure,
     Get,
     Heartbeat,
     Outcome,
     Put,
+    Settings,
     Status,
     Unsubscribe,
     encode,
@@ -43,6 +45,14 @@ def test_unsubscribe_assigns_a_topic_too_but_get_does_not() -> None:
     assert stage.get("t") == "unknown no_server_holds_this_topic"
     assert stage.outcome(Unsubscribe("ann", "t", 1, 1)) == "-> s1"
     assert stage.get("t") == "-> s1", "the server may have made it by now"
+
+
+def test_a_question_for_settings_assigns_no_topic_and_a_change_does() -> None:
+    stage = Stage()
+    stage.announce("s1")
+    assert stage.outcome(Settings("ops", "t")) == "unknown no_server_holds_this_topic"
+    assert stage.outcome(Configure("ops", "t", "a" * 16, values=b"{}")) == "-> s1"
+    assert stage.outcome(Settings("ops", "t")) == "-> s1"
 
 
 def test_an_assignment_is_replaced_when_the_server_dies_before_its_announcement() -> None:

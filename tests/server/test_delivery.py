@@ -247,3 +247,13 @@ def test_headers_count_for_the_size_of_an_answer_and_are_cut_with_their_records(
     assert (answer.last, run.keys, run.headers) == ((A, 1), [b"k"], [one])
     answer = held.read(Span(A, 2), size=10_000)
     assert [run.headers for run in Records(answer.body).runs] == [[two], [three, b""]]
+
+
+def test_a_loss_ends_before_a_record_that_the_subscriber_is_not_owed(held: Held) -> None:
+    for counter, publisher in ((10, 1), (11, 1), (4, 2), (12, 1)):
+        held.put(A, [b"x"], counter, publisher=publisher).body = None
+    held.topic.watermarks[3] = {2: 4}
+    first = held.read(Span(A, 1, watermark=3))
+    assert (first.outcome, first.first, first.last) == (Outcome.LOST, (A, 1), (A, 2))
+    second = held.read(Span(A, 3, watermark=3))
+    assert (second.outcome, second.first, second.last) == (Outcome.LOST, (A, 4), (A, 4))

@@ -249,6 +249,9 @@ def test_bodies_beyond_the_limit_go_during_a_split_and_a_new_reader_is_told_noth
             stage.ask(Subscribe(f"late{again}", "t", number, number, start="earliest"))
             assert bodies(stage.get(f"late{again}", "t", None, number)) == [KILO, KILO, b"new"]
             stage.restart()
+            log = stage.core.state.topics["t"].open.id
+            behind = stage.ask(Read("spark", "t", (log, 2), records_max=10))
+            assert (behind.outcome, behind.first) == (Outcome.LOST, (log, 3))
             plan = json.loads(bytes(stage.ask(Read("peek", "t", None)).body))
             assert [(low, stop) for _, low, stop, _ in plan["legs"]] == [(5, 8)]
     finally:
@@ -307,6 +310,7 @@ def test_findings_of_a_loop_that_was_undone_are_found_again(stage: Stage) -> Non
     stage.sleep(100)
     assert stored(stage) == [2]
     stage.say(put("t", 3))
+    stage.core.retention.look_at("t")
     stage.fail_commit = True
     stage.loop()
     stage.fail_commit = False

@@ -61,6 +61,10 @@ def test_a_cursor_begins_behind_batches_that_have_lost_their_bytes(start: Start)
     found = cursor(start, reader)
     assert found is not None
     assert [(span.log, span.low) for span in found.backlog] == [(A, 4), (B, 4)]
+    reader.bare = 3
+    found = cursor((A, 5), reader)
+    assert found is not None
+    assert [(span.log, span.low) for span in found.backlog] == [(A, 5), (B, 3)]
 
 
 @pytest.mark.parametrize(
