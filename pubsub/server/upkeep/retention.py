@@ -279,7 +279,7 @@ class Retention:
         if known and topic is not None and topic.settings.version and topic.not_let_go in {"", NOT_SOLE_OWNER}:
             topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
         if sole_owner and known:
-            self._allowed.extend((name, log, cut) for log, cut in asked.cuts.items())
+            self._allowed.extend((name, log, place) for log, place in asked.cuts.items())
             self._over.extend((name, log, upto, True) for log, upto in asked.drops.items())
             if asked.drops:
                 self._push(name, now + ROUND_SECONDS)
@@ -334,14 +334,14 @@ class Retention:
         size = max(PIECE_BYTES_MIN, 2 * self._new_bytes)
         out: list[Change] = []
         while self._allowed and batches > 0 and size > 0:
-            name, log_id, cut = self._allowed[0]
+            name, log_id, allowed = self._allowed[0]
             topic = self._state.topics.get(name)
             log = topic.logs.get(log_id) if topic else None
             if topic is None or log is None:
                 self._allowed.popleft()
                 continue
             try:
-                place = self._unneeded(topic, log, cut)
+                place = self._unneeded(topic, log, allowed)
                 if log.low < place:
                     low, taken, freed = _piece(self._state.reader, log, place, batches, size)
                     batches, size = batches - taken, size - freed
