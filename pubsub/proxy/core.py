@@ -30,9 +30,11 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
+from pubsub.protocol.families import Matching, Pattern
 from pubsub.proxy.members import Members
 from pubsub.proxy.notices import Notices, Routine
 from pubsub.proxy.operations import Operations
+from pubsub.proxy.patterns import ProxyPatterns
 from pubsub.proxy.register import Registers
 from pubsub.proxy.remembered import Remembered
 from pubsub.proxy.replies import Replies, Send
@@ -91,7 +93,10 @@ class ProxyCore:
         self.counters = self.replies.counters
         registers = Registers(settings.id, held.identity, held.registers, self.table.changes, settings.patience_seconds)
         self.members = Members(self.table, registers, self.replies)
-        self.servers = Servers(settings, self.table, self.replies, self.notices, stamps, self.members, now)
+        self.patterns = ProxyPatterns(self.table, self.replies, stamps, held.patterns)
+        self.servers = Servers(
+            settings, self.table, self.replies, self.notices, stamps, self.members, self.patterns, now
+        )
         self._operations = Operations(self.table, self.servers, self.replies, self.notices)
         self.keys: Callable[[], Mapping[str, Any]] | None = None
         self.process: Callable[[], Mapping[str, int]] = dict
@@ -107,11 +112,13 @@ class ProxyCore:
     @property
     def deadline(self) -> float:
         """The monotonic time of the next call of `tick`."""
-        return self.servers.presence.deadline
+        return min(self.servers.presence.deadline, self.patterns.deadline)
 
     def tick(self, now: float) -> None:
         """Do the work that is due. Call it before messages are handled that arrived meanwhile."""
         self.servers.tick(now)
+        self.patterns.tick(now)
+        self._look_for_topics()
 
     def leave(self, now: float) -> None:
         """Send a last heartbeat to each server, because the process ends."""
@@ -173,12 +180,37 @@ class ProxyCore:
         if name in REQUESTS:
             assert route is not None
             self._request(client, prefix, name, route[2], (head, *frames[1:]), now)
+        elif name in {"PATTERN", "MATCHING"}:
+            self._asked_about_patterns(client, prefix, (head, *frames[1:]), now)
         elif name in {"REPORT", "OPERATE"}:
             self._asked_by_operator(client, prefix, (head, *frames[1:]), now)
         elif name in ANSWERS:
             self.counters["answers_of_clients_dropped"] += 1
         else:
             self.replies.refuse(client, prefix, "not_a_request_of_a_client")
+
+    def _asked_about_patterns(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
+        """Answer a request about a pattern of topics. A witness forwards nothing, but it keeps patterns."""
+        if self.replies.suspended:
+            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self.replies.suspended)
+            return
+        try:
+            message = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
+        except DecodeError as error:
+            self.replies.refuse(client, prefix, error.reason)
+            return
+        if isinstance(message, Pattern):
+            self.patterns.asked(client, prefix, message, now)
+        else:
+            assert isinstance(message, Matching)
+            self.patterns.listed(client, prefix, message, now)
+            self.table.watched = self.patterns.watched
+
+    def _look_for_topics(self) -> None:
+        """Answer the questions about matching topics if the table has new topics."""
+        if self.table.fresh:
+            self.patterns.begun()
+            self.table.watched = self.patterns.watched
 
     def _request(
         self, client: bytes, prefix: Prefix, name: str, topic: str, frames: tuple[Buffer, ...], now: float
@@ -325,6 +357,7 @@ class ProxyCore:
     def server_message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side: origin, head and body."""
         self.servers.message(link, frames, now)
+        self._look_for_topics()
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
         """Handle a message that was not sent: its link is closed (`gone`), or its queue is at the high-water mark."""

@@ -27,6 +27,7 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import DecodeError
 from pubsub.protocol.bodies import split_topics
+from pubsub.protocol.families import Patterns
 from pubsub.protocol.messages import (
     Configure,
     Get,
@@ -47,6 +48,7 @@ from pubsub.protocol.names import is_hex, parse_endpoint
 from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.ownership.stores import Stores
@@ -98,8 +100,11 @@ class ServerCore:
         self.unconfirmed = UnconfirmedAnnouncements(state, self.proxies, settings.heartbeat_seconds, now)
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
-        self.sole_owner = SoleOwner(state, self.proxies, self.contested)
-        self.retention = Retention(state, self.sole_owner, loaded.discarded, loaded.unused_watermarks, now)
+        self.patterns = ServerPatterns(state, self.proxies, loaded.notes)
+        self.sole_owner = SoleOwner(state, self.proxies, self.contested, self.patterns)
+        self.retention = Retention(
+            state, self.sole_owner, self.patterns, loaded.discarded, loaded.unused_watermarks, now
+        )
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.moves = Moves(state, self.proxies, self.contested, self.retention, self.staging, random)
         self.quarantine = Quarantine(state, self.retention, self.moves)
@@ -150,6 +155,9 @@ class ServerCore:
             self.state.replies.answer(origin, Outcome.SUCCESS, body=self.reports.report(now, message.topic))
         elif isinstance(message, Merge) and not origin.origin:
             self.moves.merge(message, now)
+        elif isinstance(message, Patterns) and not origin.origin:
+            for name in self.patterns.told(int(origin.link), message):
+                self.retention.look_at(name)
         elif origin.origin or not isinstance(message, Status | Heartbeat):
             if not origin.origin and self.intercept(origin, message, now):
                 return
@@ -345,6 +353,7 @@ class ServerCore:
         state = self.state
         self.stores.committed(now)
         self.contested.committed(now)
+        self.patterns.committed(now)
         state.uncommitted.committed()
         if state.announcements:
             self.proxies.announce(state.announcements, state.change, now)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from pubsub.base.limits import BODY_BYTES_MAX, HEADER_FIELDS_MAX, HEADER_LENGTH_MAX, NUMBER_MAX, TOPIC_LENGTH_MAX
 from pubsub.errors import DecodeError
 from pubsub.protocol import decode, encode, request_route
+from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.messages import (
     Configure,
     Get,
@@ -29,6 +30,7 @@ from pubsub.protocol.messages import (
     Subscribe,
     Unsubscribe,
 )
+from pubsub.protocol.pattern_table import PatternRow
 from pubsub.protocol.register import KINDS, Accept, Admit, Forget, Look, Prepare, View, Vote, VoteOutcome
 from pubsub.protocol.standby import REPAIR_STEPS, STEPS, Ack, Copy, Entries, EntryId, Follow, Repair
 from pubsub.protocol.stores import Known, format_stores
@@ -48,6 +50,7 @@ names, maybe = st.just("") | ids, st.just("") | hexes
 history = {"log": maybe, "avoid": maybe}
 rosters = st.dictionaries(hexes, st.builds(Known, names, numbers), max_size=4).map(format_stores)
 store_directory = {"stores": rosters, "gone": rosters}
+pattern_rows = st.builds(PatternRow, ids, topics.map(lambda topic: f"{topic[:70]}.*"), numbers, st.booleans(), numbers)
 stage_maps = st.dictionaries(ids, numbers, max_size=8)
 sink = {"sender": ids, "topic": topics, "batch": numbers, "publisher": hexes, **history}
 subscription = {"sender": ids, "topic": topics, "number": numbers, "epoch": numbers, **history}
@@ -119,8 +122,13 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "silence_ms": st.just(-1) | numbers,
     },
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
-    Subscribe: dict(**subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags),
+    Subscribe: dict(
+        **subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags, pattern=numbers
+    ),
     Unsubscribe: dict(**subscription, name=names),
+    Pattern: {"sender": ids, "pattern": topics, "number": numbers, "stamp": numbers, "end": flags},
+    Matching: {"sender": ids, "pattern": topics, "known": numbers, "wait_ms": numbers},
+    Patterns: {"sender": ids, "digest": hexes, "rows": st.lists(pattern_rows, max_size=4).map(tuple)},
     Configure: dict(sender=ids, topic=topics, version=hexes, base=maybe, values=bodies, **history),
     Settings: dict(sender=ids, topic=topics, **history),
     Get: dict(
@@ -172,6 +180,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "draining": flags,
         "made": numbers,
         "member": st.just("") | hexes,
+        "patterns": maybe,
         **store_directory,
     },
     Heartbeat: {"sender": ids, "stamp": numbers, "leaving": flags, "empty": flags},
@@ -222,6 +231,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "rows": numbers,
         **dict.fromkeys(("since", "term"), numbers),
         "doubtful": flags,
+        "patterns": maybe,
         **store_directory,
         "body": bodies,
     },

@@ -76,6 +76,10 @@ class Stage:
         self.others = ""
         self.since = 0
         """The time since which every store has announced all its topics, in those answers."""
+        self.patterns: str | None = None
+        """The digest of the proxies' patterns in those answers; None: they know the same patterns as the server."""
+        self.denied = b""
+        """The end of those answers: subscribers of patterns, each with topics that it may not get."""
         self.confirms = False
         """Whether proxies answer announcements."""
         self.hears = True
@@ -145,7 +149,10 @@ class Stage:
                 answer = Status("p", Outcome.UNAVAILABLE, reason="servers_name_different_proxies")
                 if self.sole_owner:
                     others = dict.fromkeys(out.message.topics or {}, self.others)
-                    answer = Status("p", Outcome.SUCCESS, body=join_topics(others), since=self.since)
+                    known = self.core.patterns.known
+                    patterns = (known.digest if known else "") if self.patterns is None else self.patterns
+                    body = join_topics(others) + self.denied
+                    answer = Status("p", Outcome.SUCCESS, body=body, since=self.since, patterns=patterns)
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
             elif isinstance(out.message, Periodic) and self.confirms:
                 answer = Status("p", Outcome.SUCCESS, change=out.message.change)

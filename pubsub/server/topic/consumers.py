@@ -21,6 +21,14 @@ from pubsub.base.limits import NUMBER_MAX
 KEY: Final = "@"
 """First character of the key of a named subscription; no client ID begins with it."""
 
+PATTERN_KEY: Final = "*"
+"""First character of the key of an entry that a server makes for a pattern. No client can name it."""
+
+
+def pattern_key(subscriber: str, pattern: str) -> str:
+    """Return the key of a server's entry for a pattern; no ID has a colon."""
+    return f"{PATTERN_KEY}{subscriber}:{pattern}"
+
 
 @dataclass(slots=True, frozen=True)
 class Session:

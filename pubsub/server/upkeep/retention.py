@@ -24,6 +24,7 @@ from pubsub.base.clock import MICROSECONDS
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import NONE, NOT_SOLE_OWNER
+from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.sole_owner import SoleOwner, Trimming
 from pubsub.server.state.state import State
 from pubsub.server.topic.changes import (
@@ -69,15 +70,22 @@ class Retention:
     Args:
         state: of the server.
         sole_owner: answers whether this server is a topic's sole owner.
+        patterns: makes the entries of subscribers to patterns.
         discarded: numbers of stored logs without a topic.
         watermarks: numbers of stored copies of `last` to which no span refers.
         now: monotonic seconds.
     """
 
     def __init__(
-        self, state: State, sole_owner: SoleOwner, discarded: Iterable[int], watermarks: Iterable[int], now: float
+        self,
+        state: State,
+        sole_owner: SoleOwner,
+        patterns: ServerPatterns,
+        discarded: Iterable[int],
+        watermarks: Iterable[int],
+        now: float,
     ) -> None:
-        self._state, self._sole_owner = state, sole_owner
+        self._state, self._sole_owner, self._patterns = state, sole_owner, patterns
         self._at = dict.fromkeys(state.topics, now + ROUND_SECONDS)
         """When each topic is due for a check."""
         self._due = [(at, name) for name, at in self._at.items()]
@@ -210,6 +218,7 @@ class Retention:
         return number
 
     def _examine(self, topic: Topic, now: float) -> None:
+        self._patterns.settle(topic)
         stamp, settings = self._state.stamps.reading(now), topic.settings
         old = topic.policy.lets_go_until(stamp)
         if settings.dropped:
@@ -278,6 +287,9 @@ class Retention:
         topic = self._state.topics.get(name)
         if known and topic is not None and topic.settings.version and topic.not_let_go in {"", NOT_SOLE_OWNER}:
             topic.not_let_go = "" if sole_owner else NOT_SOLE_OWNER
+        if known and topic is not None and not self._entered(topic, asked, sole_owner=sole_owner):
+            self._push(name, now + ROUND_SECONDS)
+            return
         if sole_owner and known:
             self._allowed.extend((name, log, place) for log, place in asked.cuts.items())
             self._over.extend((name, log, upto, True) for log, upto in asked.drops.items())
@@ -290,6 +302,21 @@ class Retention:
                 self._limit(topic, asked.cuts)
             except StoreDamaged:
                 self._state.found_damaged(topic)
+
+    def _entered(self, topic: Topic, asked: Trimming, *, sole_owner: bool) -> bool:
+        """Make the entries of subscribers to patterns; return False if nothing may go yet.
+
+        While another server may hold the topic, bodies go beyond the limit for consumed batches. Without an answer of a
+        proxy, none go from a topic that a known pattern matches: the proxy may know another pattern, too.
+        """
+        if not sole_owner and not asked.informed:
+            return not self._patterns.may_lack(topic.name)
+        try:
+            self._patterns.enter(topic, asked.denied)
+        except StoreDamaged:
+            self._state.found_damaged(topic)
+            return False
+        return True
 
     def _limit(self, topic: Topic, cuts: dict[str, int]) -> None:
         """Find the batches beyond the limit for consumed batches that must stay."""
