@@ -317,7 +317,7 @@ class Client(ServiceCalls):
                 for _, message in zip(chunk.claims(), batch, strict=False):
                     yield message
             finally:
-                guarded(calls.session, calls.gets.end_chunk, topic, chunk)
+                guarded(calls.session, calls.gets.end_chunk, batch.topic, chunk)
 
     def process(
         self,

@@ -14,8 +14,9 @@ import zmq
 from pubsub.base.clock import Clock
 from pubsub.base.limits import PROXIES_MAX
 from pubsub.client.core.chain import Row
-from pubsub.client.core.core import ClientCore, CoreSettings
+from pubsub.client.core.core import CoreSettings
 from pubsub.client.core.numbers import Numbers
+from pubsub.client.core.pattern_core import PatternCore
 from pubsub.client.storage.places import key_path
 from pubsub.client.storage.store import Store
 from pubsub.config.settings import ClientSettings
@@ -130,7 +131,7 @@ def load_core(
     clock: Clock,
     random: Random,
     known: Mapping[int, Row] = MappingProxyType({}),
-) -> ClientCore:
+) -> PatternCore:
     """Build the core of a client from its store.
 
     Args:
@@ -141,7 +142,7 @@ def load_core(
     """
     used = store.known_milliseconds()
     numbers = Numbers(used[-1], clock.wall, random, store.save_milliseconds, used)
-    core = ClientCore(
+    core = PatternCore(
         CoreSettings(
             client=name,
             path=store.path,
@@ -163,4 +164,5 @@ def load_core(
     core.load_subscriptions(store.subscriptions())
     core.load_starts(store.starts())
     core.load_losses(store.untold())
+    core.families.load(store.patterns(), store.joined())
     return core

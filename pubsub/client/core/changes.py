@@ -65,12 +65,31 @@ class Intended:
     Attributes:
         fresh: the new subscription begins at `start`, in place of any subscription of this client ID at the service.
         start: for any start but the end, earlier messages must come again, so the store drops their counters.
+        pattern: the number of the pattern by which the client joins the topic; 0: the application names the topic.
     """
 
     topic: str
     on: bool
     fresh: bool = False
     start: Start = LATEST
+    pattern: int = 0
+
+
+@dataclass(slots=True)
+class PatternIntended:
+    """The application wants to be subscribed to a pattern of topics or not; not every proxy has confirmed it."""
+
+    pattern: str
+    on: bool
+    number: int
+
+
+@dataclass(slots=True)
+class PatternConfirmed:
+    """Every proxy has confirmed the wish. Messages with a timestamp before `stamp` are not received."""
+
+    pattern: str
+    stamp: int
 
 
 @dataclass(slots=True)
@@ -154,6 +173,8 @@ Change = (
     | ChainMoved
     | CallsDiscarded
     | Intended
+    | PatternIntended
+    | PatternConfirmed
     | Confirmed
     | Taken
     | Tried
@@ -162,5 +183,5 @@ Change = (
     | Renewed
 )
 
-FSYNC: Final = frozenset({Intended, Confirmed, DeadLettered, Renewed, RowUnchained})
+FSYNC: Final = frozenset({Intended, PatternIntended, PatternConfirmed, Confirmed, DeadLettered, Renewed, RowUnchained})
 """Changes with an fsynced commit under any settings."""

@@ -29,7 +29,7 @@ from pubsub.client.core.calling import requested
 from pubsub.client.core.chain import Row
 from pubsub.client.core.changes import CallsDiscarded, Renewed
 from pubsub.client.flows.calling import Calling
-from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.families import FamilyGets
 from pubsub.client.flows.puts import Puts
 from pubsub.client.flows.subscribing import Subscribing
 from pubsub.client.guards import guards
@@ -51,7 +51,7 @@ class Calls:
 
     def __init__(self, session: Session) -> None:
         self.session = session
-        self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), Gets(session)
+        self.puts, self.subscribing, self.gets = Puts(session), Subscribing(session), FamilyGets(session)
         self.calling = Calling(session, self.gets, self.subscribing)
 
     def discard(self, topic: str) -> int:

@@ -73,6 +73,15 @@ class Reading:
         for topic, start in self.db.execute("select topic, start from pubsub_starts"):
             yield topic, parse_start(start)
 
+    def patterns(self) -> list[tuple[str, bool, bool, int, int]]:
+        """Return pattern, wanted, settled, number and stamp of each pattern of topics."""
+        rows = self.db.execute("select pattern, wanted, settled, number, stamp from pubsub_patterns order by pattern")
+        return [(pattern, bool(on), bool(settled), number, stamp) for pattern, on, settled, number, stamp in rows]
+
+    def joined(self) -> list[tuple[str, int]]:
+        """Return each topic that a pattern brought, with the number of the pattern."""
+        return list(self.db.execute("select topic, pattern from pubsub_joined order by topic"))
+
     def taken(self, topic: str) -> dict[str, int]:
         """Return the last taken counter of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
