@@ -179,7 +179,7 @@ class Client(ServiceCalls):
     # Subscriptions
 
     def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
-        """Receive the messages put on a topic from now on, or continue this client ID's subscription.
+        """Receive the messages put on a topic, or on a pattern of topics, from now on; or continue the subscription.
 
         If the client is subscribed already, it asks the service again: a subscription known there keeps its position.
         The service may know a subscription of this client ID from another state directory, lost or in use elsewhere.
@@ -188,8 +188,11 @@ class Client(ServiceCalls):
         this call are not received. If another process ended the subscription, such as an operator's command, the next
         call that takes messages raises `DataLoss` once.
 
+        A pattern stands for several topics, also for those that begin later: `orders.*`, `orders.>`. Every proxy must
+        confirm it. A new state directory begins it anew.
+
         Args:
-            topic: as for `put`.
+            topic: as for `put`, or a pattern: `*` stands for one token between dots, a last `>` for one or more.
             fresh: begin at the end, and drop the backlog.
             timeout: in seconds; None: the client's. A first subscribe from a directory waits while the topic is split,
                 or no majority of the proxies is up and past its start, unless `fresh` is set.
@@ -204,10 +207,10 @@ class Client(ServiceCalls):
         self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
-        """End the subscription of a topic and drop its backlog.
+        """End the subscription of a topic, or of a pattern of topics, and drop its backlog.
 
         Args:
-            topic: a topic to which the client subscribed.
+            topic: a topic or a pattern to which the client subscribed.
             timeout: in seconds; None: the client's.
 
         Raises:
@@ -255,7 +258,7 @@ class Client(ServiceCalls):
         """Return the next message, which is marked as taken just before the return and never comes again.
 
         Args:
-            topic: a subscribed topic.
+            topic: a subscribed topic or pattern; `Message.topic` says which topic it was.
             timeout: in seconds; None: the client's. 0: take only a message that is here already.
 
         Returns:

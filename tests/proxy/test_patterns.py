@@ -1,6 +1,6 @@
 """Patterns at one proxy: what it confirms, tells, keeps and lists.
 
-The rules are those of docs/explanation/families.md, F2, F3, F5, F6 and F9.
+The rules are those of docs/explanation/families.md, J2, J3, J5, J6 and J9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Entries for patterns: nothing of a topic goes before each pattern that matches has an entry.
 
-The rules are those of docs/explanation/families.md, F1, F3, F4, F7 and F8.
+The rules are those of docs/explanation/families.md, J1, J3, J4, J7 and J8.
 """
 
 from __future__ import annotations
