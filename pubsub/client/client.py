@@ -188,9 +188,6 @@ class Client(ServiceCalls):
         this call are not received. If another process ended the subscription, such as an operator's command, the next
         call that takes messages raises `DataLoss` once.
 
-        A pattern stands for several topics, also for those that begin later: `orders.*`, `orders.>`. Every proxy must
-        confirm it. A new state directory begins it anew.
-
         Args:
             topic: as for `put`, or a pattern: `*` stands for one token between dots, a last `>` for one or more.
             fresh: begin at the end, and drop the backlog.

@@ -121,12 +121,11 @@ class Announcements:
             self._receive_store_directory(server, message, now)
         self._say_contested(server, topics, now)
         self._answer_announcement(server, prefix, full=not message.partial)
-        if not message.partial:
-            self._patterns.announced(server, message.patterns)
 
     def _receive_store_directory(self, server: Server, message: Periodic, now: float) -> None:
         """Take in the store directory of a full announcement."""
         server.announced_all, server.back = message.made, True
+        self._patterns.announced(server, message.patterns)
         waited = self._store_directory.awaits()
         fresh = self._store_directory.announced(server)
         self._store_directory.told(server, message.stores, message.gone)

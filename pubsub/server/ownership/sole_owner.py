@@ -205,7 +205,8 @@ class SoleOwner:
             if len(self._proxies.all) - question.silent < self._proxies.majority or self._is_settled(question):
                 self._settle(token)
             return {}
-        question.since, question.answers = min(question.since, status.since), question.answers + 1
+        question.since = min(question.since, status.since)
+        question.answers += 1
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         left = self._state.left
         for topic in question.topics:
