@@ -8,10 +8,12 @@ from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outbox import counters
+from pubsub.client.core.waiting import Hold
 from pubsub.client.explaining import explain
 from pubsub.client.flows.flow import Flow, Result
 from pubsub.client.flows.gets import RECEIVE_MAX
-from pubsub.client.flows.processing import PROCESS_MAX, Handler, Processing
+from pubsub.client.flows.handlers import Handler
+from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.service_calls import ServiceCalls
@@ -325,14 +327,21 @@ class Client(ServiceCalls):
         handler: Handler,
         timeout: float | None = None,
         max: int = PROCESS_MAX,  # noqa: A002
+        hold: Hold = "all",
     ) -> int:
         """Pass messages to a handler, each once: its effect, its puts and the position commit together or not at all.
 
         `handler(message, transaction)` gets a message and a transaction of the client's database. The transaction
         begins with its first use; until then other threads use the client. If the handler raises or the process ends,
-        the transaction rolls back and the message comes again; this call raises the handler's exception. Each attempt
-        is counted before the handler runs. After `handler_attempts` failed attempts the message moves to the dead
-        letters with its error, and the next one is processed. An attempt ended by Ctrl-C or `sys.exit` does not count.
+        the transaction rolls back, and the message comes again after `retry_first_seconds`, which doubles with each
+        failure up to `retry_longest_seconds`. This call raises the handler's exception at once. A call in the time
+        until then waits, within its time-out, and takes from its other topics. Each attempt is counted before the
+        handler runs, also over restarts (`Message.attempts`). After `handler_attempts` failed attempts the message
+        moves to the dead letters with its error, and the next one is processed. An attempt ended by Ctrl-C or
+        `sys.exit` does not count.
+
+        A handler raises `Later(seconds)` to get its message again then, and `Reject(reason)` to move it to the dead
+        letters at once. This call raises neither.
 
         Args:
             topic: one subscribed topic, or several. Several take turns of some messages each, also from one call to the
@@ -342,9 +351,13 @@ class Client(ServiceCalls):
                 `AsyncClient.process` accepts both.
             timeout: for the first message, in seconds; None: the client's.
             max: most messages to take; the call waits for the first one only.
+            hold: what waits behind a message that waits for its next attempt. "all": everything of its topic. "key":
+                the messages with its key, in order; a message without a key holds up none. "none": nothing. With "key"
+                and "none" this state directory keeps the message, and the service no longer does. Above WAITING_MAX
+                messages or WAITING_BYTES_MAX bytes of them, the topic waits.
 
         Returns:
-            The number of messages taken, dead letters included; 0 if no message or no answer came in time.
+            The number of messages taken, dead letters and those put off included; 0 if none came in time.
 
         Raises:
             Unavailable: an answer reported that a topic is not served at present, or no answer came for the client's
@@ -352,7 +365,7 @@ class Client(ServiceCalls):
             PubsubError: otherwise as `get`.
             Exception: as the handler raised it.
         """
-        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max))
+        return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))
 
     # The client
 

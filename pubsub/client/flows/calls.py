@@ -94,8 +94,11 @@ class Calls:
             # This commit also removes finished rows from the store. The next start would take them for unfinished
             # ones, and send them again under the new publisher.
             changes = [Renewed(store), *core.outbox.renewal(), *[sub.intend(True, fresh=True) for sub in wanted]]
-            session.commit(changes, fsync=True)
+            given_up = [change for sub in wanted for change in core.waiting.dropping(sub.topic)]
+            session.commit([*changes, *given_up], fsync=True)
             core.renewed(store, wanted)
+            for sub in wanted:
+                core.waiting.drop(sub.topic)
             if session.recorder is not None:
                 session.recorder.renewed()
             session.follow()

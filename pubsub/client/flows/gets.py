@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from math import inf
 from threading import get_ident
 from typing import Final
 
@@ -18,11 +19,12 @@ from pubsub.client.core.chunk import Chunk
 from pubsub.client.core.message import Batch
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
+from pubsub.client.core.waiting import ALL
 from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
 from pubsub.client.storage.transaction import Transaction
-from pubsub.errors import CallerError, Interrupted, NotSubscribed, PubsubError, Unavailable
+from pubsub.errors import CallerError, Interrupted, NotAllowed, NotSubscribed, PubsubError, Unavailable
 from pubsub.protocol import check_new_topic, check_topic
 
 RECEIVE_MAX: Final = 10_000
@@ -30,11 +32,6 @@ RECEIVE_MAX: Final = 10_000
 
 CHUNK_MAX: Final = 1_000
 """Messages that the iterator takes at a time; a process that is killed while it iterates loses at most so many."""
-
-
-def _is_ready(sub: Subscription) -> bool:
-    """Return True if a call can take something now."""
-    return sub.intent.on and sub.available and not sub.busy
 
 
 def _ended(sub: Subscription) -> bool:
@@ -127,7 +124,36 @@ class Gets:
             sub.waiting -= 1
             raise
 
-    def first_of(self, topics: Sequence[str], started: float, until: float) -> Flow[list[Subscription]]:
+    def is_ready(self, sub: Subscription, hold: str) -> bool:
+        """Return True if `process` can take something of a topic now. Takes no lock and changes nothing.
+
+        Args:
+            hold: what waits behind a message that waits.
+        """
+        if not sub.intent.on or sub.busy:
+            return False
+        waiting = self.core.waiting
+        if not waiting and sub.cursor.retry is None:
+            return sub.available
+        now = self.session.now
+        if waiting.due(sub.topic) <= now and isinstance(sub.failure, NotAllowed | None):
+            return True
+        return sub.available and self.is_free(sub, hold, now)
+
+    def is_free(self, sub: Subscription, hold: str, now: float) -> bool:
+        """Return True if no message that waits holds up those of the service. Changes nothing."""
+        waiting = self.core.waiting
+        if sub.cursor.gated(now) or waiting.is_blocked(sub.topic):
+            return False
+        return hold != ALL or sub.topic not in waiting
+
+    def _next_due(self, subs: Sequence[Subscription]) -> float:
+        """Return the time at which the next of the messages that wait is due."""
+        now, waiting = self.session.now, self.core.waiting
+        gates = [sub.cursor.retry.due for sub in subs if sub.cursor.retry is not None and sub.cursor.gated(now)]
+        return min([*gates, *([waiting.due(sub.topic) for sub in subs] if waiting else [])], default=inf)
+
+    def first_of(self, topics: Sequence[str], started: float, until: float, hold: str) -> Flow[list[Subscription]]:
         """Wait until there is something to take on some topics; return the topics that have something, or none.
 
         A wait without an answer is not an error by itself, because the machine may be busy. It is an error if an answer
@@ -146,20 +172,20 @@ class Gets:
         try:
             with session.entered():
                 subs = [self._subscription(topic) for topic in topics]
-                if not any(sub.has_news or sub.failure for sub in subs) and (ready := self.ready(topics)):
+                if not any(sub.has_news or sub.failure for sub in subs) and (ready := self.ready(topics, hold)):
                     return ready
                 for sub in subs:
                     self._want(sub, until, started)
                     wanted.append(sub)
 
             def done() -> bool:
-                return self.core.refusing.closed or any(_is_ready(sub) or _ended(sub) for sub in subs)
+                return self.core.refusing.closed or any(self.is_ready(sub, hold) or _ended(sub) for sub in subs)
 
             while True:
                 if not (done() or session.over):
-                    yield Wait(lambda: done() or session.over, until)
+                    yield Wait(lambda: done() or session.over, min(until, self._next_due(subs)))
                 over = session.now >= until
-                found = [sub for sub in subs if self._found(sub, started, until, over=False) is not None]
+                found = [sub for sub in subs if self._found(sub, started, until, over=False, hold=hold) is not None]
                 if found:
                     return self._in_turn(found)
                 if over:
@@ -173,9 +199,10 @@ class Gets:
                     for sub in wanted:
                         sub.waiting -= 1
 
-    def ready(self, topics: Sequence[str]) -> list[Subscription]:
+    def ready(self, topics: Sequence[str], hold: str) -> list[Subscription]:
         """Return the topics with something to take, in the order of their turns."""
-        return self._in_turn([sub for topic in topics if _is_ready(sub := self.core.subscriptions[topic])])
+        subs = [self.core.subscriptions[topic] for topic in topics]
+        return self._in_turn([sub for sub in subs if self.is_ready(sub, hold)])
 
     def _in_turn(self, subs: list[Subscription]) -> list[Subscription]:
         """Sort by name, beginning after the topic that was served last."""
@@ -202,11 +229,17 @@ class Gets:
             if session.recorder is not None and not session.over:
                 session.recorder.idle(sub)
 
-    def _found(self, sub: Subscription, started: float, until: float, *, over: bool) -> Subscription | None:
-        """Return or raise the result of a call that waits from `started` to `until`; None: it waits on."""
+    def _found(
+        self, sub: Subscription, started: float, until: float, *, over: bool, hold: str = ""
+    ) -> Subscription | None:
+        """Return or raise the result of a call that waits from `started` to `until`; None: it waits on.
+
+        Args:
+            hold: what waits behind a message that waits; "": a call that takes only from the service.
+        """
         if sub.has_news:
             self._tell(sub)
-        if sub.available and not sub.busy:
+        if self.is_ready(sub, hold) if hold else sub.available and not sub.busy:
             return sub
         if sub.failure is not None:
             raise sub.failure
@@ -218,9 +251,10 @@ class Gets:
             raise NotSubscribed(self.session.name, sub.topic)
         if sub.busy:
             return None
+        if hold:  # An answer since the first check may have brought messages.
+            return sub if self.is_ready(sub, hold) else None
         if over and until > started and (not sub.intent.settled or sub.unconfirmed_since(started)):
             raise Unavailable("get", sub.topic, round(until - started, 3), sub.trouble or self.session.silence)
-        # An answer since the first check may have brought messages.
         return sub if sub.available and not sub.busy else None
 
     def _tell(self, sub: Subscription) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import apsw
 
+from pubsub.client.core.message import RunSlice
 from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.errors import StoreDamaged
-from pubsub.protocol import Position
+from pubsub.protocol import Position, Run, parse_position
 from pubsub.protocol.names import Start, parse_start
 
 
@@ -76,6 +77,41 @@ class Reading:
     def taken(self, topic: str) -> dict[str, int]:
         """Return the last taken counter of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))
+
+    def retries(self) -> Iterator[tuple[str, Position, float, float, int]]:
+        """Yield topic, position, due time, length of the wait, and number of attempts that are no failures."""
+        for topic, log, offset, due, seconds, later in self.db.execute(
+            "select topic, log, offset, due, seconds, later from pubsub_retries"
+        ):
+            yield topic, (log, offset), due, seconds, later
+
+    def waiting(self) -> Iterator[tuple[int, str, bytes, int, int, int, float, float]]:
+        """Yield number, topic, lane, size, attempts, later, due time and length of the wait of each, in order."""
+        yield from self.db.execute(
+            "select number, topic, lane, length(body) + length(key) + length(headers), attempts, later, due, seconds"
+            " from pubsub_later order by number"
+        )
+
+    def waiting_piece(self, number: int) -> RunSlice:
+        """Return a waiting message, as a record of the service.
+
+        Raises:
+            StorageError: it cannot be read.
+        """
+        with storage_errors(self.path):
+            found: list[tuple[Any, ...]] = self.db.execute(
+                "select first, publisher, counter, stamp, body, key, headers, doubtful from pubsub_later"
+                " where number = ?",
+                (number,),
+            ).fetchall()
+        if not found:
+            raise StoreDamaged(self.path, f"the waiting message {number} is gone")
+        first, publisher, counter, stamp, body, key, headers, doubtful = found[0]
+        position = parse_position(first)
+        assert position is not None
+        keys, heads = ((key,) if key else ()), ((headers,) if headers else ())
+        run = Run(*position, publisher, counter, stamp, 0, (len(body),), keys, heads)
+        return RunSlice(run, body, 0, 1, bool(doubtful))
 
     def untold(self) -> list[tuple[str, str, str, str]]:
         """Return topic, first and last position and reason of each loss that was not raised yet, oldest first."""

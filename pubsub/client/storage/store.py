@@ -28,7 +28,17 @@ from pubsub.client.storage.disk_errors import open_here, row_errors, storage_err
 from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.soundness import blank_failed, check_log, check_pages
 from pubsub.client.storage.space import Space
-from pubsub.client.storage.tables import CALLS, DEAD_LETTER_METADATA, FORMAT, MIGRATIONS, STARTS, TABLES, UNTOLD
+from pubsub.client.storage.tables import (
+    CALLS,
+    DEAD_LETTER_METADATA,
+    FORMAT,
+    FORMAT_WAITING,
+    MIGRATIONS,
+    STARTS,
+    TABLES,
+    UNTOLD,
+    WAITING,
+)
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
@@ -129,8 +139,8 @@ class Store(Reading):
         self.db.set_wal_hook(self._committed)
         self._level = 2
         found = self.db.pragma("user_version")
-        if found > FORMAT:
-            raise StoreNewer(self.path, found, FORMAT)
+        if found > FORMAT_WAITING:
+            raise StoreNewer(self.path, found, FORMAT_WAITING)
         check_pages(self.db, self.path, found)
         if found and self._folder is not None and self._boot and self.state("boot") == self._boot:
             check_log(self.db, self.path, headless=self._headless)
@@ -158,8 +168,10 @@ class Store(Reading):
                     for statement in MIGRATIONS[version]:
                         self.db.execute(statement)
                 self.db.execute(f"pragma user_version = {FORMAT}")
-            for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS):
+            for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS, *WAITING):
                 self.db.execute(table)
+            if found == FORMAT_WAITING and not self.db.execute("select count(*) from pubsub_later").get:
+                self.db.execute(f"pragma user_version = {FORMAT}")
             # Assume a power cut if the last owner neither closed the file nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
