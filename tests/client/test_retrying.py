@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -171,11 +172,10 @@ def test_failures_of_a_message_that_was_put_off_count_alone(cluster: Embedded, t
             client.subscribe(topic)
             client.put(topic, b"a")
             handler = Handler(a=[Later(0), Later(0), ValueError("one"), Later(0), ValueError("two")])
-            with pytest.raises(ValueError, match="one"):
-                while True:
-                    client.process(topic, handler, timeout=PATIENCE, hold=hold)  # type: ignore[arg-type]
             while not client.dead_letters():
-                client.process(topic, handler, timeout=PATIENCE, hold=hold)  # type: ignore[arg-type]
+                with suppress(ValueError):
+                    client.process(topic, handler, timeout=PATIENCE, hold=hold)  # type: ignore[arg-type]
+            assert handler.seen == [("a", number) for number in range(1, 6)]
             (letter,) = client.dead_letters()
             assert (letter.error, letter.attempts) == ("ValueError: two", 2)
             with client.transaction() as transaction:
@@ -208,10 +208,8 @@ def test_with_hold_key_the_messages_of_the_key_wait_in_order_and_no_others(clien
     begun(client, topic, "k_1", "l_1", "k_2", "x", "l_2", "k_3")
     handler = Handler(k_1=[Later(0.1), ValueError("no")], x=[Later(0.05)])
     while len(taken(client)) < 6:
-        try:
+        with suppress(ValueError):
             client.process(topic, handler, timeout=PATIENCE, hold="key")
-        except ValueError:
-            pass
     found = taken(client)
     assert [one for one in found if one.startswith("k")] == ["k_1", "k_2", "k_3"]
     assert found[:2] == ["l_1", "l_2"], "a message without a key holds up none"
@@ -225,10 +223,8 @@ def test_a_killed_process_loses_and_doubles_none_that_was_put_aside(cluster: Emb
     begun(client, topic, "k_1", "k_2", "l_1")
     steps = 0
     while len(taken(client)) < 3:
-        try:
+        with suppress(ValueError):
             client.process(topic, handler, timeout=PATIENCE, max=1, hold="key")
-        except ValueError:
-            pass
         kill(client)
         client, steps = opened(cluster, name), steps + 1
         assert steps < 20, taken(client)

@@ -12,7 +12,7 @@ from contextlib import suppress
 from functools import partial
 from math import inf
 from threading import get_ident
-from typing import Final
+from typing import Final, Protocol
 
 from pubsub.client.arguments import check_count, check_not_of_calls
 from pubsub.client.core.chunk import Chunk
@@ -39,14 +39,32 @@ def _ended(sub: Subscription) -> bool:
     return sub.failure is not None or sub.has_news or not sub.intent.on
 
 
+class Requests(Protocol):
+    """Work for which commands beside this client ask.
+
+    Attributes:
+        at: time of the next look for it.
+    """
+
+    at: float
+
+    def take_up(self, now: float) -> None:
+        """Do it, unless it is too early to look. The lock is not held."""
+
+
 class Gets:
-    """The receiving calls on one session."""
+    """The receiving calls on one session.
+
+    Attributes:
+        requests: work for which `process` looks now and then.
+    """
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.core, self.store = session.core, session.store
         self.served = ""
         """The topic that had the last turn, of several; the next turn goes to the topic after it."""
+        self.requests: Requests | None = None
         self._silence: dict[str, tuple[float, float]] = {}
         """By topic: the seconds for which calls of `first_of` waited without an answer, and the end of that wait."""
 
@@ -169,6 +187,9 @@ class Gets:
         for topic in topics:
             check_not_of_calls(topic)
         wanted: list[Subscription] = []
+        look = self.requests
+        if look is not None:
+            look.take_up(session.now)
         try:
             with session.entered():
                 subs = [self._subscription(topic) for topic in topics]
@@ -183,7 +204,10 @@ class Gets:
 
             while True:
                 if not (done() or session.over):
-                    yield Wait(lambda: done() or session.over, min(until, self._next_due(subs)))
+                    next_look = inf if look is None else look.at
+                    yield Wait(lambda: done() or session.over, min(until, self._next_due(subs), next_look))
+                    if look is not None:
+                        look.take_up(session.now)
                 over = session.now >= until
                 found = [sub for sub in subs if self._found(sub, started, until, over=False, hold=hold) is not None]
                 if found:

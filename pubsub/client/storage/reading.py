@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -12,6 +12,24 @@ from pubsub.client.storage.disk_errors import storage_errors
 from pubsub.errors import StoreDamaged
 from pubsub.protocol import Position, Run, parse_position
 from pubsub.protocol.names import Start, parse_start
+
+
+class LetterRow(NamedTuple):
+    """A dead letter without its body.
+
+    Attributes:
+        number: its number in the table.
+        first: message ID, or the first position of a range.
+        at: seconds since 1970.
+        size: bytes of body, key and headers; None for a range.
+    """
+
+    number: int
+    topic: str
+    first: str
+    key: bytes
+    at: float
+    size: int | None
 
 
 class Reading:
@@ -122,14 +140,40 @@ class Reading:
             )
         )
 
-    def dead_letters(self, topic: str | None) -> list[tuple[Any, ...]]:
+    def untold_letters(self) -> set[int]:
+        """Return the numbers of the dead letters of losses that were not raised yet."""
+        return {number for (number,) in self.db.execute("select id from pubsub_untold")}
+
+    def letters(self, topic: str | None) -> list[LetterRow]:
+        """Return what is known of the dead letters of one topic, or of all, without their bodies, oldest first."""
+        found = self.db.execute(
+            "select id, topic, first, coalesce(key, x''), at,"
+            " length(body) + length(coalesce(key, '')) + length(coalesce(headers, ''))"
+            " from pubsub_dead_letters left join pubsub_letters_beside using (id)"
+            " where ?1 is null or topic = ?1 order by id",
+            (topic,),
+        )
+        return [LetterRow(*row) for row in found]
+
+    def letter_contents(self, number: int) -> tuple[bytes, bytes, bytes]:
+        """Return body, key and encoded headers of a dead letter."""
+        statement = (
+            "select body, coalesce(key, x''), coalesce(headers, x'')"
+            " from pubsub_dead_letters left join pubsub_letters_beside using (id) where id = ?"
+        )
+        found: list[tuple[Any, ...]] = self.db.execute(statement, (number,)).fetchall()
+        body, key, headers = found[0]
+        return body, key, headers
+
+    def dead_letters(self, topic: str | None, *, bodies: bool = True) -> list[tuple[Any, ...]]:
         """Return the dead letters of one topic or of all, oldest first, in the order of `DeadLettered`'s fields.
 
-        Key and headers are None for a message without either.
+        Key and headers are None for a message without either. `bodies`: read them; otherwise all are empty.
         """
+        body = "body" if bodies else "iif(body is null, null, x'')"
         return list(
             self.db.execute(
-                "select topic, first, last, publisher, counter, stamp, body, error, attempts, at, key, headers"
+                f"select topic, first, last, publisher, counter, stamp, {body}, error, attempts, at, key, headers"  # noqa: S608
                 " from pubsub_dead_letters left join pubsub_letters_beside using (id)"
                 " where ?1 is null or topic = ?1 order by id",
                 (topic,),

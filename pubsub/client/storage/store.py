@@ -64,6 +64,7 @@ class Store(Reading):
     Attributes:
         failed: True if the disk refused the last commit or was full; later work needs a successful commit first.
         has_room: True if the last commit failed for lack of space and may succeed now.
+        folder: its directory; None if the file system is not the machine's.
         rolled_back: True if the last failed `end` has certainly committed nothing.
 
     Raises:
@@ -89,11 +90,11 @@ class Store(Reading):
         self._look_at = 0
         self._spent = False
         """True if the reserve is used up: a put that would make the database grow is refused."""
-        self._folder = path.parent if vfs is None else None
+        self.folder = path.parent if vfs is None else None
         self._space = Space(path, CHECKPOINT_PAGES * PAGE_BYTES) if vfs is None else None
         try:
-            if self._folder is not None:
-                self._folder.mkdir(parents=True, exist_ok=True)
+            if self.folder is not None:
+                self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(str(path.parent), f"cannot be made: {error.strerror}") from None
         # Check the WAL's own header before SQLite overwrites it.
@@ -111,7 +112,7 @@ class Store(Reading):
             self._ours = True
             if vfs is None:
                 open_here.add(self._place)
-            if self._folder is not None:
+            if self.folder is not None:
                 with suppress(OSError):
                     self._pid.write_text(f"{os.getpid()}\n", encoding="ascii")
         except BaseException:
@@ -142,7 +143,7 @@ class Store(Reading):
         if found > FORMAT_WAITING:
             raise StoreNewer(self.path, found, FORMAT_WAITING)
         check_pages(self.db, self.path, found)
-        if found and self._folder is not None and self._boot and self.state("boot") == self._boot:
+        if found and self.folder is not None and self._boot and self.state("boot") == self._boot:
             check_log(self.db, self.path, headless=self._headless)
         try:
             self._begin_life(found)
@@ -180,16 +181,16 @@ class Store(Reading):
 
     def _sync_folder(self) -> None:
         """Fsync the directory, so that the file's name survives a power cut."""
-        if self._folder is None:
+        if self.folder is None:
             return
         try:
-            folder = os.open(self._folder, os.O_RDONLY)
+            folder = os.open(self.folder, os.O_RDONLY)
             try:
                 os.fsync(folder)
             finally:
                 os.close(folder)
         except OSError as error:
-            raise StorageError(str(self._folder), f"cannot be fsynced: {error.strerror}") from None
+            raise StorageError(str(self.folder), f"cannot be fsynced: {error.strerror}") from None
 
     def _set(self, pragma: str, value: str | int, *, check: bool = True) -> None:
         self.db.pragma(pragma, value)
@@ -295,7 +296,7 @@ class Store(Reading):
             # Frames of the rolled-back commit may be in the WAL, and would come back after a crash.
             if isinstance(error, apsw.FullError | apsw.IOError):
                 self.failed = True
-                if self._folder is not None:
+                if self.folder is not None:
                     blank_failed(self.db, self.path)
             self.has_room = self._made_room(error)
             if isinstance(error, apsw.Error):
