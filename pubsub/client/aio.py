@@ -268,11 +268,7 @@ class AsyncClient(ClientBase):
         of a kind that cannot work (a generator), or waits with its transaction open.
 
         Args:
-            topic: one subscribed topic, or several, which take turns: see `Client.process`.
-            handler: called for one message at a time.
-            timeout: for the first message, in seconds; None: the client's.
-            max: most messages to take; the call waits for the first one only.
-            hold: what waits behind a message that waits for its next attempt: see `Client.process`.
+            topic, handler, timeout, max, hold: as for `Client.process`.
 
         Returns:
             The number of messages taken, dead letters included; 0 if none came in time.

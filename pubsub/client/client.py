@@ -333,36 +333,27 @@ class Client(ServiceCalls):
 
         `handler(message, transaction)` gets a message and a transaction of the client's database. The transaction
         begins with its first use; until then other threads use the client. If the handler raises or the process ends,
-        the transaction rolls back, and the message comes again after `retry_first_seconds`, which doubles with each
-        failure up to `retry_longest_seconds`. This call raises the handler's exception at once. A call in the time
-        until then waits, within its time-out, and takes from its other topics. Each attempt is counted before the
-        handler runs, also over restarts (`Message.attempts`). After `handler_attempts` failed attempts the message
-        moves to the dead letters with its error, and the next one is processed. An attempt ended by Ctrl-C or
-        `sys.exit` does not count.
-
-        A handler raises `Later(seconds)` to get its message again then, and `Reject(reason)` to move it to the dead
-        letters at once. This call raises neither.
+        the transaction rolls back; this call raises the handler's exception at once. The message comes again after
+        `retry_first_seconds`, doubled with each failure up to `retry_longest_seconds`. A call in the time until then
+        waits, within its time-out, and takes from its other topics. Each attempt is counted before the handler runs,
+        also over restarts (`Message.attempts`), except one ended by Ctrl-C or `sys.exit`. After `handler_attempts`
+        failures the message moves to the dead letters. A handler raises `Later(seconds)` to get its message again
+        then, and `Reject(reason)` to move it to the dead letters at once; this call raises neither.
 
         Args:
-            topic: one subscribed topic, or several. Several take turns of some messages each, also from one call to the
-                next, so a topic with a long backlog does not delay the others.
-            handler: called for one message at a time, on this thread. An `async def` function is rejected before any
-                message is taken. A function that returns an awaitable is rolled back, and the attempt does not count.
-                `AsyncClient.process` accepts both.
+            topic: one subscribed topic, or several, which take turns of some messages each, also from call to call.
+            handler: called for one message at a time, on this thread; no `async def` function.
             timeout: for the first message, in seconds; None: the client's.
             max: most messages to take; the call waits for the first one only.
-            hold: what waits behind a message that waits for its next attempt. "all": everything of its topic. "key":
-                the messages with its key, in order; a message without a key holds up none. "none": nothing. With "key"
-                and "none" this state directory keeps the message, and the service no longer does. Above WAITING_MAX
-                messages or WAITING_BYTES_MAX bytes of them, the topic waits.
+            hold: what waits behind a message that waits: "all" of its topic, those with its "key", or "none". With
+                "key" and "none", only this state directory keeps the message.
 
         Returns:
             The number of messages taken, dead letters and those put off included; 0 if none came in time.
 
         Raises:
-            Unavailable: an answer reported that a topic is not served at present, or no answer came for the client's
-                time-out, in one call or over several. A shorter time without an answer is not an error.
-            PubsubError: otherwise as `get`.
+            PubsubError: as `get`. Unavailable only if an answer reported that a topic is not served at present, or no
+                answer came for the client's time-out, in one call or over several.
             Exception: as the handler raised it.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))

@@ -79,9 +79,7 @@ def dead_letters(
 
     --redrive takes the ID in the column first. The message goes to the handler of this client again, with no attempts
     counted. With --to, it is put to TOPIC, where every subscriber gets it. Each letter leaves the list in the same
-    commit. A lost range cannot be redriven.
-
-    It also works while another process runs the client: that one carries the change out, in a call of process.
+    commit. A lost range cannot be redriven. Beside the running client, that one carries the change out, in process.
 
     Example: pubsub client billing dead-letters orders --redrive all --since 2h.
     """

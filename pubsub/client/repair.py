@@ -42,5 +42,5 @@ def settle(session: Session) -> None:
         if tried is not None and (tried, attempts) in session.trying.get(topic, ()):
             session.store.commit([Tried(topic, tried, attempts - 1)])
     for number, _, _, _, attempts, *_ in list(session.store.waiting()):
-        if session.trying_waiting.get(number) == attempts:
+        if session.core.waiting.trying.get(number) == attempts:
             session.store.commit([WaitingTried(number, attempts - 1)])

@@ -66,7 +66,6 @@ class Session(Steps):
         context: the ZeroMQ context that it shares; None: it has its own.
         recorder: writes the record; None: no record.
         trying: by topic, handler attempts that are counted on the disk, or about to be, and have not failed.
-        trying_waiting: by number, the same of waiting messages.
 
     Raises:
         InvalidName, ConfigurationError, StorageError: see `Client`.
@@ -100,7 +99,6 @@ class Session(Steps):
         self.released, self._next = False, _NEVER
         self._held_since: float | None = None
         self.trying: dict[str, Sequence[tuple[Position | None, int]]] = {}
-        self.trying_waiting: dict[int, int] = {}
         self.counters = {"undecodable": 0, "handler_errors": 0, "put_off": 0, "dead_letters": 0, "redriven": 0}
         boot = boot_id() if boot is None else boot
         self._parts = SessionParts()

@@ -17,8 +17,8 @@ from tests.simulation.fate import Fate
 if TYPE_CHECKING:
     from tests.simulation.applications.program import Program
 
-RETRIED = 0.3
-"""Share of the runs."""
+RETRIED = 0.6
+"""Share of the runs without these faults."""
 
 GONE = frozenset({"empty", "copy", "twin", "replica", "abandon", "put back"})
 """Faults that these runs do not have."""

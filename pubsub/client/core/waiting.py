@@ -134,6 +134,7 @@ class WaitingMessages:
 
     Attributes:
         size: bytes of all of them.
+        trying: by number, attempts that are counted on the disk, or about to be, and have not failed.
         served: topics with a message that was taken from here last, so that one of the service has the next turn.
     """
 
@@ -142,6 +143,7 @@ class WaitingMessages:
         self._count = self.size = self._last = self._left = 0
         self._blocked: dict[str, int] = {}
         self.served: set[str] = set()
+        self.trying: dict[int, int] = {}
 
     def __len__(self) -> int:
         return self._count

@@ -170,7 +170,7 @@ class Attempts:
         attempt = Attempt(sub, taking, message, number, sub.fence.emptied, hold, row.later, row)
         if self.settles(attempt) or self._is_worn_out(attempt):
             return 1
-        session.trying_waiting[row.number] = number
+        session.core.waiting.trying[row.number] = number
         session.commit([WaitingTried(row.number, number)])
         row.attempts = number
         message.in_attempt(number)
@@ -210,7 +210,7 @@ class Attempts:
     def ended(self, attempt: Attempt, *, fsynced: bool, result: str = "taken") -> None:
         """Accept the commit of `ending`. `result`: word for the record."""
         if attempt.row is not None:  # The record has it since it was put aside.
-            self.session.trying_waiting.pop(attempt.row.number, None)
+            self.session.core.waiting.trying.pop(attempt.row.number, None)
             self.session.core.waiting.ended(attempt.row)
             return
         self.gets.took(attempt.sub, attempt.taking, fsynced=fsynced)
@@ -262,7 +262,7 @@ class Attempts:
         if attempt.row is None:
             self.session.trying.pop(attempt.sub.topic, None)
         else:
-            self.session.trying_waiting.pop(attempt.row.number, None)
+            self.session.core.waiting.trying.pop(attempt.row.number, None)
 
     def put_off(self, attempt: Attempt, seconds: float, later: int) -> None:
         """Let a message wait until its next attempt. If the disk refuses, only memory has the time.

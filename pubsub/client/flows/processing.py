@@ -94,9 +94,7 @@ class Processing(Attempts):
         """Pass up to `most` messages that are here to a handler; 0 if all of them are duplicates.
 
         Args:
-            sub: a subscription with something to take.
             handler: a plain function, or one with a result to await.
-            most: most messages to take.
             breathe: awaited between two messages.
             awaits: True if a task of the event loop runs it and may await; otherwise this thread runs it.
             hold: what waits behind a message that waits.

@@ -169,10 +169,7 @@ class Store(Reading):
                     for statement in MIGRATIONS[version]:
                         self.db.execute(statement)
                 self.db.execute(f"pragma user_version = {FORMAT}")
-            for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS, *WAITING):
-                self.db.execute(table)
-            if found == FORMAT_WAITING and not self.db.execute("select count(*) from pubsub_later").get:
-                self.db.execute(f"pragma user_version = {FORMAT}")
+            _make_later_tables(self.db, found)
             # Assume a power cut if the last owner neither closed the file nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
                 self._put_state("cuts", self.state("cuts") + 1)
@@ -404,6 +401,14 @@ class Store(Reading):
             if self._space is not None and self._ours:
                 self._space.release()  # SQLite moves the WAL at the close, and may need the space.
             self._release()
+
+
+def _make_later_tables(db: apsw.Connection, found: int) -> None:
+    """Make the tables that came after format 2; without waiting messages, the file is of that format again."""
+    for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS, *WAITING):
+        db.execute(table)
+    if found == FORMAT_WAITING and not db.execute("select count(*) from pubsub_later").get:
+        db.execute(f"pragma user_version = {FORMAT}")
 
 
 class _Commit:
