@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -13,6 +12,7 @@ from pubsub.client.inputs import opened_client
 from pubsub.client.message_fields import body_fields, metadata_fields
 from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
+from pubsub.console.ages import is_age, parse_age
 from pubsub.console.options import takes_settings
 from pubsub.errors import CallerError, PubsubError, StoreInUse
 
@@ -23,8 +23,6 @@ BODY_SHOWN_BYTES: Final = 200
 """Bytes of a dead letter's body in the table; --bodies and --json have the complete body."""
 
 _LETTER: Final = ("topic", "first", "last", "publisher", "counter", "stamp", "error", "attempts", "at")
-_AGE: Final = re.compile(r"([0-9]{1,9})([smhd])")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 Settings = Loaded[ClientSettings]
 
@@ -101,7 +99,7 @@ def _request(
     if (to or since) and not redrive:
         raise CallerError("--to and --since go with --redrive, such as --redrive all")
     if purge is not None:
-        return {"purge": _age("--purge", purge), "topic": topic}
+        return {"purge": parse_age("--purge", purge), "topic": topic}
     if not redrive:
         return None
     if "all" in redrive and len(redrive) > 1:
@@ -110,16 +108,9 @@ def _request(
     return {"redrive": which, "topic": topic, "to": to, "since": None if since is None else _time(since)}
 
 
-def _age(option: str, text: str) -> float:
-    match = _AGE.fullmatch(text)
-    if match is None:
-        raise CallerError(f"{option} is an age such as 90s, 15m, 2h or 30d, not {text!r:.80}")
-    return float(int(match[1]) * _UNITS[match[2]])
-
-
 def _time(text: str) -> float:
-    if _AGE.fullmatch(text):
-        return (datetime.now(UTC) - timedelta(seconds=_age("--since", text))).timestamp()
+    if is_age(text):
+        return (datetime.now(UTC) - timedelta(seconds=parse_age("--since", text))).timestamp()
     try:
         found = datetime.fromisoformat(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """Define what a handler raises to decide about its message: later, or never.
 
-`Client.process`, `Client.serve` and their asynchronous forms understand both. The rules are those of
-docs/explanation/retries.md.
+`Client.process`, `Client.serve` and their asynchronous forms understand both. The rule is
+docs/explanation/retries.md, J2.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ is the message key. A message without a lane waits for no other one.
 
 Bodies stay on the disk. The due times here are those of the monotonic clock.
 
-The rules are those of docs/explanation/retries.md.
+The rules are docs/explanation/retries.md, J3, J5 and J6.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ in one commit:
     rejected     it is a dead letter (`Reject`)
     taken back   the attempt does not count
 
-The rules are those of docs/explanation/get.md, G9, and docs/explanation/retries.md.
+The rules are docs/explanation/get.md, G9, and docs/explanation/retries.md, J1 and J4.
 """
 
 from __future__ import annotations

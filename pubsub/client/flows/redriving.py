@@ -3,7 +3,7 @@
 A redrive goes to the subscriber that failed, and not to the topic, where all other subscribers would get the message
 once more. The letter becomes a waiting message in one commit. `process` takes it as any message that was put aside.
 
-The rules are those of docs/explanation/retries.md.
+The rule is docs/explanation/retries.md, J8.
 """
 
 from __future__ import annotations

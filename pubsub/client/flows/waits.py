@@ -2,7 +2,7 @@
 
 `process` also waits for messages that were put off, and for the end of a failed message's wait.
 
-The rules are those of docs/explanation/get.md, G10, and docs/explanation/retries.md.
+The rules are docs/explanation/get.md, G10, and docs/explanation/retries.md, J1.
 """
 
 from __future__ import annotations

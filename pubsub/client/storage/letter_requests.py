@@ -3,6 +3,8 @@
 A request is a file in the directory `ID.requests` beside the state file. It appears complete, by a rename. The running
 client renames it before it acts, and writes its answer to a file of its own. So a command that gives up knows whether
 its request was taken up. A request has no effect a second time: a letter that left the table is none any more.
+
+The rule is docs/explanation/retries.md, J9.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ FORMAT: Final = 2
 
 FORMAT_WAITING: Final = 3
 """3: as 2, and messages are put aside (`WAITING`). An older release must not open the file then, because it would never
-handle them. A start that finds none of them sets format 2 again.
+handle them. A start that finds none of them sets format 2 again (docs/explanation/retries.md, J7).
 """
 
 TABLES: Final = (
