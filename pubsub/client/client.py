@@ -36,6 +36,7 @@ class Client(ServiceCalls):
         timeout: default time-out of a call, in seconds.
         key_file: file with the client's secret key; None: `NAME.key` beside the state, if that file exists. A client
             with a key connects only to proxies with a known key, from the proxies file or the settings.
+        dead_letters: "topic": each dead letter is also put to `$dead.NAME`; "table" or None: it is not.
         settings: all settings; the other arguments override them. None: a setting that is not given comes from the
             environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), then the configuration file, then its
             default.

@@ -57,6 +57,7 @@ def make_settings(
     power_safe: bool | None,
     timeout: float | None,
     key_file: Path | str | None = None,
+    dead_letters: str | None = None,
 ) -> ClientSettings:
     """Combine the caller's arguments, then `settings`, then the sources that commands use.
 
@@ -80,6 +81,8 @@ def make_settings(
     if power_safe is not None:
         check_truth("power_safe", power_safe)
         named["power_safe"] = power_safe
+    if dead_letters is not None:
+        named["dead_letters"] = dead_letters
     if timeout is not None:
         check_seconds("timeout", timeout)
         named["timeout_seconds"] = timeout
@@ -106,6 +109,7 @@ class ClientBase:
         power_safe: bool | None = None,
         timeout: float | None = None,
         key_file: Path | str | None = None,
+        dead_letters: str | None = None,
         settings: ClientSettings | None = None,
         recorder: RecordSink | Path | str | None = None,
         context: zmq.Context[Any] | None = None,
@@ -118,7 +122,7 @@ class ClientBase:
         check_files()
         check_surroundings(recorder, clock, random, boot)
         valid_wall((clock or SystemClock()).wall())
-        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file)
+        made = make_settings(settings, proxies, proxies_file, directory, power_safe, timeout, key_file, dead_letters)
         options: dict[str, Any] = {"context": context, "clock": clock, "random": random, "boot": boot, "keys": keys}
         opened: list[Session] = []
         try:

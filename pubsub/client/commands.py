@@ -77,7 +77,7 @@ OF_PUTS: Final = frozenset({"outbox_bytes_max", "window", "publisher_records", "
 OF_GETS: Final = frozenset({"prefetch_records", "prefetch_bytes"})
 """Settings that have an effect in gets only."""
 
-OF_HANDLERS: Final = frozenset({"handler_attempts", "retry_first_seconds", "retry_longest_seconds"})
+OF_HANDLERS: Final = frozenset({"handler_attempts", "retry_first_seconds", "retry_longest_seconds", "dead_letters"})
 """Settings that have an effect in commands with a handler only."""
 
 Settings = Loaded[ClientSettings]

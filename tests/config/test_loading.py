@@ -162,6 +162,7 @@ BAD = {
     "prefetch_records": ["0"],
     "prefetch_bytes": ["10"],
     "handler_attempts": ["0"],
+    "dead_letters": ["", "topics"],
     "retry_first_seconds": ["-1", "86401", "soon"],
     "retry_longest_seconds": ["-1", "86401", "soon"],
     "publisher_records": ["0", "65537"],

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pubsub.base.handler_errors import located, one_line
+from pubsub.client.batch_contents import BatchContents
 from pubsub.client.core.changes import (
     Change,
     DeadLettered,
@@ -30,15 +31,18 @@ from pubsub.client.core.changes import (
     WaitingEnded,
     WaitingTried,
 )
+from pubsub.client.core.letters import letter_headers
 from pubsub.client.core.message import Batch, Message
 from pubsub.client.core.outcomes import Later, Reject
 from pubsub.client.core.prefetch import Loss, Taking
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.core.waiting import ALL, KEY, Retry, Waiting, backoff
 from pubsub.client.flows.gets import Gets
+from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
-from pubsub.errors import NotAllowed, PubsubError
-from pubsub.protocol import Position
+from pubsub.errors import NotAllowed, PubsubError, TooLarge
+from pubsub.protocol import Position, encode_headers
+from pubsub.protocol.names import letters_topic
 
 _log: Final = logging.getLogger("pubsub.client")
 
@@ -326,6 +330,19 @@ class Attempts:
         else:
             attempt.row.attempts = before
 
+    def _put_letter(self, letter: DeadLettered, changes: Sequence[Change]) -> bool:
+        """Commit changes with a put to the topic of dead letters; False: the outbox has no room, nothing happened."""
+        session = self.session
+        try:
+            with Work(session, lambda: changes, fsync=True) as transaction:
+                headers = encode_headers(letter_headers(letter))
+                contents = BatchContents([letter.body or b""], [letter.key] if letter.key else (), [headers])
+                transaction.put_batches(letters_topic(session.name), [contents])
+        except TooLarge as error:
+            _log.error("client %s: the dead letter %s stays in its table: %s", session.name, letter.first, error)
+            return False
+        return True
+
     def dead_letter(self, attempt: Attempt, error: str) -> None:
         """Move a message to the dead letters."""
         sub, message = attempt.sub, attempt.message
@@ -334,7 +351,8 @@ class Attempts:
             attempt.failures, self.session.clock.wall(), message.key, message.header_bytes,
         )  # fmt: skip
         changes: Sequence[Change] = [*self.ending(attempt), letter]
-        self.session.commit(changes)
+        if self.session.settings.dead_letters != "topic" or not self._put_letter(letter, changes):
+            self.session.commit(changes)
         self.ended(attempt, fsynced=True, result="dead_letter")
         self.session.counters["dead_letters"] += 1
         _log.error(
