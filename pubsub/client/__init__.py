@@ -15,10 +15,12 @@ if TYPE_CHECKING:
     from pubsub.client.core.calling import Request as Request
     from pubsub.client.core.message import Batch as Batch
     from pubsub.client.core.message import Message as Message
+    from pubsub.client.core.outcomes import Later as Later
+    from pubsub.client.core.outcomes import Reject as Reject
     from pubsub.client.dead_letters import DeadLetter as DeadLetter
     from pubsub.client.filling import BatchTicket as BatchTicket
-    from pubsub.client.flows.processing import AsyncHandler as AsyncHandler
-    from pubsub.client.flows.processing import Handler as Handler
+    from pubsub.client.flows.handlers import AsyncHandler as AsyncHandler
+    from pubsub.client.flows.handlers import Handler as Handler
     from pubsub.client.flows.serving import AsyncCallHandler as AsyncCallHandler
     from pubsub.client.flows.serving import CallHandler as CallHandler
     from pubsub.client.publisher import Publisher as Publisher
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 _WHERE = {
     "AsyncCallHandler": "flows.serving",
     "AsyncClient": "aio",
-    "AsyncHandler": "flows.processing",
+    "AsyncHandler": "flows.handlers",
     "AsyncPublisher": "aio",
     "Batch": "core.message",
     "BatchTicket": "filling",
@@ -37,10 +39,12 @@ _WHERE = {
     "CallState": "core.calling",
     "Client": "client",
     "DeadLetter": "dead_letters",
-    "Handler": "flows.processing",
+    "Handler": "flows.handlers",
     "Headers": "arguments",
+    "Later": "core.outcomes",
     "Message": "core.message",
     "Publisher": "publisher",
+    "Reject": "core.outcomes",
     "Reply": "core.calling",
     "Request": "core.calling",
     "Ticket": "storage.transaction",

@@ -192,6 +192,9 @@ class ClientSettings(RoleSettings):
         window: put batches in flight for each topic.
         prefetch_records, prefetch_bytes: amount requested ahead of the application.
         handler_attempts: failed attempts on one message after which it moves to the dead letters.
+        dead_letters: "table": they stay in the client's table; "topic": each message is also put to `$dead.ID`.
+        retry_first_seconds: wait before the second attempt; it doubles with each further failure.
+        retry_longest_seconds: longest wait before a further attempt.
         publisher_records, publisher_bytes, linger_seconds: limits at which `publisher()` closes a batch.
         record: file for the record of puts, received messages and subscriptions; None: no record.
     """
@@ -211,6 +214,9 @@ class ClientSettings(RoleSettings):
     prefetch_records: int = 10_000
     prefetch_bytes: int = 2 * MIB
     handler_attempts: int = 5
+    dead_letters: str = "table"
+    retry_first_seconds: float = 1.0
+    retry_longest_seconds: float = 60.0
     publisher_records: int = 1_000
     publisher_bytes: int = 1 * MIB
     linger_seconds: float = 0.005

@@ -114,6 +114,8 @@ class Gateway:
             ("GET", "/topics/{topic}/webhooks/{webhook}", hooks.get),
             ("DELETE", "/topics/{topic}/webhooks/{webhook}", hooks.delete),
             ("GET", "/topics/{topic}/webhooks/{webhook}/dead-letters", hooks.dead_letters),
+            ("DELETE", "/topics/{topic}/webhooks/{webhook}/dead-letters", hooks.purge),
+            ("POST", "/topics/{topic}/webhooks/{webhook}/redrive", hooks.redrive),
             ("POST", "/topics/{topic}/webhooks/{webhook}/retry", hooks.retry),
             ("GET", "/topics", views.topics),
             ("GET", "/topics/{topic}", views.topic),

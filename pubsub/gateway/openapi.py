@@ -141,6 +141,7 @@ def _webhooks() -> dict[str, Any]:
     one = f"{base}/{{webhook}}"
     made = {"201": _json("Created.", "Webhook"), "200": _json("Changed.", "Webhook")}
     wanted = {"required": True, **_content(_JSON, ref("WebhookWanted"))}
+    age = _query("age", "Least age in seconds; required.", {"type": "number", "minimum": 0})
     return {
         base: {
             "get": _operation(
@@ -162,10 +163,20 @@ def _webhooks() -> dict[str, Any]:
                 "listDeadLetters", "List dead letters of a webhook.",
                 {"200": _json("The dead letters.", "DeadLetters"), **_problems()}, _AFTER, _MAX, _BEGINNINGS,
             ),
+            "delete": _operation(
+                "purgeDeadLetters", "Drop the dead letters of a webhook that are older.",
+                {"200": _json("Number of dead letters.", "Purged"), **_problems(409)}, age,
+            ),
+        },
+        f"{one}/redrive": {
+            "post": _operation(
+                "redriveWebhook", "Deliver waiting messages now, and dead letters again.",
+                {"200": _json("Number of messages.", "Redriven"), **_problems(409)},
+            ),
         },
         f"{one}/retry": {
             "post": _operation(
-                "retryWebhook", "Deliver waiting messages now, and dead letters again.",
+                "retryWebhook", "The same as redrive, under its earlier name.",
                 {"200": _json("Number of messages.", "Retried"), **_problems(409)},
             ),
         },

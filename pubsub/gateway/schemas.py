@@ -189,6 +189,14 @@ class Retried(Shape):
     retried: Count
 
 
+class Redriven(Shape):
+    redriven: Count
+
+
+class Purged(Shape):
+    purged: Count
+
+
 class LastKnown(Shape):
     seconds_ago: float
     records: Count

@@ -132,3 +132,19 @@ def test_the_symptoms_of_the_page_are_printed_by_the_commands(tmp_path: Path) ->
         assert symptom in symptoms
         words = re.findall(r"`([^`]+)`", symptom)[0]
         assert all(word in found for word in words.split(" … ")[0].split("…")), symptom
+
+
+def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
+    text = (PAGES / "retry-later.md").read_text()
+    first, second = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "billing.py").write_text(first)
+    (tmp_path / "letters.py").write_text(second)
+    lines = [line.replace("python ", f"{sys.executable} ") for line in commands("retry-later.md")]
+    again = ["echo bad | pubsub client shop put orders -", f"{sys.executable} billing.py"]
+    failing = ["echo tea | pubsub client shop put orders -", f"{sys.executable} billing.py --failing"]
+    found = typed(tmp_path, [*lines, *again, f"{sys.executable} letters.py", *failing], "cluster")
+    assert found.count("paid tea in attempt 2\n") == 1
+    assert found.count("redriven 1 dead letters of billing\n") == 2
+    assert "purged 0 dead letters of billing\n" in found
+    assert "b'bad\\n' no such customer 1\n1 redriven\n0 purged\n" in found
+    assert "failed: the bank is down\n" in found

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, settings
+from tests.simulation.breakages import continuing, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -291,6 +291,23 @@ def settings_split(seed: int) -> Fate:
     )
 
 
+def retried(seed: int) -> Fate:
+    """A small run of handlers that fail, put off and reject, with clients that are killed and lose power."""
+    random = Random(f"retried {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=1,
+        clients=3,
+        topics=2,
+        seconds=6.0,
+        think=0.02,
+        retries=seed + 1,
+        handler_fails=0.15,
+        attempts=random.choice((2, 4)),
+        faults=_faults(random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -307,5 +324,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(retries.breakage.breakages, retried),
 }
 """By the title of a breakage: the runs that show it."""

@@ -36,6 +36,7 @@ class Put:
         follows: the message in the handler that put this one.
         acked_at: time of the known acknowledgement; None: none.
         counter: the counter that the caller got, which subscribers see; 0: none.
+        key: its message key, if a client may keep the order of keys alone.
     """
 
     body: str
@@ -48,6 +49,7 @@ class Put:
     follows: tuple[str, str] | None = None
     acked_at: float | None = None
     counter: int = 0
+    key: bytes = b""
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.retrying import retrying
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -53,6 +54,10 @@ class Result:
     delivered: int = 0
 
 
+def _drawn(random: Random, seed: int) -> Fate:
+    return retrying(configured(calling(complete(draw(random), seed), seed), seed), seed)
+
+
 class Simulation:
     """One run.
 
@@ -67,7 +72,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or configured(calling(complete(draw(random), seed), seed), seed)
+        self.seed, self.fate = seed, fate or _drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)

@@ -32,6 +32,7 @@ from pubsub.client.core.long_poll import WAIT_SECONDS_MAX, LongPoll
 from pubsub.client.core.losses import Losses
 from pubsub.client.core.prefetch import Loss, Prefetch, Taking
 from pubsub.client.core.retries import Retries
+from pubsub.client.core.waiting import Waiting
 from pubsub.errors import DataLoss, NotAllowed, PubsubError, Superseded
 from pubsub.protocol import Get, Outcome, Position, Records, Status, Subscribe, Unsubscribe, format_position
 from pubsub.protocol.names import LATEST, Start
@@ -63,6 +64,7 @@ class Subscription:
         chunk: messages of an open iteration.
         busy: set while a handler that may await has the next message (a weak reference to its task); no other call
             takes messages then.
+        row: the waiting message that the handler has; None: it has one of the service.
     """
 
     def __init__(self, client: str, topic: str, retries: Retries, load: Callable[[str], dict[str, int]]) -> None:
@@ -81,6 +83,7 @@ class Subscription:
         self.tokens: list[int] = []
         self.chunk: Chunk | None = None
         self.busy: Callable[[], object] | None = None
+        self.row: Waiting | None = None
 
     # The intent
 

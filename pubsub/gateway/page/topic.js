@@ -28,7 +28,7 @@ function buttons(topic, row) {
   const place = element("span", "", { class: "buttons", "data-key": `webhook ${row.name}` });
   const where = `${path(topic)}/webhooks/${encodeURIComponent(row.name)}`;
   const question = `Remove webhook ${row.name}? Its undelivered messages and dead letters are dropped.`;
-  place.append(act("Redrive", row.name, "", "POST", `${where}/retry`), lettersLink("webhooks", row.name, "button", { type: "button" }), act("Remove", row.name, question, "DELETE", where));
+  place.append(act("Redrive", row.name, "", "POST", `${where}/redrive`), lettersLink("webhooks", row.name, "button", { type: "button" }), act("Purge", row.name, `Drop all dead letters of webhook ${row.name}?`, "DELETE", `${where}/dead-letters?age=0`), act("Remove", row.name, question, "DELETE", where));
   return place;
 }
 

@@ -15,7 +15,7 @@ from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
-from pubsub.protocol.names import format_holder, parse_holder
+from pubsub.protocol.names import format_holder, is_letters_topic, parse_holder
 from pubsub.protocol.transfers import Transfer
 from pubsub.server.state.long_polls import LongPolls
 from pubsub.server.state.measures import Measures
@@ -27,6 +27,7 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.policy import Policy
+from pubsub.server.topic.settings import LETTERS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
 
@@ -211,6 +212,8 @@ class State:
             # therefore recorded as a holder.
             receiver, given = parse_holder(self.given[name].partition(",")[0])
             self.contest(topic, given, receiver)
+        if is_letters_topic(name):
+            topic.configure(LETTERS)
         self.announce(name, log.id)
         return topic
 

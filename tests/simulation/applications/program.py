@@ -15,6 +15,7 @@ import apsw
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
 from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
+from tests.simulation.retrying import Retries
 from tests.simulation.world import World
 
 GIVING_UP = {"abandon", "put back"}
@@ -92,9 +93,14 @@ class Program:
         self.habits = draw(world.random, self.name, gives_up=bool(GIVING_UP & world.fate.faults.keys()))
         if world.fate.iterates:
             self.habits = replace(self.habits, **ITERATES)
+        if world.fate.retries:
+            # Only `process` takes messages that were put aside, so a program that ends with `get` puts none aside.
+            beside = ["get" if self.habits.by_get else way for way in self.habits.beside]
+            self.habits = replace(self.habits, bare=False, beside=beside)
         self.life = self.replicas = self.count = 0
         self.copied = 0.0
         self.finishing = False
+        self.retries = Retries(self)
 
     def next(self, action: Callable[[], None]) -> None:
         """Have a thread go on after it has thought for a while."""
