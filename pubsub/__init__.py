@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pubsub.client import Headers as Headers
     from pubsub.client import Message as Message
     from pubsub.client import Publisher as Publisher
+    from pubsub.client import Purged as Purged
     from pubsub.client import Reply as Reply
     from pubsub.client import Request as Request
     from pubsub.client import Ticket as Ticket
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
 _NAMES = {
     "pubsub.client": (
         "AsyncCallHandler AsyncClient AsyncHandler AsyncPublisher Batch BatchTicket CallHandler CallState "
-        "Client DeadLetter Handler Headers Message Publisher Reply Request Ticket TopicSettings Transaction"
+        "Client DeadLetter Handler Headers Message Publisher Purged Reply Request Ticket TopicSettings Transaction"
     ),
     "pubsub.client.errors": "CallDiscarded CallExpired CallFailed CallKept CallOver NoSuchCall",
     "pubsub.config.settings": "ClientSettings",

@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from secrets import token_hex
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from pubsub.client.requests import NoAnswer, Proxies
-from pubsub.client.topic_settings import TopicSettings, ask, check_settings, parse_settings
-from pubsub.errors import NotNow, Unavailable
-from pubsub.protocol.messages import Configure, Outcome, Settings
+from pubsub.client.topic_settings import (
+    UPGRADE,
+    TopicSettings,
+    ask,
+    check_settings,
+    parse_settings,
+    proxies_of,
+)
+from pubsub.errors import DecodeError, NotKnown, NotNow, Refused, Unavailable
+from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_new_topic
+from pubsub.protocol.purges import Found, decode_found, encode_places
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.topic_settings import encode_settings, format_drop, format_keep, parse_drop, parse_keep
+
+if TYPE_CHECKING:
+    from pubsub.client.session import Session
 
 LOOK_SECONDS: Final = 0.05
 """Pause between two looks whether every proxy knows a new topic."""
@@ -68,6 +81,73 @@ def create(proxies: Proxies, sender: str, topic: str, values: Mapping[str, str |
         raise TopicExists(present)
     _await_proxies(proxies, sender, topic)
     return present, status.outcome is not Outcome.SUPERSEDED
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """The messages that a purge of a topic deleted.
+
+    Attributes:
+        topic: its name.
+        records: deleted messages.
+        unread: those of them that a subscriber had not acknowledged; its next get raises `DataLoss`.
+    """
+
+    topic: str
+    records: int
+    unread: int
+
+
+def find_purge(proxies: Proxies, sender: str, topic: str, *, unread: bool) -> Found:
+    """Return the places up to which a purge now deletes messages, and their number. Nothing is deleted.
+
+    Raises:
+        NotKnown: there is no such topic.
+    """
+    return _found(topic, ask(proxies, Purge(sender, topic, int(unread))))
+
+
+def purge(proxies: Proxies, sender: str, topic: str, found: Found, *, unread: bool) -> Purged:
+    """Delete the messages that `find_purge` has found. A repeat deletes no later message.
+
+    Raises:
+        NotKnown: there is no such topic any more.
+        Unavailable: no answer in time; the messages may be deleted.
+    """
+    _found(topic, ask(proxies, Purge(sender, topic, int(unread), places=encode_places(found.places))))
+    return Purged(topic, found.records, found.unread)
+
+
+def _found(topic: str, status: Status) -> Found:
+    if status.outcome is Outcome.UNKNOWN:
+        raise NotKnown(f"topic {topic} does not exist; pubsub topic list lists the topics")
+    try:
+        return decode_found(bytes(status.body))
+    except DecodeError as error:
+        raise Refused("purge", topic, f"{error.reason}; {UPGRADE}") from None
+
+
+class TopicCalls:
+    """The calls of one client about whole topics.
+
+    Args:
+        session: names the proxies and the keys.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def create(self, topic: str, keep: str | None, drop: str | None) -> TopicSettings:
+        values = {"keep": keep, "drop": drop}
+        check_creation(topic, values)
+        with proxies_of(self._session) as proxies:
+            return create(proxies, self._session.name, topic, values)[0]
+
+    def purge(self, topic: str, *, unread: bool) -> Purged:
+        check_settings(topic, {})
+        with proxies_of(self._session) as proxies:
+            name = self._session.name
+            return purge(proxies, name, topic, find_purge(proxies, name, topic, unread=unread), unread=unread)
 
 
 def _same(present: TopicSettings, wanted: Mapping[str, str]) -> bool:

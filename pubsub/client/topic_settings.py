@@ -23,7 +23,7 @@ ROUNDS: Final = 5
 
 UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
 
-_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
+_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named", "insists on")
 """Refusals by proxies and servers that do not know these requests."""
 
 

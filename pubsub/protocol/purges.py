@@ -20,8 +20,8 @@ class Found(NamedTuple):
     """An answer to PURGE.
 
     Attributes:
-        places: by log, the offset after its last message.
-        records: messages that are stored.
+        places: by log, the offset below which a purge now deletes.
+        records: messages that are stored below these places.
         unread: those of them that a subscriber has not acknowledged.
     """
 

@@ -22,4 +22,4 @@ class Purge:
     log: Hex = ""
     avoid: Hex = ""
     places: Contents = b""
-    """JSON, see `protocol.purges`. Empty: nothing is deleted, and the STATUS has the places of the present end."""
+    """JSON, see `protocol.purges`. Empty: nothing is deleted, and the STATUS has the places of a purge now."""

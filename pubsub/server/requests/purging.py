@@ -1,6 +1,6 @@
 """Purging of a topic's messages: PURGE (docs/explanation/topics.md, B4 to B8).
 
-    without places     → success, with the present end of each log and the numbers of stored and unread messages
+    without places     → success, with the places of a purge now, and the number of messages that it would cover
     with places        → success, and the purge is on the disk; a repeat finds it done
     the topic is not held   → unknown
     a place beyond the end of the open log   → refused
@@ -19,7 +19,7 @@ from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import Places
+from pubsub.server.topic.purges import Places, hidden_below
 from pubsub.server.topic.topic import Topic
 from pubsub.server.upkeep.retention import Retention
 
@@ -60,7 +60,7 @@ class Purging:
         elif not sole_owner:
             self._sole_owner.park_or_reject(origin, request)
         else:
-            found = _found(topic)
+            found = _found(topic, unread=bool(request.unread))
             self._purge(topic, places, unread=bool(request.unread))
             state.replies.answer(origin, Outcome.SUCCESS, log=topic.open.id, body=encode_found(found))
 
@@ -76,11 +76,13 @@ class Purging:
             self._state.counters["topics_purged"] += 1
 
 
-def _found(topic: Topic) -> Found:
-    floors, records, unread = topic.floors(), 0, 0
+def _found(topic: Topic, *, unread: bool) -> Found:
+    """Return the places of a purge now: the ends of the logs, or where the messages begin that subscribers need."""
+    floors, hidden, places, records, needed = topic.floors(), hidden_below(topic), {}, 0, 0
     for log in topic.logs.values():
         stop = log.end - log.unknown
-        low = max(log.low, log.bare, topic.purged[log.id].unread if log.id in topic.purged else 0)
-        records += max(0, stop - low)
-        unread += max(0, stop - max(low, floors[log.id]))
-    return Found({log.id: log.end for log in topic.logs.values()}, records, unread)
+        low = max(log.low, log.bare, hidden.get(log.id, 0))
+        places[log.id] = log.end if unread else floors[log.id]
+        records += max(0, min(stop, places[log.id]) - low)
+        needed += max(0, min(stop, places[log.id]) - max(low, floors[log.id]))
+    return Found(places, records, needed)

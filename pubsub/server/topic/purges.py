@@ -62,3 +62,9 @@ def hidden_below(topic: Topic) -> dict[str, int]:
     return {
         log: max(places.unread, min(places.kept, floors[log])) for log, places in topic.purged.items() if log in floors
     }
+
+
+def shown_records(topic: Topic) -> int:
+    """Count the stored messages, without those that a purge hides until they are deleted."""
+    hidden = hidden_below(topic)
+    return sum(max(0, log.end - log.unknown - max(log.low, hidden.get(log.id, 0))) for log in topic.logs.values())
