@@ -1,4 +1,4 @@
-"""The places of PURGE: by log, the offset below which its messages are deleted (docs/explanation/topics.md, B5)."""
+"""The places of PURGE: by log, the offset below which its messages are deleted (docs/explanation/topics.md, U5)."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ connected and alive, and has announced all its topics. Otherwise the topic may e
 A refusal names a topic that differs by one edit: a letter too many, missing or wrong, or two letters exchanged. Each
 such name is looked up, so the search does not depend on the number of topics.
 
-The rules are docs/explanation/topics.md, B2 and B3.
+The rules are docs/explanation/topics.md, U2 and U3.
 """
 
 from __future__ import annotations

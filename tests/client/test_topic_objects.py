@@ -1,6 +1,6 @@
 """Topics as objects by a client, at a real proxy and a real server: create one, be refused one, purge one.
 
-The rules are those of docs/explanation/topics.md, B1, B2 and B4.
+The rules are those of docs/explanation/topics.md, U1, U2 and U4.
 """
 
 from __future__ import annotations

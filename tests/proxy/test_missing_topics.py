@@ -1,6 +1,6 @@
 """A proxy that creates no topic by itself: what it refuses, what it lets wait, and the name that it suggests.
 
-The rules are those of docs/explanation/topics.md, B2 and B3.
+The rules are those of docs/explanation/topics.md, U2 and U3.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The creation of a topic by an operator, and a server that creates none by itself.
 
-The rules are those of docs/explanation/topics.md, B1 and B2.
+The rules are those of docs/explanation/topics.md, U1 and U2.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Purges of a topic: the messages that go, what subscribers are told, repeats, restarts, moves and exports.
 
-The rules are those of docs/explanation/topics.md, B4, B5, B6, B7 and B8.
+The rules are those of docs/explanation/topics.md, U4, U5, U6, U7 and U8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Purging of a topic's messages: PURGE (docs/explanation/topics.md, B4 to B8).
+"""Purging of a topic's messages: PURGE (docs/explanation/topics.md, U4 to U8).
 
     without places     → success, with the places of a purge now, and the number of messages that it would cover
     with places        → success, and the purge is on the disk; a repeat finds it done

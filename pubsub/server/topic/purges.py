@@ -1,4 +1,4 @@
-"""Purges: the places up to which an operator deletes the messages of a topic (docs/explanation/topics.md, B4 to B8).
+"""Purges: the places up to which an operator deletes the messages of a topic (docs/explanation/topics.md, U4 to U8).
 
 A purge is two offsets for each log. Below `kept` no message stays for the sake of `keep`. Below `unread` a message goes
 although a subscriber has not acknowledged it, and the subscriber is told so. Both only rise, so a repeated or late
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from pubsub.server.topic.spans import Number
+from pubsub.server.topic.spans import Number, Span
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,6 +62,19 @@ def hidden_below(topic: Topic) -> dict[str, int]:
     return {
         log: max(places.unread, min(places.kept, floors[log])) for log, places in topic.purged.items() if log in floors
     }
+
+
+def without_purged(topic: Topic) -> tuple[Span, ...]:
+    """Return the history without the messages that a purge lets go and no subscriber needs."""
+    if not topic.purged:
+        return topic.history
+    floors = topic.floors()
+
+    def begin(span: Span) -> int:
+        return max(span.low, min(topic.purged.get(span.log, NOWHERE).kept, floors.get(span.log, span.low)))
+
+    moved = [span.from_offset(begin(span)) for span in topic.history]
+    return tuple(span for span in moved if span.high is None or span.low < span.high)
 
 
 def shown_records(topic: Topic) -> int:
