@@ -14,6 +14,7 @@ from pubsub.protocol import Outcome, Position, Read, Status, Subscribe
 from pubsub.protocol.purges import LOGS_MAX, Found, decode_found, encode_places
 from pubsub.protocol.topic_objects import Purge
 from pubsub.server.offline.check import check
+from pubsub.server.offline.export import export_tree, import_tree
 from pubsub.server.offline.found import Verdict
 from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies
@@ -213,3 +214,33 @@ def test_a_purge_moves_with_its_topic(tmp_path: Path) -> None:
     assert receiver.ask(asked).outcome is Outcome.SUCCESS
     assert told(receiver) == (["purged"], [b"later"])
     pair.close()
+
+
+def test_an_export_has_unread_purged_messages_as_lost_with_their_reason(stage: Stage, tmp_path: Path) -> None:
+    stage.subscribe("bob", "t", 5)
+    configure(stage, keep="ever")
+    put_each(stage, 1, 2, body=b"old")
+    purge(stage, unread=True)
+    put_each(stage, 3, 3, body=b"later")
+    stage.close()
+    assert export_tree(stage.settings.directory, tmp_path / "tree") == 1
+    assert import_tree(tmp_path / "new", tmp_path / "tree") == 1
+    other = Stage(tmp_path / "new")
+    assert told(other) == (["purged"], [b"later"])
+    assert shown(other) == [b"later"]
+    other.close()
+    stage.open()
+
+
+def test_an_export_has_purged_messages_that_nobody_needs_not_in_the_history(stage: Stage, tmp_path: Path) -> None:
+    configure(stage, keep="ever")
+    put_each(stage, 1, 2, body=b"old")
+    purge(stage)
+    put_each(stage, 3, 3, body=b"later")
+    stage.close()
+    export_tree(stage.settings.directory, tmp_path / "tree")
+    import_tree(tmp_path / "new", tmp_path / "tree")
+    other = Stage(tmp_path / "new")
+    assert shown(other) == [b"later"]
+    other.close()
+    stage.open()

@@ -15,7 +15,7 @@ separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
-    order          ID COUNT CLIENT/STORE COUNTER STAMP [spare] [lost]
+    order          ID COUNT CLIENT/STORE COUNTER STAMP [purged] [spare] [lost]
 
 * `position` is the last acknowledged position of the subscriber.
 * `waiting` is the backlog, in order: ranges of one log each, both ends included, the second one by its offset. A `?`
@@ -23,6 +23,7 @@ separated by single spaces:
 * A line of `order` is a run of messages that were put together: COUNT consecutive offsets and counters, in the order in
   which a new subscriber would read them.
 * `spare` marks a second copy. A merge keeps it for subscribers that are to receive the messages from that log.
+* `purged` marks lost messages that an operator purged before a subscriber acknowledged them.
 * `lost` marks messages that cannot be read any more. They have no files, and their publisher is `-` if even their row
   is gone.
 
