@@ -205,6 +205,7 @@ RULES: Final[Mapping[str, Rule]] = {
     "standby_stream_bytes_max": Rule(_size(2**20), "Bytes of the newest changes kept for a standby that was away."),
     "standby_heartbeat_seconds": Rule(_seconds(0.01, 3600), "Time between heartbeats of a server and its standby."),
     "topics_max": Rule(_count, "Topics; one more is answered full."),
+    "topics_auto": Rule(_truth, "Let a put or subscribe create its topic; false: only an operator creates topics."),
     "servers_max": Rule(_whole(1, 65_536, "servers"), "Servers that may announce themselves."),
     "publishers_max": Rule(_count, "Publishers remembered per topic; a put of one more is answered full."),
     "subscribers_max": Rule(_count, "Subscribers per topic."),

@@ -174,6 +174,7 @@ BAD = {
     "audit_file": ["a\0b"],
     "insecure": ["maybe", ""],
     "metrics": ["9400", "h:", "h:x", "h:65536", "::1:80", "tcp://h:1", "h:1/metrics"],
+    "topics_auto": ["maybe", ""],
     "witness": ["maybe", ""],
 }
 

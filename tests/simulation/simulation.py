@@ -22,6 +22,7 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.purging import purging
 from tests.simulation.retrying import retrying
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
@@ -54,8 +55,15 @@ class Result:
     delivered: int = 0
 
 
+DRAWN_APART = (calling, configured, retrying, purging)
+"""What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
+
+
 def _drawn(random: Random, seed: int) -> Fate:
-    return retrying(configured(calling(complete(draw(random), seed), seed), seed), seed)
+    fate = complete(draw(random), seed)
+    for drawn in DRAWN_APART:
+        fate = drawn(fate, seed)
+    return fate
 
 
 class Simulation:
@@ -132,7 +140,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
             party.finishing = True
 
     def _settle(self) -> str:

@@ -17,6 +17,7 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    purges,
     retries,
     server,
     settings,
@@ -40,6 +41,7 @@ ROOMS = (
     forms,
     settings,
     retries,
+    purges,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
