@@ -22,6 +22,7 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.retaining import Retaining, defaulted
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -67,7 +68,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or configured(calling(complete(draw(random), seed), seed), seed)
+        self.seed, self.fate = seed, fate or _drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -75,6 +76,8 @@ class Simulation:
         self.pairs = Pairs(self.cast)
         self.faults = Faults(self.cast, self.supervisor, self.pairs)
         self.judgement = Judgement(self.cast, self.pairs)
+        if self.fate.faults.keys() & {"defaults", "wrong clock"}:
+            self.cast.configured.retaining = Retaining(removed=self._removed)
 
     def run(self) -> Result:
         """The whole run."""
@@ -102,6 +105,10 @@ class Simulation:
             time.process_time() - started, cast.counters, cast.history.delivered,
         )  # fmt: skip
 
+    def _removed(self) -> set[str]:
+        """The stores that a proxy knows as removed."""
+        return {store for proxy in self.cast.proxies if proxy.life for store in proxy.core.table.gone}
+
     def _heal(self) -> None:
         """From here on there are no faults, all processes run, and users finish their work."""
         world, cast, fate = self.world, self.cast, self.fate
@@ -110,6 +117,7 @@ class Simulation:
         fate.loss = fate.late = fate.reorder = fate.duplicate = 0.0
         fate.delay = 0.001
         world.network.heal()
+        self.faults.configurations.finish()
         for node in cast.nodes:
             node.host.disk.mend()
             if isinstance(node, ServerNode):
@@ -148,6 +156,11 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
+
+
+def _drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws."""
+    return defaulted(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

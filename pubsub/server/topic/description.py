@@ -58,6 +58,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
+    "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,

@@ -30,7 +30,7 @@ from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
-from pubsub.server.topic.settings import DEFAULTS, Settings
+from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
@@ -110,6 +110,7 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        in_force: the same with the server's default where they have no value.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -133,6 +134,7 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -205,7 +207,14 @@ class Topic:
     def configure(self, settings: Settings) -> None:
         """Replace the settings."""
         self.settings = settings
+        self.follow(self.policy)
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
+
+    def follow(self, policy: Policy) -> None:
+        """Take over the limits and the default of this server."""
+        self.policy = policy
+        plain = self.settings is DEFAULTS or self.settings == DEFAULTS
+        self.in_force = policy.settings if plain else self.settings.with_default(policy.default)
 
     # Other holders
 
