@@ -109,15 +109,20 @@ class Announcements:
                 f"server {server.id} holds topics beyond topics_max, which get no requests; raise topics_max",
                 now,
             )
-        facts = over, message.incarnation, message.change, server.defaults if message.partial else message.defaults
-        if facts != (server.overflow, server.incarnation, server.change, server.defaults):
-            server.overflow, server.incarnation, server.change, server.defaults = facts
-            self._table.note(server)
+        self._note(server, message, over=over)
         server.complete = complete
         if not message.partial:
             self._receive_store_directory(server, message, now)
         self._say_contested(server, topics, now)
         self._answer_announcement(server, prefix, now, full=not message.partial)
+
+    def _note(self, server: Server, message: Periodic, *, over: bool) -> None:
+        """Remember the facts of an announcement over a restart."""
+        defaults = server.defaults if message.partial else message.defaults
+        facts = over, message.incarnation, message.change, defaults
+        if facts != (server.overflow, server.incarnation, server.change, server.defaults):
+            server.overflow, server.incarnation, server.change, server.defaults = facts
+            self._table.note(server)
 
     def _receive_store_directory(self, server: Server, message: Periodic, now: float) -> None:
         """Take in the store directory of a full announcement."""

@@ -32,7 +32,6 @@ from pubsub.server.topic.delivery import collect
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.topic import Log, Topic
-from pubsub.server.upkeep import retention as upkeep
 from pubsub.server.upkeep.retention import Retention
 from tests.simulation.history import ACKED, History
 from tests.simulation.retaining import Retaining, in_force
@@ -230,8 +229,6 @@ def watched(known: Configured) -> Iterator[None]:
             (Retention, "decided", seen_decided), (SoleOwner, "ask", seen_ask),
         ):  # fmt: skip
             stack.enter_context(mock.patch.object(target, name, value))
-        if known.retaining is not None:  # Servers that start often would let go of little in these short runs.
-            stack.enter_context(mock.patch.object(upkeep, "ROUND_SECONDS", 0.3))
         yield
 
 

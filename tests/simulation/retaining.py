@@ -10,14 +10,17 @@ Servers with the same store, one after the other or as members of a pair, are on
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, NamedTuple
+from unittest import mock
 
 from pubsub.protocol.topic_defaults import TopicDefault, digest
 from pubsub.protocol.topic_settings import Amount
 from pubsub.server.topic.topic import Log, Topic
+from pubsub.server.upkeep import retention as upkeep
 
 if TYPE_CHECKING:
     from pubsub.server.upkeep.retention import Retention
@@ -88,6 +91,11 @@ class Retaining:
     def age(self, log: str, last: int, now: float) -> float:
         """Return the true age of a record in seconds; a little less than it is."""
         return now - next((at for end, at in self.seen.get(log, ()) if end > last), now)
+
+
+def often(retaining: Retaining | None) -> contextlib.AbstractContextManager[object]:
+    """Look more often at what may go, since servers that start often would let go of little in a short run."""
+    return contextlib.nullcontext() if retaining is None else mock.patch.object(upkeep, "ROUND_SECONDS", 0.3)
 
 
 def in_force(topic: Topic, default: TopicDefault) -> tuple[Amount, ...]:

@@ -28,7 +28,7 @@ function from(source) {
 function fill(found) {
   version = found.version;
   for (const name of ["keep", "drop"]) {
-    form.elements[name].value = found.conflict ? "" : found.own[name];
+    form.elements[name].value = found.conflict ? "" : found.own[name] || "";
     form.elements[name].placeholder = `${found[name]}${from(found.sources[name])}`;
   }
 }
