@@ -6,7 +6,7 @@ Of several rules the first one counts that matches a topic. A value that it lack
 that the topic has itself is preferred to each of these.
 
 All servers of a cluster need the same rules, because a topic moves between them. They compare a digest of the rules
-(docs/explanation/retention.md, T19).
+(docs/explanation/defaults.md, Y1).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Servers with different defaults of topics' settings, as a proxy knows them (docs/explanation/retention.md, T19)."""
+"""Servers with different defaults of topics' settings, as a proxy knows them (docs/explanation/defaults.md, Y1)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Defaults of topics' settings by pattern, and ages that a wrong clock must not count (retention.md, T19 and T20)."""
+"""Defaults of settings by pattern, and ages by a wrong clock (docs/explanation/defaults.md, Y1, Y2)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The settings of a topic at one holder, and the settings of two holders that become one.
 
-The rules are those of docs/explanation/retention.md, T8, T10, T12, T13 and T19.
+The rules are those of docs/explanation/retention.md, T8, T10, T12 and T13; docs/explanation/defaults.md, Y1.
 
 A version is the ID of the request that made it, so a request that two servers took made one version. A row carries the
 versions that it was made from. In a merge, the row that was made from the other one replaces it. Two rows without that

@@ -222,7 +222,7 @@ class Retention:
     def _examine(self, topic: Topic, now: float) -> None:
         stamp, settings = self._state.stamps.reading(now), topic.in_force
         wrong = settings is not BUILT_IN and not self._trusts_ages(now) and settings != settings.without_ages
-        if wrong:  # The age of each message may be too large (T20).
+        if wrong:  # The age of each message may be too large (docs/explanation/defaults.md, Y2).
             settings = settings.without_ages
         old = topic.policy.lets_go_until(stamp)
         if settings.dropped:

@@ -1,4 +1,4 @@
-"""Breakages of the rules of servers' defaults, and of ages by a wrong clock (retention.md, T19 and T20)."""
+"""Breakages of the rules of servers' defaults, and of ages by a wrong clock (docs/explanation/defaults.md)."""
 
 from __future__ import annotations
 
