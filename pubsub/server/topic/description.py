@@ -60,6 +60,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
     "purged": _BETWEEN_STORES,
+    "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
