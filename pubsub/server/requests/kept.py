@@ -22,7 +22,7 @@ from pubsub.errors import StoreDamaged
 from pubsub.protocol.topic_settings import OR
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import unread_place
+from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic
