@@ -24,7 +24,7 @@ from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import unread_place
+from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Topic

@@ -15,7 +15,7 @@ from pubsub.server.ownership.stores import Stores
 from pubsub.server.requests.kept import kept
 from pubsub.server.requests.waiting import Waiting
 from pubsub.server.state.state import State
-from pubsub.server.topic.purges import shown_records
+from pubsub.server.topic.purged import shown_records
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic

@@ -30,7 +30,7 @@ from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.loaded import Loaded
 from pubsub.server.topic.notes import ACCEPTED, GIVEN, HELD, STALE, UNHEARD
 from pubsub.server.topic.policy import Policy
-from pubsub.server.topic.purges import unread_place
+from pubsub.server.topic.purged import unread_place
 from pubsub.server.topic.settings import DEFAULTS, LETTERS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from pubsub.protocol.names import EARLIEST, LATEST, Position, Start
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader, first_with_body
-from pubsub.server.topic.purges import hidden_below
+from pubsub.server.topic.purged import hidden_below
 from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.topic import Topic
