@@ -32,6 +32,7 @@ from pubsub.protocol.fields import (
 from pubsub.protocol.names import LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Owners, Transfer
 from pubsub.protocol.wire import message
 
@@ -121,6 +122,9 @@ class Configure:
     """The version that this request replaces. If another one is in force, the answer is `superseded`."""
     log: Hex = ""
     avoid: Hex = ""
+    create: Annotated[Flag, "!create"] = 0
+    """1: the topic must not exist; if it does, the answer is `superseded`. Insisted on: an earlier release would change
+    its settings."""
     values: Contents = b""
     """JSON, see `protocol.topic_settings`."""
 
@@ -291,6 +295,8 @@ class Periodic:
     knows of no register."""
     patterns: Hex = ""
     """In a full announcement, the digest of the patterns that the server knows. "": it is of an earlier release."""
+    defaults: Annotated[Hex, "!defaults"] = ""
+    """In a full announcement, the digest of the server's defaults of topics' settings; "": it has none."""
 
 
 @message("HEARTBEAT", positional=1)
@@ -394,6 +400,10 @@ class Status:
     patterns: Hex = ""
     """To WHOLE: the digest of the patterns that the proxy knows; "": it knows none. A server that knows others lets go
     of nothing."""
+    defaults: Word = ""
+    """To WHOLE: servers with other defaults of topics' settings than the one that asks, separated by commas."""
+    clock: Number = 0
+    """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
     body: Contents = b""
     """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. A
     line follows for each subscriber with topics that match its patterns and that it may not get. To PERIODIC: the
@@ -406,6 +416,7 @@ Message = (
     | Unsubscribe
     | Configure
     | Settings
+    | Purge
     | Get
     | Read
     | Put

@@ -133,6 +133,7 @@ class ProxyProcess(KeyedTraffic):
         if self._access is not None:
             self.core.keys = self._access.authorizer.report
             self.core.patterns.may_get = self._access.rights.access.may_get
+            self.core.may_name = self._access.rights.may_name
             self.core.members.keyed = True
         if self.metrics is not None:
             self.core.metrics, self._samples = self.metrics.url, Samples()

@@ -122,6 +122,8 @@ class Replies:
         since: int = 0,
         term: int = 0,
         patterns: str = "",
+        defaults: str = "",
+        clock: int = 0,
     ) -> None:
         """Answer a server.
 
@@ -133,6 +135,7 @@ class Replies:
         status = Status(self._proxy, outcome, reason=_words(reason), change=change, stamp=self._stamps.last, body=body)
         (status.stores, status.gone), status.since, status.term = lacked, since, term
         status.patterns = patterns
+        status.defaults, status.clock = defaults, clock
         self._to_server(link, prefix.source, status)
 
     def vote(self, link: bytes, prefix: Prefix, vote: Vote) -> None:

@@ -198,8 +198,11 @@ class Servers:
             self._counters["owners_answered"] += 1
             others = {topic: self._table.named_holders(topic, but=server) for topic in topics}
             since = min((one.announced_all for one in self._table.servers.values() if one is not server), default=0)
+            differing, patterns = self._table.with_other_defaults(server), self._patterns.digest
             answer = join_topics(others) + self._patterns.denied(server, topics)
-            self._replies.tell(link, prefix, Outcome.SUCCESS, body=answer, since=since, patterns=self._patterns.digest)
+            self._replies.tell(
+                link, prefix, Outcome.SUCCESS, body=answer, since=since, patterns=patterns, defaults=differing
+            )
             return
         self._counters["owners_unavailable"] += 1
         self._replies.tell(link, prefix, Outcome.UNAVAILABLE, reason)

@@ -16,6 +16,7 @@ from pubsub.protocol import messages as m
 from pubsub.protocol.batch import Buffer
 from pubsub.protocol.codec import END
 from pubsub.protocol.families import Matching, Pattern
+from pubsub.protocol.topic_objects import Purge
 from pubsub.security.access import Operation
 
 
@@ -40,6 +41,7 @@ _BY_NAME: Final[Mapping[bytes, Operation]] = {
     b"CONFIGURE": Operation.OPERATE,
     b"PATTERN": Operation.PATTERN,
     b"MATCHING": Operation.PATTERN,
+    b"PURGE": Operation.OPERATE,
     b"REPORT": Operation.STATUS,
     b"OPERATE": Operation.OPERATE,
 }
@@ -95,6 +97,6 @@ def question_of(message: m.Message) -> Question:
         return Question(Operation.SETTINGS, message.sender, message.topic)
     if isinstance(message, m.Report):
         return Question(Operation.STATUS, message.sender)
-    if isinstance(message, m.Operate | m.Configure):
+    if isinstance(message, m.Operate | m.Configure | Purge):
         return Question(Operation.OPERATE, message.sender)
     return Question(Operation.OTHER, message.sender)

@@ -80,6 +80,10 @@ class Stage:
         """The digest of the proxies' patterns in those answers; None: they know the same patterns as the server."""
         self.denied = b""
         """The end of those answers: subscribers of patterns, each with topics that it may not get."""
+        self.proxies_behind: float | None = 0.0
+        """Seconds by which the clocks of proxies are behind; None: they have not told them."""
+        self.other_defaults = ""
+        """The servers with other defaults, in the proxies' answers to WHOLE."""
         self.confirms = False
         """Whether proxies answer announcements."""
         self.hears = True
@@ -108,6 +112,9 @@ class Stage:
             self.wall + self.now,
         )
         self.core = self.group_commit.core
+        if self.proxies_behind is not None:
+            for proxy in self.core.proxies.all:
+                proxy.clock = self.wall - self.proxies_behind
         if self.hears:
             hear_everything(self.core.proxies)
             self.core.unconfirmed.confirmed()
@@ -153,6 +160,7 @@ class Stage:
                     patterns = (known.digest if known else "") if self.patterns is None else self.patterns
                     body = join_topics(others) + self.denied
                     answer = Status("p", Outcome.SUCCESS, body=body, since=self.since, patterns=patterns)
+                    answer.defaults = self.other_defaults
                 self.say(answer, proxy=int(out.link), origin=b"", callback=out.source)
             elif isinstance(out.message, Periodic) and self.confirms:
                 answer = Status("p", Outcome.SUCCESS, change=out.message.change)

@@ -1,6 +1,6 @@
 """Entries for patterns: nothing of a topic goes before each pattern that matches has an entry.
 
-The rules are those of docs/explanation/families.md, J1, J3, J4, J7 and J8.
+The rules are those of docs/explanation/families.md, Z1, Z3, Z4, Z7 and Z8.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ during the call counts from then on.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 
 from pubsub.client.core.changes import Intended
 from pubsub.client.core.families import LIST_SECONDS, Family
@@ -124,25 +125,30 @@ class FamilyGets(Gets):
             return (yield from super().available(topic, timeout, also, started))
         began = self.session.now if started is None else started
         until = began + (self.session.settings.timeout_seconds if timeout is None else timeout)
-        ready = yield from self.first_of((topic,), began, until)
+        ready = yield from self.first_of((topic,), began, until, "")
         if not ready:
             return None
         self.served = ready[0].topic
         return ready[0]
 
-    def ready(self, topics: Sequence[str]) -> list[Subscription]:
+    def ready(self, topics: Sequence[str], hold: str) -> list[Subscription]:
         """Return the topics with something to take, in the order of their turns."""
-        return super().ready(self._expanded(topics))
+        return super().ready(self._expanded(topics), hold)
 
-    def first_of(self, topics: Sequence[str], started: float, until: float) -> Flow[list[Subscription]]:
-        """Wait until there is something to take on some of the topics, or of those that match patterns."""
+    def first_of(self, topics: Sequence[str], started: float, until: float, hold: str) -> Flow[list[Subscription]]:
+        """Wait until there is something to take on some of the topics, or of those that match patterns.
+
+        Args:
+            hold: as for `Waits.first_of`; "": the call takes only from the service.
+        """
         session = self.session
         if not any(stands_for_several(session, topic) for topic in topics):
-            return (yield from super().first_of(topics, started, until))
+            return (yield from super().first_of(topics, started, until, hold))
         families = [self._family(topic) for topic in topics if stands_for_several(session, topic)]
         wanted: dict[str, Subscription] = {}
         try:
             while True:
+                next_look = self._look() if hold else inf
                 with session.entered():
                     subs = [self._subscription(topic) for topic in self._expanded(topics)]
                     seen = [family.version for family in families]
@@ -151,13 +157,15 @@ class FamilyGets(Gets):
                 def done(subs: Sequence[Subscription] = subs, seen: Sequence[int] = seen) -> bool:
                     joined = seen != [family.version for family in families]
                     ended = any(family.failure is not None or not family.on for family in families)
-                    return joined or ended or self.core.refusing.closed or any(map(_stops, subs))
+                    return joined or ended or self.core.refusing.closed or any(self._stops(sub, hold) for sub in subs)
 
                 if not (done() or session.over):
-                    yield Wait(lambda: done() or session.over, until)
+                    next_due = self._next_due(subs) if hold else inf
+                    yield Wait(lambda: done() or session.over, min(until, next_due, next_look))
                 over = session.now >= until
                 self._check(families)
-                found = [sub for sub in subs if _stops(sub) and self._found(sub, started, until, over=False)]
+                stopping = [sub for sub in subs if self._stops(sub, hold)]
+                found = [sub for sub in stopping if self._found(sub, started, until, over=False, hold=hold)]
                 if found:
                     return self._in_turn(found)
                 session.check_usable()
@@ -226,12 +234,12 @@ class FamilyGets(Gets):
             if not isinstance(sub.failure, NotAllowed) and self._was_answered(sub, started, until):
                 self._record_idle(sub)
 
+    def _stops(self, sub: Subscription, hold: str) -> bool:
+        """Return True if a wait for several topics ends by this one.
 
-def _stops(sub: Subscription) -> bool:
-    """Return True if a wait for several topics ends by this one; one that the client may not get from at present waits.
-
-    A topic that was left meanwhile counts no more.
-    """
-    if not sub.intent.on or isinstance(sub.failure, NotAllowed):
-        return False
-    return (sub.available and not sub.busy) or sub.has_news or sub.failure is not None
+        A topic that the client may not get from at present waits. One that was left meanwhile counts no more.
+        """
+        if not sub.intent.on or isinstance(sub.failure, NotAllowed):
+            return False
+        ready = self.is_ready(sub, hold) if hold else sub.available and not sub.busy
+        return ready or sub.has_news or sub.failure is not None

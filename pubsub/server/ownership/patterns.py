@@ -1,6 +1,6 @@
 """Subscriptions to patterns at one server: before it lets go of anything, a topic gets an entry for each that matches.
 
-The rules are those of docs/explanation/families.md, J1, J3, J4, J7 and J8.
+The rules are those of docs/explanation/families.md, Z1, Z3, Z4, Z7 and Z8.
 
 Proxies tell the server their patterns, and it keeps them as notes. Its answer tells a proxy those that the proxy lacks.
 So all proxies and servers come to know the same rows. An answer about sole ownership has the digest of the proxy's

@@ -28,6 +28,7 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import FIRST_CALLBACK
 from pubsub.protocol.bodies import split_topics
 from pubsub.protocol.messages import Get, Outcome, Put, Status
+from pubsub.protocol.topic_objects import Purge
 from pubsub.server.ownership.contested import Contested
 from pubsub.server.ownership.patterns import ServerPatterns
 from pubsub.server.ownership.proxies import Proxies
@@ -67,6 +68,8 @@ class Trimming:
         drops: by log, the offset below which unacknowledged batches may lose their bytes.
         informed: True if a proxy has shown that this server knows its patterns.
         denied: subscribers of patterns that may not get from the topic.
+        by_default: True if this server's default of the topic's settings allows it.
+        others_with_other_defaults: the servers that have other defaults, once the question is decided; "" if none.
     """
 
     topic: str
@@ -75,6 +78,8 @@ class Trimming:
     drops: dict[str, int] = field(default_factory=dict)
     informed: bool = False
     denied: frozenset[str] = frozenset()
+    by_default: bool = False
+    others_with_other_defaults: str = ""
 
 
 Operation = Parked | Trimming
@@ -99,6 +104,7 @@ class _Question:
     """Number of proxies that answered with a result."""
     since: int = NUMBER_MAX
     """Every store that these proxies know has announced all its topics since then (a timestamp)."""
+    others_with_other_defaults: set[str] = field(default_factory=set)
 
     def denied_by_all(self, topic: str) -> frozenset[str]:
         """Return the subscribers of patterns that no proxy with an answer allows to get from a topic."""
@@ -207,6 +213,7 @@ class SoleOwner:
             return {}
         question.since = min(question.since, status.since)
         question.answers += 1
+        question.others_with_other_defaults |= set(filter(None, status.defaults.split(",")))
         named = {topic: frozenset(filter(None, others.split(","))) for topic, others in told.items()}
         left = self._state.left
         for topic in question.topics:
@@ -239,10 +246,12 @@ class SoleOwner:
                 self._contested.unclaimed(topic, question.since)
         for topic, operation in question.operations:
             known = question.counted[topic] >= self._proxies.majority
+            if not isinstance(operation, Parked) or isinstance(operation.request, Purge):
+                known = known and question.informed[topic] >= self._proxies.majority
             if isinstance(operation, Trimming):
                 operation.informed = question.informed[topic] > 0
                 operation.denied = question.denied_by_all(topic)
-                known = known and question.informed[topic] >= self._proxies.majority
+                operation.others_with_other_defaults = ", ".join(sorted(question.others_with_other_defaults))
             self._decided.append((topic, operation, known and not question.others.get(topic)))
 
     def _is_settled(self, question: _Question) -> bool:

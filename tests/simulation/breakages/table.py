@@ -17,6 +17,9 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    purges,
+    retaining,
+    retries,
     server,
     settings,
     trains,
@@ -29,6 +32,7 @@ ROOMS = (
     moves,
     ownership,
     proxies,
+    retaining,
     messenger,
     pairs,
     calls,
@@ -38,6 +42,8 @@ ROOMS = (
     damage,
     forms,
     settings,
+    retries,
+    purges,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
