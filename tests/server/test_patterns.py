@@ -14,9 +14,12 @@ from pubsub.protocol import Outcome, Subscribe
 from pubsub.protocol.families import Patterns
 from pubsub.protocol.messages import Periodic
 from pubsub.protocol.pattern_table import NO_PATTERNS, PatternRow, PatternTable
+from pubsub.protocol.purges import decode_found
+from pubsub.protocol.topic_objects import Purge
 from pubsub.server.topic.consumers import pattern_key
 from tests.server.moving import Pair
 from tests.server.stage import Stage, bodies
+from tests.server.test_export import moved
 from tests.server.test_retention import stored
 
 KEY = pattern_key("billing", "orders.>")
@@ -191,6 +194,33 @@ def test_an_entry_moves_with_its_topic(pair: Pair) -> None:
     assert entry(receiver) == (5, True)
     join(receiver, 7, pattern.stamp)
     assert sorted(bodies(receiver.get("billing", "orders.eu", None, 7))) == [b"first", b"second"]
+
+
+def test_an_entry_survives_an_export_and_an_import(stage: Stage, tmp_path: Path) -> None:
+    pattern = row(stage)
+    tell(stage, pattern)
+    stage.put("orders.eu", 1, [b"first"])
+    stage.sleep(200)
+    stage = moved(stage, tmp_path)
+    assert entry(stage) == (5, True)
+    join(stage, 7, pattern.stamp)
+    assert bodies(stage.get("billing", "orders.eu", None, 7)) == [b"first"]
+
+
+def test_a_purge_of_consumed_messages_takes_none_that_a_pattern_waits_for(stage: Stage) -> None:
+    tell(stage, row(stage))
+    stage.put("orders.eu", 1, [b"first"])
+    answer = stage.ask(Purge("ops", "orders.eu"))
+    found = decode_found(bytes(answer.body))
+    assert (answer.outcome, found.records) == (Outcome.SUCCESS, 0)
+    assert entry(stage) == (5, True)
+
+
+def test_a_purge_waits_while_proxies_know_other_patterns(stage: Stage) -> None:
+    stage.put("orders.eu", 1, [b"first"])
+    stage.patterns = "00000000000000ff"
+    assert stage.ask(Purge("ops", "orders.eu")).outcome is Outcome.BUSY
+    assert stage.core.state.topics["orders.eu"].open.low == 1
 
 
 def test_a_server_of_this_release_announces_that_it_knows_patterns(stage: Stage) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, purges, retaining, retries, settings
+from tests.simulation.breakages import continuing, families, purges, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -291,6 +291,30 @@ def settings_split(seed: int) -> Fate:
     )
 
 
+def families_split(seed: int) -> Fate:
+    """Topics that begin one after the other, also at two servers at once, under clients with a pattern."""
+    random = Random(f"families {seed}")
+    return Fate(
+        servers=2,
+        proxies=random.choice((2, 2, 3)),
+        clients=2,
+        topics=random.choice((3, 12)),
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=True,
+        delay=random.choice((0.002, 0.05)),
+        skew=0.1,
+        heartbeat=0.2,
+        late=random.choice((0.0, 0.02)),
+        families=random.choice((1, 2, 3)),
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "lose routes": 0.5, "outage": 0.3},
+            detour=random.choice((0.5, 1.5)),
+        ),
+    )
+
+
 def retried(seed: int) -> Fate:
     """A small run of handlers that fail, put off and reject, with clients that are killed and lose power."""
     random = Random(f"retried {seed}")
@@ -393,6 +417,7 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     **dict.fromkeys(settings.breakage.breakages, settings_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
+    **dict.fromkeys(families.breakage.breakages, families_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
 }

@@ -16,6 +16,7 @@ from random import Random
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
 from tests.simulation.configuring import configured, watched
+from tests.simulation.families import families
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
@@ -56,7 +57,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, families)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -149,7 +150,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers, *cast.families):
             party.finishing = True
 
     def _settle(self) -> str:

@@ -10,6 +10,7 @@ from tests.simulation.breakages import (
     client,
     continuing,
     damage,
+    families,
     forms,
     groups,
     messenger,
@@ -40,10 +41,12 @@ ROOMS = (
     groups,
     continuing,
     damage,
+    families,
     forms,
     settings,
     retries,
     purges,
+    families,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
