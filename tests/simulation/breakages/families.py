@@ -9,6 +9,7 @@ import pubsub.server.moves.moves
 import pubsub.server.ownership.patterns
 import pubsub.server.requests.subscriptions
 from pubsub.client.core.families import Families
+from pubsub.client.core.subscription import Subscription
 from pubsub.protocol import Outcome
 from pubsub.proxy.patterns import ProxyPatterns
 from pubsub.server.ownership.patterns import ServerPatterns
@@ -82,10 +83,16 @@ def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, ServerPatterns, "_end", end)
 
 
-@breakage("apart: a server's entry has the key of the client")
+@breakage("apart: a server's entry has the key and the number of the client's subscription")
 def _(stack: contextlib.ExitStack) -> None:
+    original = Subscription.ask
+
+    def ask(self: Subscription, number: int, epoch: int) -> Any:
+        return original(self, self.joined or number, epoch)
+
     substitute(stack, pubsub.server.ownership.patterns, "pattern_key", lambda subscriber, pattern: subscriber)
     substitute(stack, ServerPatterns, "_covers", lambda self, topic, row: False)
+    substitute(stack, Subscription, "ask", ask)
 
 
 @breakage("list: the client asks for matching topics once")
@@ -99,13 +106,15 @@ def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, Families, "_join", join)
 
 
-@breakage("keep: entries stay behind in a merge")
+@breakage("keep: what a subscriber to a pattern has at the giver stays behind in a merge")
 def _(stack: contextlib.ExitStack) -> None:
-    merge = pubsub.server.moves.moves
+    original = pubsub.server.moves.moves.merge
 
     def without(topic: Topic, other: Topic, *rest: Any) -> Any:
-        other.subscriptions = {key: one for key, one in other.subscriptions.items() if not key.startswith("*")}
+        kept = {
+            key: one for key, one in other.subscriptions.items() if key[0] not in "*f" or key in topic.subscriptions
+        }
+        other.subscriptions = kept
         return original(topic, other, *rest)
 
-    original = merge.merge
-    substitute(stack, merge, "merge", without)
+    substitute(stack, pubsub.server.moves.moves, "merge", without)
