@@ -57,6 +57,10 @@ class Family:
         self.on = self.settled = self.left_out = False
         self.number = self.stamp = self.higher = self.version = self.known = 0
         self.have: dict[int, int] = {}
+        self.topics: list[str] = []
+        """Topics with a subscription, or an ended one, that match."""
+        self.listed = 0
+        """The number of subscriptions when they were listed."""
         self.failure: PubsubError | None = None
         self.trouble = ""
         self.until = self.want_until = self.answered_at = NEVER
@@ -112,8 +116,11 @@ class Families:
 
     def topics(self, family: Family) -> list[str]:
         """Return the subscribed topics that match a pattern."""
-        subscribed = self._core.subscriptions.items()
-        return [topic for topic, sub in subscribed if sub.intent.on and matches(family.pattern, topic)]
+        known = self._core.subscriptions
+        if family.listed != len(known):  # A topic that is known once stays known.
+            family.listed = len(known)
+            family.topics = [topic for topic in known if matches(family.pattern, topic)]
+        return [topic for topic in family.topics if known[topic].intent.on]
 
     # Calls
 
