@@ -30,7 +30,6 @@ from pubsub.errors import DecodeError
 from pubsub.messenger.framing import PREFIX_LENGTH_MAX, Prefix, unpack
 from pubsub.protocol import Operate, Outcome, Report, decode, request_route
 from pubsub.protocol.batch import Buffer
-from pubsub.protocol.families import Matching, Pattern
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 from pubsub.proxy.members import Members
 from pubsub.proxy.missing_topics import may_create, refusal, where_unseen
@@ -122,7 +121,7 @@ class ProxyCore:
         """Do the work that is due. Call it before messages are handled that arrived meanwhile."""
         self.servers.tick(now)
         self.patterns.tick(now)
-        self._look_for_topics()
+        self.patterns.look()
 
     def leave(self, now: float) -> None:
         """Send a last heartbeat to each server, because the process ends."""
@@ -185,36 +184,13 @@ class ProxyCore:
             assert route is not None
             self._request(client, prefix, name, route[2], (head, *frames[1:]), now)
         elif name in {"PATTERN", "MATCHING"}:
-            self._asked_about_patterns(client, prefix, (head, *frames[1:]), now)
+            self.patterns.request(client, prefix, (head, *frames[1:]), now)
         elif name in {"REPORT", "OPERATE"}:
             self._asked_by_operator(client, prefix, (head, *frames[1:]), now)
         elif name in ANSWERS:
             self.counters["answers_of_clients_dropped"] += 1
         else:
             self.replies.refuse(client, prefix, "not_a_request_of_a_client")
-
-    def _asked_about_patterns(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
-        """Answer a request about a pattern of topics. A witness forwards nothing, but it keeps patterns."""
-        if self.replies.suspended:
-            self.replies.answer(client, prefix, Outcome.UNAVAILABLE, self.replies.suspended)
-            return
-        try:
-            message = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
-        except DecodeError as error:
-            self.replies.refuse(client, prefix, error.reason)
-            return
-        if isinstance(message, Pattern):
-            self.patterns.asked(client, prefix, message, now)
-        else:
-            assert isinstance(message, Matching)
-            self.patterns.listed(client, prefix, message, now)
-            self.table.watched = self.patterns.watched
-
-    def _look_for_topics(self) -> None:
-        """Answer the questions about matching topics if the table has new topics."""
-        if self.table.fresh:
-            self.patterns.begun()
-            self.table.watched = self.patterns.watched
 
     def _request(
         self, client: bytes, prefix: Prefix, name: str, topic: str, frames: tuple[Buffer, ...], now: float
@@ -388,7 +364,7 @@ class ProxyCore:
     def server_message(self, link: bytes, frames: tuple[Buffer, ...], now: float) -> None:
         """Handle any message from the servers' side: origin, head and body."""
         self.servers.message(link, frames, now)
-        self._look_for_topics()
+        self.patterns.look()
 
     def undelivered(self, send: Send, now: float, *, gone: bool) -> None:
         """Handle a message that was not sent: its link is closed (`gone`), or its queue is at the high-water mark."""

@@ -18,8 +18,10 @@ from typing import Final
 from zlib import crc32
 
 from pubsub.base.clock import Stamps
+from pubsub.errors import DecodeError
 from pubsub.messenger.framing import Prefix
-from pubsub.protocol import Outcome
+from pubsub.protocol import Outcome, decode
+from pubsub.protocol.batch import Buffer
 from pubsub.protocol.families import Matching, Pattern, Patterns
 from pubsub.protocol.names import is_topic
 from pubsub.protocol.pattern_table import Key, PatternRow, PatternTable
@@ -71,6 +73,33 @@ class ProxyPatterns:
     def digest(self) -> str:
         """The digest for an answer about sole ownership; "" without patterns, which costs no byte."""
         return self.known.digest if self.known else ""
+
+    def request(self, client: bytes, prefix: Prefix, frames: tuple[Buffer, ...], now: float) -> None:
+        """Answer a client's PATTERN or MATCHING. A witness forwards nothing, but it keeps patterns.
+
+        Args:
+            frames: head and body.
+        """
+        if self._replies.suspended:
+            self._replies.answer(client, prefix, Outcome.UNAVAILABLE, self._replies.suspended)
+            return
+        try:
+            message = decode(bytes(frames[0])[prefix.length :], frames[1] if len(frames) > 1 else b"")
+        except DecodeError as error:
+            self._replies.refuse(client, prefix, error.reason)
+            return
+        if isinstance(message, Pattern):
+            self.asked(client, prefix, message, now)
+        else:
+            assert isinstance(message, Matching)
+            self.listed(client, prefix, message, now)
+            self._table.watched = bool(self._waiting)
+
+    def look(self) -> None:
+        """Answer the questions about matching topics if the table has new topics."""
+        if self._table.fresh:
+            self.begun()
+            self._table.watched = bool(self._waiting)
 
     # Patterns
 
@@ -205,8 +234,3 @@ class ProxyPatterns:
     def deadline(self) -> float:
         """The monotonic time of the next call of `tick`."""
         return min((one.until for one in self._waiting.values()), default=float("inf"))
-
-    @property
-    def watched(self) -> bool:
-        """Whether a question waits for new topics."""
-        return bool(self._waiting)

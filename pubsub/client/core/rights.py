@@ -16,7 +16,7 @@ from pubsub.client.core.refusing_proxies import RefusingProxies
 from pubsub.client.core.subscription import Subscription
 from pubsub.errors import NotAllowed, PubsubError, Refused
 from pubsub.protocol import Outcome, Status
-from pubsub.protocol.messages import denial
+from pubsub.protocol.denials import denial
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC
 
 _SPOKEN: Final = {

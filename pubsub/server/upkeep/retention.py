@@ -305,7 +305,7 @@ class Retention:
         reason = f"{OTHER_DEFAULTS} {others}" if others else "" if sole_owner else NOT_SOLE_OWNER
         if known and topic is not None and not topic.not_let_go.startswith("subscriber "):
             topic.not_let_go = "" if topic.in_force is BUILT_IN and not others else reason
-        if known and topic is not None and not self._entered(topic, asked, sole_owner=sole_owner):
+        if known and topic is not None and not self._patterns.prepare(topic, asked, sole_owner=sole_owner):
             self._push(name, now + ROUND_SECONDS)
             return
         if sole_owner and known and others:
@@ -324,21 +324,6 @@ class Retention:
                 self._limit(topic, asked.cuts)
             except StoreDamaged:
                 self._state.found_damaged(topic)
-
-    def _entered(self, topic: Topic, asked: Trimming, *, sole_owner: bool) -> bool:
-        """Make the entries of subscribers to patterns; return False if nothing may go yet.
-
-        While another server may hold the topic, bodies go beyond the limit for consumed batches. Without an answer of a
-        proxy, none go from a topic that a known pattern matches: the proxy may know another pattern, too.
-        """
-        if not sole_owner and not asked.informed:
-            return not self._patterns.may_lack(topic.name)
-        try:
-            self._patterns.enter(topic, asked.denied)
-        except StoreDamaged:
-            self._state.found_damaged(topic)
-            return False
-        return True
 
     def _limit(self, topic: Topic, cuts: dict[str, int]) -> None:
         """Find the batches beyond the limit for consumed batches that must stay."""
