@@ -1,6 +1,6 @@
 """Merging: two servers that both hold one topic become one holder, without a loss or a duplicate.
 
-The rules are those of docs/explanation/merge.md, *Merging*, M10, M11 and M12.
+The rules are those of docs/explanation/merge.md, *Merging*, M10, M11, M12 and M18.
 
 Guarantees:
 
@@ -33,6 +33,8 @@ from collections.abc import Iterable, Mapping
 from msgspec.structs import replace
 
 from pubsub.server.topic.consumers import Consumer, Readers, Session
+from pubsub.server.topic.removal import LET_GO, NOTHING
+from pubsub.server.topic.removal import merged as merged_removals
 from pubsub.server.topic.settings import merged
 from pubsub.server.topic.spans import ALWAYS, Span, cut
 from pubsub.server.topic.subscription import Subscription
@@ -123,10 +125,11 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         subscription.consumer = _consumer(subscription, mine, its)
         subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         topic.subscriptions[name] = subscription
-    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history.
+    # A restored copy's counters go beyond its records, so the watermarks must restrict its own history. The same holds
+    # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
     topic.history = (
         (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
-        if behind
+        if behind or is_elder(other, topic)
         else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
     )
     _take_over(topic, other, known)
@@ -155,6 +158,7 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
     settings = merged(topic.settings, other.settings)
     if settings != topic.settings:
         topic.configure(settings)
+    removal = merged_removals(topic.removal, other.removal)
     topic.last = larger(topic.last, other.last)
     for log in other.logs.values():
         if log.id not in known:
@@ -162,9 +166,18 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
             topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
+    if removal == LET_GO and any(log.low > 1 for log in topic.logs.values()):
+        topic.removal = removal  # The low end of a held log shows it. Otherwise the store needs a row.
+    elif removal != NOTHING:
+        topic.remove(removal)
     topic.note_all()
     for publisher in other.last:
         topic.dirty.last(topic.name, publisher)
+
+
+def is_elder(other: Topic, topic: Topic) -> bool:
+    """Return True if the history of a merge begins with the other side's, because only that side let records go."""
+    return other.removal.let_go and not topic.removal.let_go
 
 
 def outdated(topic: Topic, other: Topic) -> frozenset[str]:

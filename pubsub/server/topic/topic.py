@@ -25,11 +25,12 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicSettled
+from pubsub.server.topic.changes import RemovalChanged, SettingsChanged, TopicContested, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
+from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
@@ -110,6 +111,7 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        removal: whether records went, and the tombstones among them.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -133,6 +135,7 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    removal: Removal = NOTHING
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -206,6 +209,11 @@ class Topic:
         """Replace the settings."""
         self.settings = settings
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
+
+    def remove(self, removal: Removal) -> None:
+        """Replace the note of the records that went."""
+        self.removal = removal
+        self.dirty.row(self.name, RemovalChanged(self.number, removal))
 
     # Other holders
 
@@ -360,6 +368,8 @@ class Topic:
         """Drop offsets below `low` of a log from the history; return True if that uses up the log."""
         self.dirty.topic(self.name)
         log.begin_at(low)
+        if self.removal is NOTHING:  # The store shows it by the low end of the log.
+            self.removal = LET_GO
         self.history = tuple(
             span.from_offset(max(span.low, low)) if span.log == log.id else span
             for span in self.history
