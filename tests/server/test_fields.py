@@ -79,6 +79,7 @@ CHANGES: list[c.Change] = [
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
     c.SettingsChanged(1, SETTINGS),
     c.RemovalChanged(1, REMOVAL),
+    c.OrderChanged(1, C),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.BatchRepaired(1, 2, 2, 1, 20, 10, 6, 80, BODY),
@@ -162,6 +163,7 @@ FULL: list[c.Change] = [
     c.WatermarkStored(3, {1: 4}),
     c.SettingsChanged(1, SETTINGS),
     c.RemovalChanged(1, REMOVAL),
+    c.OrderChanged(1, C),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
@@ -185,6 +187,7 @@ def full_topic() -> Topic:
     topic.frozen = "tcp://x"
     topic.settings = SETTINGS
     topic.removal = REMOVAL
+    topic.order = C
     topic.contested = {"e" * 16: "s2"}
     stage = Stage(1, 2, 3, "try", 8)
     stage.add(Piece(1, 1, 2, 5, 8))
@@ -253,6 +256,8 @@ def test_every_field_of_a_joined_topic_counts() -> None:
             setattr(theirs, name, other(held))
         elif isinstance(held, tuple):
             setattr(theirs, name, held[:-1])
+        elif isinstance(held, str):
+            setattr(theirs, name, other(held))
         elif isinstance(held, Log):
             setattr(theirs, name, theirs.logs[B])
         return mine, merge(mine, theirs, 20)

@@ -22,7 +22,10 @@ MEMBER: Final = "local"
 RESTORED: Final = "restored"
 """Value in the column `receiver` of a log that was ended because this store was restored."""
 
-ADDED: Final = ("create table if not exists removal (topic integer primary key, removal text not null)",)
+ADDED: Final = (
+    "create table if not exists removal (topic integer primary key, removal text not null)",
+    "create table if not exists topic_order (topic integer primary key, log text not null)",
+)
 """Tables that a store of this format may lack, because it was made before them."""
 
 SCHEMA: Final = (
@@ -59,6 +62,7 @@ DESCRIBING: Final = (
     "topic",
     "topic_settings",
     "removal",
+    "topic_order",
     "log",
     "publisher",
     "last",

@@ -60,6 +60,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
     "removal": _EVERYWHERE,
+    "order": _BETWEEN_STORES,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
@@ -87,6 +88,7 @@ class Description:
     ended: frozenset[str] = frozenset()
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
+    order: str = ""
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -107,6 +109,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         ended=frozenset(topic.ended),
         settings=topic.settings,
         removal=topic.removal,
+        order=topic.order,
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -144,6 +147,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         ended=set(said.ended),
         settings=said.settings,
         removal=said.removal,
+        order=said.order,
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

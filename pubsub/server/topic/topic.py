@@ -25,7 +25,7 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import RemovalChanged, SettingsChanged, TopicContested, TopicSettled
+from pubsub.server.topic.changes import OrderChanged, RemovalChanged, SettingsChanged, TopicContested, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
@@ -112,6 +112,7 @@ class Topic:
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
         removal: whether records went, and the tombstones among them.
+        order: ID of the log with which the order of the history began; "": it is the open log.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -136,6 +137,7 @@ class Topic:
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
+    order: str = ""
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -168,6 +170,7 @@ class Topic:
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
+        self.begin_order("")  # The closed log may continue at another server.
         self.measured_total = 0
         self.note_all()
 
@@ -214,6 +217,19 @@ class Topic:
         """Replace the note of the records that went."""
         self.removal = removal
         self.dirty.row(self.name, RemovalChanged(self.number, removal))
+
+    @property
+    def history_token(self) -> str:
+        """Identifies the order of the history (docs/explanation/replay.md, J9)."""
+        return self.order or self.open.id
+
+    def begin_order(self, order: str) -> None:
+        """Record the log with which the order of the history began; "": it begins with the open log."""
+        if order == self.open.id:
+            order = ""
+        if order != self.order:
+            self.order = order
+            self.dirty.row(self.name, OrderChanged(self.number, order))
 
     # Other holders
 
