@@ -35,6 +35,7 @@ from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
 from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
+from pubsub.client.starts import StartAt, check_start
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_settings import TopicSettings
@@ -195,9 +196,16 @@ class AsyncClient(ClientBase):
         """Wait until the server has stored every unfinished put on its disk; arguments and errors as `Client.flush`."""
         await self._run(self._calls.puts.flush(timeout))
 
-    async def subscribe(self, topic: str, *, fresh: bool = False, timeout: float | None = None) -> None:
-        """Receive messages from now on, or continue the subscription; arguments and errors as `Client.subscribe`."""
-        await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh))
+    async def subscribe(
+        self, topic: str, *, start: StartAt | None = None, fresh: bool = False, timeout: float | None = None
+    ) -> None:
+        """Receive messages from a start on, or continue the subscription; see `Client.subscribe`."""
+        begins = None if start is None else check_start(start)
+        await self._run(self._calls.subscribing.intend(topic, True, timeout, fresh=fresh, start=begins))
+
+    async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
+        """Move the subscription to a start, and return the replay's number; see `Client.seek`."""
+        return await self._run(self._calls.subscribing.seek(topic, check_start(start), timeout))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """End the subscription of a topic and drop its backlog; arguments and errors as `Client.unsubscribe`."""
