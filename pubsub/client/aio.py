@@ -33,6 +33,7 @@ from pubsub.client.flows.processing import PROCESS_MAX, AsyncHandler, Processing
 from pubsub.client.flows.serving import AsyncCallHandler, AsyncServing, TryLater
 from pubsub.client.flows.turns import Turns, check_topics
 from pubsub.client.guards import guards, runs_handlers, within_call
+from pubsub.client.look_back import TopicTimes
 from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
 from pubsub.client.starts import StartAt, check_start
@@ -210,6 +211,22 @@ class AsyncClient(ClientBase):
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """End the subscription of a topic and drop its backlog; arguments and errors as `Client.unsubscribe`."""
         await self._run(self._calls.subscribing.intend(topic, False, timeout))
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: StartAt = "earliest",
+        stop: StartAt | None = None,
+        timeout: float | None = None,
+        skip_lost: bool = False,
+    ) -> AsyncIterator[Message]:
+        """Yield stored messages of a topic without a subscription; arguments and errors as `Client.read`."""
+        return self._look_back.range(topic, start, stop, timeout, skip_lost=skip_lost).awaited()
+
+    async def times(self, topic: str) -> TopicTimes:
+        """Return the times and the number of a topic's stored messages; errors as `Client.times`."""
+        return await asyncio.to_thread(self._look_back.times, topic)
 
     async def settings_of(self, topic: str) -> TopicSettings:
         """Return the settings of a topic; arguments and errors as `Client.settings_of`."""

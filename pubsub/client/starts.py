@@ -57,6 +57,31 @@ def check_start(start: StartAt, name: str = "start") -> Start:
     raise CallerError(f"{name} is earliest, latest, last:N, a datetime or a message's ID, not {start[:60]!r}{why}")
 
 
+def check_stop(stop: StartAt | None) -> Start:
+    """Return the protocol's end of a range; `latest` for None.
+
+    Args:
+        stop: None or `latest`; a datetime, which is not in the range; or the position of the last message.
+
+    Raises:
+        CallerError: it has another form, or a datetime has no time zone.
+    """
+    return LATEST if stop is None else _stop(check_start(stop, "stop"), "stop", stop)
+
+
+def parse_stop_text(text: str | None, now: float, name: str = "stop") -> Start:
+    """Return the protocol's end of a range that a text gives; arguments and errors as `parse_start_text`."""
+    if text is None:
+        return LATEST
+    return int(now * 1_000_000) if text == "now" else _stop(parse_start_text(text, now, name), name, text)
+
+
+def _stop(stop: Start, name: str, given: object) -> Start:
+    if stop == 0 or (isinstance(stop, str) and stop != LATEST):
+        raise CallerError(f"{name} is latest, a time or the last message's position; not {str(given)[:60]!r}")
+    return stop
+
+
 def parse_start_text(text: str, now: float, name: str = "start") -> Start:
     """Return the protocol's start that a text gives.
 
@@ -112,4 +137,14 @@ def describe(start: Start) -> str:
     return start if isinstance(start, str) else format_position(start)
 
 
-__all__ = ["EARLIEST", "FORM", "LATEST", "StartAt", "check_start", "describe", "parse_start_text"]
+__all__ = [
+    "EARLIEST",
+    "FORM",
+    "LATEST",
+    "StartAt",
+    "check_start",
+    "check_stop",
+    "describe",
+    "parse_start_text",
+    "parse_stop_text",
+]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from abc import ABC
+from collections.abc import Iterator
 
+from pubsub.client.core.message import Message
+from pubsub.client.look_back import TopicTimes
 from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.starts import StartAt, check_start
 from pubsub.client.topic_settings import TopicSettings
@@ -82,6 +85,51 @@ class TopicCalls(ServiceCalls, ABC):
             PubsubError: otherwise as `subscribe`.
         """
         self._run(self._calls.subscribing.intend(topic, False, timeout))
+
+    # Looking back
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: StartAt = "earliest",
+        stop: StartAt | None = None,
+        timeout: float | None = None,
+        skip_lost: bool = False,
+    ) -> Iterator[Message]:
+        """Yield stored messages of a topic, in order, without a subscription. Nothing is acknowledged or kept here.
+
+        Only a part of the range is in memory at a time. The topic has the messages that some subscriber needs, or that
+        its setting `keep` keeps. Without a stop the iteration ends at the last message that is there by then.
+
+        Args:
+            topic: an existing topic.
+            start: where the range begins, as for `subscribe`.
+            stop: None: at the end of the topic; a datetime with a time zone: before messages of that time; or the
+                position of the last message.
+            timeout: for each answer, in seconds; None: the client's.
+            skip_lost: pass over lost messages. False: raise `DataLoss`.
+
+        Raises:
+            InvalidName, CallerError: an argument is not allowed; nothing was sent.
+            NotKnown: no server holds the topic.
+            StartGone: no server holds the message at the start, or those that follow were let go meanwhile.
+            HistoryChanged: two servers merged the topic meanwhile, and messages before the present place may be new.
+                Read again from the start.
+            DataLoss: messages of the range are lost.
+            Refused: a server has a release without this.
+            Unavailable, NotAllowed, KeyRefused: as `put`; this needs the right to get.
+        """
+        return self._look_back.range(topic, start, stop, timeout, skip_lost=skip_lost).messages()
+
+    def times(self, topic: str) -> TopicTimes:
+        """Return the times of the oldest and the newest stored message of a topic, and their number.
+
+        Raises:
+            InvalidName, NotKnown, Refused: as `read`.
+            Unavailable, NotAllowed, KeyRefused: as `put`; this needs the right to get.
+        """
+        return self._look_back.times(topic)
 
     # Settings of topics
 

@@ -23,7 +23,7 @@ Bindings = Sequence[Any]
 
 
 class GatewayClient(AsyncClient):
-    def read(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
+    def query(self, statement: str, bindings: Bindings = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query to this client's file."""
 
         def rows() -> list[tuple[Any, ...]]:

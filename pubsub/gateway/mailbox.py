@@ -39,7 +39,7 @@ FIELDS: Final = "number, position, publisher, counter, stamp, key, body, note, a
 def make_tables(client: GatewayClient) -> None:
     """Create a mailbox's tables in a client's file, or add columns that an earlier release lacks."""
     client.make_tables(TABLES)
-    there = client.read("SELECT name FROM pragma_table_info('gateway_mail')")
+    there = client.query("SELECT name FROM pragma_table_info('gateway_mail')")
     for name, kind in (("headers", "BLOB NOT NULL DEFAULT x''"), ("doubtful", "INTEGER NOT NULL DEFAULT 0")):
         if (name,) not in there:
             client.make_tables((f"ALTER TABLE gateway_mail ADD COLUMN {name} {kind}",))
@@ -114,13 +114,13 @@ class Mailbox:
         self.client, self.topic = client, topic
 
     def place(self) -> Place:
-        rows = self.client.read("SELECT last, confirmed, opened FROM gateway_place WHERE topic = ?", (self.topic,))
+        rows = self.client.query("SELECT last, confirmed, opened FROM gateway_place WHERE topic = ?", (self.topic,))
         return Place(*rows[0]) if rows else Place()
 
     def after(self, number: int, most: int, last: int | None = None) -> list[Mail]:
         """Return messages after a number up to `last`, in order, without dead letters."""
         end = 1 << 62 if last is None else last
-        rows = self.client.read(
+        rows = self.client.query(
             f"SELECT {FIELDS} FROM gateway_mail WHERE topic = ? AND number > ? AND number <= ? AND letter = 0"  # noqa: S608
             " ORDER BY number LIMIT ?",
             (self.topic, number, end, most),

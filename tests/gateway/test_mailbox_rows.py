@@ -71,7 +71,7 @@ def test_confirming_leaves_dead_letters(file: File) -> None:
     add(file, b"1", b"2")
     file.db.execute("UPDATE gateway_mail SET letter = 1 WHERE number = 1")
     confirm(file, 2)
-    assert file.read("SELECT number FROM gateway_mail") == [(1,)]
+    assert file.query("SELECT number FROM gateway_mail") == [(1,)]
 
 
 def test_a_dead_letter_has_its_error_its_time_and_its_attempts(file: File) -> None:

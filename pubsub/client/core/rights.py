@@ -44,9 +44,9 @@ def refusal(client: str, operation: str, topic: str, status: Status) -> Refused 
 
 def oldest_of(status: Status) -> str:
     """Return the position of the oldest message that an answer *gone* names; "" if it names none."""
-    if status.position is None:
-        return ""
-    log, before = status.position  # A server names the place before the first message, as in a cursor.
+    if status.first is not None or status.position is None:
+        return format_position(status.first) if status.first else ""
+    log, before = status.position  # The place before the first message, as in a cursor.
     return format_position((log, before + 1))
 
 
