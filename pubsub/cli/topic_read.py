@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pubsub import console
 from pubsub.cli.operating import SENDER
+from pubsub.cli.times import times_as_json
 from pubsub.client.look_back import PAGE_BYTES, PAGE_RECORDS, RangeReader, read_times
 from pubsub.client.message_fields import written
 from pubsub.client.requests import Proxies
@@ -19,7 +19,7 @@ from pubsub.config.loading import Loaded
 from pubsub.config.settings import ClientSettings
 from pubsub.console.options import REACHING, naming_default, takes_settings
 from pubsub.errors import CallerError, DataLoss
-from pubsub.protocol.names import check_topic, format_position, is_service_topic
+from pubsub.protocol.names import check_topic, is_service_topic
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="Name of the topic.")]
 Patience = Annotated[
@@ -95,11 +95,7 @@ def times(
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
         found = read_times(proxies, SENDER, name)
-    facts: dict[str, Any] = asdict(found)
-    for end in ("oldest", "newest"):
-        facts[end] = facts[end] and facts[end].isoformat().replace("+00:00", "Z")
-    for place in ("first", "end"):
-        facts[place] = facts[place] and format_position(facts[place])
+    facts = times_as_json(found)
     most = "" if found.exact else "at most "
     text = f"{name} has no stored messages"
     if found.oldest is not None:

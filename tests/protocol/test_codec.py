@@ -145,7 +145,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         start=starts,
         before=numbers,
         times=flags,
-        **{"history": maybe},
+        history=maybe,
     ),
     Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
     Publish: dict(**sink, stages=stage_maps),

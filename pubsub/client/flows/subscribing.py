@@ -23,9 +23,12 @@ from typing import Any, Final
 
 from pubsub.client.arguments import check_not_of_calls, check_truth
 from pubsub.client.core.calling import check_service
+from pubsub.client.core.changes import Intended
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.flows.flow import Flow, Wait
+from pubsub.client.flows.work import Work
 from pubsub.client.session import Session
+from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import CallerError, NotAllowed, NotSubscribed, PubsubError, StateCopied, Superseded, Unavailable
 from pubsub.protocol import check_new_topic, check_topic, format_position
 from pubsub.protocol.names import LATEST, Start, is_reply_topic, service_topic
@@ -74,10 +77,15 @@ class Subscribing:
             return
         yield from self._intend(topic, on, until, timeout, fresh=fresh, start=start)
 
-    def seek(self, topic: str, start: Start, timeout: float | None) -> Flow[int]:
+    def seek(
+        self, topic: str, start: Start, timeout: float | None, also: Callable[[Transaction], object] | None = None
+    ) -> Flow[int]:
         """Move a subscription to a start, and wait until the service has confirmed it; return the replay's number.
 
         A repeated call with the same start continues an unconfirmed seek.
+
+        Args:
+            also: changes rows in the commit that begins the seek.
 
         Raises:
             NotSubscribed: the client is not subscribed.
@@ -92,7 +100,7 @@ class Subscribing:
                 raise NotSubscribed(self.session.name, topic)
             if isinstance(sub.failure, Superseded | StateCopied):
                 raise sub.failure
-        yield from self._intend(topic, True, until, timeout, fresh=True, start=start, seeks=True)
+        yield from self._intend(topic, True, until, timeout, fresh=True, start=start, seeks=True, also=also)
         return sub.intent.replay
 
     def begin(self, topic: str, seconds: float) -> Flow[None]:
@@ -150,6 +158,7 @@ class Subscribing:
         fresh: bool = False,
         start: Start | None = None,
         seeks: bool = False,
+        also: Callable[[Transaction], object] | None = None,
     ) -> Flow[None]:
         session, wish = self.session, object()
         with session.entered():
@@ -165,7 +174,8 @@ class Subscribing:
                 fresh = on and (fresh or self._continues_nothing(sub, known=known))
                 replays = known and fresh and (seeks or start not in {None, LATEST})
                 begins = LATEST if start is None else start
-                self._change(sub, on, fresh, begins, sub.intent.replay + 1 if replays else 0, known=known)
+                wanted = Intended(topic, on, fresh, begins, sub.intent.replay + 1 if replays else 0)
+                self._change(sub, wanted, also, known=known)
             sub.failure = None
             sub.intent.insists.add(wish)
             self.core.settle(sub, until)
@@ -176,14 +186,24 @@ class Subscribing:
             sub.intent.insists.discard(wish)
         self._check_intent(sub, on, timeout)
 
-    def _change(self, sub: Subscription, on: bool, fresh: bool, start: Start, replay: int, *, known: bool) -> None:
+    def _change(
+        self, sub: Subscription, wanted: Intended, also: Callable[[Transaction], object] | None, *, known: bool
+    ) -> None:
         """Make an intent durable. The lock is held. `known`: the directory had an intent before."""
-        session = self.session
+        session, on, fresh, start, replay = self.session, wanted.on, wanted.fresh, wanted.start, wanted.replay
         left = sub.leave_chunk() if on and not fresh else []
         ended = sub.ended_elsewhere(self.core.wall()) if on and not fresh else None
-        letters = [] if ended is None else [ended[0]]
+        changes = [
+            *left,
+            sub.intend(on, fresh=fresh, start=start, replay=replay),
+            *([] if ended is None else [ended[0]]),
+        ]
         try:
-            session.commit([*left, sub.intend(on, fresh=fresh, start=start, replay=replay), *letters])
+            if also is None:
+                session.commit(changes)
+            else:
+                with Work(session, lambda: changes, fsync=True) as transaction:
+                    also(transaction)
         except PubsubError:
             if not known:
                 del self.core.subscriptions[sub.topic]
