@@ -26,8 +26,8 @@ TABLES: Final = (
     " topic TEXT NOT NULL, number INTEGER NOT NULL, position TEXT NOT NULL, publisher TEXT NOT NULL,"
     " counter INTEGER NOT NULL, stamp INTEGER NOT NULL, key BLOB NOT NULL, body BLOB, note TEXT NOT NULL,"
     " attempts INTEGER NOT NULL, due REAL NOT NULL, letter INTEGER NOT NULL,"
-    " headers BLOB NOT NULL DEFAULT x'', doubtful INTEGER NOT NULL DEFAULT 0, replay INTEGER NOT NULL DEFAULT 0,"
-    " PRIMARY KEY (topic, number))",
+    " headers BLOB NOT NULL DEFAULT x'', doubtful INTEGER NOT NULL DEFAULT 0,"
+    " replay INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (topic, number))",
     "CREATE TABLE IF NOT EXISTS gateway_place ("
     " topic TEXT PRIMARY KEY, last INTEGER NOT NULL, confirmed INTEGER NOT NULL, opened INTEGER NOT NULL"
     ") WITHOUT ROWID",

@@ -26,7 +26,7 @@ class File:
     def write(self, function: Callable[[Any], Any]) -> Any:
         return function(self.db)
 
-    def read(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
+    def query(self, sql: str, arguments: tuple[Any, ...] = ()) -> list[Any]:
         return self.db.execute(sql, arguments).fetchall()
 
 
@@ -36,7 +36,7 @@ def file() -> File:
 
 
 def add(file: File, *bodies: bytes, opened: bool = False, key: bytes = b"") -> None:
-    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False) for number, body in enumerate(bodies)]
+    rows = [(f"a-{number}", "a", number, 0, key, body, "", b"", False, 0) for number, body in enumerate(bodies)]
     _add(file.db, "t", rows, opened=opened)  # type: ignore[arg-type]
 
 
