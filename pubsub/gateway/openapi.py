@@ -268,7 +268,7 @@ def _page() -> dict[str, Any]:
     found: dict[str, Any] = {
         "/live": {"get": _operation("live", "Live data of the page.", {"200": events, **_problems()}, token)}
     }
-    names = ("page", "asking", "draw", "overview", "topic", "settings")
+    names = ("page", "asking", "draw", "overview", "topic", "settings", "back")
     scripts = [(f"/{name}.js", "text/javascript") for name in names]
     for path, kind in (("/", "text/html"), ("/page.css", "text/css"), *scripts):
         answers = {"200": {"description": "The file.", **_content(kind, _TEXT)}, **_problems()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,14 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.faults.cluster import Cluster
+from tests.faults.cluster import Cluster, until
+from tests.gateway.browser import DRIVER, REQUIRED, Browser
 from tests.gateway.serving import Gateway
 
 pytestmark = pytest.mark.slow
+in_browser = pytest.mark.skipif(
+    DRIVER is None and not REQUIRED, reason="no chromedriver is here: the page was not tried in a browser"
+)
 COUNT = 20
 OLD = [str(number) for number in range(COUNT)]
 
@@ -150,3 +155,40 @@ def test_times_are_those_of_the_stored_messages(gateway: Gateway, kept: str) -> 
     assert found["first"] == everything[0]["position"]
     for name, message in (("oldest", everything[0]), ("newest", everything[-1])):
         assert datetime.fromisoformat(found[name]) == datetime.fromtimestamp(message["stamp"] / 1e6, UTC)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with Browser() as browser:
+        yield browser
+
+
+@in_browser
+def test_the_page_moves_a_subscriber(gateway: Gateway, kept: str, browser: Browser) -> None:
+    subscribe(gateway, kept, "start=latest")
+    browser.go(f"{gateway.url}/#/topics/{kept}")
+    button = "#subscribers button[aria-label='Seek: http.s']"
+    until(lambda: browser.run(f'return document.querySelector("{button}") !== null'), "the subscriber is shown")
+    browser.run("window.prompt = () => '17'")
+    browser.click(button)
+    until(lambda: "a bare number" in browser.text("#sought"), "a start that is not valid is refused")
+    browser.run("window.prompt = () => 'earliest'")
+    browser.click(button)
+    until(lambda: browser.text("#sought") == "http.s continues at earliest (replay 1)", "it is moved")
+    assert bodies(gateway, kept, COUNT) == [(body, 1) for body in OLD]
+
+
+@in_browser
+def test_the_page_reads_from_a_start(gateway: Gateway, kept: str, browser: Browser) -> None:
+    browser.go(f"{gateway.url}/#/topics/{kept}")
+    until(lambda: browser.text("#name") == kept, "the topic is shown")
+    browser.run("document.querySelector('#back').elements.start.value = 'last:3'")
+    browser.click("#back button")
+    until(lambda: browser.text("#read").startswith("3 messages"), "they are read")
+    for body in OLD[-3:]:
+        assert body in browser.text("#records")
+    until(lambda: f"{COUNT} messages" in browser.text("#times"), "the times are shown")
+    browser.click("#further")
+    until(lambda: browser.text("#read") == "No more messages.", "that was all")
+    browser.run("location.hash = '#/topics/another'")
+    until(lambda: browser.text("#name") == "another" and browser.text("#read") == "", "another topic is shown")
