@@ -190,7 +190,7 @@ class Read:
     """The `history` of the last answer. If the topic's history does not continue that one, the answer is `again`."""
     times: Annotated[Flag, "!times"] = 0
     """1: no record, but as JSON what the range shows: `oldest` and `newest`, the stamps in microseconds since 1970, or
-    null; `records`; `bytes`; `exact`, false if the two are upper bounds; `first` and `end`, the position of the first
+    null; `records`; `bytes`; `exact`, false if the two may be too low; `first` and `end`, the position of the first
     record and the one after the last."""
 
 

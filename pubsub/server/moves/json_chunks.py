@@ -47,6 +47,10 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"last": list(part.counters.items())}
         case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
             return {"settings": to_builtins(part.settings)}
+        case "Removed":
+            return {"removal": to_builtins(part.removal)}
+        case "Ordered":
+            return {"order": part.order}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -100,6 +104,10 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
+        case {"removal": removal}:
+            part = ["Removed", removal]
+        case {"order": order}:
+            part = ["Ordered", order]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

@@ -1,20 +1,25 @@
 """Range reads, by which Spark reads a topic (docs/explanation/spark-exchange.md, *Ranges*).
 
-    READ    records of (after, until], or lost; no records left in it → empty; max=0 → the plan of the range
+    READ    records of (after, until], or lost; no records left in it → empty; max=0 → the plan of the range;
+            times=1 → what the range shows; another history → again; a start that is not held → gone, or unknown
 
 Any process may read ranges of a named subscription (`requests.subscriptions`), or of the topic itself, as often as it
 likes. Like a GET, a range is read after the loop's own changes are in the store, because it may contain records of the
 same loop.
+
+A range of the topic itself may have a start and a limit by timestamp (docs/explanation/replay.md, J8 to J11).
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
+from dataclasses import asdict
 from typing import Final
 
 from pubsub.errors import StoreDamaged
 from pubsub.protocol.messages import Outcome, Read
-from pubsub.protocol.names import Position
+from pubsub.protocol.names import EARLIEST, Position, format_position
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
 from pubsub.server.state.replies import Origin
@@ -22,10 +27,12 @@ from pubsub.server.state.state import REPAIRING, State
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
+from pubsub.server.topic.places import ended
 from pubsub.server.topic.ranges import behind, plan, start_of, up_to
 from pubsub.server.topic.settings import DEFAULTS
-from pubsub.server.topic.spans import Span
-from pubsub.server.topic.start import with_bodies
+from pubsub.server.topic.shown import times
+from pubsub.server.topic.spans import ALWAYS, Span, find
+from pubsub.server.topic.start import NOT_HELD, begun_all, cursor_at, oldest, with_bodies
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic, ends_unknown
 
@@ -111,47 +118,117 @@ class Reads:
         if found is None:
             return 0
         topic, subscription = found
+        if refusal := _refusal(read):
+            state.replies.refuse(origin, refusal)
+            return 0
+        if read.history not in ("", topic.history_token):
+            state.replies.answer(origin, Outcome.AGAIN, log=topic.open.id, history=topic.history_token)
+            return 0
         # A merge may have brought a restored copy's log since this READ arrived.
         if not sole_owner and self._ends_unknown(read):
             self._sole_owner.park_or_reject(origin, read)
             return 0
         try:
-            spans = self._spans(topic, subscription, read)
+            return self._serve_range(origin, read, topic, subscription, sole_owner)
         except StoreDamaged:
             state.found_damaged(topic)
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return 0
-        start = start_of(spans) if subscription is None else subscription.cursor.acknowledged
+
+    def _serve_range(
+        self, origin: Origin, read: Read, topic: Topic, subscription: Subscription | None, sole_owner: bool
+    ) -> int:
+        """Answer a READ of a topic that is served.
+
+        Raises:
+            StoreDamaged: a row cannot be read.
+        """
+        state = self._state
+        begin = self._begin(topic, subscription, read)
+        if begin is None:
+            if sole_owner:
+                state.replies.answer(origin, Outcome.GONE, reason=NOT_HELD, **oldest(topic, state.reader))
+            else:
+                self._sole_owner.park_or_reject(origin, read, Outcome.UNKNOWN)
+            return 0
+        spans, start, since = begin
         rest = behind(topic, spans, start, read.after)
         after = start if read.after is None else read.after
         cut = None if rest is None else up_to(topic, rest, after, read.until)
+        if cut is None and not isinstance(read.start, int) and read.start != EARLIEST and _is_held(topic, read.until):
+            cut = ()  # The range ends before its start.
         if cut is None:
             state.counters["positions_behind"] += 1
             state.replies.answer(origin, Outcome.BEHIND, position=start, log=topic.open.id)
             return 0
+        facts: dict[str, object] = {"position": start}
         if subscription is not None:
             topic.use(KEY + read.name)
-        try:
-            if not read.records_max:
-                named = subscription is not None
-                body = plan(topic, cut, after, state.reader, read.bytes_max, named=named)
-                state.replies.answer(origin, Outcome.SUCCESS, position=start, log=topic.open.id, body=body)
-                return len(body)
-            return self._hand_out(origin, read, topic, cut, after)
-        except StoreDamaged:
-            state.found_damaged(topic)
-            state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
-            return 0
+        else:
+            facts |= {"since": since, "history": topic.history_token}
+            cut = self._within(topic, cut, read)
+        if read.records_max and not read.times:
+            return self._hand_out(origin, read, topic, cut, after, facts)
+        if read.times:
+            body = self._times(topic, cut)
+        else:
+            body = plan(topic, cut, after, state.reader, read.bytes_max, named=subscription is not None)
+        state.replies.answer(origin, Outcome.SUCCESS, log=topic.open.id, body=body, **facts)
+        return len(body)
 
-    def _spans(self, topic: Topic, subscription: Subscription | None, read: Read) -> tuple[Span, ...]:
-        """Return the spans of a read; along the history without batches that were let go before the reader came."""
+    def _begin(
+        self, topic: Topic, subscription: Subscription | None, read: Read
+    ) -> tuple[tuple[Span, ...], Position, int] | None:
+        """Return the spans that a range is a part of, the position before them, and the `since` of a reader of them.
+
+        Returns:
+            None if the position that the range begins at is not held here.
+        """
+        start = read.start
         if subscription is not None:
-            return subscription.cursor.backlog
+            return subscription.cursor.backlog, subscription.cursor.acknowledged, ALWAYS
+        if start == EARLIEST or isinstance(start, int):
+            spans = self._spans(topic, read)
+            return spans, start_of(spans), max(ALWAYS, start - 1) if isinstance(start, int) else ALWAYS
+        cursor = cursor_at(topic, start, 0, 0, self._state.reader)
+        if cursor is None:
+            return None
+        return cursor.backlog, cursor.acknowledged, cursor.since if isinstance(start, tuple) else ALWAYS
+
+    def _within(self, topic: Topic, spans: tuple[Span, ...], read: Read) -> tuple[Span, ...]:
+        """Return the part of a range within its limits by timestamp."""
+        reader = self._state.reader
+        if isinstance(read.start, int):
+            spans = begun_all(topic, spans, max(ALWAYS, read.start - 1), reader)
+        if read.before:
+            spans = tuple(ended(topic, span, read.before, reader) for span in spans)
+            spans = tuple(span for span in spans if span.low < (span.high or 0))
+        return spans
+
+    def _times(self, topic: Topic, spans: tuple[Span, ...]) -> bytes:
+        """Return what the spans show, as JSON."""
+        found = times(topic, spans, self._state.reader)
+        ends = {"first": (topic.open.id, topic.open.end), "end": (topic.open.id, topic.open.end)}
+        if spans:
+            ends = {"first": (spans[0].log, spans[0].low), "end": (spans[-1].log, spans[-1].high or 0)}
+        facts = asdict(found) | {name: format_position(place) for name, place in ends.items()}
+        return json.dumps(facts, separators=(",", ":")).encode("ascii")
+
+    def _spans(self, topic: Topic, read: Read) -> tuple[Span, ...]:
+        """Return the history, without batches that were let go before the reader came."""
         if topic.settings is DEFAULTS:
             return topic.history
         return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 
-    def _hand_out(self, origin: Origin, read: Read, topic: Topic, spans: tuple[Span, ...], after: Position) -> int:
+    def _hand_out(
+        self,
+        origin: Origin,
+        read: Read,
+        topic: Topic,
+        spans: tuple[Span, ...],
+        after: Position,
+        facts: dict[str, object],
+    ) -> int:
         state, settings = self._state, self._state.settings
         records = min(read.records_max, settings.answer_records_max)
         size = min(read.bytes_max or settings.answer_bytes_max, settings.answer_bytes_max)
@@ -172,8 +249,24 @@ class Reads:
             checksum=answer.checksum,
             log=topic.open.id,
             body=answer.body,
+            **{name: facts[name] for name in facts.keys() - {"position"}},
         )
         return len(answer.body)
+
+
+def _refusal(read: Read) -> str:
+    """Return the reason why a READ contradicts itself; "" if it does not."""
+    if read.name and (read.start != EARLIEST or read.before or read.history or read.times):
+        return "a READ of a named subscription has neither a start, a limit by time, a history nor times"
+    if read.after is not None and read.start != EARLIEST and not isinstance(read.start, int):
+        return "a READ that goes on begins at a timestamp, or has no start"
+    return ""
+
+
+def _is_held(topic: Topic, position: Position | None) -> bool:
+    if position is None or find(topic.history, position) is None:
+        return False
+    return position[1] < topic.logs[position[0]].end
 
 
 def _passed(answer: Answer, spans: tuple[Span, ...], after: Position) -> Position:

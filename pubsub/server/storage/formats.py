@@ -14,10 +14,12 @@ temporary views. They exist only in its connection, and hide the tables of the s
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 import apsw
 
+from pubsub.server.storage.schema import ADDED as ADDED_TO_FORMAT
 from pubsub.server.storage.schema import FORMAT
 
 OLD_NAMES: Final = ("entry", "skip", "aside")
@@ -82,8 +84,18 @@ def migrate(db: apsw.Connection, found: int) -> None:
     """
     if found < FORMAT:
         with db:
-            for statement in MIGRATION:
+            for statement in (*MIGRATION, *ADDED_TO_FORMAT):
                 db.execute(statement)
+    elif missing := _missing(db, ADDED_TO_FORMAT):
+        with db:
+            for statement in missing:
+                db.execute(statement)
+
+
+def _missing(db: apsw.Connection, statements: Iterable[str]) -> list[str]:
+    """Return the statements that make the tables which a store lacks."""
+    tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
+    return [statement for statement in statements if statement.split()[5] not in tables]
 
 
 def show(db: apsw.Connection, found: int) -> None:
@@ -96,10 +108,8 @@ def show(db: apsw.Connection, found: int) -> None:
         db: a connection, which may be for reading only.
         found: the store's format.
     """
+    for statement in _missing(db, (*ADDED, *ADDED_TO_FORMAT) if found < FORMAT else ADDED_TO_FORMAT):
+        db.execute(statement.replace("create table", "create temp table", 1))
     if found < FORMAT:
-        tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
-        for statement in ADDED:
-            if statement.split()[5] not in tables:
-                db.execute(statement.replace("create table", "create temp table", 1))
         for statement in VIEWS:
             db.execute(statement)

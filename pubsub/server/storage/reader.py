@@ -185,6 +185,21 @@ class Reader:
             )
         ]
 
+    def rows_before(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int, int, int, int]]:
+        """Return (offset, count, publisher, counter, stamp, total) of the last batches that begin in [low, high).
+
+        The last batch comes first.
+        """
+        base = log << OFFSET_BITS
+        return [
+            (key & _OFFSET, count, publisher, counter, stamp, total)
+            for key, count, publisher, counter, stamp, total in self._facts(
+                "select key, count, publisher, counter, stamp, total from batch where key >= ? and key < ?"
+                " order by key desc limit ?",
+                (base | low, base | high, rows),
+            )
+        ]
+
     def log_state(self, log: str) -> LogState:
         ordered = "select state from log where name = ? order by state = ? limit 1"
         row = self._row(ordered, (log, LogState.INCOMING.stored))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pubsub.server.topic.removal import Removal
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
 
@@ -212,6 +213,24 @@ class SettingsChanged(_Change):
     settings: Settings
 
 
+class RemovalChanged(_Change):
+    """A topic has let go of records, where the low ends of its logs do not show it, or of tombstones."""
+
+    topic: Number
+    removal: Removal
+
+
+class OrderChanged(_Change):
+    """The history of a topic has the order of another log's holder.
+
+    Attributes:
+        order: ID of the log with which the order began; "": it is the open log.
+    """
+
+    topic: Number
+    order: str
+
+
 class SubscriptionChanged(_Change):
     """A subscription is new or has changed."""
 
@@ -401,6 +420,8 @@ Change = (
     | WatermarkDropped
     | TopicChanged
     | SettingsChanged
+    | RemovalChanged
+    | OrderChanged
     | SubscriptionChanged
     | BatchQuarantined
     | BatchRepaired

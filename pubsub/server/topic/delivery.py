@@ -74,6 +74,12 @@ class BatchReader(Protocol):
     def log_state(self, log: str) -> LogState:
         """Return the state of a log by its ID."""
 
+    def rows_before(self, log: int, low: int, high: int, rows: int) -> Sequence[tuple[int, int, int, int, int, int]]:
+        """Return (offset, count, publisher, counter, stamp, total) of the last batches that begin in [low, high).
+
+        The last batch comes first.
+        """
+
     def newest(self, log: int, low: int, offset: int) -> tuple[int, int, int, int] | None:
         """Return (offset, count, stamp, total) of the last batch that begins in [low, offset]."""
 
@@ -306,4 +312,10 @@ def first_with_body(reader: BatchReader, log: Log) -> int:
 
     Batches lose their bytes from the log's begin on, on purpose. Readers that begin in the log begin there.
     """
-    return reader.first_with_body(log.number, log.low, log.end - log.unknown)
+    high = log.end - log.unknown
+    found = reader.first_with_body(log.number, log.low, high)
+    if found < high:
+        return found
+    # The batches of the present loop are not stored yet.
+    newest = reader.newest(log.number, log.low, high - 1)
+    return log.low if newest is None else newest[0] + newest[1]
