@@ -206,7 +206,9 @@ class AsyncClient(ClientBase):
 
     async def seek(self, topic: str, start: StartAt, *, timeout: float | None = None) -> int:
         """Move the subscription to a start, and return the replay's number; see `Client.seek`."""
-        return await self._run(self._calls.subscribing.seek(topic, check_start(start), timeout))
+        begins = check_start(start)
+        await asyncio.to_thread(self._look_back.check_held, topic, begins)
+        return await self._run(self._calls.subscribing.seek(topic, begins, timeout))
 
     async def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """End the subscription of a topic and drop its backlog; arguments and errors as `Client.unsubscribe`."""

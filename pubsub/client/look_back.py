@@ -209,7 +209,7 @@ def read_times(proxies: Proxies, sender: str, topic: str) -> TopicTimes:
             int(facts["records"]),
             int(facts["bytes"]),
             bool(facts["exact"]),
-            _place(facts["first"]),
+            None if facts["oldest"] is None else _place(facts["first"]),
             _place(facts["end"]),
         )
     except (ValueError, KeyError, TypeError, OverflowError, RecursionError):

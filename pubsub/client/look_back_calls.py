@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from pubsub.client.arguments import check_not_of_calls, check_seconds, check_truth
@@ -15,6 +16,7 @@ from pubsub.client.requests import Proxies
 from pubsub.client.starts import StartAt, check_start, check_stop
 from pubsub.errors import CallerError, DataLoss
 from pubsub.protocol import check_topic
+from pubsub.protocol.names import LATEST
 
 if TYPE_CHECKING:
     from pubsub.client.session import Session
@@ -36,6 +38,17 @@ class LookBackCalls:
         check_topic(topic)
         with self._proxies(None) as proxies:
             return read_times(proxies, self._session.name, topic)
+
+    def check_held(self, topic: str, start: Start) -> None:
+        """Check that some server holds the message at the start of a seek, before the seek changes anything.
+
+        Raises:
+            StartGone: no server holds it.
+            PubsubError: otherwise as `Client.read`.
+        """
+        if isinstance(start, tuple):
+            with self._proxies(None) as proxies, suppress(DataLoss):
+                RangeReader(proxies, self._session.name, topic, start, LATEST).page(1, 1)
 
     def range(
         self, topic: str, start: StartAt, stop: StartAt | None, timeout: float | None, *, skip_lost: bool

@@ -47,6 +47,7 @@ def seek(
     """
     start: Start = parse_start_text(text, time.time(), "--start")
     with opened_client(ctx, loaded, topic) as opened:
+        opened._look_back.check_held(topic, start)
         replay = opened._run(opened._calls.subscribing.seek(topic, start, None))
     console.report(
         as_json,

@@ -67,11 +67,14 @@ class TopicCalls(ServiceCalls, ABC):
         Raises:
             NotSubscribed: the client is not subscribed.
             CallerError: the start is not allowed; nothing was changed.
-            StartGone: no server holds the message at the start. Seek another start; until then each call raises this.
+            StartGone: no server holds the message at the start; nothing was changed. If it was let go just then, each
+                call raises this until another seek.
             Unavailable: no answer came in time. The client continues this seek, also after a restart.
             PubsubError: otherwise as `subscribe`.
         """
-        return self._run(self._calls.subscribing.seek(topic, check_start(start), timeout))
+        begins = check_start(start)
+        self._look_back.check_held(topic, begins)
+        return self._run(self._calls.subscribing.seek(topic, begins, timeout))
 
     def unsubscribe(self, topic: str, *, timeout: float | None = None) -> None:
         """End the subscription of a topic and drop its backlog.

@@ -72,6 +72,7 @@ class GatewayClient(AsyncClient):
 
     async def seek_with(self, topic: str, start: Start, clear: Callable[[Transaction], None]) -> int:
         """Move a subscription as `AsyncClient.seek`; the rows that `clear` deletes go in the commit that begins it."""
+        await asyncio.to_thread(self._look_back.check_held, topic, start)
         return await self._run(self._calls.subscribing.seek(topic, start, None, also=clear))
 
     async def put_rows(self, topic: str, contents: BatchContents, timeout: float) -> list[Row]:

@@ -16,6 +16,7 @@ from pubsub.client import Client, Message, Transaction
 from pubsub.client.core import changes as c
 from pubsub.client.core.subscription import Subscription
 from pubsub.client.errors import StartGone
+from pubsub.client.look_back_calls import LookBackCalls
 from pubsub.embedded import Embedded
 from pubsub.errors import CallerError, NotSubscribed, Unavailable
 from tests.client.opened import PATIENCE, bodies, kill, names, nothing
@@ -201,7 +202,7 @@ def test_a_client_killed_between_the_seek_and_its_answer_goes_on_with_that_seek(
         silent = Client(name, proxies=[nowhere], directory=directory)
         for _ in range(2):
             with pytest.raises(Unavailable):
-                silent.seek(topic, found[20].position, timeout=0.01)
+                silent.seek(topic, "last:30", timeout=0.01)
         with pytest.raises(Unavailable):
             silent.get(topic, timeout=0.01)
         kill(silent)
@@ -352,7 +353,7 @@ def test_a_seek_needs_a_subscription(reader: Client, kept: str) -> None:
 
 
 def test_a_position_that_no_server_holds_is_reported_until_another_start_is_named(
-    cluster: Embedded, reader: Client, kept: str
+    reader: Client, kept: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone = "00000000000000aa", 5
     with pytest.raises(StartGone) as error:
@@ -364,12 +365,17 @@ def test_a_position_that_no_server_holds_is_reported_until_another_start_is_name
         reader.subscribe(kept)
     reader.subscribe(kept, start=error.value.oldest)
     assert bodies(reader, kept, COUNT) == OLD
+    reader.put(kept, b"new")
     with pytest.raises(StartGone):
+        reader.seek(kept, gone)
+    assert bodies(reader, kept, 1) == [b"new"], "nothing was changed"
+    monkeypatch.setattr(LookBackCalls, "check_held", lambda self, topic, start: None)
+    with pytest.raises(StartGone):  # As if it was let go just then.
         reader.seek(kept, gone)
     with pytest.raises(StartGone):
         reader.get(kept, timeout=PATIENCE)
     assert reader.seek(kept, "earliest") == 2
-    assert bodies(reader, kept, COUNT) == OLD
+    assert bodies(reader, kept, COUNT + 1) == [*OLD, b"new"]
 
 
 # asyncio
