@@ -84,6 +84,7 @@ def start(
     token.
     """
     from pubsub.cli.gateway_operations import ClusterOperations
+    from pubsub.cli.looking_back import ClusterReads
     from pubsub.cli.peeking import ClusterPeek
     from pubsub.cli.reports import gather
     from pubsub.errors import ConfigurationError
@@ -104,7 +105,8 @@ def start(
     report = partial(gather, loaded.settings, REPORT_SECONDS)
     keys = directory / "keys"
     operations, peek = ClusterOperations(loaded, keys), ClusterPeek(loaded.settings, keys)
-    run_gateway(settings, loaded.settings, report, operations, peek, ready)
+    reads = ClusterReads(loaded.settings, keys)
+    run_gateway(settings, loaded.settings, report, operations, peek, reads, ready)
 
 
 @app.command()

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from pubsub import console
-from pubsub.cli import topic_settings
+from pubsub.cli import topic_read, topic_settings
 from pubsub.cli.abandoning import find_part, find_topics, give_up
 from pubsub.cli.operating import Operator, View, cluster, confirm
 from pubsub.config.loading import Loaded
@@ -42,11 +42,13 @@ NAMES_SHOWN: Final = 10
 
 @app.callback()
 def topic() -> None:
-    """Set how much of a topic is kept, move or give up topics, and end subscriptions of lost clients."""
+    """Set how much of a topic is kept, read it, move or give up topics, and end subscriptions of lost clients."""
 
 
 app.command("set")(topic_settings.set_settings)
 app.command("show")(topic_settings.show)
+app.command("read")(topic_read.read)
+app.command("times")(topic_read.times)
 
 
 @app.command()

@@ -162,5 +162,7 @@ def load_core(
     core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())
     core.load_starts(store.starts())
+    for topic, number in store.replays():
+        core.subscription(topic).intent.replay = number
     core.load_losses(store.untold())
     return core

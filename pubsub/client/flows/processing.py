@@ -67,6 +67,7 @@ class Attempt:
     Attributes:
         number: number of the attempt, from 1.
         emptied: `Fence.emptied` at the start. If it has changed, the message no longer belongs to this client.
+        replay: number of the replay that the message belongs to.
         following: position of the next message if it is here; its first attempt is counted ahead.
         settled: True if the attempt was counted or taken back, and needs no more work.
     """
@@ -76,6 +77,7 @@ class Attempt:
     message: Message
     number: int
     emptied: int
+    replay: int
     following: Position | None = None
     settled: bool = False
 
@@ -242,7 +244,7 @@ class Processing:
         most = self.session.settings.handler_attempts
         number = sub.cursor.attempt(message.position)
         if number > most:
-            attempt = Attempt(sub, taking, message, most, sub.fence.emptied)
+            attempt = Attempt(sub, taking, message, most, sub.fence.emptied, sub.intent.replay)
             self.dead_letter(attempt, f"the process ended in the handler {most} times")
             return 1
         self.session.trying[sub.topic] = ((message.position, number),)
@@ -250,7 +252,7 @@ class Processing:
             self.session.commit([Tried(sub.topic, message.position, number)])
         sub.cursor.attempted(message.position, number)
         following = sub.prefetch.following(taking) if more else None
-        return Attempt(sub, taking, message, number, sub.fence.emptied, following)
+        return Attempt(sub, taking, message, number, sub.fence.emptied, sub.intent.replay, following)
 
     def settles(self, sub: Subscription, taking: Taking, message: Message) -> bool:
         """Return True if a message was taken without its handler. The lock is held."""
@@ -271,6 +273,8 @@ class Processing:
         sub = attempt.sub
 
         def changes() -> Sequence[Change]:
+            if sub.intent.on and sub.intent.replay != attempt.replay:
+                raise _Sought
             if sub.fence.emptied != attempt.emptied or not sub.intent.on:
                 raise CallerError(f"the subscription to {sub.topic} changed while a message was handled; rolled back")
             return self.changes(attempt)
@@ -301,6 +305,10 @@ class Processing:
             raise
         try:
             transaction.commit(lambda: self.handled(attempt))
+        except _Sought:  # Rolled back; the message comes again if the seek's start includes it.
+            attempt.settled = True
+            self._let_go(sub)
+            return 0
         except apsw.ConstraintError as error:  # A constraint checked at the commit, such as a deferred foreign key.
             return self._fail(attempt, error)
         return 1
@@ -401,6 +409,10 @@ class Processing:
                 except StorageError as error:
                     _log.warning("client %s: %s", session.name, error)
                 session.follow()
+
+
+class _Sought(Exception):
+    """Another call began a replay of the topic while a message was handled."""
 
 
 class Hand:

@@ -145,7 +145,7 @@ class _Service(Processing):
         try:
             request = calling.read_request(message)
         except DecodeError as error:
-            super().dead_letter(Attempt(sub, taking, message, 0, sub.fence.emptied), f"not a call: {error.reason}")
+            super().dead_letter(Attempt(sub, taking, message, 0, sub.fence.emptied, 0), f"not a call: {error.reason}")
             return True
         if request.deadline is None or self.session.clock.wall() < request.deadline:
             return False

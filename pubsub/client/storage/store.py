@@ -28,7 +28,16 @@ from pubsub.client.storage.disk_errors import open_here, row_errors, storage_err
 from pubsub.client.storage.reading import Reading
 from pubsub.client.storage.soundness import blank_failed, check_log, check_pages
 from pubsub.client.storage.space import Space
-from pubsub.client.storage.tables import CALLS, DEAD_LETTER_METADATA, FORMAT, MIGRATIONS, STARTS, TABLES, UNTOLD
+from pubsub.client.storage.tables import (
+    CALLS,
+    DEAD_LETTER_METADATA,
+    FORMAT,
+    MIGRATIONS,
+    REPLAYS,
+    STARTS,
+    TABLES,
+    UNTOLD,
+)
 from pubsub.errors import AfterFork, StorageError, StoreFull, StoreNewer
 
 PAGE_BYTES: Final = 8 * 1024
@@ -158,7 +167,7 @@ class Store(Reading):
                     for statement in MIGRATIONS[version]:
                         self.db.execute(statement)
                 self.db.execute(f"pragma user_version = {FORMAT}")
-            for table in (STARTS, UNTOLD, DEAD_LETTER_METADATA, *CALLS):
+            for table in (STARTS, REPLAYS, UNTOLD, DEAD_LETTER_METADATA, *CALLS):
                 self.db.execute(table)
             # Assume a power cut if the last owner neither closed the file nor ran in this boot.
             if not self.state("clean") and (not self._boot or self.state("boot") != self._boot):
