@@ -41,6 +41,8 @@ def _(stack: contextlib.ExitStack) -> None:
 
     def one_position(topic: Any, spans: Any, since: int, reader: Any) -> Any:
         cut = begun_all(topic, spans, since, reader)
+        if not cut:
+            return cut
         first = replace(cut[0], since=0)
         following = [span for span in topic.history if span.log != first.log]
         return (first, *(span for span in following if span.log in {one.log for one in cut}))
