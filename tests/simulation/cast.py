@@ -15,6 +15,7 @@ from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
 from tests.simulation.replicas import Replica
+from tests.simulation.seeking import Looker, Seeker
 from tests.simulation.tasks import RangeReader, Sink
 from tests.simulation.told import Told
 from tests.simulation.twins import Twin
@@ -59,6 +60,7 @@ class Cast:
         self.talkers = self._talkers()
         self.configured = Configured(world, self.history)
         self.configurers = self._configurers()
+        self.seekers, self.lookers = self._seekers()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -121,6 +123,20 @@ class Cast:
             found.append(Configurer(self.world, host, proxies, self.history, topic, self.configured))
         return found
 
+    def _seekers(self) -> tuple[list[Seeker], list[Looker]]:
+        """Clients that seek, most of them on topics that keep all; each with a reader of that topic's history."""
+        seekers, lookers = [], []
+        for n in range(1, self.fate.seekers + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            proxies = tuple(proxy.name for proxy in self.proxies)
+            seekers.append(Seeker(self.world, self._client_in_step(f"x{n}"), self.history, topic))
+            seekers[-1].servers = self.servers
+            lookers.append(Looker(self.world, self.world.host(f"y{n}", 0.0), proxies, self.history, topic))
+            operator = self.world.host(f"z{n}", 0.0)
+            self.configurers.append(Configurer(self.world, operator, proxies, self.history, topic, self.configured))
+            self.configurers[-1].only_ever = self.random.random() < 0.8
+        return seekers, lookers
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -132,9 +148,12 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Looker]:
         """All processes outside the service."""
-        return [*self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers]
+        seekers = (seeker.node for seeker in self.seekers)
+        return [
+            *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *seekers, *self.lookers,
+        ]  # fmt: skip
 
     @property
     def nodes(self) -> list[Process]:

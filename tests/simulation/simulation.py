@@ -22,6 +22,7 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.seeking import sought, watched_starts
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -67,7 +68,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or configured(calling(complete(draw(random), seed), seed), seed)
+        self.seed, self.fate = seed, fate or sought(configured(calling(complete(draw(random), seed), seed), seed), seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -80,7 +81,12 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured):
+        with (
+            small(world.random, cast.counters),
+            scarce(self.fate.scarce),
+            watched(cast.configured),
+            watched_starts(cast.history),
+        ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()
@@ -127,7 +133,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers):
+        for party in (*cast.talkers, *cast.configurers, *cast.seekers, *cast.lookers):
             party.finishing = True
 
     def _settle(self) -> str:

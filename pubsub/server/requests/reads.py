@@ -22,6 +22,7 @@ from pubsub.protocol.messages import Outcome, Read
 from pubsub.protocol.names import EARLIEST, Position, format_position
 from pubsub.server.ownership.sole_owner import SoleOwner
 from pubsub.server.requests.admission import Admission
+from pubsub.server.requests.replays import Replays, begins_far_behind
 from pubsub.server.state.replies import Origin
 from pubsub.server.state.state import REPAIRING, State
 from pubsub.server.topic import changes as c
@@ -52,17 +53,21 @@ class Reads:
     Args:
         sole_owner: asks if this server is a topic's sole owner.
         admission: checks if a topic is served.
+        replays: the pace of readers far behind.
     """
 
-    def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission) -> None:
-        self._state, self._sole_owner, self._admission = state, sole_owner, admission
+    def __init__(self, state: State, sole_owner: SoleOwner, admission: Admission, replays: Replays) -> None:
+        self._state, self._sole_owner, self._admission, self._replays = state, sole_owner, admission, replays
+        self._delayed: list[tuple[Origin, Read, bool]] = []
+        self._delayed_until = float("inf")
+        """READs of readers far behind that come back to the queue at this time."""
         self._reads: deque[tuple[Origin, Read, bool]] = deque()
         """Each with True if enough proxies have answered for it that no other server holds the topic."""
         self._waiting: Counter[tuple[int | str, bytes]] = Counter()
         """Number of waiting reads by client: link and origin."""
 
     def __len__(self) -> int:
-        return len(self._reads)
+        return len(self._reads) + len(self._delayed)
 
     def read(self, origin: Origin, read: Read, now: float, sole_owner: bool = False) -> None:
         """Process READ: it waits until the loop's changes are in the store.
@@ -72,7 +77,7 @@ class Reads:
                 topic.
         """
         whose = origin.link, origin.origin
-        if len(self._reads) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
+        if len(self) >= READS_MAX or self._waiting[whose] >= READS_PER_CLIENT_MAX:
             self._state.counters["reads_rejected"] += 1
             self._state.replies.answer(origin, Outcome.BUSY, reason="too_many_reads_wait")
         elif not sole_owner and self._ends_unknown(read):
@@ -96,21 +101,31 @@ class Reads:
 
     def deadline(self) -> float:
         """Return the time of the next work: at once if a read waits."""
-        return float("-inf") if self._reads else float("inf")
+        return float("-inf") if self._reads else self._delayed_until
 
-    def deliver(self) -> None:
+    def tick(self, now: float) -> None:
+        """Return the delayed READs to the queue when their time has come."""
+        if now >= self._delayed_until:
+            self._reads.extend(self._delayed)
+            self._delayed, self._delayed_until = [], float("inf")
+
+    def deliver(self, now: float) -> None:
         """Answer the waiting reads, up to the limit of one loop, after this loop's changes are in the store."""
         handed_out = 0
         while self._reads and handed_out < READ_BYTES_MAX:
-            origin, read, sole_owner = self._reads.popleft()
+            origin, read, sole_owner = waiting = self._reads.popleft()
+            handed = self._serve(origin, read, sole_owner, now)
+            if handed is None:
+                self._delayed.append(waiting)
+                continue
             whose = origin.link, origin.origin
             self._waiting[whose] -= 1
             if not self._waiting[whose]:
                 del self._waiting[whose]
-            handed_out += self._serve(origin, read, sole_owner)
+            handed_out += handed
 
-    def _serve(self, origin: Origin, read: Read, sole_owner: bool) -> int:
-        """Answer a READ; return the number of bytes handed out."""
+    def _serve(self, origin: Origin, read: Read, sole_owner: bool, now: float) -> int | None:
+        """Answer a READ; return the number of bytes handed out, or None if it waits for its turn."""
         state = self._state
         found = None
         if not self._admission.rejects(origin, read.topic):
@@ -129,15 +144,21 @@ class Reads:
             self._sole_owner.park_or_reject(origin, read)
             return 0
         try:
-            return self._serve_range(origin, read, topic, subscription, sole_owner)
+            return self._serve_range(origin, read, topic, subscription, sole_owner, now)
         except StoreDamaged:
             state.found_damaged(topic)
             state.replies.answer(origin, Outcome.UNAVAILABLE, reason="the_store_is_damaged_here", log=topic.open.id)
             return 0
 
     def _serve_range(
-        self, origin: Origin, read: Read, topic: Topic, subscription: Subscription | None, sole_owner: bool
-    ) -> int:
+        self,
+        origin: Origin,
+        read: Read,
+        topic: Topic,
+        subscription: Subscription | None,
+        sole_owner: bool,
+        now: float,
+    ) -> int | None:
         """Answer a READ of a topic that is served.
 
         Raises:
@@ -168,7 +189,16 @@ class Reads:
             facts |= {"since": since, "history": topic.history_token}
             cut = self._within(topic, cut, read)
         if read.records_max and not read.times:
-            return self._hand_out(origin, read, topic, cut, after, facts)
+            far = begins_far_behind(topic, cut, state.reader)
+            if far and (at := self._replays.next_at(now)) is not None:
+                self._delayed_until = min(self._delayed_until, at)
+                return None
+            size = self._hand_out(origin, read, topic, cut, after, facts)
+            if far:
+                self._replays.handed_out(size)
+            elif size:
+                self._replays.shared = True
+            return size
         if read.times:
             body = self._times(topic, cut)
         else:

@@ -99,6 +99,7 @@ class Answer:
         first: with LOST, the first lost position.
         last: the position of the last record, or the last lost position.
         stamp: with SUCCESS, the timestamp of the first record (microseconds since 1970).
+        total: with SUCCESS, the bytes of the log before the last batch.
         reason: with LOST, DROPPED if settings of the topic let the records go; otherwise "".
         doubtful: with SUCCESS, True if the spans of all its records are marked as doubtful; otherwise none is.
         damaged: batches (log number, offset) found damaged.
@@ -119,6 +120,7 @@ class Answer:
     stamp: int = 0
     doubtful: bool = False
     reason: str = ""
+    total: int = 0
 
 
 class _Full(Exception):
@@ -135,7 +137,7 @@ class _Walk:
         self._batches_left = BATCHES_MAX
         self.builder = RecordsBuilder()
         self.last: Position | None = None
-        self.stamp = 0
+        self.stamp = self.total = 0
         self.lost: tuple[Position, Position] | None = None
         self.damaged: list[tuple[int, int]] = []
         self.repairable: tuple[int, int] | None = None
@@ -215,7 +217,7 @@ class _Walk:
         publisher = self._publishers[batch.publisher]
         self.stamp = self.stamp or batch.stamp
         self.builder.add(span.log, first, publisher, batch.counter + index, batch.stamp, body, index, index + count)
-        self.last = (span.log, first + count - 1)
+        self.last, self.total = (span.log, first + count - 1), batch.total
         self._records_left -= count
         if not self._records_left:
             raise _Full
@@ -303,6 +305,7 @@ def collect(
         last=walk.last,
         damaged=walk.damaged,
         stamp=walk.stamp,
+        total=walk.total,
         doubtful=walk.doubtful,
     )
 

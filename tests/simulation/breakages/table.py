@@ -17,6 +17,7 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    replay,
     server,
     settings,
     trains,
@@ -38,6 +39,7 @@ ROOMS = (
     damage,
     forms,
     settings,
+    replay,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
