@@ -116,7 +116,7 @@ def main(facts: dict[str, Any]) -> None:
 
 
 def keep_counters() -> None:
-    """Break rule Y1: a seek leaves the counters."""
+    """Break rule Z1: a seek leaves the counters."""
     intend = applying.APPLY[applying.c.Intended]
 
     def with_counters(db: Any, change: Any) -> None:

@@ -1,6 +1,6 @@
 """A subscriber that seeks at random while it, servers and proxies are killed: each replay is counted by itself.
 
-The rules are docs/explanation/looking-back.md, Y1 and Y2.
+The rules are docs/explanation/looking-back.md, Z1 and Z2.
 """
 
 from __future__ import annotations
