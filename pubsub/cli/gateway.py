@@ -99,14 +99,10 @@ def start(
     allowed = tuple(allow_host or ()), tuple(allow_origin or ())
     settings = GatewaySettings(bind, directory, tokens, insecure, certificate, private_key, *allowed)
 
-    def ready(url: str) -> None:
-        console.announce(f"gateway ready: {url}")
-
     report = partial(gather, loaded.settings, REPORT_SECONDS)
     keys = directory / "keys"
     operations, peek = ClusterOperations(loaded, keys), ClusterPeek(loaded.settings, keys)
-    reads = ClusterReads(loaded.settings, keys)
-    run_gateway(settings, loaded.settings, report, operations, peek, reads, ready)
+    run_gateway(settings, loaded.settings, report, operations, peek, ClusterReads(loaded.settings, keys), _ready)
 
 
 @app.command()
@@ -127,3 +123,7 @@ def token(
     parse_users([line], "this user")
     facts = {"user": user, "token": made, "line": line}
     console.report(as_json, facts, f"{made}\n{line}  put=* get=*")
+
+
+def _ready(url: str) -> None:
+    console.announce(f"gateway ready: {url}")

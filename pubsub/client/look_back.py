@@ -4,7 +4,7 @@ A range is read in pages: each request names the place at which the last page en
 lies. A merge may put other messages in front of that place. The server then answers *again*, and the read ends by
 `HistoryChanged`, since messages might be missing or come twice otherwise. Only one page is in memory at a time.
 
-The rules are docs/explanation/replay.md, A5 and A6.
+The rules are docs/explanation/looking-back.md, Z5 and Z6.
 """
 
 from __future__ import annotations

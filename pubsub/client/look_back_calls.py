@@ -1,4 +1,7 @@
-"""The calls of a client that read stored messages: `read` and `times`."""
+"""The calls of a client that read stored messages: `read`, `times`, and the check before a seek.
+
+The rule of that check is docs/explanation/looking-back.md, Z4.
+"""
 
 from __future__ import annotations
 

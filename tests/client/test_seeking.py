@@ -1,4 +1,4 @@
-"""Starts of subscriptions and seeks by a client, at a real proxy and a real server (docs/explanation/replay.md)."""
+"""Starts of subscriptions, and seeks by a client, at a real proxy and server (docs/explanation/looking-back.md)."""
 
 from __future__ import annotations
 

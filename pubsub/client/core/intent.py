@@ -25,7 +25,7 @@ class Intent:
         fresh: the subscription begins at `start`, and does not continue an earlier one (docs/explanation/continuing.md,
             C2).
         start: where a new subscription begins.
-        replay: number of the last replay (docs/explanation/replay.md); 0: none was begun.
+        replay: number of the last replay (docs/explanation/looking-back.md); 0: none was begun.
         number: number of the confirmed transmission.
         asked: number of the last transmission.
         insists: calls of the application that may still replace a higher number elsewhere, which is done once.

@@ -10,7 +10,7 @@ taken back if the handler was not at fault:
 A message is in hand until its handler returns. During that time other calls on its topic wait, and calls on other
 topics continue.
 
-The rules are those of docs/explanation/get.md, G8 and G9.
+The rules are those of docs/explanation/get.md, G8 and G9; docs/explanation/looking-back.md, Z3.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ An intent to be subscribed is of one of two kinds (docs/explanation/continuing.m
 A start counts only where a subscription begins. Each start that an application names after its first subscription
 begins a replay, with the next number: the store then has no counters, so that messages come again.
 
-The rules of a seek are those of docs/explanation/replay.md, A1 and A2.
+The rules of a seek are those of docs/explanation/looking-back.md, Z1 and Z2.
 """
 
 from __future__ import annotations
