@@ -26,6 +26,7 @@ from pubsub.errors import ConfigurationError, DecodeError, KeyRefused, NotAllowe
 from pubsub.messenger import CurveClient, Messenger, Refusal
 from pubsub.protocol import RETRY, Message, Outcome, Read, Report, Settings, Status, decode, encode
 from pubsub.protocol.messages import denial
+from pubsub.protocol.topic_objects import Purge
 from pubsub.security.process_keys import ClientKeys, find_client_keys
 
 TRY_SECONDS: Final = 0.5
@@ -337,10 +338,10 @@ class Proxies:
         pending.tokens.clear()
 
     def _is_absent(self, request: Request, status: Status) -> bool:
-        """Return True if an answer tells that the topic of a request does not exist."""
+        """Return True if the request does not create its topic, and the topic does not exist."""
         if status.outcome is not Outcome.UNKNOWN:
             return False
-        return isinstance(request, Settings) or (self.tells_absent and status.reason == NO_TOPIC)
+        return isinstance(request, Settings | Purge) or (self.tells_absent and status.reason == NO_TOPIC)
 
     def close(self) -> None:
         self._messenger.close()

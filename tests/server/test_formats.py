@@ -38,7 +38,9 @@ PLAIN: list[c.Change] = [
     *(
         change
         for change in FULL
-        if not isinstance(change, c.TopicContested | c.SettingsChanged | c.RemovalChanged | c.OrderChanged)
+        if not isinstance(
+            change, c.TopicContested | c.SettingsChanged | c.RemovalChanged | c.OrderChanged | c.TopicPurged
+        )
     ),
     c.LogOpened(20, OTHER, 0, c.LogState.INCOMING),
     c.BatchAppended(20, 1, 2, 1, 1, 9, 5, 0, BODY),

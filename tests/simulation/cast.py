@@ -14,6 +14,7 @@ from tests.simulation.history import History
 from tests.simulation.members import MemberNode, Paired, Server, members_of
 from tests.simulation.messengers import Talker
 from tests.simulation.nodes import ProxyNode, ServerNode
+from tests.simulation.purging import Purger
 from tests.simulation.replicas import Replica
 from tests.simulation.seeking import Looker, Seeker
 from tests.simulation.tasks import RangeReader, Sink
@@ -61,6 +62,7 @@ class Cast:
         self.configured = Configured(world, self.history)
         self.configurers = self._configurers()
         self.seekers, self.lookers = self._seekers()
+        self.purgers = self._purgers()
         self.twins: list[Twin] = []
         self.replicas: list[Replica] = []
         file_system.disks = {name: host.disk for name, host in world.hosts.items()}
@@ -137,6 +139,14 @@ class Cast:
             self.configurers[-1].only_ever = self.random.random() < 0.8
         return seekers, lookers
 
+    def _purgers(self) -> list[Purger]:
+        found = []
+        for n in range(1, self.fate.purgers + 1):
+            topic = f"t{self.random.randrange(self.fate.topics) + 1}"
+            host, proxies = self.world.host(f"u{n}", 0.0), tuple(proxy.name for proxy in self.proxies)
+            found.append(Purger(self.world, host, proxies, self.history, topic, lambda: self.servers))
+        return found
+
     def _talkers(self) -> list[Talker]:
         """An endpoint and the Messengers that talk to it."""
         world, number = self.world, self.fate.talkers
@@ -148,11 +158,12 @@ class Cast:
     # The processes
 
     @property
-    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Looker]:
+    def users(self) -> list[ClientNode | Sink | RangeReader | Talker | Configurer | Purger | Looker]:
         """All processes outside the service."""
         seekers = (seeker.node for seeker in self.seekers)
         return [
-            *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *seekers, *self.lookers,
+            *self.clients, *self.calls.nodes, *self.tasks, *self.talkers, *self.configurers, *self.purgers, *seekers,
+            *self.lookers,
         ]  # fmt: skip
 
     @property

@@ -22,6 +22,9 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.purging import purging
+from tests.simulation.retaining import Retaining, defaulted, often
+from tests.simulation.retrying import retrying
 from tests.simulation.seeking import sought, watched_starts
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
@@ -54,6 +57,17 @@ class Result:
     delivered: int = 0
 
 
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought)
+"""What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
+
+
+def _drawn(random: Random, seed: int) -> Fate:
+    fate = complete(draw(random), seed)
+    for drawn in DRAWN_APART:
+        fate = drawn(fate, seed)
+    return fate
+
+
 class Simulation:
     """One run.
 
@@ -68,7 +82,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or sought(configured(calling(complete(draw(random), seed), seed), seed), seed)
+        self.seed, self.fate = seed, fate or _drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -76,17 +90,15 @@ class Simulation:
         self.pairs = Pairs(self.cast)
         self.faults = Faults(self.cast, self.supervisor, self.pairs)
         self.judgement = Judgement(self.cast, self.pairs)
+        if self.fate.faults.keys() & {"defaults", "wrong clock"}:
+            self.cast.configured.retaining = Retaining(removed=self._removed)
 
     def run(self) -> Result:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        with (
-            small(world.random, cast.counters),
-            scarce(self.fate.scarce),
-            watched(cast.configured),
-            watched_starts(cast.history),
-        ):
+        looks, starts = often(cast.configured.retaining), watched_starts(cast.history)
+        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured), looks, starts:
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()
@@ -108,6 +120,10 @@ class Simulation:
             time.process_time() - started, cast.counters, cast.history.delivered,
         )  # fmt: skip
 
+    def _removed(self) -> set[str]:
+        """The stores that a proxy knows as removed."""
+        return {store for proxy in self.cast.proxies if proxy.life for store in proxy.core.table.gone}
+
     def _heal(self) -> None:
         """From here on there are no faults, all processes run, and users finish their work."""
         world, cast, fate = self.world, self.cast, self.fate
@@ -116,6 +132,7 @@ class Simulation:
         fate.loss = fate.late = fate.reorder = fate.duplicate = 0.0
         fate.delay = 0.001
         world.network.heal()
+        self.faults.configurations.finish()
         for node in cast.nodes:
             node.host.disk.mend()
             if isinstance(node, ServerNode):
@@ -133,7 +150,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers, *cast.seekers, *cast.lookers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers):
             party.finishing = True
 
     def _settle(self) -> str:
@@ -154,6 +171,11 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
+
+
+def _drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws."""
+    return defaulted(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

@@ -193,8 +193,10 @@ class Subscribing:
         session, on, fresh, start, replay = self.session, wanted.on, wanted.fresh, wanted.start, wanted.replay
         left = sub.leave_chunk() if on and not fresh else []
         ended = sub.ended_elsewhere(self.core.wall()) if on and not fresh else None
+        given_up = self.core.waiting.dropping(sub.topic) if fresh or not on else []
         changes = [
             *left,
+            *given_up,
             sub.intend(on, fresh=fresh, start=start, replay=replay),
             *([] if ended is None else [ended[0]]),
         ]
@@ -209,6 +211,8 @@ class Subscribing:
                 del self.core.subscriptions[sub.topic]
             raise
         sub.intended(on, fresh=fresh, start=start, replay=replay, left=left)
+        if given_up:
+            self.core.waiting.drop(sub.topic)
         if ended is not None:
             sub.losses.add(ended[1])
             _log.warning("client %s: %s", session.name, ended[1])

@@ -49,6 +49,8 @@ SCHEMA: Final = (
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
     "create table topic_settings (topic integer primary key, settings text not null)",
     *ADDED,
+    "create table purge (topic integer, log text, kept integer not null, unread integer not null,"
+    " primary key (topic, log)) without rowid",
     "create table rival (topic integer, log text, server text not null, primary key (topic, log)) without rowid",
     "create table quarantined_topic (id integer primary key, name text not null, open_log integer not null,"
     " history text not null, reason text not null, stamp integer not null)",
@@ -63,6 +65,7 @@ DESCRIBING: Final = (
     "topic_settings",
     "removal",
     "topic_order",
+    "purge",
     "log",
     "publisher",
     "last",

@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
@@ -61,6 +62,8 @@ FIELDS: Final[dict[str, Fate]] = {
     "settings": _EVERYWHERE,
     "removal": _EVERYWHERE,
     "order": _BETWEEN_STORES,
+    "purged": _BETWEEN_STORES,
+    "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
@@ -89,6 +92,7 @@ class Description:
     settings: Settings = DEFAULTS
     removal: Removal = NOTHING
     order: str = ""
+    purged: dict[str, Places] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -110,6 +114,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         settings=topic.settings,
         removal=topic.removal,
         order=topic.order,
+        purged=dict(topic.purged),
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -148,6 +153,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         settings=said.settings,
         removal=said.removal,
         order=said.order,
+        purged=dict(said.purged),
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from pubsub.client.core.message import Message
 from pubsub.client.look_back import TopicTimes
-from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.starts import StartAt, check_start
+from pubsub.client.topic_operations import TopicOperations
 from pubsub.client.topic_settings import TopicSettings
 
 
-class TopicCalls(ServiceCalls, ABC):
+class SubscriberCalls(TopicOperations, ABC):
     """The calls of `Client` about one topic."""
 
     def subscribe(
