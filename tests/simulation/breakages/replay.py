@@ -111,15 +111,15 @@ def _(stack: contextlib.ExitStack) -> None:
     substitute(stack, START, "backwards", offsets)
 
 
-@breakage("since of the last N is the first stamp")
+@breakage("since of the last N leaves out the skew")
 def _(stack: contextlib.ExitStack) -> None:
-    def first_stamp(topic: Any, start: Any, stamp: int, skew: int, reader: Any) -> Any:
+    def without_skew(topic: Any, start: Any, stamp: int, skew: int, reader: Any) -> Any:
         cursor = cursor_at(topic, start, stamp, skew, reader)
         if cursor is not None and last_records(start):
             cursor.since = max(cursor.since, stamp)
         return cursor
 
-    substitute(stack, SUBSCRIPTIONS, "cursor_at", first_stamp)
+    substitute(stack, SUBSCRIPTIONS, "cursor_at", without_skew)
 
 
 @breakage("a history has one token for ever")
