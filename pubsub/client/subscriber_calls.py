@@ -111,7 +111,7 @@ class SubscriberCalls(TopicOperations, ABC):
             stop: None: at the end of the topic; a datetime with a time zone: before messages of that time; or the
                 position of the last message.
             timeout: for each answer, in seconds; None: the client's.
-            skip_lost: pass over lost messages. False: raise `DataLoss`.
+            skip_lost: pass over lost messages. False: raise `RangeLoss`, a `DataLoss`.
 
         Raises:
             InvalidName, CallerError: an argument is not allowed; nothing was sent.
@@ -119,7 +119,7 @@ class SubscriberCalls(TopicOperations, ABC):
             StartGone: no server holds the message at the start, or those that follow were let go meanwhile.
             HistoryChanged: two servers merged the topic meanwhile, and messages before the present place may be new.
                 Read again from the start.
-            DataLoss: messages of the range are lost.
+            RangeLoss: messages of the range are lost.
             Refused: a server has a release without this.
             Unavailable, NotAllowed, KeyRefused: as `put`; this needs the right to get.
         """
