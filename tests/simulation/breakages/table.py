@@ -18,6 +18,7 @@ from tests.simulation.breakages import (
     pairs,
     proxies,
     purges,
+    replay,
     retaining,
     retries,
     server,
@@ -42,6 +43,7 @@ ROOMS = (
     damage,
     forms,
     settings,
+    replay,
     retries,
     purges,
 )
