@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pubsub.client.publisher import Publisher as Publisher
     from pubsub.client.storage.transaction import Ticket as Ticket
     from pubsub.client.storage.transaction import Transaction as Transaction
+    from pubsub.client.topic_objects import Purged as Purged
     from pubsub.client.topic_settings import TopicSettings as TopicSettings
 
 _WHERE = {
@@ -47,6 +48,7 @@ _WHERE = {
     "Reject": "core.outcomes",
     "Reply": "core.calling",
     "Request": "core.calling",
+    "Purged": "topic_objects",
     "Ticket": "storage.transaction",
     "TopicSettings": "topic_settings",
     "Transaction": "storage.transaction",

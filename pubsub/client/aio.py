@@ -39,6 +39,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.reopening import Reopening
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_objects import Purged
 from pubsub.client.topic_settings import TopicSettings
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
@@ -214,6 +215,14 @@ class AsyncClient(ClientBase):
     ) -> TopicSettings:
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
         return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base)
+
+    async def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
+        """Create a topic; arguments and errors as `Client.create_topic`."""
+        return await asyncio.to_thread(self._topic_objects.create, topic, keep, drop)
+
+    async def purge_topic(self, topic: str, *, unread: bool = False) -> Purged:
+        """Delete stored messages of a topic; arguments and errors as `Client.purge_topic`."""
+        return await asyncio.to_thread(self._topic_objects.purge, topic, unread=unread)
 
     async def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, or None if none came in time; arguments and errors as `Client.get`."""

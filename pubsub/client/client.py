@@ -16,13 +16,13 @@ from pubsub.client.flows.handlers import Handler
 from pubsub.client.flows.processing import PROCESS_MAX, Processing
 from pubsub.client.guards import guards, within_call
 from pubsub.client.publisher import Publisher
-from pubsub.client.service_calls import ServiceCalls
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
+from pubsub.client.topic_operations import TopicOperations
 from pubsub.client.topic_settings import TopicSettings
 
 
-class Client(ServiceCalls):
+class Client(TopicOperations):
     """A durable client: publisher and subscriber under one name.
 
     Any thread may make any call. The client keeps its state in a directory that one process at a time may open.
@@ -40,9 +40,9 @@ class Client(ServiceCalls):
         settings: all settings; the other arguments override them. None: a setting that is not given comes from the
             environment (`PUBSUB_CLIENT_PROXIES`, `PUBSUB_PROXIES_FILE` …), then the configuration file, then its
             default.
-        recorder: record of puts, received messages and subscriptions for `pubsub pipeline audit`: a JSON lines file, a
-            Parquet directory if its name ends in `.parquet`, or a `RecordSink`, which stays open. A failed write delays
-            no message (`record_problem`).
+        recorder: record of all puts, received messages and subscriptions, for `pubsub pipeline audit`: a JSON lines
+            file, a Parquet directory if its name ends in `.parquet`, or a `RecordSink`, which the client does not
+            close. A failed record write delays no message: see `record_problem`.
         context: ZeroMQ context to share, which `inproc://` addresses need.
         clock: source of the time.
         random: source of the first numbers; None: the operating system's randomness.
@@ -344,14 +344,16 @@ class Client(ServiceCalls):
         Args:
             topic: one subscribed topic, or several, which take turns of some messages each, also from call to call.
             handler: called for one message at a time, on this thread; no `async def` function.
-            timeout, max: as for `get_many`.
+            timeout: for the first message, in seconds; None: the client's.
+            max: most messages to take; the call waits for the first one only.
             hold: what waits behind a waiting message: "all" of its topic, those with its "key", or "none".
 
         Returns:
             The number of messages taken, dead letters and those put off included; 0 if none came in time.
 
         Raises:
-            PubsubError: as `get`; Unavailable if a topic is not served, or for the client's time-out no answer came.
+            PubsubError: as `get`. Unavailable only if an answer reported that a topic is not served, or no answer came
+                for the client's time-out, in one call or over several.
             Exception: as the handler raised it.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))

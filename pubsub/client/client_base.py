@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from pubsub.base.clock import Clock
     from pubsub.client.storage.recorder import RecordSink
+    from pubsub.client.topic_objects import TopicCalls
     from pubsub.client.topic_settings import SettingsCalls
     from pubsub.security.process_keys import ClientKeys
 
@@ -151,6 +152,14 @@ class ClientBase:
         session = self._session
         with session.entered():  # A closed client refuses.
             return SettingsCalls(session)
+
+    @property
+    def _topic_objects(self) -> TopicCalls:
+        from pubsub.client.topic_objects import TopicCalls  # noqa: PLC0415 - few clients need it.
+
+        session = self._session
+        with session.entered():  # A closed client refuses.
+            return TopicCalls(session)
 
     @property
     def name(self) -> str:

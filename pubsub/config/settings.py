@@ -75,6 +75,7 @@ class ProxySettings(LivenessSettings):
         directory: directory of its routes file.
         startup_wait_seconds: time after its start in which it assigns no topic; None: one full liveness.
         topics_max: most topics it routes; a request about one more is answered `full`.
+        topics_auto: a put or subscribe creates its topic; False: only an operator creates topics.
         servers_max: most servers that may announce themselves.
         memory_bytes_max: memory of the process above which it closes all connections and listens anew; 0: no limit.
         key_file: file with its secret key; None: `key` in its directory, if that file exists.
@@ -93,6 +94,7 @@ class ProxySettings(LivenessSettings):
     directory: Path
     startup_wait_seconds: float | None = None
     topics_max: int = 200_000
+    topics_auto: bool = True
     servers_max: int = 256
     memory_bytes_max: int = 4 * GIB
     key_file: Path | None = None
@@ -121,9 +123,11 @@ class ServerSettings(LivenessSettings):
         history_bytes_max: consumed bytes of one topic that stay while it may have several owners.
         store_bytes_max: database bytes above which the disk counts as full; 0: the disk's own limit.
         reserve_bytes: space kept free on the disk for acknowledgements when it is full.
+        topic_defaults: rules for topics without own settings, such as `audit.> keep=90d`; the first match counts.
         publishers_max: remembered publishers for each topic; a put of one more is answered `full`.
         subscribers_max: most subscribers for each topic.
         topics_max: most topics it holds.
+        topics_auto: as for a proxy.
         answer_records_max, answer_bytes_max: size limits of one answer to a GET.
         wait_seconds_max: longest long poll.
         memory_bytes_max: memory of the process above which it closes all connections and opens them anew; 0: no limit.
@@ -148,9 +152,11 @@ class ServerSettings(LivenessSettings):
     history_bytes_max: int = 1 * GIB
     store_bytes_max: int = 0
     reserve_bytes: int = 8 * MIB
+    topic_defaults: tuple[str, ...] = ()
     publishers_max: int = 100_000
     subscribers_max: int = 100_000
     topics_max: int = 100_000
+    topics_auto: bool = True
     answer_records_max: int = 20_000
     answer_bytes_max: int = 4 * MIB
     wait_seconds_max: float = 60.0

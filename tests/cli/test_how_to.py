@@ -98,6 +98,28 @@ def test_a_topic_keeps_messages_and_shows_them(tmp_path: Path) -> None:
     assert "\n7d never False\ntopic orders has other settings meanwhile" in found
 
 
+def test_topics_are_created_refused_and_purged(tmp_path: Path) -> None:
+    text = (PAGES / "manage-topics.md").read_text()
+    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "ops.py").write_text(program)
+    lines = [
+        f"{line} 2>&1 || test $? = 22" if line.endswith("put ordres -") else line
+        for line in commands("manage-topics.md")
+    ]
+    lines += ["pubsub client billing get orders 2>&1 || test $? = 11", f"{sys.executable} ops.py"]
+    found = typed(tmp_path, ["export PUBSUB_TOPICS_AUTO=false", *lines], "cluster")
+    assert "orders: created, keep=7d drop=never" in found
+    assert "orders: exists already with these settings" in found
+    (refused,) = re.findall(r"^topic 'ordres'.*$", text, re.MULTILINE)
+    assert refused in found
+    assert "orders: 1 messages are deleted, 0 of them unread" in found
+    assert "orders: 1 messages are deleted, 1 of them unread" in found
+    (loss,) = re.findall(r"^pubsub: error: orders.*$", text, re.MULTILINE)
+    (told,) = re.findall(r"^pubsub: error: orders.*$", found, re.MULTILINE)
+    assert re.sub(r"\w{16}\.\d+", "PLACE", told) == re.sub(r"\w{16}\.\d+", "PLACE", loss)
+    assert "\ntopic invoices exists with keep=30d drop=never; pubsub topic set invoices changes them\n0 0\n" in found
+
+
 def test_an_absent_subscriber_gets_one_report_of_dropped_batches(tmp_path: Path) -> None:
     quick = {"RETENTION_HOLD_SECONDS": 4, "SKEW_SECONDS": 0.1}
     lines = [

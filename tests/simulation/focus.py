@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, retries, settings
+from tests.simulation.breakages import continuing, purges, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -308,6 +308,73 @@ def retried(seed: int) -> Fate:
     )
 
 
+def purged_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
+    random = Random(f"purges {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=random.random() < 0.5,
+        delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=random.choice((0, 1, 1)),
+        purgers=random.choice((1, 2)),
+        purges_unread=random.random() < 0.7,
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def defaults_moved(seed: int) -> Fate:
+    """Topics that move between servers with different defaults."""
+    random = Random(f"defaults {seed}")
+    return Fate(
+        servers=random.choice((2, 3)),
+        proxies=random.choice((1, 2, 3)),
+        clients=2,
+        topics=random.choice((1, 3)),
+        seconds=random.choice((10.0, 15.0)),
+        think=random.choice((0.05, 0.1)),
+        skew=0.1,
+        heartbeat=0.1,
+        announce=random.choice((0.3, 1.0)),
+        late=random.choice((0.0, 0.05)),
+        configurers=random.choice((0, 0, 1)),
+        faults=_faults(
+            random,
+            some={"kill": 0.2, "churn": 1.0, "lose routes": 0.3, "outage": 0.3, "detour": 0.3},
+            move=random.choice((0.5, 2.0)),
+            defaults=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def wrong_clock(seed: int) -> Fate:
+    """A server on a host with a clock that is days ahead at some of its starts, and settings with ages."""
+    random = Random(f"wrong clock {seed}")
+    return Fate(
+        servers=1,
+        proxies=random.choice((1, 2, 3)),
+        clients=2,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        faults=_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -325,5 +392,8 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
+    **dict.fromkeys(purges.breakage.breakages, purged_split),
+    **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
+    **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
 }
 """By the title of a breakage: the runs that show it."""

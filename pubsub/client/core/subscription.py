@@ -39,7 +39,10 @@ from pubsub.protocol.names import LATEST, Start
 
 UNREADABLE: Final = "the service cannot hand them out any more"
 DROPPED: Final = "the topic's setting drop let them go before this client received them"
+PURGED: Final = "an operator purged them before this client received them"
 """Reasons of a DataLoss."""
+
+_REASONS: Final = {"dropped": DROPPED, "purged": PURGED}
 
 
 class Subscription:
@@ -308,7 +311,7 @@ class Subscription:
     def dead_letter(self, loss: Loss, at: float) -> tuple[list[Change], DataLoss]:
         """Return the changes to continue after a loss, and the error to raise once; `buried` follows the commit."""
         first, last = format_position(loss.first), format_position(loss.last)
-        error = DataLoss(self.topic, first, last, DROPPED if loss.reason == "dropped" else UNREADABLE)
+        error = DataLoss(self.topic, first, last, _REASONS.get(loss.reason, UNREADABLE))
         letter = DeadLettered(self.topic, first, last, "", 0, 0, None, error.reason, 0, at)
         return [Taken(self.topic, loss.last, {}), letter], error
 

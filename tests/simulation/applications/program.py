@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import apsw
 
+from pubsub.client.core.subscription import PURGED
 from pubsub.errors import DataLoss, Refused, StateCopied, StorageError
 from tests.simulation.clients import ClientNode
 from tests.simulation.history import ASKED, EXCUSED, KEPT, History, Reading
@@ -159,6 +160,11 @@ class Program:
             if not self.life:
                 self.history.violate(f"{self.name}: {error}")
             self._renew()
+        elif isinstance(error, DataLoss) and error.reason == PURGED:
+            self.node.compare()
+            if not self.history.purges.covers(error):
+                self.history.violate(f"{self.name} is told of a purge that nobody asked for: {error}")
+            self._lack(error)
         elif isinstance(error, DataLoss) and self._may_lack(error):
             self.node.compare()  # The place behind it is stored over with the next message that is taken.
             self._lack(error)
@@ -178,12 +184,14 @@ class Program:
 
     def _lack(self, error: DataLoss) -> None:
         reading = self.reading(error.topic)
-        if reading.lost.get(error.first) == self.node.life:
+        # A client that a signal cut off raises the last loss again when it is opened again.
+        if reading.lost.get(error.first) == self.node.life and error.reason != PURGED:
             self.history.violate(f"{self.name} is told twice: {error}")
-        elif error.first not in reading.lost and self.world.fate.tight:
+        elif error.first not in reading.lost and (self.world.fate.tight or error.reason == PURGED):
             first, last = (int(place.partition(".")[2]) for place in (error.first, error.last))
             reading.excused += last - first + 1
         reading.lost[error.first] = self.node.life
+        reading.purged = reading.purged or error.reason == PURGED
 
     def _renew(self) -> None:
         self.directory_replaced(self.copied)

@@ -17,6 +17,8 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    purges,
+    retaining,
     retries,
     server,
     settings,
@@ -30,6 +32,7 @@ ROOMS = (
     moves,
     ownership,
     proxies,
+    retaining,
     messenger,
     pairs,
     calls,
@@ -40,6 +43,7 @@ ROOMS = (
     forms,
     settings,
     retries,
+    purges,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
