@@ -170,5 +170,6 @@ def test_messages_are_put_off_rejected_and_redriven(tmp_path: Path) -> None:
     assert '"body":"bad coffee\\n"' in found.replace(" :", ":").replace(": ", ":")
     assert "$dead.billing: keep=14d drop=never" in found
     assert "purged 0 dead letters of billing\n" in found
-    assert "b'bad\\n' no such customer 1\n1 redriven\n0 purged\n" in found
+    assert "b'bad coffee\\n' no such customer 1\n" in found
+    assert "b'bad\\n' no such customer 1\n2 redriven\n0 purged\n" in found
     assert "failed: the bank is down\n" in found
