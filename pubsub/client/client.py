@@ -351,7 +351,7 @@ class Client(TopicOperations):
             The number of messages taken, dead letters and those put off included; 0 if none came in time.
 
         Raises:
-            PubsubError: as `get`; Unavailable only if a topic is not served, or no answer came for the client's time-out.
+            PubsubError: as `get`; Unavailable if a topic is not served, or no answer came for the client's time-out.
             Exception: as the handler raised it.
         """
         return self._run(Processing(self._session, self._calls.gets).process(topic, handler, timeout, max, hold))
