@@ -230,7 +230,13 @@ class Client(ServiceCalls):
         return self._topic_settings.settings_of(topic)
 
     def configure(
-        self, topic: str, *, keep: str | None = None, drop: str | None = None, base: str | None = None
+        self,
+        topic: str,
+        *,
+        keep: str | None = None,
+        drop: str | None = None,
+        expire: str | None = None,
+        base: str | None = None,
     ) -> TopicSettings:
         """Change the settings of a topic, and return those in force. A topic that does not exist is created.
 
@@ -240,6 +246,7 @@ class Client(ServiceCalls):
                 (`10GiB`) and a number (`1000 records`), separated by commas. Any of several amounts lets a message go.
             drop: beyond what a message goes although a subscriber has not acknowledged it: `never`, an age or bytes.
                 The subscriber gets `DataLoss`. It takes nothing that `keep` still keeps.
+            expire: the age beyond which a message is not delivered any more: `never`, or an age. It is no loss.
             base: change these settings only if they have this version; None: the present ones.
 
         Raises:
@@ -249,7 +256,8 @@ class Client(ServiceCalls):
             Unavailable: no answer came in time; the change may still be in force. Repeat it.
             Refused: a proxy or server has a release without settings.
         """
-        return self._topic_settings.configure(topic, keep, drop, base)
+        values = {"keep": keep, "drop": drop, "expire": expire}
+        return self._topic_settings.configure(topic, values, base)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:
         """Return the next message, which is marked as taken just before the return and never comes again.

@@ -110,7 +110,7 @@ class ServerCore:
         self.admission = Admission(state, self.proxies)
         self.backlogs = BacklogLimit(state)
         self.puts = Puts(state, self.sole_owner, self.admission, self.retention, self.backlogs, self.abandoned)
-        self.gets = Gets(state, self.sole_owner, self.abandoned)
+        self.gets = Gets(state, self.sole_owner, self.abandoned, self.proxies.trusts_ages)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission)

@@ -50,7 +50,8 @@ class Fate:
         attempts: of a client's handler at a message.
         callers: clients that call a service, which has a worker then.
         bursts: share of a client's puts with others at once after them, so that they wait together.
-        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped.
+        configurers: operators that change settings of topics; drops: unacknowledged messages may be dropped; expires:
+            messages may be too old for delivery.
         iterates: clients take by iterations, during which another thread subscribes again.
         older: servers of a release without trains and without the second form of chunks and entries; older_members: as
             many of the members of each pair; upgrades: whether one is upgraded at its next start.
@@ -91,6 +92,7 @@ class Fate:
     upgrades: bool = False
     configurers: int = 0
     drops: bool = False
+    expires: bool = False
     iterates: bool = False
 
 

@@ -165,6 +165,8 @@ class History:
         self.losses: dict[str, int] = {}
         self.dropping: set[str] = set()
         """Topics that were told to drop unacknowledged messages."""
+        self.expired: Counter[tuple[str, str]] = Counter()
+        """By client and topic, the messages that servers left out as too old."""
         self.told: Counter[tuple[str, str]] = Counter()
         self._told: dict[tuple[str, str, str], int] = {}
 
@@ -356,7 +358,7 @@ class History:
             if topic in self.dropping and reading.lost:
                 damaged = {put.body for put in puts}
             without = [put for put in puts if put.body not in damaged]
-            if len(without) > reading.excused:
+            if len(without) > reading.excused + self.expired[client, topic]:
                 for put in without[:3]:
                     self.violate(f"{client} on {topic} never got {put.body}, put at {put.invoked:.3f} ({put.state})")
 

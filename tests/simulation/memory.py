@@ -69,8 +69,11 @@ MEMORY_ONLY: Final[dict[str, dict[str, str]]] = {
     },
     "Log": {
         "bare": "found again",
+        "expired": "found again",
     },
     "Cursor": {
+        "expired": "counted since the start",
+        "expired_below": "what is counted",
         "handed": "what was handed out since the start: a new process takes all that is there for handed out",
     },
     "Contested": {

@@ -22,7 +22,7 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
-from tests.simulation.retaining import Retaining, defaulted, often
+from tests.simulation.retaining import Retaining, defaulted, expiring, often
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -83,8 +83,13 @@ class Simulation:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        looks = often(cast.configured.retaining)
-        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured), looks:
+        with (
+            small(world.random, cast.counters),
+            scarce(self.fate.scarce),
+            watched(cast.configured),
+            often(cast.configured.retaining),
+            expiring(cast.history),
+        ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()

@@ -21,12 +21,16 @@ class Cursor:
         acknowledged: the last position that is durable at the consumer.
         backlog: the spans still to be received, in order.
         handed: the furthest position of the backlog that may have been handed out. In memory only; None if none was.
+        expired: number of records that were left out as too old since the server's start; expired_below: by log, the
+            offset below which they are counted. In memory only.
     """
 
     since: int
     acknowledged: Position
     backlog: tuple[Span, ...]
     handed: Position | None = field(default=None, compare=False)
+    expired: int = field(default=0, compare=False)
+    expired_below: dict[str, int] = field(default_factory=dict, compare=False)
 
     @property
     def doubtful(self) -> bool:

@@ -10,6 +10,7 @@ from tests.simulation.breakages import (
     client,
     continuing,
     damage,
+    expiry,
     forms,
     groups,
     messenger,
@@ -38,6 +39,7 @@ ROOMS = (
     groups,
     continuing,
     damage,
+    expiry,
     forms,
     settings,
 )
