@@ -28,6 +28,7 @@ from pubsub.server.moves.chunks import (
     Moving,
     Part,
     PieceRow,
+    Purged,
     Staged,
     SubscriptionRow,
     Subscriptions,
@@ -38,6 +39,7 @@ from pubsub.server.moves.chunks import (
     read,
 )
 from pubsub.server.storage.store import Store
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
@@ -61,6 +63,7 @@ PARTS: list[Part] = [
     Subscriptions({"bob": SubscriptionRow(5, 6, True, 7, (A, 2), (Span(A, 3),))}),
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
     Configured(SETTINGS),
+    Purged({A: Places(5, 4), B: Places(2)}),
 ]
 DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
 
@@ -82,6 +85,7 @@ def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> No
     topic = full_topic()
     del topic.subscriptions["@job"]  # The topic had none yet.
     topic.settings = DEFAULTS  # And no settings.
+    topic.purged.clear()
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]

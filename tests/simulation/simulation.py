@@ -22,7 +22,9 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
+from tests.simulation.retrying import retrying
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -52,6 +54,17 @@ class Result:
     seconds: float = 0.0
     counters: dict[str, int] = field(default_factory=dict)
     delivered: int = 0
+
+
+DRAWN_APART = (calling, configured, retrying, purging, defaulted)
+"""What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
+
+
+def _drawn(random: Random, seed: int) -> Fate:
+    fate = complete(draw(random), seed)
+    for drawn in DRAWN_APART:
+        fate = drawn(fate, seed)
+    return fate
 
 
 class Simulation:
@@ -141,7 +154,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
             party.finishing = True
 
     def _settle(self) -> str:

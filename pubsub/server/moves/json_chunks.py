@@ -47,6 +47,8 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"last": list(part.counters.items())}
         case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
             return {"settings": to_builtins(part.settings)}
+        case "Purged":  # As above.
+            return {"purged": to_builtins(part.purged)}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -100,6 +102,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
+        case {"purged": places}:
+            part = ["Purged", places]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

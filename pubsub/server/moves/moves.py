@@ -70,7 +70,7 @@ class Moves:
             unreadable=self._unreadable,
             given_up=lambda log: bool(log) and state.reader.log_state(log) is c.LogState.ABANDONED,
             others=self._others,
-            needs=lambda name: 1 if state.topics[name].settings == DEFAULTS else READS,
+            needs=lambda name: READS if state.topics[name].settings != DEFAULTS or state.topics[name].purged else 1,
         )
         self.receiving = Receiving(
             state.settings.id,

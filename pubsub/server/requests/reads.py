@@ -147,7 +147,7 @@ class Reads:
         """Return the spans of a read; along the history without batches that were let go before the reader came."""
         if subscription is not None:
             return subscription.cursor.backlog
-        if topic.in_force is BUILT_IN:
+        if topic.in_force is BUILT_IN and not topic.purged:
             return topic.history
         return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 

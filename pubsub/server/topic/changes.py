@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
 
@@ -212,6 +213,14 @@ class SettingsChanged(_Change):
     settings: Settings
 
 
+class TopicPurged(_Change):
+    """A log of a topic is purged up to these places; (0, 0): its purge is forgotten."""
+
+    topic: Number
+    log: str
+    purged: Places
+
+
 class SubscriptionChanged(_Change):
     """A subscription is new or has changed."""
 
@@ -401,6 +410,7 @@ Change = (
     | WatermarkDropped
     | TopicChanged
     | SettingsChanged
+    | TopicPurged
     | SubscriptionChanged
     | BatchQuarantined
     | BatchRepaired

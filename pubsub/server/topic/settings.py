@@ -122,6 +122,9 @@ class Settings(Struct, array_like=True, frozen=True, forbid_unknown_fields=True)
 
 DEFAULTS: Final = Settings()
 
+LETTERS: Final = Settings(keep=(Amount(age=14 * 24 * 3600 * 1_000_000),))
+"""Settings of a new topic of dead letters, which needs no subscriber: each letter stays for 14 days after its put."""
+
 BUILT_IN: Final = Settings(keep=(NONE,), drop=(EVER,), expire=(EVER,))
 """The values in force of a topic without settings at a server without a default for it."""
 

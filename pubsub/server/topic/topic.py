@@ -25,11 +25,12 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicSettled
+from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicPurged, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
+from pubsub.server.topic.purges import NOWHERE, Places
 from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
@@ -112,6 +113,7 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        purged: by log, the places up to which an operator purged it.
         in_force: the same with the server's default where they have no value.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
@@ -136,6 +138,7 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    purged: dict[str, Places] = field(default_factory=dict)
     in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
@@ -211,6 +214,20 @@ class Topic:
         self.settings = settings
         self.follow(self.policy)
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
+
+    def purge(self, log: str, places: Places) -> bool:
+        """Record up to where a log is purged; return False if it was purged as far before."""
+        before = self.purged.get(log, NOWHERE)
+        after = before.with_both(places)
+        if after != before:
+            self.purged[log] = after
+            self.dirty.row(self.name, TopicPurged(self.number, log, after))
+        return after != before
+
+    def forget_purge(self, log: str) -> None:
+        """Forget up to where a log was purged, because no message below that place is stored any more."""
+        if self.purged.pop(log, None) is not None:
+            self.dirty.row(self.name, TopicPurged(self.number, log, NOWHERE))
 
     def follow(self, policy: Policy) -> None:
         """Take over the limits and the default of this server."""

@@ -18,7 +18,9 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    purges,
     retaining,
+    retries,
     server,
     settings,
     trains,
@@ -42,6 +44,8 @@ ROOMS = (
     expiry,
     forms,
     settings,
+    retries,
+    purges,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
