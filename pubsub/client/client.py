@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Unpack
 
 from pubsub.client.arguments import Headers, metadata_of
 from pubsub.client.client_base import ACKNOWLEDGE_SECONDS
@@ -19,7 +20,7 @@ from pubsub.client.publisher import Publisher
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_operations import TopicOperations
-from pubsub.client.topic_settings import TopicSettings
+from pubsub.client.topic_settings import SettingTexts, TopicSettings
 
 
 class Client(TopicOperations):
@@ -219,8 +220,6 @@ class Client(TopicOperations):
         """
         self._run(self._calls.subscribing.intend(topic, False, timeout))
 
-    # Settings of topics
-
     def settings_of(self, topic: str) -> TopicSettings:
         """Return the settings of a topic; the defaults if it does not exist.
 
@@ -232,15 +231,7 @@ class Client(TopicOperations):
         """
         return self._topic_settings.settings_of(topic)
 
-    def configure(
-        self,
-        topic: str,
-        *,
-        keep: str | None = None,
-        drop: str | None = None,
-        expire: str | None = None,
-        base: str | None = None,
-    ) -> TopicSettings:
+    def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Change the settings of a topic, and return those in force. A topic that does not exist is created.
 
         Args:
@@ -259,7 +250,6 @@ class Client(TopicOperations):
             Unavailable: no answer came in time; the change may still be in force. Repeat it.
             Refused: a proxy or server has a release without settings.
         """
-        values = {"keep": keep, "drop": drop, "expire": expire}
         return self._topic_settings.configure(topic, values, base)
 
     def get(self, topic: str, timeout: float | None = None) -> Message | None:

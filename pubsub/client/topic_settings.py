@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
@@ -54,6 +54,14 @@ class TopicSettings:
     sources: Mapping[str, str] = field(default_factory=dict)
     own: Mapping[str, str] = field(default_factory=dict)
     expire: str = "never"
+
+
+class SettingTexts(TypedDict, total=False):
+    """The texts of settings to change; one that is missing or None keeps its value."""
+
+    keep: str | None
+    drop: str | None
+    expire: str | None
 
 
 class OtherSettings(NotNow):
@@ -177,7 +185,10 @@ class SettingsCalls:
         with proxies_of(self._session) as proxies:
             return read_settings(proxies, self._session.name, topic)
 
-    def configure(self, topic: str, values: Mapping[str, str | None], base: str | None) -> TopicSettings:
+    def configure(self, topic: str, given: SettingTexts, base: str | None) -> TopicSettings:
+        values: dict[str, str | None] = dict.fromkeys(SETTINGS) | dict(given)
+        if unknown := sorted(values.keys() - set(SETTINGS)):
+            raise TypeError(f"configure() got an unexpected keyword argument {unknown[0]!r}")
         check_settings(topic, values)
         with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)

@@ -14,6 +14,7 @@ from pubsub.protocol.topic_settings import EVER, Values
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
@@ -47,6 +48,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "append": lambda t: t.append(1, 5, 2, 16),
     "reach": lambda t: t.reach(1, 9),
     "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, Values(EVER, EVER))),
+    "purge": lambda t: t.purge(A, Places(2, 1)),
     "freeze": lambda t: t.freeze("tcp://x:1"),
     "contest": lambda t: t.contest(B, "s2"),
     "settle": lambda t: t.settle(C),
@@ -65,7 +67,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
 }
 """Everything that changes a topic."""
 
-ASKING = {"note_all", "reading", "waiting", "floors", "follow", "suppose_all_handed_out"}
+ASKING = {"note_all", "reading", "waiting", "floors", "follow", "forget_purge", "suppose_all_handed_out"}
 """What only asks, what only notes, and what changes nothing that is stored."""
 
 

@@ -88,8 +88,7 @@ class Reports:
             * `oldest_unacknowledged_seconds`: age of the oldest record that waits for a subscriber; null if none waits
               or the age is unknown.
             * `keep`, `drop` and more: see `requests.kept`.
-            * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`:
-              records left out as too old since the server's start.
+            * `subscribers`: each with `waiting`, `oldest_unacknowledged_seconds`, `polling`, `acknowledged`, `expired`.
         """
         if topic:
             return _packed(self._facts(now, {topic} & self._state.topics.keys()))
