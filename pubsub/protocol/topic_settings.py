@@ -39,7 +39,7 @@ SETTINGS: Final = ("keep", "drop", "expire")
 NOT_SOLE_OWNER: Final = "not sole owner"
 """Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
 
-CLOCK_AHEAD: Final = "its clock is ahead of the proxies, or unknown to be right"
+CLOCK_AHEAD: Final = "clock ahead of the proxies, or not compared yet"
 """Such a reason: the server does not trust ages."""
 
 OTHER_DEFAULTS: Final = "other defaults at"
