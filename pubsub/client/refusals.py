@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from pubsub.errors import KeyRefused, NotAllowed
 from pubsub.messenger import Refusal
+from pubsub.protocol.denials import denial
 from pubsub.protocol.messages import (
     Configure,
     Get,
@@ -23,7 +24,6 @@ from pubsub.protocol.messages import (
     Status,
     Subscribe,
     Unsubscribe,
-    denial,
 )
 from pubsub.protocol.topic_objects import NO_SUCH_TOPIC, Purge
 

@@ -164,6 +164,8 @@ def load_core(
     core.outbox.load(store.chains(), store.rows(), known)
     core.load_subscriptions(store.subscriptions())
     core.load_starts(store.starts())
+    for topic, number in store.replays():
+        core.subscription(topic).intent.replay = number
     core.load_losses(store.untold())
     core.families.load(store.patterns(), store.joined())
     load_waiting(core, store, clock)

@@ -202,3 +202,13 @@ def test_a_fresh_subscription_drops_what_waits(client: Client, other: Client, fa
     client.subscribe(pattern, fresh=True)
     other.put(f"{family}.a", b"2")
     assert (f"{family}.a", b"2") in take(client, pattern, 1) + take(client, pattern, 1)
+
+
+def test_a_pattern_may_begin_at_the_earliest_message_and_not_at_a_place_in_one_topic(
+    client: Client, other: Client, family: str
+) -> None:
+    other.put(f"{family}.a", b"before")
+    with pytest.raises(CallerError, match="not at a place in one topic"):
+        client.subscribe(f"{family}.*", start="last:3")
+    client.subscribe(f"{family}.*", start="earliest")
+    assert take(client, f"{family}.*", 1) == [(f"{family}.a", b"before")]

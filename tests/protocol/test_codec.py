@@ -65,6 +65,7 @@ def views(draw):
 
 
 register, member = {"sender": ids, "store": hexes, "token": numbers}, {"sender": ids, "store": hexes, "member": hexes}
+starts = st.sampled_from(["earliest", "latest", "last:1", "last:10000", 0, 7, (16 * "a", 1)])
 entries = st.builds(EntryId, numbers, numbers)
 FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
     Entries: {
@@ -121,9 +122,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "silence_ms": st.just(-1) | numbers,
     },
     Forget: {"sender": ids, "store": hexes, "member": hexes, "identity": hexes, "done": flags},
-    Subscribe: dict(
-        **subscription, name=names, start=st.sampled_from(["earliest", "latest"]), continues=flags, pattern=numbers
-    ),
+    Subscribe: dict(**subscription, name=names, start=starts, continues=flags, pattern=numbers),
     Unsubscribe: dict(**subscription, name=names),
     Pattern: {"sender": ids, "pattern": topics, "number": numbers, "stamp": numbers, "end": flags},
     Matching: {"sender": ids, "pattern": topics, "known": numbers, "wait_ms": numbers},
@@ -149,6 +148,10 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         records_max=numbers,
         bytes_max=numbers,
         **history,
+        start=starts,
+        before=numbers,
+        times=flags,
+        history=maybe,
     ),
     Stage: dict(**sink, attempt=ids, first=numbers, count=numbers, checksum=numbers, body=bodies),
     Publish: dict(**sink, stages=stage_maps),
@@ -214,6 +217,7 @@ FIELDS: dict[type, dict[str, st.SearchStrategy]] = {
         "member": st.just("") | hexes,
     },
     Status: {
+        "history": maybe,
         "sender": ids,
         "outcome": st.sampled_from(Outcome),
         "message": positions,

@@ -20,11 +20,12 @@ from pubsub.client.storage.transaction import Transaction
 from pubsub.errors import PubsubError
 from pubsub.server.topic.consumers import pattern_key
 from tests.simulation.clients import ClientNode
+from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.fate import Fate
 from tests.simulation.history import ACKED, History
 from tests.simulation.world import Host, World
 
 if TYPE_CHECKING:
-    from tests.simulation.fate import Fate
     from tests.simulation.members import Server
 
 FAMILIES = 0.15
@@ -43,6 +44,30 @@ def families(fate: Fate, seed: int) -> Fate:
         return fate
     fate.families = random.choice((1, 1, 2))
     return fate
+
+
+def families_split(seed: int) -> Fate:
+    """Topics that begin one after the other, also at two servers at once, under clients with a pattern."""
+    random = Random(f"families {seed}")
+    return Fate(
+        servers=2,
+        proxies=random.choice((2, 2, 3)),
+        clients=2,
+        topics=random.choice((3, 12)),
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=True,
+        delay=random.choice((0.002, 0.05)),
+        skew=0.1,
+        heartbeat=0.2,
+        late=random.choice((0.0, 0.02)),
+        families=random.choice((1, 2, 3)),
+        faults=drawn_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "lose routes": 0.5, "outage": 0.3},
+            detour=random.choice((0.5, 1.5)),
+        ),
+    )
 
 
 class Family(ClientNode):

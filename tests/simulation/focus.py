@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, families, purges, retaining, retries, settings
+from tests.simulation.breakages import continuing, expiry, families, purges, replay, retaining, retries, settings
+from tests.simulation.drawn_faults import drawn_faults
+from tests.simulation.families import families_split
 from tests.simulation.fate import Fate
-
-
-def _faults(random: Random, *, some: dict[str, float], **always: float) -> dict[str, float]:
-    """The given faults, and half of the others."""
-    return always | {name: rate for name, rate in some.items() if random.random() < 0.5}
 
 
 def announced(seed: int) -> Fate:
@@ -34,7 +31,7 @@ def announced(seed: int) -> Fate:
         reorder=random.choice((0.0, 0.5)),
         heartbeat=random.choice((0.1, 0.3, 0.6)),
         announce=random.choice((0.3, 1.0)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"drain": 0.3, "empty": 0.3, "lose routes": 1.0, "kill": 0.5, "pause": 1.0, "detour": 1.0},
             churn=2.0,
@@ -61,7 +58,7 @@ def split(seed: int) -> Fate:
         divided=True,
         ranges=3,
         sinks=random.choice((0, 1)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"churn": 2.0, "cut": 2.0, "lose routes": 2.0, "kill": 0.5, "client power": 3.0},
             detour=2.0,
@@ -84,7 +81,7 @@ def given(seed: int) -> Fate:
         late=random.choice((0.0, 0.01)),
         loss=random.choice((0.0, 0.02)),
         reorder=random.choice((0.0, 0.5)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"kill": 0.5, "drain": 0.3, "outage": 0.3, "power": 0.5},
             move=1.0,
@@ -127,7 +124,7 @@ def thirds(seed: int) -> Fate:
         sinks=random.choice((0, 1)),
         late=random.choice((0.0, 0.01)),
         loss=random.choice((0.0, 0.02)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={
                 "kill": 1.0, "power": 0.5, "cut": 2.0, "one way": 1.0, "detour": 1.0, "pause": 1.0, "outage": 0.3,
@@ -154,7 +151,7 @@ def redeployed(seed: int) -> Fate:
         loss=random.choice((0.0, 0.01)),
         heartbeat=0.2,
         pairs=pairs,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"kill": 0.7, "move": 2.0, "replica": 1.0, "pause": 0.5} | switches,
             empty=random.choice((1.0, 3.0)),
@@ -176,7 +173,7 @@ def redeployed_split(seed: int) -> Fate:
         heartbeat=random.choice((0.1, 0.3)),
         announce=1.0,
         divided=True,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"churn": 2.0, "cut": 2.0, "lose routes": 2.0, "kill": 0.5, "pause": 1.0},
             detour=2.0,
@@ -196,7 +193,7 @@ def redeployed_moves(seed: int) -> Fate:
         seconds=5.0,
         think=random.choice((0.005, 0.02)),
         heartbeat=0.2,
-        faults=_faults(random, some={"empty": 4.0, "kill": 1.0}, replica=2.0, move=random.choice((2.0, 5.0))),
+        faults=drawn_faults(random, some={"empty": 4.0, "kill": 1.0}, replica=2.0, move=random.choice((2.0, 5.0))),
     )
 
 
@@ -213,7 +210,7 @@ def redeployed_left(seed: int) -> Fate:
         skew=0.1,
         heartbeat=0.2,
         loss=0.02,
-        faults=_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
+        faults=drawn_faults(random, some={"cut": 1.0, "outage": 0.3}, pause=1.0, kill=0.5),
     )
 
 
@@ -262,7 +259,7 @@ def spoiled(seed: int) -> Fate:
         topics=random.choice((3, 6)),
         seconds=3.0,
         think=0.02,
-        faults=_faults(random, some={"kill": 0.5, "move": 0.5, "full": 0.5, "churn": 1.0}, spoil=1.5),
+        faults=drawn_faults(random, some={"kill": 0.5, "move": 0.5, "full": 0.5, "churn": 1.0}, spoil=1.5),
     )
 
 
@@ -283,7 +280,7 @@ def settings_split(seed: int) -> Fate:
         configurers=random.choice((1, 3, 3)),
         drops=random.random() < 0.5,
         tight=random.random() < 0.3,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
             detour=random.choice((0.5, 1.5)),
@@ -291,25 +288,26 @@ def settings_split(seed: int) -> Fate:
     )
 
 
-def families_split(seed: int) -> Fate:
-    """Topics that begin one after the other, also at two servers at once, under clients with a pattern."""
-    random = Random(f"families {seed}")
+def seeking_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with clients that seek."""
+    random = Random(f"seeking {seed}")
     return Fate(
         servers=2,
-        proxies=random.choice((2, 2, 3)),
+        proxies=2,
         clients=2,
-        topics=random.choice((3, 12)),
-        seconds=random.choice((6.0, 10.0)),
+        topics=1,
+        seconds=random.choice((4.0, 8.0)),
         think=random.choice((0.02, 0.1)),
         divided=True,
         delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        duplicate=random.choice((0.0, 0.1)),
         skew=0.1,
         heartbeat=0.2,
-        late=random.choice((0.0, 0.02)),
-        families=random.choice((1, 2, 3)),
-        faults=_faults(
+        seekers=random.choice((1, 2)),
+        faults=drawn_faults(
             random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "lose routes": 0.5, "outage": 0.3},
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
             detour=random.choice((0.5, 1.5)),
         ),
     )
@@ -328,7 +326,9 @@ def retried(seed: int) -> Fate:
         retries=seed + 1,
         handler_fails=0.15,
         attempts=random.choice((2, 4)),
-        faults=_faults(random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}),
+        faults=drawn_faults(
+            random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}
+        ),
     )
 
 
@@ -350,7 +350,7 @@ def purged_split(seed: int) -> Fate:
         configurers=random.choice((0, 1, 1)),
         purgers=random.choice((1, 2)),
         purges_unread=random.random() < 0.7,
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
             detour=random.choice((0.3, 1.0)),
@@ -373,11 +373,32 @@ def defaults_moved(seed: int) -> Fate:
         announce=random.choice((0.3, 1.0)),
         late=random.choice((0.0, 0.05)),
         configurers=random.choice((0, 0, 1)),
-        faults=_faults(
+        faults=drawn_faults(
             random,
             some={"kill": 0.2, "churn": 1.0, "lose routes": 0.3, "outage": 0.3, "detour": 0.3},
             move=random.choice((0.5, 2.0)),
             defaults=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def expired(seed: int) -> Fate:
+    """Clients that are away for longer than messages are delivered."""
+    random = Random(f"expired {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=2,
+        clients=3,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        expires=True,
+        tight=random.random() < 0.3,
+        faults=drawn_faults(
+            random, some={"kill": 0.5, "churn": 1.0, "move": 1.0, "detour": 0.5, "cut": 1.0}, **{"client power": 1.0}
         ),
     )
 
@@ -395,7 +416,7 @@ def wrong_clock(seed: int) -> Fate:
         skew=0.1,
         heartbeat=0.2,
         configurers=2,
-        faults=_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
+        faults=drawn_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
     )
 
 
@@ -415,10 +436,12 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(replay.breakage.breakages, seeking_split),
     **dict.fromkeys(retries.breakage.breakages, retried),
     **dict.fromkeys(purges.breakage.breakages, purged_split),
     **dict.fromkeys(families.breakage.breakages, families_split),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
     **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
+    **dict.fromkeys(expiry.breakage.breakages, expired),
 }
 """By the title of a breakage: the runs that show it."""

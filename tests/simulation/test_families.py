@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from random import Random
 
-from tests.simulation.families import EXCUSES, families
+from tests.simulation.families import EXCUSES, families, families_split
 from tests.simulation.fate import Fate, complete, draw
-from tests.simulation.focus import families_split
 from tests.simulation.simulation import simulate
 
 SEEDS = (0, 2, 5)

@@ -64,7 +64,9 @@ class Intended:
 
     Attributes:
         fresh: the new subscription begins at `start`, in place of any subscription of this client ID at the service.
-        start: for any start but the end, earlier messages must come again, so the store drops their counters.
+        start: where a new subscription begins. A fresh one before the end must receive earlier messages again, so the
+            store drops their counters.
+        replay: number of the replay that it begins; 0: it begins none.
         pattern: the number of the pattern by which the client joins the topic; 0: the application names the topic.
     """
 
@@ -72,16 +74,22 @@ class Intended:
     on: bool
     fresh: bool = False
     start: Start = LATEST
+    replay: int = 0
     pattern: int = 0
 
 
 @dataclass(slots=True)
 class PatternIntended:
-    """The application wants to be subscribed to a pattern of topics or not; not every proxy has confirmed it."""
+    """The application wants to be subscribed to a pattern of topics or not; not every proxy has confirmed it.
+
+    Attributes:
+        stamp: messages with an earlier timestamp are not wanted; 0: those from before the request are not.
+    """
 
     pattern: str
     on: bool
     number: int
+    stamp: int = 0
 
 
 @dataclass(slots=True)

@@ -68,9 +68,9 @@ class Family:
         self.list_at = NEVER
         """Time of the next question about matching topics."""
 
-    def begin(self, on: bool, number: int) -> None:
+    def begin(self, on: bool, number: int, stamp: int) -> None:
         """Accept a durable wish."""
-        self.on, self.number, self.settled, self.stamp, self.higher, self.known = on, number, False, 0, 0, 0
+        self.on, self.number, self.settled, self.stamp, self.higher, self.known = on, number, False, stamp, 0, 0
         self.have, self.retry_at, self.failure, self.trouble = {}, {}, None, ""
 
     def confirmed(self, stamp: int) -> None:
@@ -97,7 +97,7 @@ class Families:
         """Load patterns in the form of `Store.patterns`, and joined topics with the number of their pattern."""
         for pattern, on, settled, number, stamp in rows:
             family = self.by_pattern[pattern] = Family(pattern)
-            family.begin(on, number)
+            family.begin(on, number, stamp)
             if settled:
                 family.confirmed(stamp)
         for topic, number in joined:
@@ -124,10 +124,11 @@ class Families:
 
     # Calls
 
-    def plan(self, pattern: str, on: bool, *, fresh: bool = False) -> tuple[PatternIntended, list[str]]:
+    def plan(self, pattern: str, on: bool, *, fresh: bool = False, stamp: int = 0) -> tuple[PatternIntended, list[str]]:
         """Return the change that makes a wish durable, and the joined topics to leave; `planned` follows the commit.
 
         Args:
+            stamp: as in `PatternIntended`.
             fresh: leave the topics of an earlier wish for the pattern; those with messages since then are joined anew.
         """
         left: list[str] = []
@@ -139,12 +140,12 @@ class Families:
                 if sub.joined and sub.intent.on and matches(pattern, topic)
                 if not any(matches(other.pattern, topic) for other in others)
             ]
-        return PatternIntended(pattern, on, self._core.numbers.take()), left
+        return PatternIntended(pattern, on, self._core.numbers.take(), stamp), left
 
     def planned(self, change: PatternIntended, left: Iterable[str], until: float) -> Family:
         """Accept the commit of `plan`."""
         family = self.by_pattern.setdefault(change.pattern, Family(change.pattern))
-        family.begin(change.on, change.number)
+        family.begin(change.on, change.number, change.stamp)
         for topic in left:
             sub = self._core.subscriptions[topic]
             sub.joined = 0
@@ -274,7 +275,7 @@ class Families:
         changes: list[Change] = []
         for topic in fresh:
             stamp = min(one.stamp for one in self.matching(topic) if one.settled)
-            changes.append(Intended(topic, True, True, stamp, family.number))
+            changes.append(Intended(topic, True, True, stamp, pattern=family.number))
 
         def joined() -> None:
             for change in changes:

@@ -16,6 +16,7 @@ from pubsub.client.flows.flow import Flow, Wait
 from pubsub.client.flows.gets import Gets
 from pubsub.client.session import Session
 from pubsub.errors import CallerError, InvalidName, NotAllowed, NotSubscribed, Superseded, Unavailable
+from pubsub.protocol.names import EARLIEST, LATEST, Start
 from pubsub.protocol.pattern_table import CLIENT_PATTERNS_MAX
 from pubsub.protocol.patterns import check_pattern, is_pattern
 
@@ -25,22 +26,40 @@ def stands_for_several(session: Session, name: str) -> bool:
     return isinstance(name, str) and is_pattern(name) and name not in session.core.subscriptions
 
 
+def _stamp_of(start: Start | None) -> int:
+    """Return the timestamp at which a subscription to a pattern begins; 0: now.
+
+    Raises:
+        CallerError: the start is a place in one topic.
+    """
+    if start is None or start == LATEST:
+        return 0
+    if start == EARLIEST:
+        return 1  # Before every message.
+    if not isinstance(start, int):
+        raise CallerError("a pattern begins at earliest, latest or a datetime, not at a place in one topic")
+    return max(1, start)
+
+
 class SubscribingToFamilies:
     """The calls that subscribe to patterns, on one session."""
 
     def __init__(self, session: Session) -> None:
         self.session, self.core = session, session.core
 
-    def intend(self, pattern: str, on: bool, timeout: float | None, *, fresh: bool = False) -> Flow[None]:
+    def intend(
+        self, pattern: str, on: bool, timeout: float | None, *, fresh: bool = False, start: Start | None = None
+    ) -> Flow[None]:
         """Subscribe to a pattern, or end that, and wait until every proxy has confirmed it.
 
         Args:
             fresh: begin anew, and drop the messages that wait.
+            start: where a new subscription begins; None: now.
         """
         session, families = self.session, self.core.families
         if check_pattern(pattern)[:1] in {"$", "_"}:
             raise InvalidName("pattern", pattern, "a leading _ or $ is reserved for topics of the service")
-        until = session.until(timeout)
+        until, stamp = session.until(timeout), _stamp_of(start)
         with session.entered():
             session.check_may_wait()
             session.check_disk()
@@ -48,14 +67,14 @@ class SubscribingToFamilies:
             if family is None and not on:
                 raise NotSubscribed(session.name, pattern, never=True)
             if family is None or family.on != on or fresh or isinstance(family.failure, Superseded):
-                family = self._plan(pattern, on, family, until, fresh=fresh)
+                family = self._plan(pattern, on, family, until, fresh=fresh, stamp=stamp)
             family.failure = None
             families.settle(family, until)
             session.turn()
         yield from self._wait(family, on, until)
         self._check(family, on, timeout)
 
-    def _plan(self, pattern: str, on: bool, family: Family | None, until: float, *, fresh: bool) -> Family:
+    def _plan(self, pattern: str, on: bool, family: Family | None, until: float, *, fresh: bool, stamp: int) -> Family:
         """Make a new wish durable."""
         session, families = self.session, self.core.families
         if on and len([one for one in families.live() if one.pattern != pattern]) >= CLIENT_PATTERNS_MAX:
@@ -65,7 +84,7 @@ class SubscribingToFamilies:
             )
         if family is not None and family.higher:
             self.core.numbers.reopen(family.higher)
-        change, left = families.plan(pattern, on, fresh=fresh)
+        change, left = families.plan(pattern, on, fresh=fresh, stamp=stamp)
         session.commit([change, *(Intended(topic, False) for topic in left)])
         return families.planned(change, left, until)
 

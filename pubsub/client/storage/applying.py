@@ -51,7 +51,10 @@ def _intend(db: apsw.Connection, change: c.Intended) -> None:
     db.execute("delete from pubsub_retries where topic = ?", (change.topic,))
     if change.start != LATEST:
         db.execute("insert into pubsub_starts values (?, ?)", (change.topic, format_start(change.start)))
+    if change.fresh and change.start != LATEST:
         db.execute("delete from pubsub_taken where topic = ?", (change.topic,))
+    if change.replay:
+        db.execute("insert or replace into pubsub_replays values (?, ?)", (change.topic, change.replay))
     db.execute("delete from pubsub_joined where topic = ?", (change.topic,))
     if change.pattern:
         db.execute("insert into pubsub_joined values (?, ?)", (change.topic, change.pattern))
@@ -59,8 +62,8 @@ def _intend(db: apsw.Connection, change: c.Intended) -> None:
 
 def _intend_pattern(db: apsw.Connection, change: c.PatternIntended) -> None:
     db.execute(
-        "insert or replace into pubsub_patterns values (?, ?, 0, ?, 0)",
-        (change.pattern, int(change.on), change.number),
+        "insert or replace into pubsub_patterns values (?, ?, 0, ?, ?)",
+        (change.pattern, int(change.on), change.number, change.stamp),
     )
 
 

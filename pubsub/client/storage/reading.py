@@ -101,6 +101,10 @@ class Reading:
         """Return each topic that a pattern brought, with the number of the pattern."""
         return list(self.db.execute("select topic, pattern from pubsub_joined order by topic"))
 
+    def replays(self) -> Iterator[tuple[str, int]]:
+        """Yield each topic with a replay, and the number of its last one."""
+        yield from self.db.execute("select topic, number from pubsub_replays")
+
     def taken(self, topic: str) -> dict[str, int]:
         """Return the last taken counter of each publisher of a topic."""
         return dict(self.db.execute("select publisher, counter from pubsub_taken where topic = ?", (topic,)))

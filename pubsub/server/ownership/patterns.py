@@ -15,7 +15,6 @@ again.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING
 
 from pubsub.base.clock import MICROSECONDS
 from pubsub.errors import DecodeError, StoreDamaged
@@ -30,9 +29,6 @@ from pubsub.server.topic.notes import PATTERN
 from pubsub.server.topic.start import cursor_at
 from pubsub.server.topic.subscription import Subscription
 from pubsub.server.topic.topic import Topic
-
-if TYPE_CHECKING:
-    from pubsub.server.ownership.sole_owner import Trimming
 
 
 class ServerPatterns:
@@ -120,16 +116,16 @@ class ServerPatterns:
             elif row.on and self._covers(topic, row):
                 self._end(topic, key, row.number - 1)
 
-    def prepare(self, topic: Topic, asked: Trimming, *, sole_owner: bool) -> bool:
+    def prepare(self, topic: Topic, denied: Collection[str], *, informed: bool, sole_owner: bool) -> bool:
         """Make the entries before a topic loses records or bodies; return False if nothing may go yet.
 
         While another server may hold the topic, bodies go beyond the limit for consumed batches. Without an answer of a
         proxy, none go from a topic that a known pattern matches: the proxy may know another pattern, too.
         """
-        if not sole_owner and not asked.informed:
+        if not sole_owner and not informed:
             return not self.may_lack(topic.name)
         try:
-            self.enter(topic, asked.denied)
+            self.enter(topic, denied)
         except StoreDamaged:
             self._state.found_damaged(topic)
             return False
