@@ -1,6 +1,6 @@
 """Subscriptions to patterns at one proxy: the table, its exchange with servers, and the lists of matching topics.
 
-The rules are those of docs/explanation/families.md, Z2, Z3, Z5 and Z6.
+The rules are those of docs/explanation/families.md, FA2, FA3, FA5 and FA6.
 
 A pattern is answered when it is on this proxy's disk and when a live server has it on its own disk. The client asks
 every proxy. So a proxy that loses its file learns each pattern from a server again. Until then the digest in its

@@ -1,6 +1,6 @@
 """A pattern of topics through SIGKILL of servers and proxies, and through the loss of a routes file.
 
-The rules are those of docs/explanation/families.md, Z1, Z2 and Z3.
+The rules are those of docs/explanation/families.md, FA1, FA2 and FA3.
 """
 
 from __future__ import annotations

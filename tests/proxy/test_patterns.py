@@ -1,6 +1,6 @@
 """Patterns at one proxy: what it confirms, tells, keeps and lists.
 
-The rules are those of docs/explanation/families.md, Z2, Z3, Z5, Z6 and Z9.
+The rules are those of docs/explanation/families.md, FA2, FA3, FA5, FA6 and FA9.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Entries for patterns: nothing of a topic goes before each pattern that matches has an entry.
 
-The rules are those of docs/explanation/families.md, Z1, Z3, Z4, Z7 and Z8.
+The rules are those of docs/explanation/families.md, FA1, FA3, FA4, FA7 and FA8.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ for the topics that match, again and again: the answer waits at the proxy until 
 each of these topics under its own ID and a number of its own. From then on the topic is subscribed like any other. A
 topic that the client hears of late has lost nothing, because its server keeps the messages since the pattern.
 
-The rules are those of docs/explanation/families.md, Z2, Z5 and Z6.
+The rules are those of docs/explanation/families.md, FA2, FA5 and FA6.
 """
 
 from __future__ import annotations

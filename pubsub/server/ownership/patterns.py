@@ -1,6 +1,6 @@
 """Subscriptions to patterns at one server: before it lets go of anything, a topic gets an entry for each that matches.
 
-The rules are those of docs/explanation/families.md, Z1, Z3, Z4, Z7 and Z8.
+The rules are those of docs/explanation/families.md, FA1, FA3, FA4, FA7 and FA8.
 
 Proxies tell the server their patterns, and it keeps them as notes. Its answer tells a proxy those that the proxy lacks.
 So all proxies and servers come to know the same rows. An answer about sole ownership has the digest of the proxy's
@@ -116,7 +116,7 @@ class ServerPatterns:
             elif row.on and self._covers(topic, row):
                 self._end(topic, key, row.number - 1)
 
-    def prepare(self, topic: Topic, denied: Collection[str], *, informed: bool, sole_owner: bool) -> bool:
+    def prepare(self, topic: Topic, denied: Collection[str], informed: bool, sole_owner: bool) -> bool:
         """Make the entries before a topic loses records or bodies; return False if nothing may go yet.
 
         While another server may hold the topic, bodies go beyond the limit for consumed batches. Without an answer of a

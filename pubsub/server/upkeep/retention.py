@@ -317,8 +317,7 @@ class Retention:
         reason = f"{OTHER_DEFAULTS} {others}" if others else "" if sole_owner else NOT_SOLE_OWNER
         if known and topic is not None and not topic.not_let_go.startswith("subscriber "):
             topic.not_let_go = "" if topic.in_force is BUILT_IN and not others else reason
-        shown = {"informed": asked.informed, "sole_owner": sole_owner}
-        if known and topic is not None and not self._patterns.prepare(topic, asked.denied, **shown):
+        if known and topic and not self._patterns.prepare(topic, asked.denied, asked.informed, sole_owner):
             self._push(name, now + ROUND_SECONDS)
             return
         if sole_owner and known and others:
