@@ -18,13 +18,15 @@ def drawn(seed: int) -> Fate:
 
 def test_some_runs_have_patterns_and_none_of_them_has_losses_of_its_own() -> None:
     chosen = [fate for fate in (families(drawn(seed), seed) for seed in range(600)) if fate.families]
-    assert len(chosen) > 5
+    assert 10 < len(chosen) < 60
     assert not any(fate.faults.keys() & EXCUSES or fate.older for fate in chosen)
 
 
-def test_the_choice_of_patterns_changes_nothing_else_of_a_run() -> None:
+def test_the_choice_of_patterns_changes_nothing_else_of_a_run_but_faults_with_losses() -> None:
     for seed in range(60):
-        assert asdict(replace(families(drawn(seed), seed), families=0)) == asdict(drawn(seed))
+        before, after = drawn(seed), families(drawn(seed), seed)
+        faults = before.faults if not after.families else {f: r for f, r in before.faults.items() if f not in EXCUSES}
+        assert asdict(replace(after, families=0)) == asdict(replace(before, faults=faults))
 
 
 def test_entries_are_made_and_ended_and_topics_are_merged_and_nothing_is_found() -> None:
