@@ -55,7 +55,7 @@ def sought(fate: Fate, seed: int) -> Fate:
     """Have some runs seek; drawn apart, so that the others stay what they were."""
     random = Random(f"seekers of {seed}")
     if random.random() < SOUGHT and not (
-        UNSOUND & fate.faults.keys() or fate.older or fate.older_members or fate.tight
+        UNSOUND & fate.faults.keys() or fate.older or fate.older_members or fate.tight or fate.purgers
     ):
         fate.seekers = random.choice((1, 1, 2))
     return fate

@@ -62,6 +62,7 @@ DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought)
 
 
 def _drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws."""
     fate = complete(draw(random), seed)
     for drawn in DRAWN_APART:
         fate = drawn(fate, seed)
@@ -177,11 +178,6 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
-
-
-def _drawn(random: Random, seed: int) -> Fate:
-    """The world that a seed draws."""
-    return defaulted(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:
