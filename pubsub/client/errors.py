@@ -9,8 +9,8 @@ The outcome of such a call is known, with one exception:
 A call of the Guide's patterns ends differently: the client gives the call up, and a worker may have handled it or not.
 See `pubsub.services.errors`.
 
-A replay and a read have errors of their own (docs/explanation/looking-back.md): `StartGone`, `HistoryChanged`, and
-`RangeLoss`.
+A replay and a read have errors of their own: `StartGone`, `HistoryChanged`, `RangeLoss`
+(docs/explanation/looking-back.md).
 """
 
 from __future__ import annotations
