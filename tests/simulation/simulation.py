@@ -25,6 +25,7 @@ from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
 from tests.simulation.retrying import retrying
+from tests.simulation.seeking import sought, watched_starts
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -56,7 +57,7 @@ class Result:
     delivered: int = 0
 
 
-DRAWN_APART = (calling, configured, retrying, purging, defaulted)
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought)
 """What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
 
 
@@ -102,6 +103,7 @@ class Simulation:
             watched(cast.configured),
             often(cast.configured.retaining),
             expiring(cast.history),
+            watched_starts(cast.history),
         ):
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
@@ -154,7 +156,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers, *cast.seekers, *cast.lookers):
             party.finishing = True
 
     def _settle(self) -> str:

@@ -47,6 +47,10 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"last": list(part.counters.items())}
         case "Configured":  # An earlier release refuses this line, and keeps neither the topic nor other settings.
             return {"settings": to_builtins(part.settings)}
+        case "Removed":
+            return {"removal": to_builtins(part.removal)}
+        case "Ordered":
+            return {"order": part.order}
         case "Purged":  # As above.
             return {"purged": to_builtins(part.purged)}
     entries = []
@@ -102,6 +106,10 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
+        case {"removal": removal}:
+            part = ["Removed", removal]
+        case {"order": order}:
+            part = ["Ordered", order]
         case {"purged": places}:
             part = ["Purged", places]
         case {"entries": entries}:

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import structs
 
 from pubsub.server.topic.purges import Places
+from pubsub.server.topic.removal import NOTHING, Removal
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
@@ -59,6 +60,8 @@ FIELDS: Final[dict[str, Fate]] = {
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
+    "removal": _EVERYWHERE,
+    "order": _BETWEEN_STORES,
     "purged": _BETWEEN_STORES,
     "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
@@ -87,6 +90,8 @@ class Description:
     merged: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     settings: Settings = DEFAULTS
+    removal: Removal = NOTHING
+    order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
@@ -107,6 +112,8 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         merged=frozenset(topic.merged),
         ended=frozenset(topic.ended),
         settings=topic.settings,
+        removal=topic.removal,
+        order=topic.order,
         purged=dict(topic.purged),
         contested=dict(topic.contested),
         watermarks={
@@ -144,6 +151,8 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         merged=set(said.merged),
         ended=set(said.ended),
         settings=said.settings,
+        removal=said.removal,
+        order=said.order,
         purged=dict(said.purged),
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},

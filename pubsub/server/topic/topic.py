@@ -25,12 +25,20 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicPurged, TopicSettled
+from pubsub.server.topic.changes import (
+    OrderChanged,
+    RemovalChanged,
+    SettingsChanged,
+    TopicContested,
+    TopicPurged,
+    TopicSettled,
+)
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.purges import NOWHERE, Places
+from pubsub.server.topic.removal import LET_GO, NOTHING, Removal
 from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
@@ -113,6 +121,8 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        removal: whether records went, and the tombstones among them.
+        order: ID of the log with which the order of the history began; "": it is the open log.
         purged: by log, the places up to which an operator purged it.
         in_force: the same with the server's default where they have no value.
         contested: open logs of other servers that hold this topic too, with their servers.
@@ -138,6 +148,8 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    removal: Removal = NOTHING
+    order: str = ""
     purged: dict[str, Places] = field(default_factory=dict)
     in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
@@ -172,6 +184,7 @@ class Topic:
             subscription.cursor.backlog = (*rest, tail) if subscription.on else ()
         self.history = (*spans_of.cut(self.history, old.id, old.end), tail)
         self.logs[log.id] = self.open = log
+        self.begin_order("")  # The closed log may continue at another server.
         self.measured_total = 0
         self.note_all()
 
@@ -214,6 +227,24 @@ class Topic:
         self.settings = settings
         self.follow(self.policy)
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
+
+    def remove(self, removal: Removal) -> None:
+        """Replace the note of the records that went."""
+        self.removal = removal
+        self.dirty.row(self.name, RemovalChanged(self.number, removal))
+
+    @property
+    def history_token(self) -> str:
+        """Identifies the order of the history (docs/explanation/replay.md, I9)."""
+        return self.order or self.open.id
+
+    def begin_order(self, order: str) -> None:
+        """Record the log with which the order of the history began; "": it begins with the open log."""
+        if order == self.open.id:
+            order = ""
+        if order != self.order:
+            self.order = order
+            self.dirty.row(self.name, OrderChanged(self.number, order))
 
     def purge(self, log: str, places: Places) -> bool:
         """Record up to where a log is purged; return False if it was purged as far before."""
@@ -388,6 +419,8 @@ class Topic:
         """Drop offsets below `low` of a log from the history; return True if that uses up the log."""
         self.dirty.topic(self.name)
         log.begin_at(low)
+        if self.removal is NOTHING:  # The store shows it by the low end of the log.
+            self.removal = LET_GO
         self.history = tuple(
             span.from_offset(max(span.low, low)) if span.log == log.id else span
             for span in self.history

@@ -10,9 +10,9 @@ from __future__ import annotations
 from pubsub.base.limits import NUMBER_MAX
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader
+from pubsub.server.topic.places import cut
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.topic import Log, Topic
-from pubsub.server.upkeep.keeping import cut
 
 
 def unexpired(topic: Topic, spans: tuple[Span, ...], stamp: int, reader: BatchReader) -> tuple[Span, ...]:

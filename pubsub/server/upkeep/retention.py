@@ -40,11 +40,12 @@ from pubsub.server.topic.changes import (
 )
 from pubsub.server.topic.delivery import BatchReader, first_with_body
 from pubsub.server.topic.merge import drop_unused_watermarks
+from pubsub.server.topic.places import cut
 from pubsub.server.topic.purged import kept_places, unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.expiry import expired_below
-from pubsub.server.upkeep.keeping import cut, held_by, released
+from pubsub.server.upkeep.keeping import held_by, released
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
