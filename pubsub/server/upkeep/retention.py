@@ -287,11 +287,9 @@ class Retention:
 
     def _expire(self, topic: Topic, oldest: int) -> None:
         """Let the batches that are too old for delivery take no room in the backlog."""
-        places = {log.id: expired_below(log, oldest, self._state.reader) for log in topic.logs.values()}
-        if any(log.expired != places[log.id] for log in topic.logs.values()):
-            for log in topic.logs.values():
-                log.expired = places[log.id]
-            self._state.measure(topic)
+        for log in topic.logs.values():
+            log.expired = expired_below(log, oldest, self._state.reader)
+        self._state.measure(topic)
 
     def _drops(self, topic: Topic, settings: Settings, limits: dict[str, int], stamp: int, old: int) -> dict[str, int]:
         """Return for each log with unacknowledged batches to drop the offset below which they go."""
