@@ -232,6 +232,16 @@ def test_since_is_at_least_the_age_that_is_kept() -> None:
     assert since(Amount(age=0)) == 0, "keep=none promises nothing, and lets nothing go that somebody needs"
 
 
+def test_since_of_the_last_records_allows_for_the_skew(stage: Stage) -> None:
+    stamps = four(stage)
+    topic = stage.core.state.topics["t"]
+    for now, expected in ((stamps[3] + 10_000, stamps[2] - 1), (stamps[3], stamps[3] - 5_000_000)):
+        skew = 0 if expected == stamps[2] - 1 else 5_000_000
+        cursor = cursor_at(topic, "last:2", now, skew, stage.core.state.reader)
+        assert cursor is not None
+        assert cursor.since == expected
+
+
 # The pace
 
 

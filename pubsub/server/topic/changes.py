@@ -222,11 +222,7 @@ class RemovalChanged(_Change):
 
 
 class OrderChanged(_Change):
-    """The history of a topic has the order of another log's holder.
-
-    Attributes:
-        order: ID of the log with which the order began; "": it is the open log.
-    """
+    """The order of a topic's history began with this log; "": with the open log."""
 
     topic: Number
     order: str
