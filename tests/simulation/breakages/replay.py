@@ -1,4 +1,4 @@
-"""Breakages of the rules of starts, seeks and reads along the history (docs/explanation/replay.md)."""
+"""Breakages of the rules of starts, seeks and reads along the history (docs/explanation/replay.md, I7)."""
 
 from __future__ import annotations
 
