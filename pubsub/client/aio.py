@@ -16,7 +16,7 @@ from contextlib import suppress
 from math import inf
 from threading import get_ident
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from pubsub.client.arguments import Headers, check_contents, check_count, metadata_of
 from pubsub.client.awaited import Awaited
@@ -42,7 +42,7 @@ from pubsub.client.starts import StartAt, check_start
 from pubsub.client.steps import guarded
 from pubsub.client.storage.transaction import Ticket, Transaction
 from pubsub.client.topic_objects import Purged
-from pubsub.client.topic_settings import TopicSettings
+from pubsub.client.topic_settings import SettingTexts, TopicSettings
 from pubsub.errors import CallerError, PubsubError, StorageError
 from pubsub.protocol import check_topic
 
@@ -237,11 +237,9 @@ class AsyncClient(ClientBase):
         """Return the settings of a topic; arguments and errors as `Client.settings_of`."""
         return await asyncio.to_thread(self._topic_settings.settings_of, topic)
 
-    async def configure(
-        self, topic: str, *, keep: str | None = None, drop: str | None = None, base: str | None = None
-    ) -> TopicSettings:
+    async def configure(self, topic: str, *, base: str | None = None, **values: Unpack[SettingTexts]) -> TopicSettings:
         """Change the settings of a topic; arguments and errors as `Client.configure`."""
-        return await asyncio.to_thread(self._topic_settings.configure, topic, keep, drop, base)
+        return await asyncio.to_thread(self._topic_settings.configure, topic, values, base)
 
     async def create_topic(self, topic: str, *, keep: str | None = None, drop: str | None = None) -> TopicSettings:
         """Create a topic; arguments and errors as `Client.create_topic`."""

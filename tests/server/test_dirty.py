@@ -10,7 +10,7 @@ from inspect import getmembers, isfunction
 
 import pytest
 
-from pubsub.protocol.topic_settings import EVER
+from pubsub.protocol.topic_settings import EVER, Values
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.merge import merge
@@ -50,7 +50,7 @@ CHANGING: dict[str, Callable[[Topic], object]] = {
     "go_on_in": lambda t: t.go_on_in(Log(2, B)),
     "append": lambda t: t.append(1, 5, 2, 16),
     "reach": lambda t: t.reach(1, 9),
-    "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, EVER, EVER)),
+    "configure": lambda t: t.configure(DEFAULTS.changed(B, 1, Values(EVER, EVER))),
     "remove": lambda t: t.remove(LET_GO),
     "purge": lambda t: t.purge(A, PLACES),
     "forget_purge": lambda t: t.forget_purge(B),
@@ -111,6 +111,8 @@ DURABLE = {field.name for kind in (Topic, Subscription, Cursor, Log) for field i
     "dirty",
     "policy",
     "bare",
+    "expired",
+    "expired_below",
     "not_let_go",
 }
 CALLS = {"add", "append", "clear", "discard", "extend", "pop", "popitem", "remove", "setdefault", "update"}

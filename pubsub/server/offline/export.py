@@ -60,14 +60,8 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
-from pubsub.server.offline.metadata import (
-    read_metadata,
-    read_removal,
-    read_settings,
-    write_metadata,
-    write_removal,
-    write_settings,
-)
+from pubsub.server.offline import metadata
+from pubsub.server.offline.metadata import read_metadata, read_settings, write_metadata, write_settings
 from pubsub.server.offline.words import lines_of, number_in, parsed
 from pubsub.server.storage.schema import FILE, MEMBER
 from pubsub.server.storage.store import Store
@@ -202,7 +196,7 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     if topic.settings != DEFAULTS:
         write_settings(folder, topic.settings)
     if topic.removal != NOTHING:
-        write_removal(folder, topic.removal)
+        metadata.write_removal(folder, topic.removal)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             row = subscription.row()
@@ -348,7 +342,7 @@ class _Import:
         self._store.apply([c.TopicChanged(number, name, log, history, ""), c.NoteKept(UNHEARD + name, 1)])
         if (settings := read_settings(folder)) != DEFAULTS:
             self._store.apply([c.SettingsChanged(number, settings)])
-        if (removal := read_removal(folder)) != NOTHING:
+        if (removal := metadata.read_removal(folder)) != NOTHING:
             self._store.apply([c.RemovalChanged(number, removal)])
         for words in lines_of(folder / "publishers"):
             publisher, last = parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
