@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from pubsub.errors import DecodeError
 from pubsub.protocol import Outcome, Position, Read, Records, Status, Subscribe, decode
@@ -220,7 +221,7 @@ def test_since_is_at_least_the_age_that_is_kept() -> None:
             return []
 
     def since(*keep: Amount) -> int:
-        topic.in_force = DEFAULTS.changed("b" * 16, 1, keep[0], Amount())
+        topic.in_force = replace(DEFAULTS, keep=keep)
         found = cursor_at(topic, "earliest", 1_000, 30, Nothing())  # type: ignore[arg-type]
         assert found is not None
         return found.since
