@@ -20,12 +20,13 @@ from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
+from tests.simulation.looking import watched_starts
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
 from tests.simulation.retrying import retrying
-from tests.simulation.seeking import sought, watched_starts
+from tests.simulation.seeking import sought
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 

@@ -37,6 +37,19 @@ SHOWN = {
     "retaining: a server's defaults are those of its first announcement": 1,
     "retaining: ages are trusted with a wrong clock": 5,
     "retaining: other defaults are not looked at": 29,
+<<<<<<< HEAD
+=======
+    "replay: a history has one token for ever": 4,
+    "replay: a position that is not held is the end": 26,
+    "replay: a seek keeps fetched messages": 5,
+    "replay: a seek keeps the last counters": 0,
+    "replay: a start by time is one position": 12,
+    "replay: any holder says that a position is gone": 26,
+    "replay: nothing begins beside a position": 41,
+    "replay: since is the time of the seek": 27,
+    "replay: since of a position is its stamp": 41,
+    "replay: the last N are offsets": 11,
+>>>>>>> replay
     "settings: a change leaves earlier findings in force": 4,
     "settings: a change replaces any settings": 5,
     "settings: a new reader begins at batches without bytes": 22,
@@ -70,6 +83,8 @@ EACH_TIME = (
     "purges: a repeat purges what came since",
     "retaining: ages are trusted with a wrong clock",
     "retaining: other defaults are not looked at",
+    "replay: a history has one token for ever",
+    "replay: a seek keeps the last counters",
     "settings: a change leaves earlier findings in force",
     "settings: keep is not looked at",
     "settings: records that are hidden count",
