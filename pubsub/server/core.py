@@ -39,12 +39,12 @@ from pubsub.protocol.messages import (
     Read,
     Report,
     Settings,
-    Stage,
     Status,
     Subscribe,
     Unsubscribe,
 )
 from pubsub.protocol.names import is_hex, parse_endpoint
+from pubsub.protocol.sinks import Stage
 from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves

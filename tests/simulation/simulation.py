@@ -21,12 +21,13 @@ from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
+from tests.simulation.looking import watched_starts
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
 from tests.simulation.purging import purging
 from tests.simulation.retaining import Retaining, defaulted, expiring, often
 from tests.simulation.retrying import retrying
-from tests.simulation.seeking import sought, watched_starts
+from tests.simulation.seeking import sought
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -63,6 +64,7 @@ DRAWN_APART = (calling, configured, retrying, purging, defaulted, sought, famili
 
 
 def _drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws."""
     fate = complete(draw(random), seed)
     for drawn in DRAWN_APART:
         fate = drawn(fate, seed)
@@ -179,11 +181,6 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
-
-
-def _drawn(random: Random, seed: int) -> Fate:
-    """The world that a seed draws."""
-    return defaulted(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

@@ -11,9 +11,8 @@
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
 A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
-`settings` is JSON, and a topic with the default settings has none. `removal` is JSON, and a topic that has let no
-record go has none. The other three files are lines of words in ASCII,
-separated by single spaces:
+`settings` and `removal` are JSON, and missing if they are the default. The other three files are lines of words in
+ASCII, separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
@@ -22,17 +21,14 @@ separated by single spaces:
 * `position` is the last acknowledged position of the subscriber.
 * `waiting` is the backlog, in order: ranges of one log each, both ends included, the second one by its offset. A `?`
   behind a range marks it as doubtful: a lost state directory of the client may have processed it.
-* A line of `order` is a run of messages that were put together: COUNT consecutive offsets and counters, in the order in
-  which a new subscriber would read them.
+* A line of `order` is a run of messages put together, with COUNT offsets and counters, in the order of the history.
 * `spare` marks a second copy. A merge keeps it for subscribers that are to receive the messages from that log.
 * `purged` marks lost messages that an operator purged before a subscriber acknowledged them.
-* `lost` marks messages that cannot be read any more. They have no files, and their publisher is `-` if even their row
-  is gone.
+* `lost` marks messages without files, which cannot be read any more. Without their row, their publisher is `-`.
 
 An import reads each topic into a new log. Offsets are assigned anew, and all other data stays. Repeats of a publisher
-are recognised as before. A subscriber may have taken messages before the export without acknowledging them. It gets the
-answer `behind`, because its position is in a log that is not here. A restored copy may lack the end of a log, up to the
-last possible offset. These offsets become one lost message of the new log, which continues behind it.
+are recognised as before. A subscriber that took messages before the export without acknowledging them gets the answer
+`behind`. A restored copy may lack the end of a log; that becomes one lost message of the new log.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Final
 from pubsub.base.clock import Stamps
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import StoreDamaged
-from pubsub.protocol.messages import Configure, Get, Publish, Put, Read, Settings, Stage, Subscribe, Unsubscribe
+from pubsub.protocol.messages import Configure, Get, Put, Read, Settings, Subscribe, Unsubscribe
 from pubsub.protocol.names import format_holder, is_letters_topic, is_reply_topic, is_service_topic, parse_holder
+from pubsub.protocol.sinks import Publish, Stage
 from pubsub.protocol.topic_defaults import BUILT_IN as NO_RULE
 from pubsub.protocol.topic_defaults import TopicDefault, default_for, parse_default
 from pubsub.protocol.topic_objects import Purge

@@ -222,7 +222,7 @@ class RemovalChanged(_Change):
 
 
 class OrderChanged(_Change):
-    """The history of a topic has the order that began with the log `order`; "": with the open log."""
+    """The order of a topic's history began with this log; "": with the open log."""
 
     topic: Number
     order: str

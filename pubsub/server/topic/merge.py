@@ -101,7 +101,7 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
     """
     behind = outdated(topic, other)
     second = bool(behind) or is_elder(other, topic)
-    order = _order(topic, other, second=second)
+    topic.begin_order(_order(topic, other, second=second))
     _forget_logs(topic, behind)
     known = topic.merged | topic.logs.keys()
     topic.watermarks |= other.watermarks
@@ -130,12 +130,8 @@ def merge(topic: Topic, other: Topic, next_watermark: int) -> tuple[list[int], i
         topic.subscriptions[name] = subscription
     # A restored copy's counters go beyond its records, so the watermarks must restrict its own history. The same holds
     # for a side that lacks what the other side has let go of (docs/explanation/merge.md, M18).
-    topic.history = (
-        (*foreign, *watermarks.view(own, theirs, ALWAYS), tail)
-        if second
-        else (*own, *watermarks.view(foreign, ours, ALWAYS), tail)
-    )
-    topic.begin_order(order)
+    left, right, counters = (foreign, own, theirs) if second else (own, foreign, ours)
+    topic.history = (*left, *watermarks.view(right, counters, ALWAYS), tail)
     _take_over(topic, other, known)
     _suppose_handed_out(topic, before, grown=bool(foreign))
     drop_unused_watermarks(topic)
