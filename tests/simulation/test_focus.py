@@ -45,8 +45,6 @@ SHOWN = {
     "retaining: a server's defaults are those of its first announcement": 1,
     "retaining: ages are trusted with a wrong clock": 5,
     "retaining: other defaults are not looked at": 29,
-<<<<<<< HEAD
-=======
     "replay: a history has one token for ever": 4,
     "replay: a position that is not held is the end": 26,
     "replay: a seek keeps fetched messages": 5,
@@ -57,7 +55,6 @@ SHOWN = {
     "replay: since is the time of the seek": 27,
     "replay: since of a position is its stamp": 41,
     "replay: the last N are offsets": 11,
->>>>>>> replay
     "settings: a change leaves earlier findings in force": 4,
     "settings: a change replaces any settings": 5,
     "settings: a new reader begins at batches without bytes": 22,

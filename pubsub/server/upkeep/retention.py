@@ -45,7 +45,7 @@ from pubsub.server.topic.purged import kept_places, unread_place
 from pubsub.server.topic.settings import BUILT_IN, Settings
 from pubsub.server.topic.topic import Log, Topic
 from pubsub.server.upkeep.expiry import expired_below
-from pubsub.server.upkeep.keeping import held_by, released
+from pubsub.server.upkeep.keeping import beyond, held_by, released
 
 ROUND_SECONDS: Final = 5.0
 """Interval before another look at a topic with an oldest batch that is due but must stay."""
@@ -340,7 +340,7 @@ class Retention:
             log = topic.logs.get(log_id)
             if log is None:  # An earlier answer has led to the deletion of the log.
                 continue
-            upto = _beyond(self._state.reader, log, place, topic.policy.history_bytes)
+            upto = beyond(self._state.reader, log, place, topic.policy.history_bytes)
             if upto > max(log.low, log.bare):
                 self._over.append((topic.name, log_id, upto, False))
 
@@ -416,23 +416,6 @@ class Retention:
             topic.forget_purge(log.id)
         out += [WatermarkDropped(watermark) for watermark in drop_unused_watermarks(topic)] if topic.watermarks else []
         return out
-
-
-def _beyond(reader: BatchReader, log: Log, cut: int, history: int) -> int:
-    """Return the offset from which a log has at most `history` bytes up to `cut`."""
-    rows = reader.stamps(log.number, cut, 1)
-    total = rows[0][3] if rows else log.total
-    low, high = log.low, cut
-    while low < high:
-        middle = (low + high) // 2
-        batch = reader.newest(log.number, log.low, middle)
-        if batch is None:
-            low = middle + 1
-        elif total - batch[3] > history:
-            low = max(batch[0] + batch[1], middle + 1)
-        else:
-            high = batch[0]
-    return min(low, cut)
 
 
 def _piece(
