@@ -3,10 +3,12 @@
     format 1 byte | flags 1 byte | reserved 2 bytes | count 4 bytes | count x end offset (4 bytes) | the records' bytes
     if the flag KEYED is set, after it: count x end offset of a key (4 bytes) | the keys' bytes
     if the flag HEADED is set, after that: count x end offset of a message's headers (4 bytes) | the headers' bytes
+    if the flag DELAYED is set, at the end: publisher | counter of the first record 8 bytes | bytes of publisher 2 bytes
 
 All numbers are little-endian. An end is counted from the start of the records' bytes, so record k is
 data[end[k-1]:end[k]]. Keys and headers (`headers`) have the same form, and an empty one is none. A batch with an
-unknown flag is refused. The message's header has the CRC-32 of the batch (docs/explanation/batches.md, *Batches*).
+unknown flag is refused. A server sets DELAYED when it appends a delayed batch under another publisher, and refuses it
+in a put. The message's header has the CRC-32 of the batch (docs/explanation/batches.md, *Batches*).
 
 The rules are those of docs/explanation/batches.md, B1 and B3.
 """
@@ -15,13 +17,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Final
 from zlib import crc32
 
-from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
+from pubsub.base.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, NUMBER_MAX, ORIGIN_BYTES_MAX
 from pubsub.errors import DecodeError, TooLarge
 from pubsub.protocol.headers import decode_headers
+from pubsub.protocol.names import is_publisher
 
 Buffer = bytes | memoryview
 
@@ -36,6 +40,9 @@ KEYED: Final = 1
 """The flag of a batch with keys."""
 HEADED: Final = 2
 """The flag of a batch with headers."""
+DELAYED: Final = 4
+"""The flag of a batch that was delayed: it names its publisher, because it is stored under another one."""
+_ORIGIN: Final = struct.Struct("<QH")
 
 Table = tuple[tuple[int, ...], int]
 """The end of each key (or of each record's headers), and the start of the first in the batch; () and 0 for none."""
@@ -87,6 +94,30 @@ def _tables_behind(keys: Sequence[bytes], headers: Sequence[bytes], count: int) 
     return flags, parts
 
 
+def with_origin(body: Buffer, publisher: str, counter: int) -> bytes:
+    """Return a checked batch with the publisher and the counter under which it was put."""
+    name = publisher.encode("ascii")
+    head = bytes((body[0], body[1] | DELAYED))
+    return b"".join((head, body[2:], name, _ORIGIN.pack(counter, len(name))))
+
+
+def origin_of(body: Buffer) -> tuple[str, int] | None:
+    """Return the publisher and the first counter under which a checked batch was put; None if it was not delayed."""
+    if not body[1] & DELAYED:
+        return None
+    counter, size = _ORIGIN.unpack_from(body, len(body) - _ORIGIN.size)
+    stop = len(body) - _ORIGIN.size
+    return bytes(body[stop - size : stop]).decode("ascii"), counter
+
+
+def without_origin(body: Buffer) -> bytes:
+    """Return a checked batch as it was put."""
+    if not body[1] & DELAYED:
+        return bytes(body)
+    _, size = _ORIGIN.unpack_from(body, len(body) - _ORIGIN.size)
+    return b"".join((bytes((body[0], body[1] & ~DELAYED)), body[2 : len(body) - _ORIGIN.size - size]))
+
+
 def batch_count(body: Buffer) -> int:
     """Return the number of records that a batch of at least HEAD_BYTES claims to hold."""
     (count,) = struct.unpack_from("<I", body, 4)
@@ -103,8 +134,11 @@ def data_start(records: int) -> int:
     return HEAD_BYTES + END_BYTES * records
 
 
-def check_batch(body: Buffer, count: int, checksum: int) -> None:
+def check_batch(body: Buffer, count: int, checksum: int, *, stored: bool = False) -> None:
     """Check that `body` is a batch of `count` records with this CRC-32.
+
+    Args:
+        stored: the batch is from a log, where it may name the publisher of its delayed records.
 
     Raises:
         DecodeError: it is not; the text has the reason.
@@ -112,10 +146,10 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
     size = len(body)
     if size < HEAD_BYTES:
         raise DecodeError("batch shorter than its head")
-    if size > BATCH_BYTES_MAX:
+    if size > BATCH_BYTES_MAX + ORIGIN_BYTES_MAX * stored:
         raise DecodeError(f"batch of {size} bytes, above {BATCH_BYTES_MAX}")
     version, flags, reserved, held = _HEAD.unpack_from(body)
-    if version != FORMAT or flags & ~(KEYED | HEADED) or reserved:
+    if version != FORMAT or flags & ~(KEYED | HEADED | (DELAYED if stored else 0)) or reserved:
         raise DecodeError(f"batch format {version} with flags {flags:#x} is not known")
     if held != count or not 0 < count <= BATCH_RECORDS_MAX:
         raise DecodeError(f"batch of {held} records, but the header announces {count}")
@@ -130,11 +164,23 @@ def check_batch(body: Buffer, count: int, checksum: int) -> None:
         if list(ends) != sorted(ends):
             raise DecodeError("table of ends is not in order")
     if flags:
+        if flags & DELAYED:
+            size = _checked_origin(body)
         last = _checked_behind(body, flags, start + last, count) - start
     if start + last != size:
         raise DecodeError(f"batch of {size} bytes whose table ends at {start + last}")
     if crc32(body) != checksum:
         raise DecodeError("checksum does not match the batch")
+
+
+def _checked_origin(body: Buffer) -> int:
+    """Check the publisher at the end of a delayed batch, and return the bytes of the batch before it."""
+    with suppress(struct.error, UnicodeDecodeError):
+        publisher, counter = origin_of(body) or ("", 0)
+        size = len(body) - _ORIGIN.size - len(publisher)
+        if is_publisher(publisher) and 0 < counter <= NUMBER_MAX and size >= HEAD_BYTES:
+            return size
+    raise DecodeError("delayed batch does not name its publisher")
 
 
 def _checked_behind(body: Buffer, flags: int, place: int, count: int) -> int:
@@ -143,7 +189,7 @@ def _checked_behind(body: Buffer, flags: int, place: int, count: int) -> int:
         place += _checked_table(body, place, count, "keys")
     if flags & HEADED:
         headers, place = place, place + _checked_table(body, place, count, "headers")
-        if place == len(body):  # Otherwise the caller refuses the batch, and the bytes may be missing.
+        if place <= len(body):  # Otherwise the caller refuses the batch, and the bytes may be missing.
             _check_headers(body, headers, count)
     return place
 

@@ -425,7 +425,7 @@ def _check_row(
 
 def _wrong(body: Buffer, count: int, checksum: int) -> str:
     try:
-        check_batch(body, count, checksum)
+        check_batch(body, count, checksum, stored=True)
     except DecodeError as error:
         return f"are damaged: {error.reason}"
     return ""

@@ -72,7 +72,14 @@ class Trimming:
     drops: dict[str, int] = field(default_factory=dict)
 
 
-Operation = Parked | Trimming
+@dataclass(slots=True)
+class Delivering:
+    """The due messages of a topic, which are appended if this server is its sole owner."""
+
+    topic: str
+
+
+Operation = Parked | Trimming | Delivering
 
 
 @dataclass(slots=True)

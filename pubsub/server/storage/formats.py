@@ -18,6 +18,7 @@ from typing import Final
 
 import apsw
 
+from pubsub.server.storage import delayed
 from pubsub.server.storage.schema import FORMAT
 
 OLD_NAMES: Final = ("entry", "skip", "aside")
@@ -80,10 +81,9 @@ def migrate(db: apsw.Connection, found: int) -> None:
     Raises:
         apsw.Error: the store keeps its format.
     """
-    if found < FORMAT:
-        with db:
-            for statement in MIGRATION:
-                db.execute(statement)
+    with db:
+        for statement in (*(MIGRATION if found < FORMAT else ()), *delayed.SCHEMA):
+            db.execute(statement)
 
 
 def show(db: apsw.Connection, found: int) -> None:
@@ -96,8 +96,11 @@ def show(db: apsw.Connection, found: int) -> None:
         db: a connection, which may be for reading only.
         found: the store's format.
     """
+    tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
+    for statement in delayed.SCHEMA:
+        if statement.split()[5] not in tables:
+            db.execute(statement.replace("create table", "create temp table", 1))
     if found < FORMAT:
-        tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
         for statement in ADDED:
             if statement.split()[5] not in tables:
                 db.execute(statement.replace("create table", "create temp table", 1))

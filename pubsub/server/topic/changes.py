@@ -379,6 +379,47 @@ class StagedDeleted(_Change):
     last: bool
 
 
+class DelayedKept(_Change):
+    """A put batch waits for its due time.
+
+    Attributes:
+        shelf: the number of its topic, or of a transfer that brings it.
+        due: microseconds since 1970.
+        publisher, counter, count, checksum, body: of the put.
+    """
+
+    shelf: Number
+    due: Number
+    publisher: Number
+    counter: Number
+    count: Number
+    checksum: Number
+    body: Buffer
+
+
+class DelayedGone(_Change):
+    """A batch waits no more: this commit appends it, or it was delivered elsewhere before a merge."""
+
+    shelf: Number
+    due: Number
+    publisher: Number
+    counter: Number
+
+
+class ShelfMerged(_Change):
+    """The batches that wait on a shelf become a topic's."""
+
+    shelf: Number
+    topic: Number
+
+
+class ShelfDiscarded(_Change):
+    """So many batches of a shelf without a topic are deleted, in order."""
+
+    shelf: Number
+    rows: Number
+
+
 class ChangeCounted(_Change):
     """The server's change number and its highest timestamp."""
 
@@ -417,5 +458,9 @@ Change = (
     | StagePublished
     | StageDropped
     | StagedDeleted
+    | DelayedKept
+    | DelayedGone
+    | ShelfMerged
+    | ShelfDiscarded
     | ChangeCounted
 )

@@ -58,6 +58,7 @@ FIELDS: Final[dict[str, Fate]] = {
     "ended": _BETWEEN_STORES,
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
+    "delayed": Fate.STORED | Fate.TRAVELS | Fate.EXPORTED,  # `upkeep.delays` merges it.
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,

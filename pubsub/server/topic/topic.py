@@ -28,6 +28,7 @@ from pubsub.server.topic import spans as spans_of
 from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
+from pubsub.server.topic.delayed import Delayed, Waiting
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
 from pubsub.server.topic.settings import DEFAULTS, Settings
@@ -110,6 +111,7 @@ class Topic:
         ended: IDs of logs, held or merged, with an end that a restored copy may lack.
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
+        delayed: puts that wait for their due time.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -133,6 +135,7 @@ class Topic:
     ended: set[str] = field(default_factory=set)
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
+    delayed: Delayed = field(default_factory=Delayed)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -232,6 +235,23 @@ class Topic:
 
     def drop(self, stage: Stage) -> None:
         del self.stages[stage.key]
+        self.dirty.touched.add(self.name)
+
+    # Delayed puts
+
+    def delay(self, row: Waiting) -> None:
+        """Keep a put until it is due. Its publisher's `last` moves, so that a repeat is a duplicate."""
+        self.delayed.add(row)
+        self.reach(row.publisher, row.last)
+
+    def undelay(self, row: Waiting) -> None:
+        """Remove a put that is appended, or was delivered elsewhere."""
+        self.delayed.drop(row)
+        self.dirty.touched.add(self.name)
+
+    def take_delayed(self, its: Delayed) -> None:
+        """Take in the rows and shelves of another holder."""
+        self.delayed.take(its)
         self.dirty.touched.add(self.name)
 
     # Subscriptions

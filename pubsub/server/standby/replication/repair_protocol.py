@@ -141,7 +141,7 @@ class Repairs:
 
 def _is_verified(message: Repair, publishers: int) -> bool:
     try:
-        check_batch(message.body, message.count, message.checksum)
+        check_batch(message.body, message.count, message.checksum, stored=True)
     except DecodeError:
         return False
     return 0 < message.publisher < publishers
