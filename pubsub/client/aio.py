@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
+from datetime import datetime
 from math import inf
 from threading import get_ident
 from time import monotonic
@@ -53,7 +54,15 @@ class AsyncPublisher:
     ) -> None:
         self._publisher, self._held, self._run = publisher, held, run
 
-    async def put(self, body: bytes, *, key: bytes = b"", headers: Headers | None = None) -> BatchTicket:
+    async def put(
+        self,
+        body: bytes,
+        *,
+        key: bytes = b"",
+        headers: Headers | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
+    ) -> BatchTicket:
         """Put one message, and wait only while two windows of batches are unfinished (`ClientSettings.window`).
 
         Arguments, result and errors are those of `Publisher.put`. A cancellation during the wait puts nothing.
@@ -61,7 +70,7 @@ class AsyncPublisher:
         if self._publisher.crowded:
             check_contents([body], [key], [headers])
             await self._run(self._publisher.room())
-        return self._publisher.add(body, key, headers)
+        return self._publisher.add(body, key, headers, delay, deliver_at)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Send the open batch, and wait until all messages put so far are on the server's disk.
@@ -148,6 +157,8 @@ class AsyncClient(ClientBase):
         *,
         key: bytes = b"",
         headers: Headers | None = None,
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
@@ -156,16 +167,18 @@ class AsyncClient(ClientBase):
 
         After a cancellation the message is in doubt, as after a time-out, or was not put at all.
         """
-        if wait is True and transaction is None:
+        at_once = delay is None and deliver_at is None and transaction is None
+        if at_once and wait is True:
             # This put always waits. Without the pause, puts keep the order in which they began.
             return await self._run(self._calls.puts.put(topic, body, key, headers, timeout), breathes=False)
-        if wait is False and transaction is None:
+        if at_once and wait is False:
             await self._breathe()
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
+        due = delay, deliver_at
         metadata = metadata_of(key, headers)
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata))
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata, *due))
         return Ticket(row)
 
     async def put_many(
@@ -175,12 +188,14 @@ class AsyncClient(ClientBase):
         *,
         keys: Sequence[bytes] = (),
         headers: Sequence[Headers | None] = (),
+        delay: float | None = None,
+        deliver_at: datetime | None = None,
         timeout: float | None = None,
         transaction: Transaction | None = None,
         wait: bool = True,
     ) -> Sequence[int]:
         """Publish messages in order, in one commit; arguments, result and errors as `Client.put_many`."""
-        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers)
+        flow = self._calls.puts.put_many(topic, bodies, timeout, transaction, wait, keys, headers, delay, deliver_at)
         return counters(await self._run(flow))
 
     def publisher(

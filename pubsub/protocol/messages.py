@@ -205,9 +205,6 @@ class Put:
     log: Hex = ""
     avoid: Hex = ""
     body: Contents = b""
-    due: Annotated[Number, "!due"] = 0
-    """The time at which the batch is delivered (microseconds since 1970); 0: at once. Insisted on, because an earlier
-    release would deliver it at once. A train has none."""
 
 
 @message("STAGE", positional=3)

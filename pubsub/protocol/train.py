@@ -55,8 +55,8 @@ def split_train(train: Put) -> list[Put]:
     Raises:
         DecodeError: the train contradicts its header or table, or its rows are not one chain.
     """
-    if train.sole_owner or train.due:
-        raise DecodeError("a train is marked whole" if train.sole_owner else "a train has a due time")
+    if train.sole_owner:
+        raise DecodeError("a train is marked whole")
     if len(train.body) > TRAIN_BYTES_MAX or not 0 < train.rows <= TRAIN_ROWS_MAX:
         raise DecodeError(f"train of {train.rows} rows and {len(train.body)} bytes")
     start = ROW_BYTES * train.rows

@@ -10,12 +10,13 @@
 
 A topic's folder is its percent-encoded name. A message ID is `log.offset`, and its file has the bytes as they were put.
 A message with a key, or with headers, has a second file, in `keys` or `headers` (`pubsub.server.offline.metadata`).
-`settings` is JSON, and a topic with the default settings has none. The other three files are lines of words in ASCII,
+`settings` is JSON, and a topic with the default settings has none. `pubsub.server.offline.delayed` has the form of
+delayed messages. The other three files are lines of words in ASCII,
 separated by single spaces:
 
     subscribers    NAME number=N opening=N on=0|1 since=STAMP position=ID waiting=ID-OFFSET,ID-OFFSET,…
     publishers     CLIENT/STORE LAST
-    order          ID COUNT CLIENT/STORE COUNTER STAMP [spare] [lost]
+    order          ID COUNT CLIENT/STORE COUNTER STAMP [by=CLIENT/STORE,COUNTER] [spare] [lost]
 
 * `position` is the last acknowledged position of the subscriber.
 * `waiting` is the backlog, in order: ranges of one log each, both ends included, the second one by its offset. A `?`
@@ -50,7 +51,7 @@ from pubsub.base.database import translate
 from pubsub.base.intervals import IntervalSet
 from pubsub.base.limits import BATCH_RECORDS_MAX, NUMBER_MAX, OFFSET_MAX
 from pubsub.errors import CallerError, ConfigurationError, InvalidName
-from pubsub.protocol.batch import decode_batch, encode_batch
+from pubsub.protocol.batch import decode_batch, encode_batch, with_origin
 from pubsub.protocol.names import (
     Position,
     check_topic,
@@ -61,6 +62,7 @@ from pubsub.protocol.names import (
     topic_of,
 )
 from pubsub.protocol.records import check_publisher
+from pubsub.server.offline.delayed import BY, origin_word, read_delayed, read_origin, write_delayed
 from pubsub.server.offline.metadata import read_metadata, read_settings, write_metadata, write_settings
 from pubsub.server.offline.words import lines_of, number_in, parsed
 from pubsub.server.storage.schema import FILE, MEMBER
@@ -192,6 +194,7 @@ def _export_topic(store: Store, topic: Topic, publishers: list[str], folder: Pat
     (folder / "publishers").write_text("".join(lines), encoding="ascii")
     if topic.settings != DEFAULTS:
         write_settings(folder, topic.settings)
+    count += write_delayed(store, topic, publishers, folder)
     with (folder / "subscribers").open("w", encoding="ascii") as file:
         for name, subscription in sorted(topic.subscriptions.items()):
             row = subscription.row()
@@ -255,7 +258,9 @@ def _export_range(
                 (messages / f"{log}.{offset}").write_bytes(bodies[offset - batch.offset])
             write_metadata(batch.body or b"\0\0", batch.offset, messages.parent, log, range(place, last))
         counter += place - batch.offset if known else 0
-        yield _line(log, place, last - place, publisher, counter, batch.stamp), 0 if bodies is None else last - place
+        line = _line(log, place, last - place, publisher, counter, batch.stamp)
+        line += "" if bodies is None else origin_word(batch, place - batch.offset)
+        yield line, 0 if bodies is None else last - place
         place = last
     if place < stop:
         yield _line(log, place, stop - place, NOBODY, 1, 0), 0
@@ -337,6 +342,9 @@ class _Import:
         for words in lines_of(folder / "publishers"):
             publisher, last = parsed(folder / "publishers", words, 2, lambda w: (check_publisher(w[0]), w[1]))
             self._store.apply([c.LastMoved(number, self._publisher(publisher), number_in(folder / "publishers", last))])
+        for kept in read_delayed(folder, number, self._publisher):
+            self._store.apply([kept])
+            self.count += kept.count
         for words in lines_of(folder / "subscribers"):
             self._subscriber(folder / "subscribers", words, number, (log_id, end), offsets)
 
@@ -353,9 +361,10 @@ class _Import:
         path, offsets = folder / "order", _Offsets()
         end, total, stamp, spare_from = 1, 0, ALWAYS + 1, 0
         for words in lines_of(path):
-            flags = set(words[5:])
+            origin = [read_origin(path, word) for word in words[5:6] if word.startswith(BY)]
+            flags = set(words[5 + len(origin) :])
             position = parsed(path, words[:5], 5, lambda w: parse_position(w[0]))
-            if position is None or not flags <= {"spare", "lost"} or len(words) > 7:
+            if position is None or not flags <= {"spare", "lost"} or len(words) > 8:
                 raise ConfigurationError(f"{path} has a line that cannot be read: {' '.join(words)[:100]}")
             count, counter, put_at = (number_in(path, word) for word in (words[1], words[3], words[4]))
             if (
@@ -374,6 +383,7 @@ class _Import:
             stamp = max(stamp, put_at)  # Timestamps rise within a log. ALWAYS itself must not occur.
             publisher = 0 if words[2] == NOBODY else self._publisher(parsed(path, [words[2]], 1, _first_publisher))
             body = None if "lost" in flags else encode_batch(*self._bodies(folder, position, count))
+            body = with_origin(body, *origin[0]) if body is not None and origin else body
             checksum = 0 if body is None else crc32(body)
             gap = max(0, here - BATCH_RECORDS_MAX)  # No row can count more. A longer run is lost, so it needs none.
             first, counter, rest = end + gap, counter + gap, here - gap

@@ -78,7 +78,7 @@ class Admission:
 
     # Limits
 
-    def put(self, topic: Topic | None, publisher: int | None, put: Put) -> str:
+    def put(self, topic: Topic | None, publisher: int | None, put: Put, due: int = 0) -> str:
         """Return the rejection reason of a put."""
         state = self._state
         if state.full:
@@ -93,7 +93,7 @@ class Admission:
                 return rejection
         if topic.open.end + put.count > OFFSET_MAX:
             return "OFFSET_BITS"
-        if put.due:
+        if due:
             return self._delayed(topic, len(put.body))
         return "" if self._has_room(topic, len(put.body)) else "backlog_bytes_max"
 

@@ -11,7 +11,7 @@ from typing import Final
 from pubsub.base.clock import MICROSECONDS
 from pubsub.base.limits import BATCH_RECORDS_MAX, DELAY_SECONDS_MAX, NUMBER_MAX
 from pubsub.errors import DecodeError
-from pubsub.protocol.batch import check_batch
+from pubsub.protocol.batch import DUE, check_batch, due_of
 from pubsub.protocol.messages import Outcome, Put
 from pubsub.protocol.names import is_service_topic
 from pubsub.protocol.train import split_train
@@ -70,7 +70,8 @@ class Puts:
         last = topic.last.get(number, 0) if topic and number is not None else 0
         outcome, reason = Outcome.DUPLICATE, ""
         for row in rows:
-            judged, reason = self._judge(topic, number, last, row, now)
+            due = due_of(row.body)
+            judged, reason = self._judge(topic, number, last, row, due, now)
             if judged is Outcome.DUPLICATE:
                 state.counters[judged.value] += 1
                 continue
@@ -85,8 +86,8 @@ class Puts:
                 break
             topic = topic or state.create(put.topic)
             number = state.publishers.number(name)
-            if row.due:
-                self._delays.keep(topic, number, row, now)
+            if due:
+                self._delays.keep(topic, number, row, due, now)
             else:
                 self._append(topic, number, row, now)
             last = row.counter + row.count - 1
@@ -110,33 +111,34 @@ class Puts:
         return ()
 
     def _judge(
-        self, topic: Topic | None, publisher: int | None, last: int, row: Put, now: float
+        self, topic: Topic | None, publisher: int | None, last: int, row: Put, due: int, now: float
     ) -> tuple[Outcome, str]:
         """Return the outcome of one row, and the reason; SUCCESS if the row is to be stored.
 
         Args:
             last: the highest counter of its publisher that is held.
+            due: its due time; 0: none.
         """
         verdict = judge(last, row.counter, row.count, row.previous)
         if verdict is not Verdict.TAKE:
             return (Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP), ""
-        if row.due and (refusal := self._refuses(row, now)):
+        if due and (refusal := self._refuses(row.topic, due, now)):
             return Outcome.REFUSED, refusal
-        rejection = self._admission.put(topic, publisher, row)
+        rejection = self._admission.put(topic, publisher, row, due)
         if rejection:
             return Outcome.FULL, rejection
         try:
-            check_batch(row.body, row.count, row.checksum)
+            check_batch(row.body, row.count, row.checksum, delays=DUE)
         except DecodeError as error:
             return Outcome.REFUSED, error.reason
         return Outcome.SUCCESS, ""
 
-    def _refuses(self, put: Put, now: float) -> str:
+    def _refuses(self, topic: str, due: int, now: float) -> str:
         """Return the reason why a put cannot be delayed; "" for none."""
-        if is_service_topic(put.topic):
+        if is_service_topic(topic):
             return "a service's topic has no delayed messages"
         latest = self._state.stamps.clock(now) + (DELAY_SECONDS_MAX + DELAY_SPARE_SECONDS) * MICROSECONDS
-        return "" if put.due <= latest else f"a message can be delayed by {DELAY_SECONDS_MAX // 86400} days at most"
+        return "" if due <= latest else f"a message can be delayed by {DELAY_SECONDS_MAX // 86400} days at most"
 
     def _answer(self, origin: Origin, put: Put, outcome: Outcome, reason: str, last: int, topic: Topic | None) -> None:
         """Answer a put once: `last` shows how far it was stored, and `outcome` is the result of the next row."""

@@ -88,13 +88,13 @@ class Delays:
         for topic in state.topics.values():
             self.look_at(topic, now)
 
-    def keep(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
+    def keep(self, topic: Topic, publisher: int, put: Put, due: int, now: float) -> None:
         """Store a delayed put that the chain has judged as new."""
         count, size = put.count, len(put.body)
-        row = Waiting(put.due, publisher, put.counter, count, put.checksum, size, topic.number)
+        row = Waiting(due, publisher, put.counter, count, put.checksum, size, topic.number)
         topic.delay(row)
         self._state.uncommitted.rows.append(
-            c.DelayedKept(topic.number, put.due, publisher, put.counter, count, put.checksum, put.body)
+            c.DelayedKept(topic.number, due, publisher, put.counter, count, put.checksum, put.body)
         )
         self._state.counters["records_delayed"] += count
         self.look_at(topic, now)
@@ -189,13 +189,13 @@ class Delays:
         state = self._state
         # Raises StoreDamaged before anything is changed. A row without a body makes a batch that counts as lost.
         stored = self._body(row)
-        body = None if stored is None else with_origin(stored, state.publishers.names[row.publisher], row.recordser)
+        body = None if stored is None else with_origin(stored, state.publishers.names[row.publisher], row.counter)
         counter = topic.last.get(publisher, 0) + 1
         offset, total = topic.append(publisher, counter, row.records, len(body or b""))
         topic.undelay(row)
         stamp, checksum = state.stamps.next(now), 0 if body is None else crc32(body)
         state.uncommitted.rows += [
-            c.DelayedGone(row.shelf, row.due, row.publisher, row.recordser),
+            c.DelayedGone(row.shelf, row.due, row.publisher, row.counter),
             c.BatchAppended(
                 topic.open.number,
                 offset,
@@ -243,7 +243,7 @@ class Delays:
             topic.undelay(row)
         for row in its_gone:
             its.drop(row)
-        rows += [c.DelayedGone(row.shelf, row.due, row.publisher, row.recordser) for row in (*mine_gone, *its_gone)]
+        rows += [c.DelayedGone(row.shelf, row.due, row.publisher, row.counter) for row in (*mine_gone, *its_gone)]
         if its:
             topic.take_delayed(its)
             rows += [c.ShelfMerged(shelf, topic.number) for shelf in its.shelves]
