@@ -118,7 +118,7 @@ def _promote(
         keep_entry(disk.store, entry)
     disk.stream.reset(entry)
     with disk.lock:
-        restored = end_logs(disk.store)
+        restored = end_logs(disk.store, int(clock.wall() * MICROSECONDS))
     local.keep(member=member, registered=True, lost=False)
     ask(promotion.accept(), promotion)
     if not promotion.done:

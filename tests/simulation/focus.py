@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, settings
+from tests.simulation.breakages import continuing, delays, settings
 from tests.simulation.fate import Fate
 
 
@@ -291,6 +291,29 @@ def settings_split(seed: int) -> Fate:
     )
 
 
+def delayed_due_in_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, while delayed messages of both become due."""
+    random = Random(f"delayed {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((4.0, 7.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=True,
+        delay=random.choice((0.002, 0.05)),
+        skew=0.1,
+        heartbeat=0.2,
+        delays=random.choice((0.2, 0.5)),
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.5, 1.5)),
+        ),
+    )
+
+
 FOCUSED: dict[str, Callable[[int], Fate]] = {
     "stale announcement accepted": announced,
     "whole always true for a named subscription": split,
@@ -307,5 +330,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
 }
 """By the title of a breakage: the runs that show it."""

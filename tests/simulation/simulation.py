@@ -16,6 +16,7 @@ from random import Random
 from tests.simulation.callers import calling
 from tests.simulation.cast import Cast
 from tests.simulation.configuring import configured, watched
+from tests.simulation.delaying import delaying
 from tests.simulation.fate import Fate, complete, draw
 from tests.simulation.faults.table import Faults
 from tests.simulation.judgement import Judgement
@@ -67,7 +68,7 @@ class Simulation:
 
     def __init__(self, seed: int, fate: Fate | None = None, log: Callable[[str], None] | None = None) -> None:
         random = Random(seed)
-        self.seed, self.fate = seed, fate or configured(calling(complete(draw(random), seed), seed), seed)
+        self.seed, self.fate = seed, fate or drawn(random, seed)
         self.world = World(seed, self.fate, random)
         self.world.log = log
         self.cast = Cast(self.world)
@@ -148,6 +149,11 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
+
+
+def drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws; `random` is the run's."""
+    return delaying(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

@@ -10,6 +10,7 @@ from tests.simulation.breakages import (
     client,
     continuing,
     damage,
+    delays,
     forms,
     groups,
     messenger,
@@ -38,6 +39,7 @@ ROOMS = (
     damage,
     forms,
     settings,
+    delays,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
