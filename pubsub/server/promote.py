@@ -23,7 +23,7 @@ from typing import Any, Final
 
 import zmq
 
-from pubsub.base.clock import SystemClock, valid_wall
+from pubsub.base.clock import MICROSECONDS, SystemClock, valid_wall
 from pubsub.base.resources import allow_connections
 from pubsub.config.settings import ServerSettings
 from pubsub.errors import ConfigurationError, NotNow, Unavailable

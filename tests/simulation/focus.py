@@ -292,26 +292,38 @@ def settings_split(seed: int) -> Fate:
 
 
 def delayed_due_in_split(seed: int) -> Fate:
-    """A topic that two servers hold again and again, while delayed messages of both become due."""
+    """A topic that two servers hold, while delayed messages of both become due."""
     random = Random(f"delayed {seed}")
     return Fate(
         servers=2,
         proxies=2,
-        clients=2,
+        clients=3,
         topics=1,
-        seconds=random.choice((4.0, 7.0)),
-        think=random.choice((0.02, 0.1)),
+        seconds=random.choice((4.0, 6.0)),
+        think=random.choice((0.02, 0.05)),
         divided=True,
-        delay=random.choice((0.002, 0.05)),
+        delay=random.choice((0.002, 0.02)),
         skew=0.1,
         heartbeat=0.2,
-        delays=random.choice((0.2, 0.5)),
+        late=0.05,
+        late_seconds=random.choice((1.0, 3.0)),
+        reorder=random.choice((0.0, 0.2)),
+        duplicate=random.choice((0.0, 0.2)),
+        delays=random.choice((0.4, 0.8)),
         faults=_faults(
             random,
-            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
-            detour=random.choice((0.5, 1.5)),
+            some={"churn": 1.0, "pause": 1.0, "cut": 2.0, "lose routes": 1.0, "kill": 0.3, "move": 0.5},
+            detour=2.0,
         ),
     )
+
+
+def delayed_and_repeated(seed: int) -> Fate:
+    """The same with late repeats of puts, which reach another server when the first one has delivered the message."""
+    random, fate = Random(f"repeated {seed}"), delayed_due_in_split(seed)
+    fate.proxies, fate.late, fate.duplicate = random.choice((2, 3)), 0.1, random.choice((0.1, 0.3))
+    fate.faults |= {"churn": 3.0, "pause": 2.0, "drain": random.choice((0.2, 0.5))}
+    return fate
 
 
 FOCUSED: dict[str, Callable[[int], Fate]] = {
@@ -331,5 +343,6 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
+    "delay: delivered": delayed_and_repeated,
 }
 """By the title of a breakage: the runs that show it."""
