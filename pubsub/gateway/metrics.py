@@ -99,6 +99,12 @@ _RETAINED: Final = {
     "settings_conflict": "1 if two servers merged the topic with different settings, otherwise 0.",
 }
 
+_DELAYED: Final = {
+    "delayed": "Messages of a topic that wait for their due time.",
+    "delayed_bytes": "Bytes of these messages.",
+    "overdue_seconds": "Seconds since the oldest of these messages was due; 0 if none is due.",
+}
+
 
 def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     yield GaugeMetricFamily("pubsub_topics", "Number of topics.", len(topics))
@@ -122,6 +128,9 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     retained = {
         name: GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"]) for name, text in _RETAINED.items()
     }
+    delayed = {
+        name: GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"]) for name, text in _DELAYED.items()
+    }
     for topic in topics[:METRICS_TOPICS_MAX]:
         silent.add_metric([topic["topic"]], topic["unknown_seconds"] or 0.0)
         if topic["unknown_seconds"] is not None:
@@ -133,8 +142,12 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
         for name, family in retained.items():
             if configured and topic.get(name) is not None:
                 family.add_metric([topic["topic"]], float(topic[name]))
+        for name, family in delayed.items():
+            if topic.get("delayed"):
+                family.add_metric([topic["topic"]], float(topic[name] or 0))
     yield from families.values()
     yield from retained.values()
+    yield from delayed.values()
     yield oldest
     yield silent
     yield from _subscribers(topics)

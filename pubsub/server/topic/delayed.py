@@ -4,7 +4,7 @@ The bodies are in the store, and memory has the rest of each row. A row is ident
 of its first record, because the publisher's chain has judged the put. Its shelf is a number in the store. Rows that
 arrive with a transfer come on a shelf of their own, which the merge gives to the topic without copying a row.
 
-Rules of a merge, D7: a row that waits at both sides stays once. A row that one side lacks, although its `last` covers
+Rules of a merge, J7: a row that waits at both sides stays once. A row that one side lacks, although its `last` covers
 the row, was delivered there, so it goes. All other rows stay.
 """
 
@@ -53,11 +53,13 @@ class Delayed:
         rows: by publisher and counter.
         shelves: shelves that merges gave to the topic, besides its own, which has the topic's number.
         size: bytes of the bodies.
+        records: number of messages.
     """
 
     rows: dict[tuple[int, int], Waiting] = field(default_factory=dict)
     shelves: tuple[int, ...] = ()
     size: int = 0
+    records: int = 0
     _order: list[Waiting] = field(default_factory=list, compare=False)
     """The rows as a heap. Rows that have gone are skipped."""
 
@@ -67,12 +69,14 @@ class Delayed:
     def add(self, row: Waiting) -> None:
         self.rows[row.key] = row
         self.size += row.size
+        self.records += row.records
         heapq.heappush(self._order, row)
 
     def drop(self, row: Waiting) -> None:
         """Remove a row, because it is appended or was delivered elsewhere."""
         del self.rows[row.key]
         self.size -= row.size
+        self.records -= row.records
 
     def take(self, its: Delayed) -> None:
         """Add rows that stay on their own shelves."""
@@ -93,7 +97,7 @@ class Delayed:
 def gone(
     mine: Delayed, last: Mapping[int, int], its: Delayed, its_last: Mapping[int, int]
 ) -> tuple[list[Waiting], list[Waiting]]:
-    """Return the rows of each side that go in a merge, in order (D7).
+    """Return the rows of each side that go in a merge, in order (J7).
 
     Args:
         mine, its: the rows of the two sides.
