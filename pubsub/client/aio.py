@@ -176,9 +176,8 @@ class AsyncClient(ClientBase):
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
-        due = delay, deliver_at
-        metadata = metadata_of(key, headers)
-        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata, *due))
+        more = *metadata_of(key, headers), delay, deliver_at
+        (row,) = await self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
         return Ticket(row)
 
     async def put_many(

@@ -93,8 +93,7 @@ class Client(ServiceCalls):
             key: message key, delivered as `Message.key`; b"": none.
             headers: names and values, delivered as `Message.headers`: at most MESSAGE_HEADERS_MAX names of 1-64
                 printable ASCII characters without space and `=`, and MESSAGE_HEADERS_BYTES_MAX bytes in all.
-            delay: deliver the message this many seconds after the call, up to 90 days (DELAY_SECONDS_MAX).
-            deliver_at: in place of `delay`, the moment of the delivery: a datetime with a time zone.
+            delay, deliver_at: seconds after the call, or a datetime with a time zone: deliver it then. At most 90 days.
             timeout: in seconds; None: the client's.
             transaction: put in the commit of this transaction; the call then returns at once.
             wait: wait until the message is on the server's disk. False: return once it is in the outbox; `flush` waits.
@@ -119,9 +118,8 @@ class Client(ServiceCalls):
             now = guarded(self._session, self._calls.puts.put_now, topic, body, key, headers, timeout)
             if now is not None:
                 return now
-        due = delay, deliver_at
-        metadata = metadata_of(key, headers)
-        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *metadata, *due))
+        more = *metadata_of(key, headers), delay, deliver_at
+        (row,) = self._run(self._calls.puts.put_many(topic, (body,), timeout, transaction, wait, *more))
         return Ticket(row)
 
     def put_many(

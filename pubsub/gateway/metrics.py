@@ -128,9 +128,6 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     retained = {
         name: GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"]) for name, text in _RETAINED.items()
     }
-    delayed = {
-        name: GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"]) for name, text in _DELAYED.items()
-    }
     for topic in topics[:METRICS_TOPICS_MAX]:
         silent.add_metric([topic["topic"]], topic["unknown_seconds"] or 0.0)
         if topic["unknown_seconds"] is not None:
@@ -142,12 +139,9 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
         for name, family in retained.items():
             if configured and topic.get(name) is not None:
                 family.add_metric([topic["topic"]], float(topic[name]))
-        for name, family in delayed.items():
-            if topic.get("delayed"):
-                family.add_metric([topic["topic"]], float(topic[name] or 0))
     yield from families.values()
     yield from retained.values()
-    yield from delayed.values()
+    yield from _delayed(topics)
     yield oldest
     yield silent
     yield from _subscribers(topics)
@@ -160,6 +154,15 @@ def _topics(topics: list[dict[str, Any]]) -> Iterator[Any]:
     subscribers = sum(len(one["subscribers"] or ()) for one in topics)
     over.add_metric(["subscribers"], max(0, subscribers - METRICS_SUBSCRIBERS_MAX))
     yield over
+
+
+def _delayed(topics: list[dict[str, Any]]) -> Iterator[Any]:
+    for name, text in _DELAYED.items():
+        family = GaugeMetricFamily(f"pubsub_topic_{name}", text, labels=["topic"])
+        for topic in topics[:METRICS_TOPICS_MAX]:
+            if topic.get("delayed"):
+                family.add_metric([topic["topic"]], float(topic[name] or 0))
+        yield family
 
 
 def _subscribers(topics: list[dict[str, Any]]) -> Iterator[Any]:

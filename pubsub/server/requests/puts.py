@@ -70,8 +70,7 @@ class Puts:
         last = topic.last.get(number, 0) if topic and number is not None else 0
         outcome, reason = Outcome.DUPLICATE, ""
         for row in rows:
-            due = due_of(row.body)
-            judged, reason = self._judge(topic, number, last, row, due, now)
+            judged, reason = self._judge(topic, number, last, row, now)
             if judged is Outcome.DUPLICATE:
                 state.counters[judged.value] += 1
                 continue
@@ -86,10 +85,7 @@ class Puts:
                 break
             topic = topic or state.create(put.topic)
             number = state.publishers.number(name)
-            if due:
-                self._delays.keep(topic, number, row, due, now)
-            else:
-                self._append(topic, number, row, now)
+            self._append(topic, number, row, now)
             last = row.counter + row.count - 1
         if rows:
             self._answer(origin, put, outcome, reason, last, topic)
@@ -111,17 +107,17 @@ class Puts:
         return ()
 
     def _judge(
-        self, topic: Topic | None, publisher: int | None, last: int, row: Put, due: int, now: float
+        self, topic: Topic | None, publisher: int | None, last: int, row: Put, now: float
     ) -> tuple[Outcome, str]:
         """Return the outcome of one row, and the reason; SUCCESS if the row is to be stored.
 
         Args:
             last: the highest counter of its publisher that is held.
-            due: its due time; 0: none.
         """
         verdict = judge(last, row.counter, row.count, row.previous)
         if verdict is not Verdict.TAKE:
             return (Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP), ""
+        due = due_of(row.body)
         if due and (refusal := self._refuses(row.topic, due, now)):
             return Outcome.REFUSED, refusal
         rejection = self._admission.put(topic, publisher, row, due)
@@ -161,6 +157,9 @@ class Puts:
             state.replies.refuse(origin, reason)
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
+        if due := due_of(put.body):
+            self._delays.keep(topic, publisher, put, due, now)
+            return
         state = self._state
         offset, total = topic.append(publisher, put.counter, put.count, len(put.body))
         stamp = state.stamps.next(now)
