@@ -87,8 +87,8 @@ class Stamps:
         return max(int((now + self._offset) * MICROSECONDS), self.last)
 
     def clock(self, now: float) -> int:
-        """Return this process's own clock in microseconds, without the timestamps of others that are ahead of it."""
-        return int((now + self._offset) * MICROSECONDS)
+        """Return the clock of this host in microseconds at `now`, whatever timestamps were assigned or received."""
+        return max(0, int((now + self._offset) * MICROSECONDS))
 
     def age(self, stamp: int, now: float) -> float:
         """Return the seconds since a timestamp was assigned, by this clock; 0 if it is in the future."""

@@ -46,7 +46,7 @@ def set_settings(
     A topic that does not exist is created. Deleted messages do not come back, so a change that can delete some asks
     first. The key needs the right to operate.
     """
-    given = _given(values)
+    given = given_settings(values)
     check_settings(name, given)
     with naming_default(loaded), Proxies.of(loaded.settings) as proxies:
         proxies.timeout_seconds = patience
@@ -63,7 +63,8 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
     lets_go = not _keeps_as_much_as(keep, present.keep)
     sentences = []
     if lets_go:
-        sentences.append(f"{name} keeps {present.keep} now. Acknowledged messages beyond keep={keep or 'none'} go.")
+        meant = f"keep={keep}" if keep else "the default"
+        sentences.append(f"{name} keeps {present.keep} now. Acknowledged messages beyond {meant} go.")
     if drop not in {"", "never"} and (lets_go or drop != present.drop):
         sentences.append(f"Messages beyond keep and drop={drop} go although a subscriber has not received them.")
     return " ".join(sentences)
@@ -71,13 +72,13 @@ def _consequences(proxies: Proxies, name: str, given: dict[str, str | None]) -> 
 
 def _keeps_as_much_as(new: str, old: str) -> bool:
     """Return True if one text of `keep` lets nothing go that the other keeps; False if either cannot be read here."""
-    try:
+    try:  # An empty text is the default of the server, which may be larger than the built-in one.
         return new == old or parse_keep(new).keeps_as_much_as(parse_keep(old))
     except ValueError:
         return False
 
 
-def _given(values: list[str]) -> dict[str, str | None]:
+def given_settings(values: list[str]) -> dict[str, str | None]:
     """Return each setting by name; None for one that is not given.
 
     Raises:
@@ -108,8 +109,11 @@ def show(loaded: Loaded[ClientSettings], name: Topic, patience: Patience = 10.0,
 
 
 def _print(found: TopicSettings, as_json: bool) -> None:
-    facts = {"keep": found.keep, "drop": found.drop, "version": found.version, "conflict": found.conflict}
+    facts = {name: getattr(found, name) for name in (*SETTINGS, "version", "conflict", "sources")}
     lines = [f"{found.topic}: keep={found.keep} drop={found.drop} (version {found.version or 'none'})"]
+    lines += [f"{name} is from {found.sources[name]}" for name in SETTINGS if "default" in found.sources.get(name, "")]
+    if not found.sources:
+        lines.append("no server holds this topic yet; a default of the servers may hold for it")
     if found.conflict:
         lines.append(
             "two servers had different settings when they merged this topic, and both stay in force: set the right ones"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from secrets import token_hex
 from typing import TYPE_CHECKING, Any, Final
 
-from pubsub.client.refusals import Asker
+from pubsub.client.refusals import Asker, Request
 from pubsub.client.requests import Proxies
 from pubsub.errors import CallerError, NotNow, Refused
 from pubsub.protocol.messages import Configure, Outcome, Settings, Status
 from pubsub.protocol.names import check_topic, is_service_topic
+from pubsub.protocol.topic_defaults import source
 from pubsub.protocol.topic_settings import OR, encode_settings, parse_drop, parse_keep
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ ROUNDS: Final = 5
 
 UPGRADE: Final = "all proxies and servers need a release with settings of topics: upgrade them first"
 
-_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named")
+_OF_EARLIER_RELEASES: Final = ("not a request of a client", "no message is named", "insists on")
 """Refusals by proxies and servers that do not know these requests."""
 
 
@@ -33,12 +34,15 @@ class TopicSettings:
 
     Attributes:
         topic: its name.
-        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`; `none` by default. After
-            a conflict several values, joined by " or ".
-        drop: beyond what an unacknowledged message is dropped; `never` by default. After a conflict as `keep`.
+        keep: how much stays although every subscriber has acknowledged it, such as `7d,10GiB`. After a conflict several
+            values, joined by " or ".
+        drop: beyond what an unacknowledged message is dropped. After a conflict as `keep`.
         version: the ID of these settings; "" if they were never changed.
         conflict: True if two servers merged the topic with different settings. Both values stay in force, and a message
             goes when each lets it go. The next change ends it.
+        sources: by setting, where its value is from: `topic`, `default PATTERN` of the servers' configuration, or
+            `built-in`. Empty if no server holds the topic yet.
+        own: by setting, the topic's own value; "" where a default holds.
     """
 
     topic: str
@@ -46,6 +50,8 @@ class TopicSettings:
     drop: str
     version: str = ""
     conflict: bool = False
+    sources: Mapping[str, str] = field(default_factory=dict)
+    own: Mapping[str, str] = field(default_factory=dict)
 
 
 class OtherSettings(NotNow):
@@ -85,16 +91,17 @@ def check_settings(topic: str, values: Mapping[str, str | None]) -> None:
 
 def read_settings(proxies: Proxies, sender: str, topic: str) -> TopicSettings:
     """Return the settings of a topic; the defaults if it does not exist."""
-    status = _ask(proxies, Settings(sender, topic))
-    return TopicSettings(topic, "none", "never") if status.outcome is Outcome.UNKNOWN else _read(topic, status)
+    status = ask(proxies, Settings(sender, topic))
+    return TopicSettings(topic, "none", "never") if status.outcome is Outcome.UNKNOWN else parse_settings(topic, status)
 
 
-def _ask(proxies: Proxies, request: Configure | Settings) -> Status:
+def ask(proxies: Proxies, request: Request) -> Status:
+    """Send a request about a topic's settings or contents; one that an earlier release refuses says so."""
     try:
         return proxies.ask(request)
     except Refused as error:
         if any(word in error.reason for word in _OF_EARLIER_RELEASES):
-            raise Refused("settings", request.topic, f"{error.reason}; {UPGRADE}") from None
+            raise Refused("settings", getattr(request, "topic", ""), f"{error.reason}; {UPGRADE}") from None
         raise
 
 
@@ -118,8 +125,8 @@ def change_settings(
         if base is not None and present.version != base:
             break
         wanted = {name: _chosen(present, name, value) for name, value in values.items()}
-        status = _ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
-        present = _read(topic, status)
+        status = ask(proxies, Configure(sender, topic, token_hex(8), present.version, values=encode_settings(wanted)))
+        present = parse_settings(topic, status)
         if status.outcome is not Outcome.SUPERSEDED:
             return present
     raise OtherSettings(present)
@@ -128,24 +135,32 @@ def change_settings(
 def _chosen(present: TopicSettings, name: str, value: str | None) -> str:
     if value is not None:
         return value
-    kept: str = getattr(present, name)
-    if OR in kept:
-        raise CallerError(f"topic {present.topic} has conflicting values of {name}, {kept}: give one")
-    return kept
+    own = present.own.get(name, "")
+    if OR in own:
+        raise CallerError(f"topic {present.topic} has conflicting values of {name}, {own}: give one")
+    return own
 
 
-def _read(topic: str, status: Status) -> TopicSettings:
+def parse_settings(topic: str, status: Status) -> TopicSettings:
+    """Return the settings in an answer.
+
+    Raises:
+        Refused: it has none, as that of an earlier release.
+    """
     try:
         facts: Any = json.loads(bytes(status.body))
-        keep, drop = OR.join(facts["keep"]), OR.join(facts["drop"])
-        return TopicSettings(topic, keep, drop, str(facts["version"]), bool(facts["conflict"]))
-    except (ValueError, KeyError, TypeError, RecursionError):
+        version, conflict = str(facts["version"]), bool(facts["conflict"])
+        sources = {name: source(texts, str(facts["match"])) for name, texts in facts["own"].items()}
+        own = {name: OR.join(text or "the default" for text in texts) for name, texts in facts["own"].items()}
+        own = {name: "" if facts["own"][name] == [""] else text for name, text in own.items()}
+        return TopicSettings(topic, OR.join(facts["keep"]), OR.join(facts["drop"]), version, conflict, sources, own)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         reason = status.reason.replace("_", " ") or "the answer has no settings"
         raise Refused("settings", topic, f"{reason}; {UPGRADE}") from None
 
 
 class SettingsCalls:
-    """The calls of one client.
+    """The calls of one client about settings.
 
     Args:
         session: names the proxies and the keys.
@@ -156,17 +171,18 @@ class SettingsCalls:
 
     def settings_of(self, topic: str) -> TopicSettings:
         check_settings(topic, {})
-        with self._proxies() as proxies:
+        with proxies_of(self._session) as proxies:
             return read_settings(proxies, self._session.name, topic)
 
     def configure(self, topic: str, keep: str | None, drop: str | None, base: str | None) -> TopicSettings:
         values = {"keep": keep, "drop": drop}
         check_settings(topic, values)
-        with self._proxies() as proxies:
+        with proxies_of(self._session) as proxies:
             return change_settings(proxies, self._session.name, topic, values, base)
 
-    def _proxies(self) -> Proxies:
-        session = self._session
-        asker = Asker(session.name, None if session.keys is None else session.keys.pair)
-        settings = session.settings
-        return Proxies(settings.proxies, settings.timeout_seconds, session.context, keys=session.keys, asker=asker)
+
+def proxies_of(session: Session) -> Proxies:
+    """Connect to the proxies of a client, for requests that are not its own state's."""
+    asker = Asker(session.name, None if session.keys is None else session.keys.pair)
+    settings = session.settings
+    return Proxies(settings.proxies, settings.timeout_seconds, session.context, keys=session.keys, asker=asker)

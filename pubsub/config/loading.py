@@ -2,9 +2,8 @@
 
 A setting has the same name everywhere. `retention_hold_seconds` of a server is `--retention-hold-seconds`,
 `PUBSUB_SERVER_RETENTION_HOLD_SECONDS`, and `retention_hold_seconds` under `[server]` in the file. Settings shared by
-every process of a cluster (`heartbeat_seconds`, `liveness`, `proxies_file`, `authorized`) may also be given once: as
-`PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are given by `proxies` or by `proxies_file`. The nearer source wins,
-and a source must give only one of them.
+every process of a cluster (SHARED) may also be given once: as `PUBSUB_LIVENESS`, and under `[cluster]`. Proxies are
+given by `proxies` or by `proxies_file`. The nearer source wins, and a source must give only one of them.
 
 Every bad value raises one ConfigurationError with the setting, the value, its source and the allowed values.
 """
@@ -35,7 +34,9 @@ ROLES: Final[Mapping[str, type[ProxySettings] | type[ServerSettings] | type[Clie
 }
 """Settings of each role, by the role's name in tables of the file and in environment variables."""
 
-SHARED: Final = frozenset({field.name for field in fields(LivenessSettings)} | {"proxies_file", "authorized"})
+SHARED: Final = frozenset(
+    {field.name for field in fields(LivenessSettings)} | {"proxies_file", "authorized", "topics_auto"}
+)
 """Settings that may be given once for all roles."""
 
 FLAGS: Final[Mapping[str, str]] = {
@@ -43,10 +44,14 @@ FLAGS: Final[Mapping[str, str]] = {
     "proxies": "--proxy",
     "proxy_keys": "--proxy-key",
     "key_file": "--key",
+    "topic_defaults": "--topic-default",
 }
 """Settings with a flag of another name."""
 
 CONFIG_VARIABLE: Final = "PUBSUB_CONFIG"
+
+RULES_TABLE: Final = "topics"
+"""The tables of a server's file with a rule each for the settings of topics; see `topic_defaults`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,9 +238,14 @@ def _read_tables(file: Path | str | None, environment: Mapping[str, str]) -> dic
         raise ConfigurationError(f"configuration file {path} is not TOML: {error}") from None
     known = {role: _settings_of(settings) for role, settings in ROLES.items()} | {"cluster": sorted(SHARED)}
     tables: dict[str, dict[str, Given]] = {}
+    rules = content.pop(RULES_TABLE, None)
+    if rules is not None:
+        if not isinstance(rules, list):
+            raise ConfigurationError(f"configuration file {path}: write [[{RULES_TABLE}]], once for each rule")
+        tables["server"] = {"topic_defaults": Given(rules, f"{path} [[{RULES_TABLE}]]")}
     for table, entries in content.items():
         if table not in known or not isinstance(entries, dict):
-            tables_known = ", ".join(f"[{name}]" for name in known)
+            tables_known = ", ".join([f"[{name}]" for name in known] + [f"[[{RULES_TABLE}]]"])
             raise ConfigurationError(f"configuration file {path}: {table} is not known; allowed: {tables_known}")
         for name, value in entries.items():
             if name not in known[table]:

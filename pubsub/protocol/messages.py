@@ -31,6 +31,7 @@ from pubsub.protocol.fields import (
 from pubsub.protocol.names import LATEST
 from pubsub.protocol.register import Accept, Admit, Forget, Look, Prepare, Vote
 from pubsub.protocol.standby import Ack, Copy, Entries, Follow, Repair
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Owners, Transfer
 from pubsub.protocol.wire import message
 
@@ -117,6 +118,9 @@ class Configure:
     """The version that this request replaces. If another one is in force, the answer is `superseded`."""
     log: Hex = ""
     avoid: Hex = ""
+    create: Annotated[Flag, "!create"] = 0
+    """1: the topic must not exist; if it does, the answer is `superseded`. Insisted on: an earlier release would change
+    its settings."""
     values: Contents = b""
     """JSON, see `protocol.topic_settings`."""
 
@@ -285,6 +289,8 @@ class Periodic:
     member: Hex = ""
     """The member that sends this as the primary of a store with a register. The incarnation is its term. "": the server
     knows of no register."""
+    defaults: Annotated[Hex, "!defaults"] = ""
+    """In a full announcement, the digest of the server's defaults of topics' settings; "": it has none."""
 
 
 @message("HEARTBEAT", positional=1)
@@ -385,6 +391,10 @@ class Status:
     doubtful: Flag = 0
     """1: all records of the body were sent before to a lost state directory of the client that did not acknowledge
     them. To SUBSCRIBE: the subscription has such records."""
+    defaults: Word = ""
+    """To WHOLE: servers with other defaults of topics' settings than the one that asks, separated by commas."""
+    clock: Number = 0
+    """To a full PERIODIC: the clock of the proxy's host (microseconds since 1970); 0: not given."""
     body: Contents = b""
     """Records, JSON, or topics. To WHOLE: each topic with its other holders, as `server.log`, separated by commas. To
     PERIODIC: the server's topics with several holders, with all of them; and topics that were given up at this server,
@@ -396,6 +406,7 @@ Message = (
     | Unsubscribe
     | Configure
     | Settings
+    | Purge
     | Get
     | Read
     | Put

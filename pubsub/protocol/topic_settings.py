@@ -5,14 +5,16 @@
     drop    the amount beyond which a message goes although a subscriber has not acknowledged it
             never | an age, bytes, or both separated by a comma
 
-Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days.
+Of several amounts any one lets a message go: `7d,10GiB` keeps at most ten gibibytes of at most seven days. With an
+empty text the topic has no value of its own, and the default of its server holds (`protocol.topic_defaults`).
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
@@ -34,6 +36,12 @@ SETTINGS: Final = ("keep", "drop")
 
 NOT_SOLE_OWNER: Final = "not sole owner"
 """Reason in a report why records stay that the settings let go: another server may hold the topic, too."""
+
+CLOCK_AHEAD: Final = "its clock is ahead of the proxies, or unknown to be right"
+"""Such a reason: the server does not trust ages."""
+
+OTHER_DEFAULTS: Final = "other defaults at"
+"""Begin of such a reason: these servers have other defaults, so that no default lets a record go."""
 
 OR: Final = " or "
 """Between the values of a setting after a merge of two servers with different ones."""
@@ -138,10 +146,37 @@ def _shortest(number: int, units: dict[str, int], ending: str) -> str:
     return f"{number // units[unit]}{unit}{ending}"
 
 
-def encode_settings_in_force(version: str, stamp: int, texts: Mapping[str, Sequence[str]], conflict: bool) -> bytes:
-    """Return the body of the answer to CONFIGURE and SETTINGS."""
-    facts = {"version": version, "stamp": stamp, **texts, "conflict": conflict}
-    return json.dumps(facts, separators=(",", ":")).encode("ascii")
+def own_value(text: str, parse: Callable[[str], Amount]) -> Amount | None:
+    """Return a topic's own value of a setting; None for an empty text.
+
+    Raises:
+        ValueError: as `parse`.
+    """
+    return parse(text) if text else None
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsInForce:
+    """The answer to CONFIGURE and SETTINGS.
+
+    Attributes:
+        version, stamp: of the topic's own settings.
+        conflict: True if a merge met different values.
+        values: the texts in force, by setting.
+        own: the topic's own texts, by setting; "" where the default holds.
+        match: the pattern of the server's default for the topic; "" if none matches.
+    """
+
+    version: str
+    stamp: int
+    conflict: bool
+    values: Mapping[str, Sequence[str]]
+    own: Mapping[str, Sequence[str]]
+    match: str = ""
+
+    def encode(self) -> bytes:
+        facts = {"version": self.version, "stamp": self.stamp, **self.values, "conflict": self.conflict}
+        return json.dumps(facts | {"own": self.own, "match": self.match}, separators=(",", ":")).encode("ascii")
 
 
 def encode_settings(values: dict[str, str]) -> bytes:
@@ -149,8 +184,8 @@ def encode_settings(values: dict[str, str]) -> bytes:
     return json.dumps(values, separators=(",", ":"), sort_keys=True).encode("ascii")
 
 
-def decode_settings(body: bytes) -> tuple[Amount, Amount]:
-    """Read the body of CONFIGURE: `keep` and `drop`. A missing setting has its default.
+def decode_settings(body: bytes) -> tuple[Amount | None, Amount | None]:
+    """Read the body of CONFIGURE: `keep` and `drop`. A missing or empty setting is None: its default holds.
 
     Raises:
         DecodeError: a setting is unknown here, or its text has another form.
@@ -168,4 +203,4 @@ def decode_settings(body: bytes) -> tuple[Amount, Amount]:
             parse(values.get(name, ""))
         except ValueError as error:
             raise DecodeError(f"{name} is {error}") from None
-    return parse_keep(values.get("keep", "")), parse_drop(values.get("drop", ""))
+    return own_value(values.get("keep", ""), parse_keep), own_value(values.get("drop", ""), parse_drop)

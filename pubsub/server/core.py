@@ -44,6 +44,7 @@ from pubsub.protocol.messages import (
     Unsubscribe,
 )
 from pubsub.protocol.names import is_hex, parse_endpoint
+from pubsub.protocol.topic_objects import Purge
 from pubsub.protocol.transfers import Merge, Transfer
 from pubsub.server.moves.moves import Moves
 from pubsub.server.ownership.contested import Contested
@@ -57,6 +58,7 @@ from pubsub.server.requests.admission import Admission
 from pubsub.server.requests.configuring import Configuring
 from pubsub.server.requests.gets import Gets
 from pubsub.server.requests.operations import Operations
+from pubsub.server.requests.purging import Purging
 from pubsub.server.requests.puts import Puts
 from pubsub.server.requests.reads import Reads
 from pubsub.server.requests.report import Reports
@@ -100,7 +102,8 @@ class ServerCore:
         self.stores = Stores(state, self.proxies, loaded.notes)
         self.contested = Contested(state, self.stores)
         self.sole_owner = SoleOwner(state, self.proxies, self.contested)
-        self.retention = Retention(state, self.sole_owner, loaded.discarded, loaded.unused_watermarks, now)
+        leftovers = loaded.discarded, loaded.unused_watermarks
+        self.retention = Retention(state, self.sole_owner, *leftovers, now, self.proxies.trusts_ages)
         self.staging = Staging(state, loaded.next_stage, loaded.next_piece, loaded.dropped, now)
         self.backlogs = BacklogLimit(state)
         self.delays = Delays(state, self.sole_owner, self.retention, self.backlogs, loaded.discarded_shelves, now)
@@ -116,6 +119,7 @@ class ServerCore:
         self.gets = Gets(state, self.sole_owner, self.abandoned)
         self.subscriptions = Subscriptions(state, self.sole_owner, self.admission)
         self.configuring = Configuring(state, self.admission, self.retention)
+        self.purging = Purging(state, self.sole_owner, self.retention)
         self.reads = Reads(state, self.sole_owner, self.admission)
         self.sinks = Sinks(state, self.sole_owner, self.admission, self.staging, self.retention, self.backlogs)
         self.operations = Operations(state, self.proxies, self.retention, self.moves, self.abandoned, loaded.notes)
@@ -174,7 +178,7 @@ class ServerCore:
                 topic.
         """
         origin.topic = request.topic
-        if self.admission.rejects(origin, request.topic):
+        if self.admission.rejects(origin, request.topic, request):
             return
         if isinstance(request, Put):
             self.puts.put(origin, request, now, sole_owner)
@@ -190,6 +194,8 @@ class ServerCore:
                 self.subscriptions.subscribe(origin, request, now, sole_owner)
         elif isinstance(request, Configure | Settings):
             self.configuring.handle(origin, request, now)
+        elif isinstance(request, Purge):
+            self.purging.handle(origin, request, sole_owner)
         elif isinstance(request, Read):
             self.reads.read(origin, request, now, sole_owner)
         elif isinstance(request, Stage):

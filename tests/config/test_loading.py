@@ -149,6 +149,7 @@ BAD = {
     "topics_max": ["0", "1e3"],
     "servers_max": ["0", "99999"],
     "publishers_max": ["0"],
+    "topic_defaults": ["audit.>", "audit.> kept=7d", "a.>.b keep=7d", "> keep=7", 7, [{"keep": "7d"}]],
     "subscribers_max": ["-5"],
     "answer_records_max": ["0", "65537"],
     "answer_bytes_max": ["0", "1 GiB"],
@@ -162,6 +163,9 @@ BAD = {
     "prefetch_records": ["0"],
     "prefetch_bytes": ["10"],
     "handler_attempts": ["0"],
+    "dead_letters": ["", "topics"],
+    "retry_first_seconds": ["-1", "86401", "soon"],
+    "retry_longest_seconds": ["-1", "86401", "soon"],
     "publisher_records": ["0", "65537"],
     "publisher_bytes": ["0"],
     "linger_seconds": ["-1"],
@@ -171,6 +175,7 @@ BAD = {
     "audit_file": ["a\0b"],
     "insecure": ["maybe", ""],
     "metrics": ["9400", "h:", "h:x", "h:65536", "::1:80", "tcp://h:1", "h:1/metrics"],
+    "topics_auto": ["maybe", ""],
     "witness": ["maybe", ""],
 }
 

@@ -30,6 +30,7 @@ from pubsub.server.moves.chunks import (
     Moving,
     Part,
     PieceRow,
+    Purged,
     Staged,
     SubscriptionRow,
     Subscriptions,
@@ -41,6 +42,7 @@ from pubsub.server.moves.chunks import (
 )
 from pubsub.server.storage.store import Store
 from pubsub.server.topic.delayed import Delayed
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from tests.server.moving import Pair, split, take
@@ -65,6 +67,7 @@ PARTS: list[Part] = [
     Subscriptions({"@all": SubscriptionRow(1, 0, False, 0, (A, 0), ())}),
     Configured(SETTINGS),
     DelayedRows([DelayedRow(20, ALICE, 3, 2, 5, b"{\n}"), DelayedRow(21, ALICE, 5, 1, 5, b"")]),
+    Purged({A: Places(5, 4), B: Places(2)}),
 ]
 DATA = {form: [encode(part, form) for part in PARTS] for form in FORMS}
 
@@ -86,6 +89,7 @@ def test_the_bytes_of_every_chunk_are_unchanged(form: int, tmp_path: Path) -> No
     topic = full_topic()
     del topic.subscriptions["@job"]  # The topic had none yet.
     topic.settings, topic.delayed = DEFAULTS, Delayed()  # And no settings, and nothing waited.
+    topic.purged.clear()
     assert list(chunks(topic, store.reader, PUBLISHERS, form)) == golden
     other = chunks(topic, store.reader, PUBLISHERS, 3 - form)
     assert [decode(chunk) for chunk in golden] == [decode(chunk) for chunk in other]

@@ -1,6 +1,6 @@
 """Delayed puts at a server: kept, delivered when due by the sole owner, moved, merged and restored, each once.
 
-The rules are those of docs/explanation/delay.md, J2, J3, J4, J5, J6 and J7.
+The rules are those of docs/explanation/delay.md, Z2, Z3, Z4, Z5, Z6 and Z7.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from pubsub.server.topic.delayed import Waiting, delayed_of
 from pubsub.server.topic.delivery import Batch
 from pubsub.server.topic.description import FIELDS, Description, Fate, understood
 from pubsub.server.topic.merge import merge
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage
@@ -82,6 +83,7 @@ CHANGES: list[c.Change] = [
     c.WatermarkDropped(2),
     c.TopicChanged(1, "v", 2, (LEG,), "tcp://x"),
     c.SettingsChanged(1, SETTINGS),
+    c.TopicPurged(1, A, Places(5, 4)),
     c.SubscriptionChanged(1, "bob", 6, 7, False, 8, (A, 3), (LEG,)),
     c.BatchQuarantined(1, 2),
     c.BatchRepaired(1, 2, 2, 1, 20, 10, 6, 80, BODY),
@@ -171,6 +173,7 @@ FULL: list[c.Change] = [
     c.SubscriptionChanged(1, "@job", 5, 9, True, 7, (A, 2), (Span(A, 4),)),
     c.WatermarkStored(3, {1: 4}),
     c.SettingsChanged(1, SETTINGS),
+    c.TopicPurged(1, A, Places(5, 4)),
     c.TopicContested(1, "e" * 16, "s2"),
     c.StageOpened(1, 1, 2, 3, "try", 7),
     c.PieceStaged(1, 1, 1, 2, 5, 8, BODY),
@@ -196,6 +199,7 @@ def full_topic() -> Topic:
     topic.ended, topic.restored = {B, D}, (B,)
     topic.frozen = "tcp://x"
     topic.settings = SETTINGS
+    topic.purged = {A: Places(5, 4)}
     topic.contested = {"e" * 16: "s2"}
     later = Waiting(20, 2, 3, 2, crc32(LATER), len(LATER), 1)
     topic.delayed = delayed_of([later, Waiting(19, 1, 8, 2, crc32(SOONER), len(SOONER), 40)], (40,))
@@ -217,7 +221,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
 def test_the_sample_shows_every_field() -> None:
     """Who adds a field adds it to the sample, and with that to every test below."""
     memory = {f"Topic.{name}" for name, fate in FIELDS.items() if fate is Fate.MEMORY}
-    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.handed", "Log.bare"}
+    assert unshown(full_topic()) == memory - {"Topic.dirty"} | {"Cursor.handed", "Log.bare"} | {
+        "Policy.default",
+        "Policy.settings",
+    }
 
 
 def test_the_list_has_every_field_of_a_topic() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.simulation.breakages import continuing, delays, settings
+from tests.simulation.breakages import continuing, delays, purges, retaining, retries, settings
 from tests.simulation.fate import Fate
 
 
@@ -291,6 +291,90 @@ def settings_split(seed: int) -> Fate:
     )
 
 
+def retried(seed: int) -> Fate:
+    """A small run of handlers that fail, put off and reject, with clients that are killed and lose power."""
+    random = Random(f"retried {seed}")
+    return Fate(
+        servers=random.choice((1, 2)),
+        proxies=1,
+        clients=3,
+        topics=2,
+        seconds=6.0,
+        think=0.02,
+        retries=seed + 1,
+        handler_fails=0.15,
+        attempts=random.choice((2, 4)),
+        faults=_faults(random, some={"kill": 2.0, "kill in commit": 3.0, "power": 0.5, "reopen": 1.0, "move": 0.5}),
+    )
+
+
+def purged_split(seed: int) -> Fate:
+    """A topic that two servers hold again and again, with operators who purge it and keep much of it."""
+    random = Random(f"purges {seed}")
+    return Fate(
+        servers=2,
+        proxies=2,
+        clients=2,
+        topics=1,
+        seconds=random.choice((6.0, 10.0)),
+        think=random.choice((0.02, 0.1)),
+        divided=random.random() < 0.5,
+        delay=random.choice((0.002, 0.05)),
+        late=random.choice((0.0, 0.02)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=random.choice((0, 1, 1)),
+        purgers=random.choice((1, 2)),
+        purges_unread=random.random() < 0.7,
+        faults=_faults(
+            random,
+            some={"move": 1.0, "kill": 0.5, "churn": 1.0, "pause": 0.5, "kill in commit": 0.5},
+            detour=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def defaults_moved(seed: int) -> Fate:
+    """Topics that move between servers with different defaults."""
+    random = Random(f"defaults {seed}")
+    return Fate(
+        servers=random.choice((2, 3)),
+        proxies=random.choice((1, 2, 3)),
+        clients=2,
+        topics=random.choice((1, 3)),
+        seconds=random.choice((10.0, 15.0)),
+        think=random.choice((0.05, 0.1)),
+        skew=0.1,
+        heartbeat=0.1,
+        announce=random.choice((0.3, 1.0)),
+        late=random.choice((0.0, 0.05)),
+        configurers=random.choice((0, 0, 1)),
+        faults=_faults(
+            random,
+            some={"kill": 0.2, "churn": 1.0, "lose routes": 0.3, "outage": 0.3, "detour": 0.3},
+            move=random.choice((0.5, 2.0)),
+            defaults=random.choice((0.3, 1.0)),
+        ),
+    )
+
+
+def wrong_clock(seed: int) -> Fate:
+    """A server on a host with a clock that is days ahead at some of its starts, and settings with ages."""
+    random = Random(f"wrong clock {seed}")
+    return Fate(
+        servers=1,
+        proxies=random.choice((1, 2, 3)),
+        clients=2,
+        topics=1,
+        seconds=8.0,
+        think=random.choice((0.02, 0.1)),
+        skew=0.1,
+        heartbeat=0.2,
+        configurers=2,
+        faults=_faults(random, some={"kill": 0.5, "churn": 1.0}, **{"wrong clock": random.choice((0.3, 1.0))}),
+    )
+
+
 def delayed_due_in_split(seed: int) -> Fate:
     """A topic that two servers hold, while delayed messages of both become due."""
     random = Random(f"delayed {seed}")
@@ -342,6 +426,10 @@ FOCUSED: dict[str, Callable[[int], Fate]] = {
     "who has left continues": redeployed_left,
     "handed out within the transaction": spoiled,
     **dict.fromkeys(settings.breakage.breakages, settings_split),
+    **dict.fromkeys(retries.breakage.breakages, retried),
+    **dict.fromkeys(purges.breakage.breakages, purged_split),
+    **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" not in title), defaults_moved),
+    **dict.fromkeys((title for title in retaining.breakage.breakages if "clock" in title), wrong_clock),
     **dict.fromkeys(delays.breakage.breakages, delayed_due_in_split),
     "delay: delivered": delayed_and_repeated,
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation import configuring
+from tests.simulation import configuring, retaining
 from tests.simulation.applications.application import Application
 from tests.simulation.cast import Cast
 from tests.simulation.pairs import Pairs
@@ -43,7 +43,8 @@ class Judgement:
     def _open_users(self) -> str:
         """Publishers have flushed, and readers have all messages."""
         cast = self.cast
-        for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *cast.configurers):
+        operators = *cast.configurers, *cast.purgers
+        for party in (*cast.applications, *cast.calls.parties, *cast.tasks, *cast.talkers, *operators):
             if what := party.settled():
                 return what
         return ""
@@ -63,6 +64,8 @@ class Judgement:
         for client in self.cast.clients:
             self._add(client.found)
         self._add(list(self.pairs.differences()))
+        if "defaults" in self.cast.fate.faults:
+            retaining.judge_defaults(self.cast, self.history)
         configuring.judge(self.cast.configured, self.cast.servers, self.history, "flip" in self.cast.fate.faults)
         for server in self.cast.servers:
             server.compare()

@@ -23,6 +23,9 @@ from tests.simulation.judgement import Judgement
 from tests.simulation.limits import scarce, small
 from tests.simulation.nodes import ServerNode
 from tests.simulation.pairs import Pairs
+from tests.simulation.purging import purging
+from tests.simulation.retaining import Retaining, defaulted, often
+from tests.simulation.retrying import retrying
 from tests.simulation.supervisor import Supervisor
 from tests.simulation.world import World
 
@@ -54,6 +57,18 @@ class Result:
     delivered: int = 0
 
 
+DRAWN_APART = (calling, configured, retrying, purging, defaulted, delaying)
+"""What some runs have besides. Each has random numbers of its own, so that the other runs stay what they were."""
+
+
+def drawn(random: Random, seed: int) -> Fate:
+    """The world that a seed draws; `random` is the run's."""
+    fate = complete(draw(random), seed)
+    for change in DRAWN_APART:
+        fate = change(fate, seed)
+    return fate
+
+
 class Simulation:
     """One run.
 
@@ -76,12 +91,15 @@ class Simulation:
         self.pairs = Pairs(self.cast)
         self.faults = Faults(self.cast, self.supervisor, self.pairs)
         self.judgement = Judgement(self.cast, self.pairs)
+        if self.fate.faults.keys() & {"defaults", "wrong clock"}:
+            self.cast.configured.retaining = Retaining(removed=self._removed)
 
     def run(self) -> Result:
         """The whole run."""
         started = time.process_time()
         world, cast = self.world, self.cast
-        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured):
+        looks = often(cast.configured.retaining)
+        with small(world.random, cast.counters), scarce(self.fate.scarce), watched(cast.configured), looks:
             for node in cast.nodes:
                 world.at(world.random.random() * 0.3, node.start)
             self.faults.begin()
@@ -103,6 +121,10 @@ class Simulation:
             time.process_time() - started, cast.counters, cast.history.delivered,
         )  # fmt: skip
 
+    def _removed(self) -> set[str]:
+        """The stores that a proxy knows as removed."""
+        return {store for proxy in self.cast.proxies if proxy.life for store in proxy.core.table.gone}
+
     def _heal(self) -> None:
         """From here on there are no faults, all processes run, and users finish their work."""
         world, cast, fate = self.world, self.cast, self.fate
@@ -111,6 +133,7 @@ class Simulation:
         fate.loss = fate.late = fate.reorder = fate.duplicate = 0.0
         fate.delay = 0.001
         world.network.heal()
+        self.faults.configurations.finish()
         for node in cast.nodes:
             node.host.disk.mend()
             if isinstance(node, ServerNode):
@@ -128,7 +151,7 @@ class Simulation:
         cast.calls.finish()
         for task in cast.tasks:
             task.finishing = True
-        for party in (*cast.talkers, *cast.configurers):
+        for party in (*cast.talkers, *cast.configurers, *cast.purgers):
             party.finishing = True
 
     def _settle(self) -> str:
@@ -149,11 +172,6 @@ class Simulation:
             counters.update(server.totals + (server.core.state.counters if server.alive else Counter()))
         counters.update(self.cast.history.counters)
         counters.update(self.cast.told.counters)
-
-
-def drawn(random: Random, seed: int) -> Fate:
-    """The world that a seed draws; `random` is the run's."""
-    return delaying(configured(calling(complete(draw(random), seed), seed), seed), seed)
 
 
 def shortened(seed: int) -> Fate:

@@ -29,6 +29,7 @@ from pubsub.server.topic.commits import UNREADABLE
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import BatchReader
 from pubsub.server.topic.description import Description, describe
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import LogId, Number, Span
 from pubsub.server.topic.stages import Stage
@@ -181,7 +182,13 @@ class Configured(_Part):
     settings: Settings
 
 
-Part = Described | Configured | Batches | Staged | DelayedRows | Watermark | Last | Subscriptions
+class Purged(_Part):
+    """The places up to which the topic's logs are purged. A release before them refuses the topic."""
+
+    purged: dict[LogId, Places]
+
+
+Part = Described | Configured | Purged | Batches | Staged | DelayedRows | Watermark | Last | Subscriptions
 
 
 class _Chunk(Struct, array_like=True, tag=FORM, forbid_unknown_fields=True):
@@ -235,6 +242,8 @@ def _parts(topic: Topic, reader: BatchReader, publishers: Sequence[str]) -> Iter
     yield Described(said.open, logs, said.history, sorted(said.merged), sorted(said.ended), said.contested)
     if said.settings != DEFAULTS:
         yield Configured(said.settings)
+    if said.purged:
+        yield Purged(said.purged)
     for log in topic.logs.values():
         yield from _batches(log, reader, publishers)
     for stage in topic.stages.values():
@@ -350,6 +359,8 @@ def read(chunk: Buffer, moving: Moving, number: Callable[[], int]) -> Batches | 
             _read_description(part, moving, number)
         case Configured():
             moving.settings = part.settings
+        case Purged():
+            moving.purged = part.purged
         case Watermark():
             moving.watermarks.setdefault(part.number, {}).update(part.counters)
         case Last():

@@ -49,6 +49,8 @@ def _head(part: Any, bodies: list[Buffer]) -> dict[str, Any]:
             return {"skip": part.number, "counters": list(part.counters.items())}
         case "Last":
             return {"last": list(part.counters.items())}
+        case "Purged":  # As above.
+            return {"purged": to_builtins(part.purged)}
     entries = []
     for name, row in part.rows.items():
         *facts, acknowledged, backlog = astuple(row)
@@ -104,6 +106,8 @@ def decode(data: bytes, line_bytes_max: int) -> list[Any]:
             part = ["Last", dict(counters)]
         case {"settings": settings}:
             part = ["Configured", settings]
+        case {"purged": places}:
+            part = ["Purged", places]
         case {"entries": entries}:
             part = ["Subscriptions", {name: _subscription(*facts) for name, *facts in entries}]
         case _:

@@ -221,7 +221,7 @@ class Moves:
     def _needs(self, name: str) -> int:
         """Return the form of chunks that a receiver must read to take this topic."""
         topic, names = self._state.topics[name], self._state.publishers.names
-        plain = topic.settings == DEFAULTS and not topic.delayed
+        plain = topic.settings == DEFAULTS and not (topic.delayed or topic.purged)
         return 1 if plain and not any(names[publisher].startswith(DELAY) for publisher in topic.last) else READS
 
     def _others(self, name: str) -> str:

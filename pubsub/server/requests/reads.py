@@ -23,7 +23,7 @@ from pubsub.server.topic import changes as c
 from pubsub.server.topic.consumers import KEY
 from pubsub.server.topic.delivery import Answer, collect
 from pubsub.server.topic.ranges import behind, plan, start_of, up_to
-from pubsub.server.topic.settings import DEFAULTS
+from pubsub.server.topic.settings import BUILT_IN
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.start import with_bodies
 from pubsub.server.topic.subscription import Subscription
@@ -147,7 +147,7 @@ class Reads:
         """Return the spans of a read; along the history without batches that were let go before the reader came."""
         if subscription is not None:
             return subscription.cursor.backlog
-        if topic.settings is DEFAULTS:
+        if topic.in_force is BUILT_IN and not topic.purged:
             return topic.history
         return with_bodies(topic, topic.history, self._state.reader, but=read.after[0] if read.after else "")
 

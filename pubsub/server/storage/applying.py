@@ -15,6 +15,7 @@ from pubsub.server.storage.reader import Reader
 from pubsub.server.storage.schema import RESTORED, write_settings, write_spans
 from pubsub.server.topic import changes as c
 from pubsub.server.topic.delivery import Batch
+from pubsub.server.topic.purges import NOWHERE
 
 
 def _deletion(low: int, high: int) -> tuple[tuple[str, tuple[Any, ...]], ...]:
@@ -195,7 +196,7 @@ class Applying:
             "update log set state = ?, receiver = ?, topic = 0 where topic = ?",
             (c.LogState.GIVEN.stored, change.receiver, change.topic),
         )
-        tables = ("last", "topic_settings", "subscription", "rival", "shelf")
+        tables = ("last", "topic_settings", "purge", "subscription", "rival", "shelf")
         for table, column in (("topic", "id"), *((table, "topic") for table in tables)):
             self.db.execute(f"delete from {table} where {column} = ?", (change.topic,))  # noqa: S608 - our own names
 
@@ -230,6 +231,13 @@ class Applying:
         self.db.execute(
             "insert or replace into topic_settings values (?,?)", (change.topic, write_settings(change.settings))
         )
+
+    def _purged(self, change: c.TopicPurged) -> None:
+        if change.purged == NOWHERE:
+            self.db.execute("delete from purge where topic = ? and log = ?", (change.topic, change.log))
+            return
+        row = change.topic, change.log, change.purged.kept, change.purged.unread
+        self.db.execute("insert or replace into purge values (?,?,?,?)", row)
 
     def _subscription(self, change: c.SubscriptionChanged) -> None:
         log, acknowledged = change.acknowledged
@@ -307,6 +315,7 @@ class Applying:
         c.BodiesDropped: _drop_bodies,
         c.TopicChanged: _topic,
         c.SettingsChanged: _settings,
+        c.TopicPurged: _purged,
         c.SubscriptionChanged: _subscription,
         c.BatchQuarantined: _quarantine,
         c.BatchRepaired: _repair,

@@ -34,6 +34,14 @@ ADDED: Final = (
 """Tables that a store of format 1 or 2 may lack."""
 
 
+LATER: Final = (
+    "create table if not exists purge (topic integer, log text, kept integer not null, unread integer not null,"
+    " primary key (topic, log)) without rowid",
+    *delayed.SCHEMA,
+)
+"""Tables that a store of any format may lack, this one included."""
+
+
 def _state(column: str) -> str:
     """Return SQL for the present name of a log's state."""
     return (
@@ -72,7 +80,7 @@ VIEWS: Final = (
 
 
 def migrate(db: apsw.Connection, found: int) -> None:
-    """Convert a store to this format, durably, if it has an earlier one.
+    """Convert a store to this format, durably, if it has an earlier one, and add the tables that it lacks.
 
     Args:
         db: the writing connection; the store is not damaged.
@@ -81,9 +89,11 @@ def migrate(db: apsw.Connection, found: int) -> None:
     Raises:
         apsw.Error: the store keeps its format.
     """
-    with db:
-        for statement in (*(MIGRATION if found < FORMAT else ()), *delayed.SCHEMA):
-            db.execute(statement)
+    wanted = [statement for statement in LATER if _lacks(db, statement)] + list(MIGRATION if found < FORMAT else ())
+    if wanted:
+        with db:
+            for statement in wanted:
+                db.execute(statement)
 
 
 def show(db: apsw.Connection, found: int) -> None:
@@ -96,13 +106,14 @@ def show(db: apsw.Connection, found: int) -> None:
         db: a connection, which may be for reading only.
         found: the store's format.
     """
-    tables = {name for (name,) in db.execute("select name from sqlite_schema where type = 'table'")}
-    for statement in delayed.SCHEMA:
-        if statement.split()[5] not in tables:
+    for statement in (*LATER, *(ADDED if found < FORMAT else ())):
+        if _lacks(db, statement):
             db.execute(statement.replace("create table", "create temp table", 1))
-    if found < FORMAT:
-        for statement in ADDED:
-            if statement.split()[5] not in tables:
-                db.execute(statement.replace("create table", "create temp table", 1))
-        for statement in VIEWS:
-            db.execute(statement)
+    for statement in VIEWS if found < FORMAT else ():
+        db.execute(statement)
+
+
+def _lacks(db: apsw.Connection, statement: str) -> bool:
+    """Return True if a store lacks the table that a statement creates."""
+    name = statement.split()[5]
+    return not list(db.execute("select 1 from sqlite_schema where type = 'table' and name = ?", (name,)))

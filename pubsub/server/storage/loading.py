@@ -21,6 +21,7 @@ from pubsub.server.storage.schema import RESTORED, read_settings, read_spans
 from pubsub.server.topic.changes import LogState
 from pubsub.server.topic.delayed import Delayed
 from pubsub.server.topic.loaded import Loaded, QuarantinedTopic
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import SubscriptionRow, subscription_of
@@ -149,6 +150,8 @@ class Loading:
         topic.restored = tuple(name for name, receiver in ended if receiver == RESTORED)
         if (row := self._row("select settings from topic_settings where topic = ?", (number,))) is not None:
             topic.settings = self._settings(row[0], title)
+        purges = list(self._rows("select log, kept, unread from purge where topic = ?", (number,)))
+        topic.purged = {log: Places(kept, unread) for log, kept, unread in purges}
         topic.contested = dict(self._rows("select log, server from rival where topic = ?", (number,)))
         topic.last = dict(self._rows("select publisher, last from last where topic = ?", (number,)))
         unknown = "select 1 from last where topic = ? and publisher not in (select id from publisher) limit 1"
@@ -171,6 +174,8 @@ class Loading:
             numbers |= set(map(type, counters)) | set(map(type, counters.values()))
         texts = {type(text) for text in (topic.name, topic.frozen, *topic.merged, *topic.ended)}
         texts |= {type(text) for rival in topic.contested.items() for text in rival}
+        texts |= {type(log) for log, _, _ in purges}
+        numbers |= {type(number) for _, *row in purges for number in row}
         self._check_types(topic.name, numbers, texts)
         return topic
 
@@ -277,7 +282,7 @@ class Loading:
         A table may be older than the rest, after a lost page write or an incomplete copy of the file. A new topic or
         log with a number that other tables refer to would continue another one's counters and batches.
         """
-        referring = ("last", "topic_settings", "subscription", "log", "rival", "stage", "shelf")
+        referring = ("last", "topic_settings", "purge", "subscription", "log", "rival", "stage", "shelf")
         numbered = (("topic", "id"), ("quarantined_topic", "id"), ("shelf", "id"), ("delayed", "shelf"))
         columns = [*numbered, *((table, "topic") for table in referring)]
         topic = max(self._highest(table, column, NUMBERS_MAX) for table, column in columns)

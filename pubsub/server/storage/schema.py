@@ -41,6 +41,8 @@ SCHEMA: Final = (
     " counter integer not null, stamp integer not null, checksum integer not null, total integer not null, body blob)",
     "create table quarantine (key integer primary key, checksum integer not null, body blob)",
     "create table topic_settings (topic integer primary key, settings text not null)",
+    "create table purge (topic integer, log text, kept integer not null, unread integer not null,"
+    " primary key (topic, log)) without rowid",
     "create table rival (topic integer, log text, server text not null, primary key (topic, log)) without rowid",
     "create table quarantined_topic (id integer primary key, name text not null, open_log integer not null,"
     " history text not null, reason text not null, stamp integer not null)",
@@ -54,6 +56,7 @@ DESCRIBING: Final = (
     "meta",
     "topic",
     "topic_settings",
+    "purge",
     "log",
     "publisher",
     "last",

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from pubsub.server.topic.log_state import LogState as LogState  # noqa: PLC0414 - handed on
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import Settings
 from pubsub.server.topic.spans import Number, Span
 
@@ -162,6 +163,14 @@ class SettingsChanged(_Change):
 
     topic: Number
     settings: Settings
+
+
+class TopicPurged(_Change):
+    """A log of a topic is purged up to these places; (0, 0): its purge is forgotten."""
+
+    topic: Number
+    log: str
+    purged: Places
 
 
 class SubscriptionChanged(_Change):
@@ -394,6 +403,7 @@ Change = (
     | WatermarkDropped
     | TopicChanged
     | SettingsChanged
+    | TopicPurged
     | SubscriptionChanged
     | BatchQuarantined
     | BatchRepaired

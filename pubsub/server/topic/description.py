@@ -15,6 +15,7 @@ from typing import Final
 
 from msgspec import structs
 
+from pubsub.server.topic.purges import Places
 from pubsub.server.topic.settings import DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.subscription import Subscription
@@ -59,6 +60,8 @@ FIELDS: Final[dict[str, Fate]] = {
     "restored": Fate.STORED,
     "settings": _EVERYWHERE,
     "delayed": Fate.STORED | Fate.TRAVELS | Fate.EXPORTED,  # `upkeep.delays` merges it.
+    "purged": _BETWEEN_STORES,
+    "in_force": Fate.MEMORY,
     "contested": Fate.STORED | Fate.TRAVELS,  # `ownership.contested` merges it.
     "waiting_bytes": Fate.MEMORY,
     "measured_total": Fate.MEMORY,
@@ -85,6 +88,7 @@ class Description:
     merged: frozenset[str] = frozenset()
     ended: frozenset[str] = frozenset()
     settings: Settings = DEFAULTS
+    purged: dict[str, Places] = field(default_factory=dict)
     contested: dict[str, str] = field(default_factory=dict)
     watermarks: dict[int, dict[str, int]] = field(default_factory=dict)
     last: dict[str, int] = field(default_factory=dict)
@@ -104,6 +108,7 @@ def describe(topic: Topic, publishers: Sequence[str]) -> Description:
         merged=frozenset(topic.merged),
         ended=frozenset(topic.ended),
         settings=topic.settings,
+        purged=dict(topic.purged),
         contested=dict(topic.contested),
         watermarks={
             watermark: {publishers[p]: last for p, last in counters.items()}
@@ -140,6 +145,7 @@ def understood(name: str, said: Description, publisher: Callable[[str], int], wa
         merged=set(said.merged),
         ended=set(said.ended),
         settings=said.settings,
+        purged=dict(said.purged),
         contested=dict(said.contested),
         last={publisher(p): last for p, last in said.last.items()},
         subscriptions={

@@ -160,6 +160,8 @@ def _take_over(topic: Topic, other: Topic, known: set[str]) -> None:
         if log.id not in known:
             topic.logs[log.id] = log
             topic.waiting_bytes += log.total  # An upper bound, as for a topic that is loaded.
+    for log_id in sorted(other.purged.keys() & topic.logs.keys()):
+        topic.purge(log_id, other.purged[log_id])
     topic.merged |= (other.merged | other.logs.keys()) - topic.logs.keys()
     topic.ended |= other.ended - known
     topic.note_all()

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from pubsub.protocol.names import EARLIEST, LATEST, Position, Start
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delivery import BatchReader, first_with_body
+from pubsub.server.topic.purged import hidden_below
 from pubsub.server.topic.ranges import start_of
 from pubsub.server.topic.spans import ALWAYS, Span, find
 from pubsub.server.topic.topic import Topic
@@ -55,8 +56,9 @@ def with_bodies(topic: Topic, spans: Iterable[Span], reader: BatchReader, *, but
 
     Their rows are left for subscribers that were subscribed before. A new reader gets no report of their loss.
     """
+    hidden = hidden_below(topic)
     return tuple(
-        span.from_offset(max(span.low, first_with_body(reader, topic.logs[span.log])))
+        span.from_offset(max(span.low, first_with_body(reader, topic.logs[span.log]), hidden.get(span.log, 0)))
         if span.log in topic.logs and span.log != but
         else span
         for span in spans

@@ -25,13 +25,14 @@ from pubsub.base.limits import OFFSET_MAX
 from pubsub.protocol.messages import Outcome
 from pubsub.protocol.names import Position, is_service_topic
 from pubsub.server.topic import spans as spans_of
-from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicSettled
+from pubsub.server.topic.changes import SettingsChanged, TopicContested, TopicPurged, TopicSettled
 from pubsub.server.topic.consumers import Readers, Session
 from pubsub.server.topic.cursor import Cursor
 from pubsub.server.topic.delayed import Delayed, Waiting
 from pubsub.server.topic.dirty import DirtyState
 from pubsub.server.topic.policy import EVERYTHING, Policy
-from pubsub.server.topic.settings import DEFAULTS, Settings
+from pubsub.server.topic.purges import NOWHERE, Places
+from pubsub.server.topic.settings import BUILT_IN, DEFAULTS, Settings
 from pubsub.server.topic.spans import Span
 from pubsub.server.topic.stages import Piece, Stage, StageKey
 from pubsub.server.topic.subscription import Subscription
@@ -112,6 +113,8 @@ class Topic:
         restored: the logs in `ended` that were ended in this very store.
         settings: how much of the topic is kept, as an operator or client has set it.
         delayed: puts that wait for their due time.
+        purged: by log, the places up to which an operator purged it.
+        in_force: the same with the server's default where they have no value.
         contested: open logs of other servers that hold this topic too, with their servers.
         waiting_bytes: bytes that at least one subscriber has not acknowledged, as last measured.
         measured_total: the open log's total at that time.
@@ -136,6 +139,8 @@ class Topic:
     restored: tuple[str, ...] = ()
     settings: Settings = DEFAULTS
     delayed: Delayed = field(default_factory=Delayed)
+    purged: dict[str, Places] = field(default_factory=dict)
+    in_force: Settings = field(default=BUILT_IN, compare=False)
     contested: dict[str, str] = field(default_factory=dict)
     waiting_bytes: int = 0
     measured_total: int = 0
@@ -208,7 +213,28 @@ class Topic:
     def configure(self, settings: Settings) -> None:
         """Replace the settings."""
         self.settings = settings
+        self.follow(self.policy)
         self.dirty.row(self.name, SettingsChanged(self.number, settings))
+
+    def purge(self, log: str, places: Places) -> bool:
+        """Record up to where a log is purged; return False if it was purged as far before."""
+        before = self.purged.get(log, NOWHERE)
+        after = before.with_both(places)
+        if after != before:
+            self.purged[log] = after
+            self.dirty.row(self.name, TopicPurged(self.number, log, after))
+        return after != before
+
+    def forget_purge(self, log: str) -> None:
+        """Forget up to where a log was purged, because no message below that place is stored any more."""
+        if self.purged.pop(log, None) is not None:
+            self.dirty.row(self.name, TopicPurged(self.number, log, NOWHERE))
+
+    def follow(self, policy: Policy) -> None:
+        """Take over the limits and the default of this server."""
+        self.policy = policy
+        plain = self.settings is DEFAULTS or self.settings == DEFAULTS
+        self.in_force = policy.settings if plain else self.settings.with_default(policy.default)
 
     # Other holders
 

@@ -18,6 +18,9 @@ from tests.simulation.breakages import (
     ownership,
     pairs,
     proxies,
+    purges,
+    retaining,
+    retries,
     server,
     settings,
     trains,
@@ -30,6 +33,7 @@ ROOMS = (
     moves,
     ownership,
     proxies,
+    retaining,
     messenger,
     pairs,
     calls,
@@ -40,6 +44,8 @@ ROOMS = (
     forms,
     settings,
     delays,
+    retries,
+    purges,
 )
 
 BREAKAGES: dict[str, Breakage] = {title: made for room in ROOMS for title, made in room.breakage.breakages.items()}
