@@ -15,11 +15,13 @@ from pubsub.base.limits import DELAY_SECONDS_MAX
 from pubsub.protocol import Get, Outcome, Put, Records, Status, Subscribe, encode_batch
 from pubsub.protocol.records import Run
 from pubsub.server.offline.export import export_tree, import_tree
+from pubsub.server.offline.restore import end_logs
 from pubsub.server.requests import admission
 from pubsub.server.upkeep import delays
 from tests.server.moving import Pair, take
 from tests.server.moving import put as put_at_once
 from tests.server.stage import STORE, Stage
+from tests.server.test_report import ask
 
 
 def delayed(stage: Stage, seconds: float, counter: int, previous: int, *bodies: bytes, topic: str = "t") -> Put:
@@ -191,6 +193,42 @@ def test_a_subscriber_that_comes_before_the_due_time_receives_the_message(stage:
     stage.subscribe("bob", "t", 5)
     stage.sleep(6)
     assert take(stage, "bob") == [b"later"]
+
+
+def test_a_damaged_body_is_reported_as_lost_and_the_next_message_is_delivered(stage: Stage) -> None:
+    log = stage.subscribe("bob", "t", 5).log
+    put(stage, 5, 1, 0, b"damaged")
+    put(stage, 6, 2, 1, b"intact")
+    stage.store.db.execute("update delayed set body = zeroblob(20) where counter = 1")
+    stage.sleep(7)
+    lost = stage.ask(Get("bob", "t", None, 5, 5, records_max=9))
+    assert (lost.outcome, lost.first, lost.message) == (Outcome.LOST, (log, 1), (log, 1))
+    assert take(stage, "bob", last=(log, 1)) == [b"intact"]
+
+
+def test_a_report_has_what_waits_and_what_is_overdue(stage: Stage) -> None:
+    stage.sole_owner = False
+    put(stage, 5, 1, 0, b"1", b"2")
+    size = stage.core.state.topics["t"].delayed.size
+    names = ("delayed", "delayed_bytes", "overdue_seconds")
+    assert [ask(stage)["topics"]["t"][name] for name in names] == [2, size, None]
+    stage.sleep(15)
+    found = ask(stage)["topics"]["t"]
+    assert [found[name] for name in names[:2]] == [2, size]
+    assert 10.0 <= found["overdue_seconds"] < 20.0
+
+
+def test_a_restored_copy_delivers_what_is_due_later_and_no_message_that_was_due(stage: Stage) -> None:
+    stage.subscribe("bob", "t", 5)
+    put(stage, 5, 1, 0, b"may have been delivered")
+    put(stage, 60, 2, 1, b"later")
+    end_logs(stage.store, stage.core.state.stamps.clock(stage.now + 10))
+    stage.restart()
+    assert waiting(stage) == 1
+    stage.sleep(61)
+    lost = stage.ask(Get("bob", "t", None, 5, 5, records_max=9))
+    assert lost.outcome is Outcome.LOST
+    assert take(stage, "bob", last=lost.message) == [b"later"]
 
 
 # Two servers
