@@ -117,9 +117,11 @@ class Puts:
         verdict = judge(last, row.counter, row.count, row.previous)
         if verdict is not Verdict.TAKE:
             return (Outcome.DUPLICATE if verdict is Verdict.DUPLICATE else Outcome.GAP), ""
-        due = due_of(row.body)
-        if due and (refusal := self._refuses(row.topic, due, now)):
-            return Outcome.REFUSED, refusal
+        body, due = row.body, 0
+        if len(body) > 1 and body[1] & DUE:
+            due = due_of(body)
+            if refusal := self._refuses(row.topic, due, now):
+                return Outcome.REFUSED, refusal
         rejection = self._admission.put(topic, publisher, row, due)
         if rejection:
             return Outcome.FULL, rejection
@@ -157,8 +159,8 @@ class Puts:
             state.replies.refuse(origin, reason)
 
     def _append(self, topic: Topic, publisher: int, put: Put, now: float) -> None:
-        if due := due_of(put.body):
-            self._delays.keep(topic, publisher, put, due, now)
+        if put.body[1] & DUE:
+            self._delays.keep(topic, publisher, put, due_of(put.body), now)
             return
         state = self._state
         offset, total = topic.append(publisher, put.counter, put.count, len(put.body))
